@@ -31,7 +31,7 @@ _OPTIONS = {1: "-n NX", 2: "-n NX NY", 3: "-n NX NY NZ"}
 
 
 def inside(values: Sequence[T], missing: T) -> tuple[T, T, T]:
-    """Return values for the engine's three axes. `values` has those of the grid's axes. Other axes get `missing`."""
+    """Return one value for each of the engine's axes: `values` for the grid's axes, and `missing` for other axes."""
     found = [missing] * 3
     for place, value in zip(PLACES[len(values)], values, strict=True):
         found[place] = value

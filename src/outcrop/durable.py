@@ -1,7 +1,7 @@
 """Durable files in an untrusted directory: they survive a power cut, and no link in the directory is followed.
 
-A `Directory` keeps a descriptor, from which every name below it is opened, folder by folder, without following links.
-Therefore no link of an attacker can lead outside the directory, even if the path changes in the meantime.
+A `Directory` keeps the directory open by a descriptor. Names are opened from this descriptor, folder by folder, without
+following links. Therefore no link of an attacker can lead outside the directory, even if the path changes.
 
     replace     write a temporary file ──► fsync ──► rename ──► fsync folder    a reader sees the old or the new content
     create      O_EXCL, all bytes allocated                                     no existing file is overwritten
@@ -74,8 +74,7 @@ SYSTEM = System()
 
 class Directory:
     """An open directory. `path` is the path that the user gave, for messages and to detect that the directory was
-    moved. Names are relative to the directory, with "/" between folders. An OSError of a method contains the whole
-    path."""
+    moved. Names are relative to the directory, with "/" between folders. Each OSError contains the whole path."""
 
     def __init__(self, path: Path, handle: int) -> None:
         self.path, self.handle = path, handle
@@ -83,7 +82,7 @@ class Directory:
 
     @classmethod
     def open(cls, path: Path) -> Directory:
-        """Open the directory at `path`. Links are followed, because the user has named it. Raises OSError."""
+        """Open the directory at `path`. Links are followed, because the user has named `path`. Raises OSError."""
         return cls(path, SYSTEM.open(path, _FOLDER))
 
     def close(self) -> None:
@@ -115,7 +114,7 @@ class Directory:
         return (own.st_dev, own.st_ino) == (there.st_dev, there.st_ino)
 
     def status(self, name: str) -> os.stat_result | None:
-        """Return the status of a file or folder, or of a link itself, or None if `name` does not exist."""
+        """Return the status of a file, a folder or a link, or None if `name` does not exist. Links are not followed."""
         try:
             with self._parent(name) as (folder, last):
                 return self._system.stat(last, dir_fd=folder, follow_symlinks=False)
@@ -128,7 +127,7 @@ class Directory:
             return sorted(self._system.listdir(folder))
 
     def read(self, name: str, max_bytes: int = MAX_TEXT_BYTES) -> bytes:
-        """Return the content of a regular file. Raises StorageError if it is not regular, or has more bytes."""
+        """Return the content of a regular file. Raises StorageError for other files, and for more than `max_bytes`."""
         with self.opened(name) as handle:
             size = self._system.fstat(handle).st_size
             if size > max_bytes:
@@ -160,7 +159,7 @@ class Directory:
 
     @contextlib.contextmanager
     def opened(self, name: str, flags: int = os.O_RDONLY) -> Iterator[int]:
-        """Open an existing regular file and yield its descriptor. Raises StorageError if it is not regular."""
+        """Open an existing regular file and yield its descriptor. Raises StorageError for other files."""
         with self._parent(name) as (folder, last), self._named(name):
             # Without O_NONBLOCK, opening a pipe would wait for a writer.
             handle = self._system.open(last, flags | _INSIDE | os.O_NONBLOCK, dir_fd=folder)
@@ -200,7 +199,7 @@ class Directory:
                 raise
 
     def create_whole(self, name: str, content: bytes, size: int) -> None:
-        """Make a durable file as `create` does, whose name appears only when it is complete. Raises FileExistsError."""
+        """Make a durable file as `create` does. The name appears when the file is complete. Raises FileExistsError."""
         beside = f"{name.rpartition('/')[0]}/.outcrop-{uuid4().hex}".lstrip("/")  # no other process uses this name
         self.create(beside, content, size=size, flush=True)
         try:
@@ -226,7 +225,7 @@ class Directory:
             self._system.allocate(handle, 0, size)
 
     def put(self, name: str, *parts: Buffer) -> None:
-        """Make a durable file of these parts, and missing folders."""
+        """Make missing folders, and a durable file that contains these parts."""
         folder = name.rpartition("/")[0]
         if folder:
             self.make_folder(folder)
@@ -303,8 +302,8 @@ class Directory:
         self.flush(name)
 
     def hold(self, shared: bool = False) -> int:
-        """Lock the directory, exclusively unless `shared`. Return a descriptor, whose closing releases the lock. Raises
-        InputError if another process has the lock."""
+        """Lock the directory. The lock is exclusive unless `shared` is True. Return a descriptor that keeps the lock
+        until it is closed. Raises InputError if another process has the lock."""
         handle = self._system.open(".", _FOLDER, dir_fd=self.handle)
         for attempt in range(1, _ATTEMPTS + 1):
             try:
@@ -342,7 +341,7 @@ class Directory:
                 assert part not in ("", ".", ".."), name
                 with self._named(name):
                     inner = self._system.open(part, _FOLDER | _INSIDE, dir_fd=handle)
-                outer, handle = handle, inner  # first, because Ctrl-C may arrive just after `outer` was closed
+                outer, handle = handle, inner  # before the close, because Ctrl-C may arrive just after it
                 if outer != self.handle:
                     self._system.close(outer)
             yield handle

@@ -33,8 +33,8 @@ _KINDS = {
 
 
 def as_path(given: object, name: str) -> Path:
-    """Convert text or an os.PathLike to a Path. Raises InputError for text that manifests and storage backends cannot
-    store: empty, with a NUL, or not UTF-8."""
+    """Convert text or an os.PathLike to a Path. Raises InputError for text that is empty, has a NUL, or is not UTF-8,
+    because manifests and storage backends cannot store such text."""
     text = os.fspath(given) if isinstance(given, (str, os.PathLike)) else given
     if not isinstance(text, str) or not text:
         raise InputError(f"{name} {shown(given)} is not a path")
@@ -56,7 +56,7 @@ def as_place(given: object, name: str) -> Path:
 
 def is_there(path: str | os.PathLike[str]) -> bool:
     """Return True if a path leads to an object. Raises InputError if the system cannot tell, because of loops of links,
-    too long names, or folders that this user must not search."""
+    names that are too long, or folders that this user must not search."""
     try:
         os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -67,7 +67,7 @@ def is_there(path: str | os.PathLike[str]) -> bool:
 
 
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
-    """Open a regular file for reading, without ever waiting. Raises InputError for other files, such as pipes."""
+    """Open a regular file for reading. Raises InputError for other files, such as pipes. This function never waits."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError) as error:
@@ -87,9 +87,9 @@ def require_regular(path: str | os.PathLike[str]) -> None:
 def require_output(path: Path, name: str) -> None:
     """Raise InputError if no file can be written at `path` later. This check changes nothing.
 
-    These files are accepted: a regular file, a new file in a directory that exists or can be made, /dev/null, a
-    terminal, and a pipe that this process already has open, as for /dev/stdout or a shell's >(command). Other pipes may
-    have no reader, and writing to other devices can destroy data."""
+    These files are accepted: a regular file, a new file in a directory that exists or can be made, /dev/null, and a
+    terminal. A pipe is accepted if this process already has it open, as for /dev/stdout or a shell's >(command). Other
+    pipes may have no reader, and writing to other devices can destroy data."""
     try:
         found = os.stat(path)
     except FileNotFoundError:
@@ -145,8 +145,8 @@ def require_directory(directory: Path) -> None:
 
 
 def make_directory(directory: Path) -> list[Path]:
-    """Make a directory and its missing parents. Return the new directories, parents first. If InputError is raised,
-    none remains."""
+    """Make a directory and its missing parents. Return the new directories, parents first. If InputError is raised, no
+    new directory remains."""
     from outcrop import durable  # loading this module takes longer than all other checks
 
     made: list[Path] = []

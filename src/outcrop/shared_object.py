@@ -35,8 +35,8 @@ from an untrusted file could take days."""
 
 
 def shared_object(kind: str, content: Sequence[str], build: Callable[[Path], None]) -> Path:
-    """Return the cached shared object for this content, for `load_library`. If it is missing, `build(path)` makes it.
-    Raises InputError if the cache cannot be used, and all exceptions of `build`."""
+    """Return the path of the cached shared object for this content. `load_library` loads the object. If the object is
+    missing, `build(path)` makes it. Raises InputError if the cache cannot be used, and all exceptions of `build`."""
     key = hashlib.sha256(json.dumps([*content, *_machine()]).encode()).hexdigest()[:32]
     name = f"{key}.so"
     with open_folder(kind, make=True) as folder:
@@ -46,9 +46,9 @@ def shared_object(kind: str, content: Sequence[str], build: Callable[[Path], Non
 
 
 def load_library(path: Path) -> ctypes.CDLL:
-    """Load a file that `shared_object` has returned to any process of this user. It is checked first, and no other file
-    can take its place. Raises InputError if it is damaged or missing, if other users may write it, and if it cannot be
-    loaded."""
+    """Load a file that `shared_object` has returned to any process of this user. The file is checked first, and only
+    the checked file is loaded. Raises InputError if the file is damaged or missing, if other users may write it, or if
+    it cannot be loaded."""
     with open_folder(path.parent.name, path.parents[2], make=False) as folder:
         if folder.read(path.name, MAX_BYTES) is None:
             raise InputError(f"{path} is damaged, or other users may write it: remove it, and try again")
@@ -80,7 +80,7 @@ def _keep(folder: CacheFolder, name: str, build: Callable[[Path], None]) -> None
 
 
 def _machine() -> list[str]:
-    """Return the names of the processor and of the C library, because different machines may share a home directory."""
+    """Return the names of the processor and the C library, because machines may share the folder of the cache."""
     try:
         libc = os.confstr("CS_GNU_LIBC_VERSION") or ""
     except (ValueError, OSError):
@@ -107,8 +107,8 @@ VARIABLES = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "C
 
 @lru_cache
 def find_compiler(language: str) -> tuple[str, ...]:
-    """Return the command of a compiler for "C" or "C++": $CC or $CXX, a usual command such as `cc`, or the `ziglang`
-    package, the first that exists. Raises InputError."""
+    """Return the command of a compiler for "C" or "C++". These are tried in this order: $CC or $CXX, usual commands
+    such as `cc`, the `ziglang` package. Raises InputError if none exists."""
     variable, names, in_zig = COMPILERS[language]
     try:
         named = shlex.split(os.environ.get(variable, ""))
@@ -123,14 +123,14 @@ def find_compiler(language: str) -> tuple[str, ...]:
 
 
 def compiler_identity(compiler: tuple[str, ...]) -> list[str]:
-    """Return what distinguishes a compiler: its command, file, version, and the environment variables that it reads."""
+    """Return the properties of a compiler: its command, file, version, and the environment variables that it reads."""
     variables = [f"{name}={os.environ[name]}" for name in VARIABLES if name in os.environ]
     return [*compiler, *_program(compiler), *variables]
 
 
 @lru_cache
 def _program(compiler: tuple[str, ...]) -> tuple[str, ...]:
-    """Return two texts about a compiler: its path with size and time, because a wrapper may change, and its version."""
+    """Return two texts about a compiler: its path with size and time (a wrapper may change), and its version."""
     found = Path(shutil.which(compiler[0]) or compiler[0]).resolve()
     try:
         file = f"{found} {found.stat().st_size} {found.stat().st_mtime_ns}"
@@ -140,8 +140,8 @@ def _program(compiler: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    """Run a command without input. Other users cannot change the files that it makes. Raises InputError if it cannot be
-    run, or takes too long."""
+    """Run a command without input. Other users cannot change the files that it makes. Raises InputError if the command
+    cannot be run, or takes too long."""
     try:
         return subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", umask=0o077,

@@ -18,7 +18,7 @@ ADDRESSABLE_BYTES = 1 << 63
 
 def parse_bytes(text: str | int, whole_bytes: int | None = None) -> int:
     """Return the number of bytes that `text` means: "512MiB", "1.5 GiB", "64k" (binary), "2GB" (decimal), "25%" (of
-    `whole_bytes`), or a number. Raises InputError for other text, and for sizes that no machine can address."""
+    `whole_bytes`), or a number. Raises InputError for other text, and for sizes below 1 or of 8 EiB and more."""
     remedy = "write for example 512MiB, 1.5GiB or 25%"
     if isinstance(text, str):
         match = _SIZE.fullmatch(text)

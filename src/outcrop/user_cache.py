@@ -3,12 +3,12 @@
     $XDG_CACHE_HOME/outcrop/<kind>/<name>     content, then a seal: the SHA-256 of kind, name and content
 
 Outcrop executes compiled code from the cache, so other users must not be able to change it. The folders belong to this
-user, have mode 0700 and are not links. They are opened one by one, and files are opened only through the open folder,
-so no other user can replace a folder or file after the check. A file is valid if it belongs to this user, no other user
-can write it, it is not a link, and its seal is right. Any other file is treated as missing and is made again.
+user, have mode 0700 and are not links. They are opened one by one, and files are opened only through the open folder.
+Therefore no other user can replace a folder or file after the check. A file is valid if it belongs to this user, is not
+a link, has the right seal, and cannot be written by other users. Any other file is made again.
 
-Several processes can write the same file at the same time: each writes a whole file under a temporary name, flushes and
-renames it.
+Several processes can write the same file at the same time. Each process writes a whole file under a temporary name,
+flushes the file and renames it.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class CacheFolder:
     descriptor: int
 
     def read(self, name: str, max_bytes: int) -> bytes | None:
-        """Return the content of a file, or None if it is missing or damaged, too long, or if other users may write
-        it."""
+        """Return the content of a file. The result is None if the file is missing, damaged or too long, or if other
+        users may write it."""
         try:
             handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self.descriptor)
         except OSError:
@@ -92,7 +92,7 @@ class CacheFolder:
 
 
 def cache_home() -> Path:
-    """Return $XDG_CACHE_HOME, or ~/.cache if it is unset, empty or relative. Raises InputError without a home."""
+    """Return $XDG_CACHE_HOME, or ~/.cache if it is unset, empty or relative. Raises InputError if no home exists."""
     named = os.environ.get("XDG_CACHE_HOME", "")
     if os.path.isabs(named):  # the XDG specification says to ignore relative paths
         return Path(named)
@@ -151,8 +151,8 @@ def _open_inner(outer: int, name: str, make: bool) -> int:
 
 
 def _require_own(handle: int, path: Path) -> None:
-    """Remove the rights of other users to the folder. Raises InputError if it belongs to another user, or if others can
-    still write to it."""
+    """Remove the rights of other users to the folder. Raises InputError if the folder belongs to another user, or if
+    other users can still write to it."""
     info = os.fstat(handle)
     if info.st_uid != os.geteuid():
         raise InputError(f"the cache {path} belongs to user {info.st_uid}, you are user {os.geteuid()}; {REMEDY}")

@@ -3,12 +3,12 @@
 Each repeat has a forward run and an adjoint run with the same grid, steps and memory, which stream the grid from the
 disk. The first repeat does not count, because it compiles kernels.
 
-For stencils of one field, each repeat also computes gradients with respect to an input, with every fourth state, with
-all states, and in the exact way that the planner chooses. The forward run writes these states, and the adjoint run
-reads them. The table has the time of both runs divided by the time of both runs without states. An adjoint run without
-states has fewer updates, because it computes no gradient with respect to an input. So the table also has the time of a
-run that has all updates of the gradient, but reads the same state in each step ("sums"). A gradient for which the disk
-or the memory has no room is left out, with a note.
+For stencils of one field, each repeat also computes gradients with respect to an input. It uses every fourth state, all
+states, and the exact history that the planner chooses. The forward run writes these states, and the adjoint run reads
+them. The table has the time of both runs divided by the time of both runs without states. An adjoint run without states
+has fewer updates, because it computes no gradient with respect to an input. So the column "sums" has the time of a run
+with all updates of the gradient that reads the same state in each step. A gradient for which the disk or the
+memory has no room is left out, with a note.
 """
 
 from __future__ import annotations

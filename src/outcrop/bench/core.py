@@ -108,7 +108,7 @@ def table(figures: dict[str, Any]) -> str:
 
 
 def fitting(scale: CoreScale, directory: Path) -> CoreScale:
-    """Return `scale`. The number of planes is halved until both arrays fit on the disk and, for rate (b), into
+    """Return `scale` with a number of planes that is halved until both arrays fit on the disk and, for rate (b), into
     memory."""
     room = min(0.75 * discover.memory_bytes(), 0.9 * discover.free_disk_bytes(directory))
     nz, ny, nx = scale.shape
@@ -236,7 +236,7 @@ def summary(
 
 
 def checks(every: list[dict[str, Any]]) -> dict[str, bool | float]:
-    """Return the measured values that the runs of one budget must keep within limits, and whether they do."""
+    """Check the runs of one budget. Return measured values, and whether each value is within its limit."""
     prediction = median(report["predicted"]["seconds"] / report["seconds"] for report in every)
     above = max(report["memory_peak_bytes"] - report["memory_budget_bytes"] for report in every)
     return {

@@ -4,7 +4,7 @@ aggressive tuner finds.
     python -m outcrop.bench.devito NAME STEPS N0 N1 N2
 
 This command prints the time of STEPS steps, in seconds, as JSON. The seconds come from Devito's summary of its loops.
-The first `apply` compiles and tunes the operator. The second `apply` uses the tuned blocks, and only this one is
+The first `apply` compiles and tunes the operator. The second `apply` uses the tuned blocks, and only its time is
 measured. The program is a separate process, so that all its memory is free when it ends.
 """
 

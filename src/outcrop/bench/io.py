@@ -7,8 +7,8 @@ benchmark IOR, and Figure 7 of the papers about out-of-core stencils, show such 
                stores on a mapping.
     `raw`      Requests on a file, and the same requests on the device of --raw-device. The device is written only
                with --write-device.
-    `beyond`   Requests on a file that fits into memory, and on a file with four times the size of the memory limit of
-               a control group.
+    `beyond`   Requests on a file that fits into memory, and then on the same file within the memory limit of a control
+               group. The file is four times as large as this limit.
 
 Each part measures sequential and random reads and writes.
 
@@ -194,8 +194,8 @@ class _Parts:
         return [{"of": "file", **one} for one in on_file] + [{"of": "device", **one} for one in on_device]
 
     def beyond(self) -> list[dict[str, Any]]:
-        """Measure writes, and reads of data that was read before, with enough memory for the whole file, and then with
-        only `limit_bytes`."""
+        """Measure writes, and reads of data that were read before. First, memory has room for the whole file. Then,
+        memory is limited to `limit_bytes`."""
         cases = [
             replace(self._case(name, write, random, PAGE_BYTES if random else RECORD_BYTES), warm=True)
             for name in (self._direct[0], *BEYOND_INTERFACES)
@@ -271,9 +271,9 @@ Figures = list[dict[str, Any]]
 TITLES = {
     "sizes": "nothing cached before; writes until they are on the device",
     "depths": "pages, past the page cache",
-    "cached": "what the page cache holds, one thread",
+    "cached": "a file in the page cache, one thread",
     "raw": "a file and the device itself; writes until they are on it",
-    "beyond": "a file that memory holds, and one that it does not",
+    "beyond": "a file with enough memory for it, and with too little memory",
 }
 
 

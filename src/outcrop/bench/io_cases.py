@@ -1,4 +1,4 @@
-"""The cases of `outcrop bench io`. A case describes requests. Its measurement gives a rate.
+"""The cases of `outcrop bench io`. A case describes requests. `IoCase.measure` returns their rate.
 
 The following command measures cases in a separate process, whose memory can be limited:
 
@@ -39,8 +39,8 @@ INTERFACES = (
     Interface("load/store", "", False),
 )
 """The first three interfaces bypass the page cache if the file system allows direct I/O. `buffered` uses pread and
-pwrite, and `load/store` uses a mapped file. Both use one thread for each request in flight. `mmap` copies by a pool of
-threads, as runs with --io mmap do."""
+pwrite, and `load/store` uses a mapped file. Both use one thread for each request in flight. `mmap` copies with a pool
+of threads, like runs with --io mmap."""
 PAGE_BYTES = 4096
 REQUESTS_UNTIL_FLUSH = 16384
 """The maximum number of random writes through the page cache. The flush of these writes takes much longer than the

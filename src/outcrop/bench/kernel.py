@@ -1,8 +1,8 @@
 """`outcrop bench kernel`: compare generated kernels with loops written by hand.
 
     `cache`    One thread updates arrays that fit into the second-level cache.
-    `sweeps`   All threads sweep over arrays in memory. The sizes of the blocks of rows are the best ones for the
-               kernel, and the best ones for the loop.
+    `sweeps`   All threads sweep over arrays in memory, in blocks of rows. The kernel and the loop each use the fastest
+               number of rows.
 
 Generated kernels and hand-written loops are measured alternately, and medians are compared. The hand-written loops are
 in `handwritten/`. Up to rounding, the results of these loops must equal the results of generated kernels.
@@ -42,8 +42,8 @@ Array32 = NDArray[np.float32]
 ROWS = (8, 16, 32, 64)
 """The numbers of rows of a block that the benchmark tries for sweeps."""
 LOOPS: dict[str, tuple[float, ...]] = {"heat7": (0.0, 1.0), "acoustic8": (1.0, 1.0, 2000.0)}
-"""The stencils with a loop in `handwritten/`, and the mean values of their arrays: first of the array that is written,
-then of the newest values, then of the read-only arrays."""
+"""The stencils with a loop in `handwritten/`, and the mean value of each array. The order of the arrays is: the array
+that is written, the newest values, the read-only arrays."""
 SHARE_OF_CACHE = 0.75
 MAX_ROUNDING = 1e-5
 
@@ -79,8 +79,8 @@ def bench(directory: Path, small: bool = False) -> dict[str, Any]:
 
 
 def _in_cache(name: str, scale: KernelScale, folder: Path) -> dict[str, Any]:
-    """Return the rates on a grid whose arrays fit into the second-level cache. It has as many planes as rows, and each
-    row has 256 cells."""
+    """Return the rates on a grid whose arrays fit into the second-level cache. The grid has as many planes as rows, and
+    each row has 256 cells."""
     cells = SHARE_OF_CACHE * discover.caches().second_bytes / (4 * len(LOOPS[name]) * 256)
     side = max(2 * find_stencil(name).radii[0] + 2, int(cells**0.5))
     shape = (side, side, 256)

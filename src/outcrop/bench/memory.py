@@ -1,7 +1,7 @@
 """Limit and measure the memory of a process, measure how much of a file is in the page cache, and make a swap file.
 
-If this process may make a control group (version 1 or 2), the group limits the memory of a child process, including the
-page cache that the child fills:
+If this process may make a control group (version 1 or 2), the group limits the memory of a child process. The limit
+includes the page cache that the child fills:
 
     parent: make group ──► set limits ──► start child ───────────────────────► read peak ──► remove group
     child:                                 join group ──► interpreter starts: all its memory counts

@@ -1,4 +1,4 @@
-"""The processes that measure together: this process alone, or all processes of mpirun, which communicate by mpi4py."""
+"""Represent the processes of a measurement: this process alone, or all processes of mpirun, which use mpi4py."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ class MpiRanks(Ranks):
 
 @contextmanager
 def all_ranks() -> Iterator[Ranks]:
-    """Yield the ranks of this program. If one of several ranks raises an exception, all ranks end, because they would
-    wait forever.
+    """Yield the ranks of this program. If one of several ranks raises an exception, all ranks end, because the other
+    ranks would wait forever.
 
     Raises InputError if mpirun has started this process, but mpi4py is missing or uses another MPI library.
     """
@@ -97,8 +97,8 @@ def all_ranks() -> Iterator[Ranks]:
     ranks = MpiRanks(MPI)
     started = max((int(os.environ[name]) for name in COUNTS if os.environ.get(name, "").isdecimal()), default=1)
     if ranks.size == 1 < started:  # each process would act as rank 0
-        other = f"the mpirun of another MPI than that of mpi4py, {ranks.library}"
-        raise InputError(f"{started} ranks were started by {other}; use its own")
+        other = f"an mpirun that does not belong to the MPI of mpi4py, {ranks.library}"
+        raise InputError(f"{started} ranks were started by {other}; use the mpirun of this MPI")
     try:
         yield ranks
     except BaseException as error:

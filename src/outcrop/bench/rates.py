@@ -1,7 +1,7 @@
 """Measure the rates of the kernel in the second-level cache, of plain sweeps, and of whole runs.
 
-The first two rates use the loops of a run, but on an endless grid and without storage. A whole run is a separate
-process, so that its memory can be measured and limited separately:
+The first two rates use the loops of a run, but without the ends of the grid and without storage. A whole run is a
+separate process, so that its memory can be measured and limited separately:
 
     python -m outcrop.bench.rates DIRECTORY STEPS BUDGET_BYTES SIZES     # prints the report as JSON
 """
@@ -151,7 +151,7 @@ def checksum_cost(directory: Path, steps: int, budget_bytes: int, pairs: int) ->
 
 
 def smooth_planes(z0: int, z1: int, shape: tuple[int, int, int]) -> NDArray[np.float32]:
-    """Return the planes z0 <= z < z1 of a smooth field that is quick to compute: the initial values of heat7."""
+    """Return the planes z0 <= z < z1 of the initial values of heat7. The values are smooth and quick to compute."""
     _, ny, nx = shape
     z, y, x = np.ogrid[z0:z1, 0:ny, 0:nx]
     waves = np.sin(0.01 * z), np.cos(0.02 * y), np.sin(0.03 * x)

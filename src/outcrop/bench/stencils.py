@@ -8,9 +8,9 @@ the same equations, the benchmark also measures Devito in memory.
     `Devito`        The same equations in memory, if the module `devito` has them. Devito tunes itself. The planes have
                     the same size, but the grid has fewer planes.
 
-All rates are the number of cells of the grid times the number of steps, divided by the seconds, for any number of
-fields and stages. The speed of a machine varies, so the four rates are measured alternately, and medians are compared.
-Each run is a new process, which continues the stored run.
+Each rate is the number of cells times the number of steps, divided by the seconds, for any number of fields and stages.
+The speed of a machine varies, so the four rates are measured alternately, and medians are compared. Each run is a new
+process, which continues the stored run.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ SHARE = 0.0625
 SWEEP_BYTES = 400 << 20
 """The memory for plain sweeps. It is much larger than the caches."""
 DEVITO_STEPS, DEVITO_BYTES = 32, 1 << 30
-"""The maximum size of a run of Devito. Its time is scaled up to the whole case, because all steps and planes take equal
-times."""
+"""The maximum numbers of steps and bytes of a run of Devito. Devito's time is scaled up to the whole case, because all
+steps and planes take equal times."""
 COLUMNS = ("sweeps", "in_memory", "out_of_core", "devito")
 
 Planes: TypeAlias = Callable[[int, int], NDArray[np.float32]]
@@ -185,8 +185,8 @@ def copies_of(case: StencilCase) -> int:
 
 
 def shape_of(case: StencilCase, scale: StencilScale, size: tuple[int, int, int] | None) -> tuple[int, ...]:
-    """Return the shape of the grid of a case: the given `size`, or such a size that all arrays together have
-    `grid_bytes`."""
+    """Return the shape of the grid of a case. If `size` is None, the number of planes is chosen so that all arrays
+    together have `grid_bytes` bytes."""
     if size is not None:
         nx, ny, nz = size
         return (nz, ny, nx) if len(case.plane) == 2 else (nz * ny, nx)

@@ -65,7 +65,7 @@ class StreamLoop:
         return 3 if self.second else 2
 
     def value(self, first: float, second: float) -> float:
-        """Return the value of each element of the result, for the values of all elements of the input arrays."""
+        """Return the value of each element of the result, if the elements of the inputs are `first` and `second`."""
         if not self.second:
             return SCALAR * first if self.name == "scale" else first
         return first + (SCALAR * second if self.name == "triad" else second)
@@ -110,8 +110,8 @@ SHARE_OF_FREE = 2
 
 
 def find_tier(directory: Path, name: str | None) -> Tier:
-    """Return the tier with this name or kind, or by default the tier of `directory`. Raises InputError if it does not
-    exist or is DRAM."""
+    """Return the tier with this name or kind, or by default the tier of `directory`. Raises InputError if the tier does
+    not exist or is DRAM."""
     tiers = find_tiers((directory,))
     if name is None:
         found = tiers_holding(nearest_existing(directory), tiers)
@@ -134,7 +134,7 @@ def why_not_flushed(tier: Tier) -> str:
     if tier.is_memory:
         return f"{tier.kind} is memory: nothing there lasts longer than the process"
     if tier.persistence == Persistence.REBOOT:
-        return f"{tier.kind} forgets when the machine goes down, flushed or not"
+        return f"{tier.kind} loses its content when the machine goes down, even after a flush"
     return ""
 
 
@@ -147,8 +147,8 @@ def check_room(tier: Tier, needed_bytes: int) -> None:
                                ("memory", discover.free_memory_bytes(), in_memory)):  # fmt: skip
         if needed > free // SHARE_OF_FREE:
             raise InputError(
-                f"bench stream takes {format_bytes(needed)} of {name} for arrays of four times the last-level caches; "
-                f"half of the {format_bytes(free)} that are free is less"
+                f"bench stream needs {format_bytes(needed)} of {name} for arrays of four times the last-level caches; "
+                f"it may use only half of the {format_bytes(free)} that are free"
             )
 
 
@@ -191,8 +191,8 @@ class LoopTime:
 
 @dataclass(frozen=True)
 class ModeTimes:
-    """The measurement of a mode on one rank: the number of values (float64) of an array, the times of all repeats of
-    each loop, and whether all results were right."""
+    """The measurement of a mode on one rank. `count` is the number of values (float64) of an array. `times` has the
+    times of all repeats of each loop. `is_right` is true if all results were right."""
 
     count: int
     times: dict[str, list[LoopTime]]
@@ -205,8 +205,8 @@ class ModeTimes:
 
 
 def threads_of_rank(ranks: Ranks) -> int:
-    """Return the number of threads of a rank: its share of the processors of its node, but at most the number that it
-    may use."""
+    """Return the number of threads of a rank. Ranks share the processors of a node equally, but a rank never has more
+    threads than processors that it may use."""
     own = os.sched_getaffinity(0)
     together: set[int] = set().union(*ranks.of_node(own))
     return max(1, min(len(own), len(together) // ranks.on_node))
@@ -278,8 +278,8 @@ class RankStream:
         return LoopTime(begin, *self._stream.run(loop.name, first, second, result, mode.flush, mapping))
 
     def _count_of(self, mode: StreamMode) -> int:
-        """Return the number of values (float64) of an array. It is limited for individual flushes, so that even the
-        slowest rank ends its turn in time."""
+        """Return the number of values (float64) of an array. This number is limited for individual flushes, so that
+        even the slowest rank ends its turn in time."""
         if mode.flush != "individual":
             return self.count
         if self._affordable is None:
@@ -359,7 +359,7 @@ def _made_on_each_node(directory: Path, ranks: Ranks) -> Iterator[None]:
 
 
 def full(ranks: Ranks) -> StreamScale:
-    """Return the scale of a full measurement. The arrays of each rank have whole pages."""
+    """Return the scale of a full measurement. The arrays of each rank consist of whole pages."""
     share = -(-CACHES * discover.last_level_bytes() // ranks.on_node)
     return StreamScale(-(-share // PAGE_BYTES) * PAGE_BYTES, ROUNDS, REPEATS, MAX_SECONDS)
 

@@ -1,8 +1,8 @@
 """`outcrop bench trajectory`: compare the pushes and pops of `oc.Trajectory` with the bandwidth of the tier.
 
-Each round writes a file on the tier in direct transfers of 2 MiB, pushes all states and commits them, reads the file in
-direct transfers, and pops all states. The speed of states in memory is compared with the speed of copies by NumPy. The
-first round does not count, because a file system is slower when it writes blocks for the first time.
+Each round writes a file on the tier in direct transfers of 2 MiB, and then pushes and commits all states. Then it reads
+the file in direct transfers, and pops all states. The speed of states in memory is compared with the speed of copies by
+NumPy. The first round does not count, because a file system is slower when it writes blocks for the first time.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def bench(directory: Path, small: bool = False) -> dict[str, Any]:
 
 
 def _storage_rounds(folder: Path, scale: TrajectoryScale) -> list[dict[str, float]]:
-    """Return the rates of each round in bytes per second: of push and pop, and of the tier just before each of them."""
+    """Return the rates of each round in bytes per second, for push, pop, and the tier just before each of the two."""
     state = _state(scale)
     total = scale.total_bytes
     found = []

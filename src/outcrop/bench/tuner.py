@@ -1,4 +1,4 @@
-"""`outcrop bench tuner`: compare the tuner's plan with other plans, and its predicted time with its measured time.
+"""`outcrop bench tuner`: compare the plan of the tuner with other plans, and its predicted time with its measured time.
 
 For three grids and three budgets, the tuner makes the plan that a user gets. The other plans come from a sweep over
 levels, blocks, slabs and cache tiles. Each plan is run once, with all passes and on the same files. The fastest plans

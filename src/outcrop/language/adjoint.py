@@ -1,7 +1,7 @@
 """Derive the adjoint of a stencil. The adjoint is a stencil again.
 
 A program computes a number, such as a misfit, from a run. The adjoint of a field u is the derivative of this number
-with respect to u. One step of the adjoint goes back by one step of the stencil. It goes through the stages of the
+with respect to u. One step of the adjoint reverses one step of the stencil. The adjoint treats the stages of the
 stencil in reverse order. A stage updates the fields u_i from loads of the fields u_j. If a_i is the adjoint of u_i
 after the stage, the adjoint of u_j before the stage is:
 
@@ -47,10 +47,10 @@ class Adjoint:
     signal, the sum over all cells is the gradient with respect to the signal's value in the latest step of the adjoint.
     Names that do not affect the updates are left out.
 
-    `sources` maps the name of each field that has sources to the name of another field. The values of this other field
-    are the gradients with respect to the sources of the step. If the last stage updates the field with sources, the
-    other field is its adjoint, and the adjoint must be read before the step of the adjoint. Otherwise, a stage of the
-    adjoint writes the other field.
+    `sources` maps the name of each field that has sources to the name of a gradient field. The values of the gradient
+    field are the gradients with respect to the sources of the step. If the last stage updates the field with sources,
+    the gradient field is the adjoint of this field. It must then be read before the step of the adjoint. Otherwise, a
+    stage of the adjoint writes the gradient field.
 
     `history` maps names of read-only fields to the values of the forward step that these fields must have. The values
     differ for each step. `edges` maps names of read-only fields to an axis (0 for z). Along this axis, the field must
@@ -192,8 +192,8 @@ class _Derivation:
 
     def _may_repeat(self, load: Load) -> bool:
         """Return True if neighbours may compute a core with this load again. The result is False for values of the
-        forward step. If the core were computed again, the adjoint would read these values at twice the distance. With a
-        fixed side, the result is also False for static fields. Their values in the rim may be 0 or NaN, because the
+        forward step. If the core were computed again, the adjoint would read these values at twice the distance. If a
+        side is fixed, the result is also False for static fields. Their values in the rim may be 0 or NaN, because the
         forward step does not compute with them."""
         name = self.fields.names[load.field]
         has_rim = any("fixed" in self.boundary.sides[axis] for axis in range(3) if self.stencil.radii[axis])
@@ -203,8 +203,8 @@ class _Derivation:
         self, field: int, stage: Stage, newest: Sequence[Term], older: Sequence[Term], more: list[int], gather: Gather
     ) -> dict[int, int]:
         """If the stage changes the adjoint of a field or of its previous value, append the new adjoint to the tape of
-        `gather`. `more` has positions on this tape that are added to the adjoint of the field. Return a mapping. Its
-        keys are the numbers of the fields that hold these adjoints. Its values are positions on the tape."""
+        `gather`. `more` has positions on this tape that are added to the adjoint of the field. The keys of the returned
+        mapping are the numbers of the fields that hold these adjoints. Its values are positions on the tape."""
 
         def here(number: int) -> int:
             return gather.tape.append(Load(number, HERE))
@@ -294,7 +294,7 @@ class _Derivation:
         return self._local(tape.program([found[core]]), {})
 
     def _local(self, program: Program, moved: Mapping[int, Load]) -> Program | None:
-        """Return a program of the forward stencil with the fields of the adjoint. The keys of `moved` are numbers of
+        """Convert a program of the forward stencil to the fields of the adjoint. The keys of `moved` are numbers of
         fields that do not exist in the forward stencil. Loads of these fields are replaced by the values of `moved`.
         Return None if the program depends on other values than parameters and static fields in the same cell."""
         operations = list(program.operations)

@@ -64,15 +64,15 @@ class Boundary:
 
 
 def as_boundary(value: object) -> Boundary:
-    """Make a Boundary from one word, from text such as "x=periodic,z=fixed:mirror", or from a mapping such as
-    {"x": "periodic", "z": ("fixed", "mirror")}.
+    """Make a Boundary from a word, a text or a mapping. Examples: "x=periodic,z=fixed:mirror", {"x": "periodic", "z":
+    ("fixed", "mirror")}.
 
     Axes that `value` does not name are fixed. Raises InputError for other values. The message lists the possible words.
     """
     if isinstance(value, Boundary):
         return value
     if isinstance(value, str) and len(value) > _MAX_TEXT:
-        raise InputError(f"boundary {shown(value)} is longer than any; there are {', '.join(SIDES)}")
+        raise InputError(f"boundary {shown(value)} is too long; there are {', '.join(SIDES)}")
     if isinstance(value, str) and "=" not in value:
         side = _side(value)
         return Boundary((side, side), (side, side), (side, side))
@@ -113,7 +113,7 @@ def _side(word: object) -> Side:
 
 def boundary_on_grid(boundary: Boundary, ndim: int) -> Boundary:
     """Translate a boundary from the grid's own axes to the engine's three axes. Axes that the grid does not have are
-    fixed. If the grid has two axes, the first of them may be called z or y. Raises InputError for sides of an axis that
+    fixed. If the grid has two axes, the first axis may be called z or y. Raises InputError for sides of an axis that
     the grid does not have."""
     if ndim == 2:
         if boundary.y not in (_FIXED, boundary.z) and boundary.z != _FIXED:

@@ -93,7 +93,7 @@ def _shared_object(source: str) -> Path:
 
 @lru_cache
 def _processor() -> dict[str, str]:
-    """Return the properties of the first processor in /proc/cpuinfo. If that file does not have these properties,
+    """Return the properties of the first processor in /proc/cpuinfo. If that file does not list these properties,
     return the name of the architecture."""
     found = {}
     with suppress(OSError), open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:

@@ -1,7 +1,7 @@
 """Differentiate a program: append operations that compute how the program's results change with its loads and scalars.
 
 A program is differentiated operation by operation, in one of two orders (A. Griewank and A. Walther, Evaluating
-Derivatives, 2nd ed., SIAM 2008, chapters 3 and 6). Both need at most a few times the operations of the program:
+Derivatives, 2nd ed., SIAM 2008, chapters 3 and 6). Both orders need only a few times the operations of the program:
 
     tangent    from loads to results: d(a b) = a db + b da                forward mode
     adjoint    from results to loads: a̅ += b r̅ and b̅ += a r̅ for r = a b   reverse mode
@@ -12,8 +12,8 @@ share one core and differ in their coefficients. So the adjoint of the operator 
 applied to the core.
 
 At some points an operation has no derivative. At such a point, a one-sided derivative is used. If a = b, min(a, b) and
-max(a, b) return b, so they have the derivative of b. At a = 0, abs(a) has the derivative 1. The derivative of sqrt(a)
-at 0 is infinite.
+max(a, b) return b, so they have the derivative of b. At a = 0, abs(a) has the derivative 1. At a = 0, sqrt(a) has an
+infinite derivative.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Tape:
 
     def _exact(self, operator: Callable[[Fraction, Fraction], Fraction], a: int, b: int) -> int | None:
         """Return the position of the operator's result for two constants. Return None if a or b is not a constant, or
-        if no float holds the exact result."""
+        if no float equals the exact result."""
         first, second = self._value(a), self._value(b)
         if first is None or second is None:
             return None
@@ -164,7 +164,7 @@ class Tape:
 
 
 def pruned(operations: Sequence[Operation], results: Sequence[int]) -> Program:
-    """Return the program that computes `results` with the operations that they need. Equal operations are merged."""
+    """Return a program with only the operations that `results` need. Equal operations are merged."""
     tape = Tape()
     found = tape.copy(Program(tuple(operations), ()), tape.append, results)
     return Program(tuple(tape.operations), tuple(found[place] for place in results))
@@ -196,7 +196,7 @@ def tangent(tape: Tape, program: Program, at: Mapping[int, int], seeds: Mapping[
 @dataclass(frozen=True)
 class Product:
     """The product of a coefficient and a core. The coefficient is the same for all cells. The core depends on the cell.
-    Both numbers are positions on a tape."""
+    `coefficient` and `core` are positions on a tape."""
 
     coefficient: int
     core: int
@@ -225,7 +225,7 @@ def adjoint(tape: Tape, program: Program, at: Mapping[int, int], seeds: Sequence
         products = [(coefficient, core) for core, coefficient in bars.pop(place).items() if coefficient != ZERO]
         if not products:
             continue
-        if len(products) > 1:  # combined into one product, so that the number of products does not grow
+        if len(products) > 1:  # combine them into one product, so that the number of products does not grow
             products = [(one, tape.sum([tape.multiply(coefficient, core) for coefficient, core in products]))]
         ((coefficient, core),) = products
         if operation.operator in ("min", "max", "where"):
@@ -248,7 +248,7 @@ def adjoint(tape: Tape, program: Program, at: Mapping[int, int], seeds: Sequence
 
 
 def _order(operation: Apply, at: Mapping[int, int]) -> tuple[int, int]:
-    """Return two positions a and b. The operation is min or max, and returns its first operand where a > b."""
+    """Return two positions a and b. The operation, min or max, returns its first operand where a > b."""
     a, b = (at[i] for i in operation.operands)
     return (a, b) if operation.operator == "max" else (b, a)
 

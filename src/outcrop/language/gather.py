@@ -1,4 +1,4 @@
-"""Sums over neighbours in the adjoint of a stage.
+"""Compute the sums over neighbours in the adjoint of a stage.
 
 In a forward stage, cell z reads the value of cell z + o. So the value of cell y is read by the cells y - o. In the
 adjoint, cell y gathers the contributions of these cells:
@@ -20,7 +20,7 @@ reflected offsets:
 
 In an even difference operator, o and o' have equal coefficients. In this case the adjoint reads the core at y - o with
 a mirrored boundary. If the coefficients differ, a static field decides which of the two coefficients a cell uses. For
-the z axis, this field is `edge_z`. Its values tell how far a cell is from the sides (`edge_values`).
+the z axis, this field is `edge_z`. The field tells how far a cell is from the sides (`edge_values`).
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def edge_values(extent: int, radius: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Term:
-    """The contribution of a load at `offset`: the product of a coefficient and a core. Both numbers are positions on
-    the tape of the stage. The coefficient is the same for all cells."""
+    """The contribution of a load at `offset`: the product of a coefficient and a core. `coefficient` and `core` are
+    positions on the tape of the stage. The coefficient is the same for all cells."""
 
     offset: Offset
     coefficient: int
@@ -113,7 +113,7 @@ class Gather:
         return operations <= MAX_REPEATED and all(load.offset == HERE and may_repeat(load) for load in program.loads)
 
     def _core(self, core: int, away: Offset) -> int:
-        """Append the core of the cell at the distance `away` from the gathering cell. Return its position."""
+        """Append the core at the distance `away` from the gathering cell. Return the position of the core."""
         if core in self._stored and away != HERE:
             return self.tape.append(Load(self._stored[core], away))
 

@@ -3,7 +3,7 @@
 A row is updated as whole aligned vectors. The inner loop handles one row of one plane. The loop over planes is inside
 the loop over rows. So when a plane needs the same rows as the plane before it, these rows are still in the first-level
 cache. A kernel that kept several rows or planes in registers was slower in measurements, because the prefetchers cannot
-follow so many streams of data.
+follow that number of streams.
 
 At both ends of a row, the results of whole vectors are wrong. So the ends are stored again after the row. Cells of a
 fixed rim get their old values. Cells that need values beyond the grid are computed one by one. Padding is set to zero.
@@ -109,8 +109,8 @@ class _StageWriter:
         yield from self._block_function()
 
     def _row_arguments(self) -> str:
-        """Return the parameters of the row function: the target rows q, the rows p with the values of the rim, and the
-        rows r that are read."""
+        """Return the parameters of the row function. q are the target rows, p are rows with the values of the rim, and
+        r are the rows that are read."""
         alone = "" if self.reads_target else "restrict "
         targets = "".join(
             f", {self.type} *{alone}q{j}, const {self.type} *{alone}p{j}" for j in range(len(self.in_place))
@@ -152,8 +152,8 @@ class _StageWriter:
         yield ""
 
     def _edges(self) -> list[tuple[Side, str, str, str]]:
-        """Return four values for each of the two edges of a row: the boundary, the name, the first cell and the end.
-        The cells outside x0 .. x1 belong to another call of the kernel."""
+        """Return four values for each of the two edges of a row: the boundary, the name, the first cell, and the first
+        cell after the edge. The cells outside x0 .. x1 belong to another call of the kernel."""
         radius = self.radius_x
         if not radius:
             return []
@@ -233,7 +233,7 @@ class _Expressions:
 
     @cached_property
     def rows(self) -> dict[Row, list[int]]:
-        """The rows that are read, in the order of their numbers, each with its offsets in x."""
+        """Maps each row that is read to its offsets in x. The rows are in the order of their numbers."""
         rows: dict[Row, list[int]] = {}
         for load in self.program.loads:
             dz, dy, dx = load.offset

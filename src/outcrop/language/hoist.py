@@ -1,14 +1,14 @@
-"""Move work of the adjoint into the steps of the forward run that are computed again.
+"""Move operations from the adjoint into the forward steps that are computed again.
 
 A gradient multiplies the adjoint by derivatives of the forward step. Often such a derivative is a sum over neighbours,
-such as the Laplacian of u in the gradient by a velocity. If a pass computes the forward steps again, the step that
-computes the new u can compute this sum, too, because it reads the same values of u:
+such as the Laplacian of u in the gradient with respect to a velocity. If a pass computes the forward steps again, a
+forward step can also compute this sum. It already reads these values of u to compute the new u:
 
     not hoisted    forward step: u            adjoint step: reads u of all neighbours, and computes the sum again
     hoisted        forward step: u, the sum   adjoint step: reads the sum in its own cell
 
-The sum is then the value that waits for the adjoint step, instead of u. `hoisted` moves operations without a change, so
-all results keep their bits.
+Then the sum waits in memory for the adjoint step, instead of u. `hoisted` does not change the operations that it moves,
+so all results keep their bits.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from outcrop.language.stencil import Stencil
 def hoisted(stencil: Stencil, adjoint: Adjoint) -> tuple[Stencil, Adjoint]:
     """Return the forward stencil with a field for each hoisted value, and the adjoint that reads these fields.
 
-    Return both arguments if no value with neighbours can be hoisted. Also return them if hoisting increased the number
-    of values that wait for the adjoint in each step, because these values need most of the memory.
+    Return both arguments unchanged if no sum over neighbours can be hoisted. Also do so if more values would wait for
+    the adjoint in each step, because these values need most of the memory.
     """
     found = _Hoisting(stencil, adjoint)
     if not found.values or found.waiting_after > found.waiting_before:
@@ -59,8 +59,8 @@ def _content(stencil: Stencil) -> tuple[object, ...]:
 
 @dataclass(frozen=True)
 class _Value:
-    """A value that stage number `stage` of the forward step can compute. Its program has the numbers of the forward
-    stencil."""
+    """A value that stage number `stage` of the forward step can compute. In its program, fields and scalars have their
+    numbers in the forward stencil."""
 
     stage: int
     program: Program
@@ -95,7 +95,7 @@ class _Hoisting:
         self._fields = dict(zip(self.values, free, strict=False))
 
     def forward(self) -> Stencil:
-        """Return the forward stencil, whose stages also compute the values."""
+        """Return the forward stencil with stages that also compute the hoisted values."""
         one, stages = self._forward, list[Stage]()
         names = [field.name for field in one.fields] + list(self._fields.values())
         for number, stage in enumerate(one.stages):
@@ -110,7 +110,7 @@ class _Hoisting:
         return assemble(one.name, one, names, stages, range(len(names))).stencil
 
     def adjoint(self) -> Adjoint:
-        """Return the adjoint, which reads the values instead of computing them."""
+        """Return an adjoint that reads the hoisted values instead of computing them."""
         one, stencil = self._adjoint, self._adjoint.stencil
         names = [*self._names, *self._fields.values()]
         read = {place: names.index(self._fields[value]) for value, places in self._places.items() for place in places}
@@ -136,8 +136,8 @@ class _Hoisting:
         )  # fmt: skip
 
     def _used_places(self, program: Program) -> Iterator[int]:
-        """Yield the largest parts of a program that depend on values of the forward step, but on no adjoint. They are
-        operations whose result another operation or the stage uses."""
+        """Yield the positions of the largest parts of a program that depend on values of the forward step, but on no
+        adjoint. Such a part is a result of the stage, or an operand of an operation that depends on an adjoint."""
         depends, is_other = list[bool](), list[bool]()
         uses: dict[int, list[int]] = {}
         for place, operation in enumerate(program.operations):
@@ -165,8 +165,8 @@ class _Hoisting:
         return number is not None and self._forward.storage[number].is_static
 
     def _value(self, program: Program, place: int) -> _Value | None:
-        """Return the value of an operation of the adjoint, or None if it has no neighbours, or if no stage of the
-        forward step has all values that it needs."""
+        """Return the value that an operation of the adjoint computes. Return None if the operation reads no neighbours,
+        reads farther than the forward step, or needs values that no single stage of the forward step reads."""
         part = pruned(program.operations, [place])
         near = [load for load in part.loads if self._names[load.field] in self._adjoint.history]
         reach = [max(abs(load.offset[axis]) for load in part.loads) for axis in range(3)]
@@ -179,8 +179,8 @@ class _Hoisting:
         return None
 
     def _moved(self, part: Program, stage: int) -> Program | None:
-        """Return a part of the adjoint with the numbers of the forward stencil, or None if this stage does not read all
-        of its values."""
+        """Convert a part of the adjoint to the numbers of the forward stencil. Return None if this stage does not read
+        all values that the part needs."""
         known = {(load.field, load.age) for load in self._forward.stages[stage].program.loads}
         operations = list[Operation]()
         for operation in part.operations:
@@ -204,8 +204,8 @@ class _Hoisting:
         return (self._adjoint.history[name] for name in names if name in self._adjoint.history)
 
     def _chain(self, one: Version) -> tuple[str, int]:
-        """Return equal results for versions of successive steps that are the same value. The last version of a step is
-        the same value as the first version of the next step."""
+        """Return an identifier that is equal for versions with the same value. The last version of a step is the same
+        value as the first version of the next step."""
         updates = sum(self._own[one.field] in stage.targets for stage in self._forward.stages)
         return one.field, one.updates % updates
 

@@ -1,8 +1,7 @@
-"""Make stencils from the stages of other stencils: names of fields, values of the forward step, and the numbering of
-fields.
+"""Make stencils from the stages of other stencils. This module names and numbers the fields of the new stencils.
 
 An adjoint reads values of the forward step if a derivative depends on these values. Each such value becomes a read-only
-field of the adjoint. The values of this field differ for each step (`Version`).
+field of the adjoint (`Version`). This field has different values in each step.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ class Fields:
         return self.number(self._made[name])
 
     def unused(self, name: str) -> str:
-        """Return `name`, with underscores if another field or scalar has this name. The result is used from now on."""
+        """Return `name`, with underscores if another field or scalar has this name. The result then counts as used."""
         while name in self._taken:
             name += "_"
         self._taken.add(name)
@@ -73,8 +72,8 @@ class Fields:
         return self._numbers.setdefault(name, len(self._numbers))
 
     def forward_value(self, load: Load, updates: Sequence[int]) -> Load:
-        """Return a load of the new stencil. It reads the value that `load` reads in the forward step. `updates` has one
-        number for each field: how often the field was updated in this step before the stage."""
+        """Return a load for the new stencil. This load reads the value that `load` reads in the forward step. `updates`
+        has one number for each field: how often the field was updated in this step before the stage."""
         name = self.forward[load.field]
         if self.is_static[load.field]:
             return Load(self.number(name), load.offset)
@@ -85,8 +84,7 @@ class Fields:
 
 
 def updates_before(stencil: Stencil) -> list[tuple[int, ...]]:
-    """Return a list for each stage. The list has one number for each field: how many stages before this stage update
-    the field."""
+    """Return one tuple for each stage. The tuple has one number for each field: how many earlier stages update it."""
     count = [0] * len(stencil.fields)
     found = []
     for stage in stencil.stages:
@@ -98,8 +96,9 @@ def updates_before(stencil: Stencil) -> list[tuple[int, ...]]:
 
 def without_updates(stencil: Stencil, sums: Sequence[str]) -> Stencil | None:
     """Return the stencil without the updates of the fields `sums`, and without fields that no remaining stage uses. The
-    other fields get the same bits, and the scalars are the same. Return None if this is not possible: if a stage
-    updates nothing else, or if the fields `sums` change how other fields are stored."""
+    other fields get the same bits, and the scalars are the same. Return None if a stage updates only `sums`, or if
+    other updates read `sums`. Also return None if a field in `sums` has two copies, or if another field would be stored
+    differently."""
     names = [one.name for one in stencil.fields]
     dropped = set(map(names.index, sums))
     stages = []
@@ -130,12 +129,12 @@ class Assembly:
     scalars: Mapping[int, int]
 
     def program(self, program: Program) -> Program:
-        """Return the program with the numbers of the new stencil."""
+        """Replace the old numbers of fields and scalars in a program by the numbers of the new stencil."""
         return renumbered(program, self.fields, self.scalars)
 
 
 def renumbered(program: Program, fields: Mapping[int, int], scalars: Mapping[int, int]) -> Program:
-    """Return the program with other numbers of its fields and scalars."""
+    """Replace the numbers of fields and scalars in a program, as the mappings `fields` and `scalars` define."""
 
     def operation(one: Operation) -> Operation:
         match one:
@@ -152,10 +151,10 @@ def assemble(
     name: str, forward: Stencil, names: Sequence[str], stages: Sequence[Stage], read: Iterable[int],
     all_scalars: bool = True,
 ) -> Assembly:  # fmt: skip
-    """Make a stencil from stages whose loads and targets have the numbers of `names`. The updated fields come first, in
-    the order of their first updates. The other fields follow in the order of `read`. The stages have the scalars of
-    `forward`; without `all_scalars`, unused scalars are left out. The stencil has the fixed rim of `forward`. Raises
-    InputError if no kernel can compute it."""
+    """Make a stencil from stages. In their loads and targets, a number is the position of a field in `names`. The
+    updated fields come first, in the order of their first updates. The other fields follow in the order of `read`. The
+    scalars are the scalars of `forward`. If `all_scalars` is false, unused scalars are left out. The stencil has the
+    fixed rim of `forward`. Raises InputError if no kernel can compute the stencil."""
     order = list(dict.fromkeys([*(target for stage in stages for target in stage.targets), *read]))
     fields = {number: place for place, number in enumerate(order)}
     count = len(forward.parameters)

@@ -32,8 +32,8 @@ _LARGEST_POWER = 16
 
 
 def lower(where: str, expressions: Sequence[sympy.Expr], fields: Sequence[str], scalars: Sequence[str]) -> Program:
-    """Make the program that computes `expressions`. Raises InputError if no kernel can compute a term. The message has
-    `where` and the term."""
+    """Make the program that computes `expressions`. Raises InputError if no kernel can compute a term. The message
+    contains `where` and the term."""
     builder = _Builder(where, fields, scalars)
     results = tuple(builder.visit(expression) for expression in expressions)
     return Program(tuple(builder.tape.operations), results)
@@ -164,8 +164,8 @@ class _Builder:
 
 
 def _split(term: sympy.Expr) -> tuple[bool, sympy.Expr, sympy.Expr]:
-    """Split a term into three parts: whether it is subtracted, the product of all factors that do not depend on the
-    cell, and the product of all other factors."""
+    """Return three parts of a term: whether the term is subtracted, the product of its uniform factors (which do not
+    depend on the cell), and the product of all other factors."""
     number, rest = term.as_coeff_Mul()
     negative = bool(number.is_negative)
     positive = term

@@ -1,4 +1,4 @@
-"""The lowered form of expressions: a program is a list of operations in a fixed order, and a stage has one program.
+"""Define the lowered form of expressions. A program is a list of operations in a fixed order. A stage has one program.
 
 The order of operations defines the bits of a stencil. The C generator and the NumPy oracle follow this order, operation
 by operation. Each operation rounds once to the field's dtype. No operations are contracted or reassociated.
@@ -61,8 +61,8 @@ Operation: TypeAlias = Load | Scalar | Constant | Apply
 
 
 def is_uniform(operation: Operation, earlier: Sequence[bool]) -> bool:
-    """Return True if the value of an operation is the same for every cell. `earlier` says the same of the earlier
-    operations."""
+    """Return True if the value of an operation is the same for every cell. `earlier` has the results of this function
+    for the earlier operations."""
     if isinstance(operation, Apply):
         return all(earlier[i] for i in operation.operands)
     return not isinstance(operation, Load)
@@ -176,14 +176,14 @@ def _read_operation(row: object, place: int) -> Operation:
             earlier = tuple(i for i in operands if type(i) is int and 0 <= i < place)
             if len(earlier) == len(operands):
                 return Apply(operator, earlier)
-            raise ValueError(f"operation {place}, {shown(row)}, uses one that is not before it")
+            raise ValueError(f"operation {place}, {shown(row)}, uses an operation that is not before it")
     raise ValueError(f"operation {place}, {shown(row)}, is unknown")
 
 
 @dataclass(frozen=True)
 class Stage:
     """A part of a time step. The stage updates the fields whose numbers are `targets`. The stage reads only values that
-    exist before it begins. `program` has one result for each target."""
+    exist before the stage begins. `program` has one result for each target."""
 
     targets: tuple[int, ...]
     program: Program
@@ -203,8 +203,8 @@ class Stage:
 
     @cached_property
     def reaches(self) -> dict[tuple[int, int], bool]:
-        """A mapping whose keys are the pairs (field, age) that the stage reads. The value is True if the stage also
-        reads them in neighbouring cells."""
+        """Maps each pair (field, age) that the stage reads to a bool. The bool is True if the stage also reads this
+        field in neighbouring cells."""
         found: dict[tuple[int, int], bool] = {}
         for load in self.program.loads:
             key = load.field, load.age
@@ -259,7 +259,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Storage:
-    """The storage of the values of one field.
+    """Describes how the values of one field are stored.
 
     `is_static` is true if no stage updates the field. `is_double` is true if the field has two copies, which are
     written alternately. Two copies are needed if neighbours or later stages still read the old value after an update.

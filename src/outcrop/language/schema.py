@@ -1,9 +1,9 @@
-"""Limits and checks for the parts of a stencil: names, texts, numbers, and the maximum number of parts of each kind.
+"""Check names, texts, numbers and counts in the parts of a stencil against fixed limits.
 
 A stencil becomes C code that runs in the user's process. The stencil comes from the user's program, or from the
 manifest of a directory that another person has made. Both kinds of stencils must pass the same checks in this file. So
-every stencil that a program can make can also be read back, and no other stencil can be read. Nothing in this file
-needs SymPy or NumPy, because `outcrop info` must not load them.
+a stencil can be read from a manifest if and only if a program can make it. Nothing in this file needs SymPy or NumPy,
+because `outcrop info` must not load them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from outcrop.errors import InputError, shown
 
 _NAME = re.compile(r"(?!_[_A-Z])[A-Za-z_][A-Za-z0-9_]{0,63}")
 """The name of a field, parameter or signal is an identifier that C does not reserve, and that Zarr allows as the name
-of an array. It must not be one of `C_WORDS`."""
+of an array. The name must not be one of `C_WORDS`."""
 
 C_WORDS = frozenset(
     (
@@ -36,13 +36,13 @@ MAX_OPERATIONS = 4096
 """The maximum number of operations of all stages together. The largest built-in stencil has 661. The C compiler needs
 minutes for some stencils with 4096 operations."""
 MAX_OPERANDS = 64
-"""The maximum number of values of fields that the core passes to one kernel (core/outcrop/exec/traverse.cpp)."""
+"""The maximum number of pairs (field, age) that the core passes to one kernel (core/outcrop/exec/traverse.cpp)."""
 MAX_OFFSET = 64
-"""The maximum offset along any axis, in cells. A kernel with an offset of n cells along x may read n lines of 64 bytes
-beyond a plane. The guards of the window make 64 such lines readable (core/outcrop/exec/window.hpp)."""
+"""The maximum offset along any axis, in cells. A kernel with an offset of n cells along x may read n cache lines (64
+bytes each) beyond a plane. The guards of the window make 64 lines readable (core/outcrop/exec/window.hpp)."""
 MAX_SPAN = 4096
-"""The maximum number of cells that a stage reads to update one cell, in all rows. The compiler keeps the values of
-these cells in registers."""
+"""The maximum number of cells, in all rows, that a stage reads to update one cell (`Stage.span`). The compiler keeps
+the values of these cells in registers."""
 MAX_NAME, MAX_TEXT = 200, 65536
 """The maximum number of characters in the name of a stencil, and in the text of its equation."""
 

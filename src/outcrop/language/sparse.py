@@ -1,4 +1,4 @@
-"""Points between the cells of a grid: sources that are added to fields, and receivers that read fields.
+"""Represent sources, which add values to a field, and receivers, which read a field, at points between cells.
 
 A point has one or more corners. A corner is a cell with a weight. `linear` computes corners from coordinates.
 Injections and samplings consist of plain arrays, so they can be made from Devito's objects or from options.
@@ -30,9 +30,9 @@ from outcrop.language.schema import (
 )
 
 Cells: TypeAlias = NDArray[np.int64]
-"""Shape (points, corners, 3): z, y and x of each corner in the arrays of the run."""
+"""An array of shape (points, corners, 3): z, y and x of each corner, in cells of the run's arrays."""
 Weights: TypeAlias = NDArray[np.float64]
-"""Shape (points, corners)."""
+"""An array of shape (points, corners) with the weight of each corner."""
 ReadCells: TypeAlias = Callable[[str, Cells], Weights]
 """A function that returns the values of the named field at cells of shape (..., 3)."""
 
@@ -63,7 +63,7 @@ class SourceFactor:
                 raise ValueError(f"{len(self.names)} names of {len(self.scalars)} scalars")
             self.program.require_sound(len(self.fields), len(self.scalars))
             if len(self.program.results) != 1 or any(load.age for load in self.program.loads):
-                raise ValueError("it has one result, and reads newest values alone")
+                raise ValueError("it must have one result and read only newest values")
         except ValueError as error:
             raise InputError(f"the factor of a source: {error}") from None
 

@@ -1,5 +1,5 @@
-"""Compute how fast the worst wave grows. This is von Neumann's analysis. A stencil that is not linear is analysed near
-a uniform state.
+"""Compute by which factor the fastest growing wave (the worst wave) grows in each step. This is von Neumann's analysis.
+A stencil that is not linear is analysed near a uniform state.
 
 For a plane wave exp(i k x), the value of each load is the value of the field in the updated cell, times a complex
 number. So a whole step, with its stages and previous values, is one matrix for each wave number k (J. von Neumann and
@@ -32,7 +32,7 @@ from outcrop.language.program import Apply, Constant, Load, Program, Scalar
 from outcrop.language.stencil import Stencil
 
 State: TypeAlias = Mapping[str, float]
-"""One value for each read-only field. If the stencil is not linear, one value for each field."""
+"""One value for each read-only field, or for each field if the stencil is not linear."""
 
 Measure: TypeAlias = Callable[[Mapping[str, NDArray[Any]]], NDArray[Any]]
 """Computes one array from the arrays of all read-only fields."""
@@ -181,7 +181,7 @@ def growth(stencil: Stencil, values: Mapping[str, float], state: State | None = 
 
 
 def max_growth(stencil: Stencil) -> float:
-    """Return the maximum growth of a stable stencil."""
+    """Return the growth up to which the stencil counts as stable."""
     return MAX_GROWTH_SECOND if any(one.history == 2 for one in stencil.storage) else MAX_GROWTH
 
 
@@ -208,7 +208,7 @@ def largest_step(
 
 
 def _bisect(is_stable: Callable[[float], bool], start: float, is_minimum: bool) -> float:
-    """Return the limit, which is found by bisection between a stable and an unstable value."""
+    """Find the limit by bisection between a stable and an unstable value."""
     inside, outside = (2.0, 0.5) if is_minimum else (0.5, 2.0)
     good = bad = start
     for _ in range(60):
@@ -241,7 +241,7 @@ class Extremes:
     A state has the values of all read-only fields in one cell. The class keeps the states of the cells in which a field
     or one of `measures` has its smallest or largest value. An example of a measure is the squared wave speed. The
     function `corners` is different: it combines, for example, the smallest density with the largest stiffness, although
-    perhaps no cell has both. If the stencil has no read-only fields, the class gives one state without values.
+    perhaps no cell has both values. If the stencil has no read-only fields, the class gives one state without values.
     """
 
     def __init__(self, fields: Iterable[str], measures: Iterable[Measure] = ()) -> None:
@@ -272,8 +272,8 @@ class Extremes:
 
 
 class _Amplification:
-    """One step of a stencil, as one matrix for each wave number. The matrix multiplies the vector of all values that a
-    step needs."""
+    """Computes one matrix for each wave number. The matrix represents one step of the stencil. It multiplies the vector
+    of all values of a cell that a step needs."""
 
     def __init__(self, stencil: Stencil, stages: Sequence[Sequence[Linear]]) -> None:
         self.stencil, self.stages = stencil, stages
@@ -283,8 +283,8 @@ class _Amplification:
         self.waves = self._wave_numbers()
 
     def _wave_numbers(self) -> NDArray[np.float64]:
-        """Return the phases of the sampled waves per cell, as an array of shape (waves, 3). A wave and its mirror image
-        grow equally fast, so half of the waves are enough."""
+        """Return how much the phase of each sampled wave changes per cell, as an array of shape (waves, 3). A wave and
+        its mirror image grow equally fast, so half of the waves are enough."""
         parts = _PHASES if len(self.unknowns) > 1 else _PHASES_ALONE
         whole = np.linspace(-np.pi, np.pi, parts + 1)
         axes = [whole if radius else np.zeros(1) for radius in self.stencil.radii]
@@ -293,7 +293,7 @@ class _Amplification:
         return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 3)
 
     def matrices(self) -> NDArray[np.complex128]:
-        """Return the matrices, of shape (waves, unknowns, unknowns)."""
+        """Return all matrices as one array of shape (waves, unknowns, unknowns)."""
         count = len(self.unknowns)
         rows: dict[tuple[int, int], NDArray[np.complex128]] = {}
         for place, unknown in enumerate(self.unknowns):

@@ -5,15 +5,15 @@ compute the same bits.
     smooth = Stencil("smooth", {u: u[0, 0, 0] + k * (u[0, 0, 1] - 2 * u[0, 0, 0] + u[0, 0, -1])})
 
 Offsets are (z, y, x) in cells. A step may have several stages, which are computed one after another. Each stage is a
-mapping. `u[...]` is the newest value when the stage starts. `u.previous[...]` is the value before the field's latest
-update:
+mapping from fields to expressions. `u[...]` is the newest value when the stage starts. `u.previous[...]` is the value
+before the field's latest update:
 
     waves = Stencil("waves", {u: 2 * u[0] - u.previous[0] + v[0] ** 2 * (u[1] - 2 * u[0] + u[-1])})    # v: only read
     yee = Stencil("yee", [{h: h[0] - k * (e[1] - e[0])}, {e: e[0] - k * (h[0] - h[-1])}])
 
 A Stencil contains no SymPy expressions. When a Stencil is made, expressions are lowered to Programs, which are plain
-data. The manifest of a run stores the Programs, so that they can be read back without the user's script. A manifest may
-come from an untrusted source (see `from_json`).
+data. The manifest of a run stores the Programs. So Outcrop can read the stencil without the user's script. A manifest
+may come from an untrusted source (see `from_json`).
 """
 
 from __future__ import annotations
@@ -182,12 +182,12 @@ class Stencil:
             stage.require_sound(len(self.fields), scalars, self.ndim)
         updated = list(dict.fromkeys(field for stage in self.stages for field in stage.targets))
         if updated != list(range(len(updated))):
-            raise ValueError(f"fields are updated in the order {updated}; they count in that of their first updates")
+            raise ValueError(f"fields are first updated in the order {updated}; their numbers must be 0, 1, 2, ...")
         _ = self.storage  # raises ValueError if a field cannot be stored
 
     @cached_property
     def radii(self) -> tuple[int, int, int]:
-        """Three numbers: the largest offset of all stages along z, y and x. A fixed rim has this thickness."""
+        """The largest offset of all stages along z, y and x, but at least `min_radii`. A fixed rim is this thick."""
         every = [self.min_radii, *(stage.radii for stage in self.stages)]
         return tuple(max(radii[axis] for radii in every) for axis in range(3))  # type: ignore[return-value]
 
@@ -198,7 +198,7 @@ class Stencil:
 
     @cached_property
     def storage(self) -> tuple[Storage, ...]:
-        """The storage of each field's values."""
+        """For each field, the storage that the stages require (`storage_of`)."""
         return tuple(storage_of(self.stages, number, field.name) for number, field in enumerate(self.fields))
 
     @cached_property
@@ -220,7 +220,7 @@ class Stencil:
         return tuple(found)
 
     def newest_copies(self, steps: int) -> tuple[int, ...]:
-        """Return for each field the copy that holds the newest value after this number of steps."""
+        """Return for each field the number of the copy that holds the newest value after `steps` steps."""
         flips = [
             sum(field in stage.targets for stage in self.stages) * self.storage[field].is_double
             for field in range(len(self.fields))
@@ -241,7 +241,7 @@ class Stencil:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Describe the stencil as plain data. `from_json` makes an equal stencil from it."""
+        """Describe the stencil as plain data. `from_json` makes an equal stencil from these data."""
         described = {
             "name": self.name,
             "fields": [field.name for field in self.fields],

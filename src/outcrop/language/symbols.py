@@ -18,8 +18,8 @@ from outcrop.language.schema import as_finite, require_name
 from outcrop.language.stencil import PREVIOUS, Field, ParameterValue
 
 MAX_TERMS = 100_000
-"""The maximum number of terms of all expressions when they are written out. SymPy visits each term several times. The
-largest built-in stencil has 23,166."""
+"""The maximum number of terms in all expressions. A term counts each time it occurs. SymPy visits each term several
+times. The largest built-in stencil has 23,166 terms."""
 
 _MAX_SHOWN_TERMS = 5_000
 """Expressions with more terms than this are not converted to text."""
@@ -28,7 +28,7 @@ _MAX_TEXT = 1_000
 
 
 class Parameter(sympy.Symbol):  # type: ignore[misc]
-    """A scalar of a stencil that can be set for each run. Use it in expressions like any SymPy symbol."""
+    """A scalar of a stencil. Each run can set its value. Use a parameter in expressions like any SymPy symbol."""
 
     default: float
 
@@ -50,7 +50,7 @@ class Signal(sympy.Symbol):  # type: ignore[misc]
     """A scalar with one value for each step, such as a wavelet or a coefficient that depends on time."""
 
     def __new__(cls, name: str) -> Signal:
-        """Make a signal. A run gives its values."""
+        """Make a signal. Each run supplies the values."""
         require_name(name, "signal")
         signal: Signal = sympy.Symbol.__xnew__(cls, name, real=True)
         return signal
@@ -96,8 +96,8 @@ def _analyse(name: str, stages: Sequence[Mapping[Field, Any]], ndim: int | None)
 
 
 def _terms(expressions: Sequence[sympy.Expr]) -> int:
-    """Return the number of terms that the expressions have when they are written out. This number can be huge.
-    Therefore a term that occurs several times is visited only once."""
+    """Return the number of terms in the expressions. A term counts each time it occurs, so the number can be huge.
+    Therefore this function visits each distinct term only once."""
     known: dict[sympy.Basic, int] = {}
     waiting: list[sympy.Basic] = list(expressions)
     while waiting:
@@ -130,7 +130,7 @@ def _expression(name: str, field: object, value: Any) -> sympy.Expr:
 
 
 def _fields(stages: Sequence[Mapping[Field, sympy.Expr]], loads: Sequence[sympy.Expr]) -> tuple[Field, ...]:
-    """Return the fields that are updated, in their order, then the fields that are only read, sorted by name."""
+    """Return the updated fields in the order of their first updates. The fields that are only read follow by name."""
     updated = dict.fromkeys(field for stage in stages for field in stage)
     read = sorted({load.func.__name__.removesuffix(PREVIOUS) for load in loads} - {field.name for field in updated})
     return (*updated, *map(Field, read))

@@ -1,12 +1,12 @@
-"""`tangent`: a stencil together with its tangent-linear model. The model computes how a small change of the state or of
-the medium spreads. In seismics, it is Born modelling.
+"""Derive the tangent-linear model of a stencil (`tangent`). The model computes how a small change of the state or of
+the medium spreads. In seismics, this method is called Born modelling.
 
-The new stencil updates the fields of the given stencil, and the change of each of them, in the same stages:
+The new stencil updates each field of the given stencil and the change of this field, in the same stages:
 
     u_i          =  F_i                                                          the same bits as without the changes
     u_i_tangent  =  sum over j, o of  dF_i/du_j(z + o) * u_j_tangent(z + o)  +  the same for the names in wrt
 
-So a run needs no history: the values of u on which the derivatives depend are computed beside the changes.
+So a run needs no history, because it also computes the values of u on which the derivatives depend.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ from outcrop.language.stencil import Field, ParameterValue, Stencil
 
 
 def tangent(stencil: Stencil, wrt: str | Sequence[str] = ()) -> Stencil:
-    """Return `stencil` with a field `u_tangent` for each updated field `u`: the change of `u` to first order.
+    """Return `stencil` with a second field `u_tangent` for each updated field `u`: the change of `u` to first order.
 
-    `wrt` names static fields, parameters and signals that also change. Their changes are inputs of the new stencil: a
-    static field `v_tangent` for a field `v`, and a parameter or signal `dt_tangent` for a parameter or signal `dt`. A
-    change of the initial values is the initial value of `u_tangent`. Parameters of changes have the default 0. Sources
-    act on the field that they name, so a source in `u_tangent` is the change of a source in `u`.
+    `wrt` names static fields, parameters and signals that also change. Their changes are inputs of the new stencil. For
+    a field `v`, the input is a static field `v_tangent`. For a parameter or signal `dt`, the input is a parameter or
+    signal `dt_tangent`. The initial value of `u_tangent` is the change of the initial value of `u`. The new parameters
+    have the default 0. Sources act on the field that they name, so a source in `u_tangent` is the change of a source in
+    `u`.
 
-    At points without a derivative, the derivative of one side is used (derivative.py). Raises InputError for unknown
-    names, and for a stencil that no kernel can compute.
+    At points without a derivative, a one-sided derivative is used (derivative.py). Raises InputError for unknown names,
+    and for a stencil that no kernel can compute.
     """
     fields, names = Fields(stencil), (wrt,) if isinstance(wrt, str) else tuple(wrt)
     fields.require_known(stencil.name, names)
@@ -40,7 +41,7 @@ def tangent(stencil: Stencil, wrt: str | Sequence[str] = ()) -> Stencil:
         if not fields.is_static[number] or name in names
     }
     scalars = [*range(len(fields.scalars)), *(index for index, name in enumerate(fields.scalars) if name in names)]
-    slopes = {index: place for place, index in enumerate(scalars)}  # the last place of a scalar is that of its change
+    slopes = {index: place for place, index in enumerate(scalars)}  # for a scalar in wrt: the place of its change
     stages = list[Stage]()
     for stage in stencil.stages:
         tape, seeds = Tape(), dict[int, int]()

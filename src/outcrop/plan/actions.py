@@ -1,7 +1,7 @@
 """The actions of a plan, and the parts of the grid that they name.
 
 An action is a small object that cannot be changed. The validator, the cost model, the executor and the rehearsal
-(tests/rehearsal.py) all give an action the same meaning. Ranges are half open. The coordinate y counts rows. The
+(tests/rehearsal.py) interpret an action in the same way. Ranges are half open. The coordinate y counts rows. The
 coordinate x counts the cells of a row, including its padding, so that x0 and x1 can be multiples of 64 bytes. An action
 applies to all fields.
 
@@ -18,9 +18,9 @@ pass ends:
     `target`      Generation g + 1 of the updated fields. During the pass, this array also holds unfinished levels of
                   the same parity as the last level.
     `statics`     The static fields, which no stage updates.
-    `other`       Unfinished levels of the parity that `target` does not hold.
+    `other`       Unfinished levels of the opposite parity.
     `fringes`     Rows between two blocks in y. The array holds both copies of these rows.
-    `recomputed`  Rows between two blocks in y, of the fields that the pass computes again.
+    `recomputed`  Rows between two blocks in y. They belong to fields that the pass computes again.
     `history`     States of another run (history.py). A pass only reads these arrays.
 """
 
@@ -92,9 +92,9 @@ class Block:
     """Start a block. The actions that follow apply to this block. Each slot of the block holds the cells `frame` of a
     plane. If another block has left cells in a slot, this block can use these cells only after a Carry has moved them.
 
-    While the block updates cells, it computes the checksums of the cells `own` in planes `own_z0 <= z < own_z1`. Equal
-    Block actions in a plan mean the same block. Blocks with different values of `shift` have different slots, so a plan
-    may alternate between such blocks.
+    While the block updates cells, it computes the checksums of the cells `own` in planes `own_z0 <= z < own_z1`. If two
+    Block actions of a plan are equal, they start the same block. Blocks with different values of `shift` have different
+    slots, so a plan may alternate between such blocks.
     """
 
     frame: Rectangle
@@ -106,10 +106,10 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Read the cells `area` of planes z0 <= z < z1 from an array into its rings. If the array is `other` or `fringes`,
-    an even `level` selects the rings of first copies, and an odd `level` selects the rings of second copies. If the
-    array is `history`, `level` is the number of the field among the fields that are a history. If the array is
-    `recomputed`, `level` is the number of the field among `Problem.computed`.
+    """Read the cells `area` of planes z0 <= z < z1 from an array into the rings of the array's fields. If the array is
+    `other` or `fringes`, an even `level` selects the rings of first copies, and an odd `level` selects the rings of
+    second copies. If the array is `history`, `level` is the position of the field among the fields that are a history.
+    If the array is `recomputed`, `level` is the position of the field in `Problem.computed`.
 
     If the array is `source` or `statics`, the read of the last cell of a plane also reads the plane's checksum.
     """
@@ -123,12 +123,12 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Copy the rim within the cells `area` of planes z0 <= z < z1 from first to second copies. If a plane belongs to
-    the rim in z, the whole plane is copied. In any other plane, only the rows of the rim in y are copied. The action
-    also computes the checksums of the copied cells that are in `own`.
+    """Copy the rim within the cells `area` of planes z0 <= z < z1 from the first copies to the second copies. If a
+    plane belongs to the rim in z, the whole plane is copied. In any other plane, only the rows of the rim in y are
+    copied. The action also computes the checksums of the copied cells that are in `own`.
 
-    If `recomputed` is not negative, the action copies the rim to the field with this number among the fields that the
-    pass computes again. It copies the rim from the field that this field follows, and computes no checksums."""
+    If `recomputed` is not negative, it is the position of a field in `Problem.recomputed`. The action then copies the
+    rim to this field, from the field with the number `FieldPlan.follows`. It computes no checksums."""
 
     z0: int
     z1: int
@@ -152,7 +152,7 @@ class Write:
     """Write the cells `area` of planes z0 <= z < z1 to an array. If the array is `target`, write the newest value of
     each field. If the state includes previous values, also write these values. If the array is `other` or `fringes`,
     write from the rings of first copies for an even `level`, and from the rings of second copies for an odd `level`. If
-    the array is `recomputed`, `level` is the number of the field among `Problem.computed`.
+    the array is `recomputed`, `level` is the position of the field in `Problem.computed`.
 
     The write of the last cell of a plane to the target also writes the plane's checksum.
     """

@@ -2,9 +2,9 @@
 of a pass.
 
 The proof divides rows and columns at all coordinates at which an action of the pass begins or ends. All cells between
-two such coordinates have the same state. So one number describes all of them: the level that wrote these cells.
+two such coordinates have the same state. So one number describes all these cells: the level that wrote them.
 Neighbouring planes with the same content are stored as one range. Planes with equal contents share one object, so that
-each content is checked only once.
+the proof checks each content only once.
 
 If a side is not fixed, the cells beyond it are other cells of the grid. A periodic axis continues at its other end.
 Beyond a mirror, the cells near the side are repeated. The distance from an updated cell to such a cell is at most the
@@ -104,8 +104,7 @@ class CellLevels:
 
 
 class Shape:
-    """A part of a plane, and all contents that this part has had so far. Equal contents are represented by one
-    object."""
+    """A part of a plane, and all contents that this part has had so far. One object represents all equal contents."""
 
     def __init__(self, span: PlaneSpan) -> None:
         self.span = span
@@ -162,7 +161,7 @@ class Runs(Generic[Value]):
         return list(zip(edges, edges[1:], values[first:end], strict=False))
 
     def single(self, z0: int, z1: int) -> Value | None:
-        """Return the value of planes z0 <= z < z1 if all of them have one value in common. Otherwise, return None."""
+        """Return the value of planes z0 <= z < z1 if all these planes have the same value. Otherwise, return None."""
         starts = self._starts
         after = bisect_right(starts, z0)
         return self._values[after - 1] if after == len(starts) or starts[after] >= z1 else None
@@ -183,8 +182,8 @@ class Runs(Generic[Value]):
         return self._starts[min(1, len(self._starts) - 1)], self._starts[-1]
 
     def advance(self, z0: int, z1: int, distance: int, times: int) -> None:
-        """Move the values of planes z0 <= z < z1 up by `distance` planes, `times` times. The freed planes
-        get copies of planes z0 - `distance` <= z < z0."""
+        """Move the values of planes z0 <= z < z1 up by `distance` planes, `times` times. The freed planes get the
+        values of planes z0 - `distance` <= z < z0."""
         window, left = self.over(z0, z1), self.over(z0 - distance, z0)
         for moves in range(1, times + 1) if len(left) > 1 else ():
             for first, end, value in left:
@@ -231,8 +230,8 @@ class Slots:
         self.runs: Runs[SlotContent | None] = Runs(None)
 
     def place(self, frame: Frame, shift: int, z0: int, z1: int, spans: Sequence[PlaneSpan], cells: CellLevels) -> None:
-        """Put the parts `spans` of planes z0 <= z < z1 of a block into their slots. If a slot holds another plane, this
-        other plane is removed."""
+        """Store the parts `spans` of planes z0 <= z < z1 of a block in the slots of these planes. If a slot holds
+        another plane, this other plane is removed."""
         if self.ring.resident:
             frame, shift = self._disk, 0
         runs, first, end = self.runs, z0 + shift, z1 + shift
@@ -274,7 +273,7 @@ class Slots:
 
 @dataclass(frozen=True)
 class Part:
-    """The part of a plane that a level updates, and the parts of this and neighbouring planes that the level reads."""
+    """`area` is the part of a plane that a level updates. `seen` has the parts of planes that the level reads."""
 
     area: PlaneSpan
     seen: tuple[PlaneSpan, ...]
@@ -285,14 +284,14 @@ class Part:
 
     @cached_property
     def sees_itself(self) -> bool:
-        """True if the parts that the level reads of neighbouring planes include the part that it updates."""
+        """True if one of the parts `seen` includes the whole part `area`."""
         y0, y1, x0, x1 = self.area
         return any(a <= y0 and y1 <= b and c <= x0 and x1 <= d for a, b, c, d in self.seen)
 
 
 class Parts:
-    """The parts of planes that the actions of a pass use. `rows` and `columns` map coordinates to places in the lists
-    of all coordinates."""
+    """The parts of planes that the actions of a pass use. `rows` and `columns` map each coordinate to its position in
+    the sorted list of coordinates."""
 
     def __init__(self, problem: Problem, one: Pass) -> None:
         self._problem, self._levels = problem, one.levels
@@ -301,7 +300,7 @@ class Parts:
         self._regions: dict[UpdateRegion, list[Part | None]] = {}
 
     def span(self, area: Rectangle) -> PlaneSpan:
-        """Convert a part of a plane from coordinates to places."""
+        """Convert a part of a plane from coordinates to positions."""
         rows, columns = self.rows, self.columns
         return rows[area.y0], rows[area.y1], columns[area.x0], columns[area.x1]
 
@@ -326,7 +325,7 @@ def planes_seen(problem: Problem, z0: int, z1: int) -> Ranges:
     reach, count = problem.radius_z, problem.planes
     if not problem.periodic[0]:
         return [(max(0, z0 - reach), min(count, z1 + reach))]
-    # successive planes of this order are at opposite ends of the grid, so two of them together read this whole range
+    # successive positions belong to opposite ends of the grid, so an update of two positions reads the whole range
     if z1 - z0 > 1:
         return [(max(0, z0 - 2 * reach), min(count, z1 + 2 * reach))]
     plane = z0 // 2 if z0 % 2 == 0 else count - 1 - z0 // 2
@@ -341,8 +340,8 @@ def rows_seen(problem: Problem, area: Rectangle) -> Ranges:
 
 
 def columns_seen(problem: Problem, area: Rectangle) -> Ranges:
-    """An update of a part of a plane reads cells in each row. Return the range of these cells. If both sides are fixed,
-    kernels also read padding."""
+    """Return the columns that an update of a part of a plane reads. If both sides in x are fixed, kernels also read
+    padding."""
     nx, reach = problem.shape[2], problem.radii[2]
     if problem.sides[2] == ("fixed", "fixed"):
         return _seen(area.x0, area.x1, reach, problem.pitch_cells, False)
@@ -419,8 +418,8 @@ class Use:
 
 @dataclass(frozen=True)
 class LevelUses:
-    """The values that a level reads. `targets` has two rings for each target: the ring of the newest values, and the
-    ring that the level writes."""
+    """The values that a level reads and writes. `targets` has two rings for each target: the ring of the newest values,
+    and the ring that the level writes."""
 
     reads: tuple[Use, ...]
     targets: tuple[tuple[int, int], ...]
@@ -429,7 +428,7 @@ class LevelUses:
 class Uses:
     """The reads and writes of each level. The copies of a field are written alternately, so each level is equivalent to
     the level that comes `cycle` levels before it. Only the first `cycle` levels are different, because they read values
-    from before the pass."""
+    that are older than the pass."""
 
     def __init__(self, problem: Problem, levels: int) -> None:
         self._problem, self._levels = problem, levels
@@ -450,8 +449,8 @@ class Uses:
         return [field for field, one in enumerate(self._problem.fields) if one.is_state]
 
     def final(self, field: int, age: int) -> tuple[int, int]:
-        """Return the ring that holds the values of an array after the last level, and the level that wrote these
-        values."""
+        """Return the ring with the values of a field after the last level, and the level that wrote these values. If
+        `age` is 1, use the field's previous values."""
         alike = self._alike(self._levels)
         version = self._versions.of(Operand(field, age), alike)
         return self.ring(field, version.copy), version.level + self._levels - alike
@@ -468,7 +467,7 @@ class Uses:
         return level if level <= 2 * self.cycle else self.cycle + 1 + (level - 1) % self.cycle
 
     def _centre(self, field: int, level: int) -> int:
-        """Return the ring with the value from which an update takes the rim of a field."""
+        """Return the ring from which an update copies the rim of a field."""
         follows = self._problem.fields[field].follows
         return self.ring(field, self._versions.newest(field, level - 1).copy) if follows < 0 else follows
 

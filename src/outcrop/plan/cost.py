@@ -2,11 +2,11 @@
 simulated time line.
 
 One thread executes the actions of a pass in order. It starts transfers, but does not wait until they end. So reads and
-writes are in progress while the thread updates cells. Only an update waits, for the planes that it reads:
+writes are in progress while the thread updates cells. Only an update waits until its planes have arrived:
 
     read    |0 |1 |2 |3
-    update     |0  |1  |2  |3         nothing hides the first read; later updates wait only if transfers take
-    write          |0  |1  |2  |3     longer than updates
+    update     |0  |1  |2  |3         nothing is updated during the first read; later updates wait only if
+    write          |0  |1  |2  |3     transfers take longer than updates
 """
 
 from __future__ import annotations
@@ -32,14 +32,12 @@ MEMORY_BYTES_PER_SECOND = 1e10
 """The rate at which cores read data that a device has just transferred. Update rates do not include this time, because
 they are measured without a device, in a window that may fit the last-level cache."""
 REQUEST_SECONDS = 1e-5
-"""The system's CPU time for the transfer of a plane or of a part of a plane. Updates wait while the system uses this
-time."""
+"""The CPU time that the operating system needs to transfer a plane or a part of a plane. Updates wait meanwhile."""
 SNAPSHOT_WRITE_SECONDS = 5e-5
 """The additional time that each write of a snapshot takes on the device and on a core. The file system must note which
 part of the file is in use, and the I/O thread must wake up."""
 COPIES = 2
-"""The number of times that the bytes of a snapshot move between a core and memory: once to the staging, and once to the
-device."""
+"""The number of copies of each byte of a snapshot: one to the staging, and one to the device."""
 TOGETHER_BYTES = 1 << 20
 """Transfers of short planes that are adjacent in an array are joined into transfers of at most this number of bytes."""
 
@@ -120,7 +118,7 @@ def _at(bound: Bound, level: NDArray[np.int64]) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A period of the time line, from `start` to `end` in seconds. Its kind is "read", "update", "write" or "flush"."""
+    """A period of the time line, from `start` to `end` in seconds. `what` is "read", "update", "write" or "flush"."""
 
     what: str
     start: float
@@ -129,8 +127,9 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class _Event:
-    """A Copy, an Update or the commit of a pass, and the transfers that begin after the event before it. The event
-    begins when the first `needed` bytes of all reads of the pass have arrived. An Update updates `cells` cells."""
+    """A Copy, an Update or the commit of a pass, and the transfers that begin between the previous event and this
+    event. The event begins when the first `needed` bytes of all reads of the pass have arrived. An Update updates
+    `cells` cells."""
 
     is_update: bool
     is_commit: bool
@@ -143,7 +142,7 @@ class _Event:
 @dataclass(frozen=True)
 class PassWork:
     """The work of a pass, which does not depend on the speed of the machine. `requests` is the number of system calls
-    of all transfers. `events` is the order of the work."""
+    of all transfers. `events` has the events of the pass in order."""
 
     bytes_read: int
     bytes_written: int
@@ -179,7 +178,7 @@ def work_of(problem: Problem, one: Pass) -> PassWork:
     for action in one.actions:
         match action:
             case Read():
-                # a plane of a history is needed at the same time as the static plane that is `later` planes higher
+                # a plane of a history and the static plane that is `later` planes higher are needed at the same time
                 later = problem.statics_z - histories[action.level].ahead if action.array == "history" else 0
                 later = problem.lead_planes if action.array == "source" else later
                 if action.array == "recomputed":  # an update needs planes of the state that are one skew higher
@@ -213,13 +212,14 @@ def work_of(problem: Problem, one: Pass) -> PassWork:
 
 
 _Asked: TypeAlias = tuple[int, int, bool, int, int]
-"""A read of planes z0 <= z < z1: z0, z1, whether they belong to static fields, the bytes of all reads before it, and
-its own bytes."""
+"""A read of planes z0 <= z < z1: z0, z1, a flag that is true for static fields, the bytes of all earlier reads, and the
+bytes of this read."""
 
 
 def _needed(asked: Sequence[_Asked], z_end: int, z_end_static: int) -> float:
-    """Return the number of bytes that have arrived when all planes of updated fields below `z_end` have arrived, and
-    all planes of static fields below `z_end_static`. Planes arrive in the order of their requests."""
+    """Return the number of bytes that must arrive before two sets of planes are in memory: the planes of updated fields
+    below `z_end`, and the planes of static fields below `z_end_static`. Planes arrive in the order of their
+    requests."""
     for z0, z1, is_static, before, count in reversed(asked):
         end = z_end_static if is_static else z_end
         if end > z0:
@@ -235,9 +235,9 @@ def timeline(
     seconds_aside: float = 0.0,
     snapshots: SnapshotWrites = NO_WRITES,
 ) -> Sequence[Span]:
-    """Return the spans of one pass, sorted by the times at which they end. `seconds_aside` is the time of the cores for
-    all work except updates. An equal share of this time is added to each update, and an equal share of `snapshots` is
-    written during each update."""
+    """Return the spans of one pass, sorted by the times at which they end. `seconds_aside` is the time that the cores
+    need for all work except updates. An equal share of this time is added to each update, and an equal share of
+    `snapshots` is written during each update."""
     spans = list[Span]()
     _simulate(work_of(problem, one), machine, cells_per_second, seconds_aside, snapshots, spans)
     return spans
@@ -285,7 +285,7 @@ class _Transfers:
     def __init__(self, device: StorageRates, spans: list[Span] | None) -> None:
         self._device, self._spans = device, spans
         self._begun = 0  # The number of bytes of all reads that have begun.
-        self._read = self._written = 0.0  # The number of bytes to be read, and to be written.
+        self._read = self._written = 0.0  # The numbers of bytes that remain to be read and written.
         self._snapshots = 0.0  # The part of `_written` that belongs to snapshots.
         self.now = 0.0
 
@@ -299,7 +299,7 @@ class _Transfers:
         self._snapshots += count
 
     def wait_for_snapshots(self, most: float) -> None:
-        """Let time pass until at most `most` bytes of snapshots wait to be written."""
+        """Advance the time until at most `most` bytes of snapshots wait to be written."""
         while self._snapshots > most and self._written > 0:
             # other writes take place at the same time
             left = (self._snapshots - most) * self._written / self._snapshots
@@ -309,7 +309,7 @@ class _Transfers:
                 return
 
     def wait_for(self, arrived: float) -> None:
-        """Let time pass until the first `arrived` bytes of all reads have arrived."""
+        """Advance the time until the first `arrived` bytes of all reads have arrived."""
         end = self._begun - arrived  # the bytes that then remain to be read
         needed = self._read - end
         rounding = max(1e-9 * needed, 1e-12 * self._read)
@@ -339,8 +339,8 @@ class _Transfers:
             self.go_on(step)
 
     def _step(self, seconds: float) -> tuple[float, float, float]:
-        """Return the length of the next period, and the bytes that are read and written in it. The period ends when all
-        reads have ended, when all writes have ended, or after `seconds`."""
+        """Return the length of the next period, and the bytes that are read and written in this period. The period ends
+        when all reads have ended, when all writes have ended, or after `seconds`."""
         device = self._device
         if self._read > 0 and self._written > 0:
             each = device.mixed_bytes_per_second / 2
@@ -384,8 +384,8 @@ def predict(
     rate: UpdateRate,
     acquisition: AcquisitionMemory = NO_ACQUISITION_MEMORY,
 ) -> Prediction:
-    """Predict the bytes, memory and seconds of a plan whose passes have these levels and this work (`works_of`). The
-    bytes do not include snapshots, but the seconds do. `acquisition` is added to the memory of the window."""
+    """Predict the bytes, memory and seconds of a plan. `works` has the levels and the work of each pass (`works_of`).
+    The bytes do not include snapshots, but the seconds do. `acquisition` is added to the memory of the window."""
     cell_rate, device = rate(sizes), machine.device
     known, seconds = dict[tuple[int, SnapshotWrites], float](), 0.0
     levels = [levels for levels, _ in works]
@@ -411,7 +411,7 @@ def predict(
 def snapshots_of(
     problem: Problem, levels: Iterable[int], sizes: Sizes, threads: int, staging: Staging
 ) -> Iterator[SnapshotWrites]:
-    """Yield the snapshots of each pass. `levels` has the levels of the passes."""
+    """Yield the snapshots of each pass. `levels` has the number of levels of each pass."""
     step = problem.acquisition.first_step
     for one in levels:
         steps = problem.steps_of(one)
@@ -421,8 +421,8 @@ def snapshots_of(
 
 
 def aside_seconds(work: PassWork, machine: Machine, snapshots: SnapshotWrites) -> float:
-    """Return the time of the cores in a pass for all work except updates: checksums, requests, cache misses, snapshots,
-    and the begin and end of each slab."""
+    """Return the time that the cores need in a pass for all work except updates: checksums, requests, cache misses,
+    snapshots, and the begin and end of each slab."""
     moved = work.bytes_read + work.bytes_written
     missed = moved * min(1.0, machine.last_cache_bytes / work.window_bytes) / MEMORY_BYTES_PER_SECOND
     requests = work.requests * REQUEST_SECONDS / machine.threads
@@ -431,13 +431,13 @@ def aside_seconds(work: PassWork, machine: Machine, snapshots: SnapshotWrites) -
 
 
 def snapshot_seconds_aside(snapshots: SnapshotWrites, machine: Machine) -> float:
-    """Return the time of the cores for snapshots in a pass: copies, checksums and writes."""
+    """Return the time that the cores need for the snapshots of a pass: copies, checksums and writes."""
     copies = snapshots.bytes * (COPIES / MEMORY_BYTES_PER_SECOND + 1 / machine.checksum_bytes_per_second)
     return copies + snapshots.writes * SNAPSHOT_WRITE_SECONDS / machine.threads
 
 
 def snapshot_seconds_device(snapshots: SnapshotWrites, device: StorageRates) -> float:
-    """Return the time of the device for the snapshots of a pass, without other transfers."""
+    """Return the time that the device needs for the snapshots of a pass if it transfers nothing else."""
     rate = device.first_write_bytes_per_second or device.write_bytes_per_second
     return snapshots.bytes / rate + snapshots.writes * SNAPSHOT_WRITE_SECONDS
 

@@ -34,8 +34,8 @@ class Patch:
 
 
 def slab_patches(problem: Problem, one: Pass) -> tuple[Patch, ...]:
-    """Return a patch with the planes of each Update of a pass, in the coordinates (z, level). Every slab has its own
-    wave."""
+    """Return a patch with the planes of each Update of a pass, in the coordinates (z, level). Each slab has its own
+    value of `wave`."""
     patches: list[Patch] = []
     drawn: set[tuple[object, ...]] = set()
     for action in one.actions:
@@ -85,8 +85,8 @@ def tile_patches(problem: Problem, sizes: Sizes, levels: int) -> tuple[Patch, ..
 
 
 def drawn_zeta(problem: Problem, sizes: Sizes, levels: int) -> int:
-    """Return the value of zeta at which the drawn slab begins. The drawn slab is the first one that has planes of the
-    grid at level `levels`, the last level."""
+    """Return the value of zeta at which the drawn slab begins. The drawn slab is the first slab that updates planes of
+    the grid at the last level, `levels`."""
     return problem.first_plane + problem.skew_z * (levels - 1) // sizes.slab * sizes.slab
 
 
@@ -134,8 +134,8 @@ def _merged(spans: Iterable[Span]) -> Iterator[Span]:
 
 
 def _outline(levels: range, bounds: Callable[[int], tuple[int, int]], wave: int) -> list[Patch]:
-    """Return a patch with the levels at which `bounds` is not empty. The levels of a patch are adjacent. Return an
-    empty list if `bounds` is empty at all levels."""
+    """Return a list with one patch, which has the levels at which `bounds` is not empty. These levels are adjacent.
+    Return an empty list if `bounds` is empty at all levels."""
     full = [(level, *bounds(level)) for level in levels]
     full = [(level, low, high) for level, low, high in full if low < high]
     right = [corner for level, _, high in full for corner in ((high, level - 0.5), (high, level + 0.5))]

@@ -2,7 +2,7 @@
 
     `bt`         The number of time steps of a pass. A run with fewer steps has one pass.
     `by`         The number of rows of a block at level 1.
-    `bx`, `bz`   The number of cells of a block along the other axes. Only schemes of the literature divide them.
+    `bx`, `bz`   The number of cells of a block along x and z. Only schemes of the literature divide these axes.
     `slab`       The number of planes that are updated together.
     `diamond`    Half the height of the cache tiles, in levels.
 
@@ -21,7 +21,7 @@ from outcrop.plan.plan import Scheme
 from outcrop.plan.problem import Problem
 
 MAX_STEPS_OF_PASS = 10_000
-"""The maximum number of steps in a pass. More steps save no measurable time, but make the list of actions longer."""
+"""The maximum number of steps in a pass. With more steps, a run is not faster, but its list of actions is longer."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ class GivenSizes:
         return tried if size is None else (size,)
 
     def levels(self, problem: Problem, tried: Iterable[int]) -> Iterable[int]:
-        """Return the number of levels of a pass if the user has given it, but at most the levels of the run. Otherwise,
-        return all numbers in `tried`. If the passes read a history, the problem determines this number."""
+        """Return the numbers of levels that a pass may have. If the user has given `bt`, return one number, at most the
+        levels of the run. Otherwise, return `tried`. If passes read a history, the problem determines the number."""
         if problem.histories:
             return (min(len(problem.updates), problem.levels),)
         return tried if self.bt is None else (max(1, min(self.bt, problem.steps)) * problem.stages,)
@@ -64,8 +64,7 @@ NAMES = tuple(one.name for one in fields(GivenSizes))
 
 
 def with_sizes(schemes: Sequence[Scheme], problem: Problem, given: GivenSizes) -> list[Scheme]:
-    """Return the elements of `schemes` that have all given sizes. The candidates of the returned schemes have these
-    sizes.
+    """Return the schemes of `schemes` that have all given sizes. Their candidates have these sizes.
 
     Raises InputError if no scheme has all given sizes, or if a size is not possible on this grid.
     """

@@ -2,14 +2,14 @@
 
     no history              for an adjoint that reads no states
     all states              both runs transfer a word for each cell, step and updated field
-    every k-th state        the transfers are k times fewer, but the adjoint run computes all other states again, and
-                            its window needs about r k^2 planes of each updated field (history.py)
-    some of these states    if the disk does not have room for every k-th state, the forward run keeps some of them, and
-                            parts of it are repeated (schedule.py)
+    every k-th state        both runs transfer 1/k of the data, but the adjoint run computes all other states again,
+                            and its window needs about r k^2 planes of each updated field (history.py)
+    some of these states    if the disk does not have room for every k-th state, the forward run keeps fewer states, and
+                            parts of the forward run are repeated (schedule.py)
 
 Formulas give the time of both runs for each way (`estimate`). For the ways whose time is close to the shortest time,
-plans are made and predicted (`choose`), unless the runs are short. The way with the shortest predicted time is chosen.
-A larger k saves transfers and needs memory, so the budget of the adjoint run limits k.
+`choose` makes plans and predicts their time, unless the runs are short. The way with the shortest predicted time is
+chosen. A larger k needs fewer transfers but more memory, so the budget of the adjoint run limits k.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from outcrop.plan.tuner import estimate, rate_in_thick_slabs
 from outcrop.units import format_bytes, format_seconds
 
 INTERVALS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-"""The numbers of steps from one kept state to the next that are tried."""
+"""The intervals that are tried. An interval is the number of steps from one kept state to the next."""
 CLOSE, PLANNED = 1.25, 3
-"""At most PLANNED ways get a plan. Their time by formulas is within the factor CLOSE of the shortest time."""
+"""Plans are made for at most PLANNED ways. By formulas, these ways take at most CLOSE times the shortest time."""
 
 
 @dataclass(frozen=True)
 class Way:
     """A way to get the states of the forward run. The history has every `every`-th state; 0 means no history.
 
-    `forward` is the problem of the forward run, with the history as the last of its snapshots. `adjoint` is the problem
-    of the adjoint run, with the updates of one step. The history has `states` states, which take `history_bytes` on the
-    disk. If these are not all states that the adjoint run needs, `repeated_steps` steps of the forward run are
-    repeated. `refusal` is the reason why the adjoint run cannot use this history, or "".
+    `forward` is the problem of the forward run, whose last snapshot is the history. `adjoint` is the problem of the
+    adjoint run, with the updates of one step. The history has `states` states, which take `history_bytes` on the disk.
+    If these are not all states that the adjoint run needs, `repeated_steps` steps of the forward run are repeated.
+    `refusal` is the reason why the adjoint run cannot use this history, or "".
     """
 
     every: int
@@ -55,7 +55,7 @@ class Way:
 
     @property
     def limit_bytes(self) -> int | None:
-        """The limit that makes the history keep only some of its states, or None."""
+        """The maximum size of a history that keeps only some of its states, or None."""
         return self.history_bytes if self.repeated_steps else None
 
     @property
@@ -85,7 +85,7 @@ class Way:
 
 @dataclass(frozen=True)
 class RunCost:
-    """The forward run or the adjoint run of a way. The bytes that it reads and writes include the history. They are
+    """The cost of the forward run or of the adjoint run. `bytes_read` and `bytes_written` include the history. Both are
     None if the time was computed by formulas."""
 
     seconds: float
@@ -113,15 +113,15 @@ class JudgedWay:
 
 @dataclass(frozen=True)
 class WayChoice:
-    """All ways in the order in which they were given. `chosen` is one of them, or None if all ways are impossible."""
+    """All ways in the given order. `chosen` is the best way, or None if all ways are impossible."""
 
     ways: tuple[JudgedWay, ...]
     chosen: JudgedWay | None
 
     @property
     def refusal(self) -> str:
-        """The error message if all ways are impossible. It says why the first history is impossible, and why the
-        history that needs the least memory or disk is impossible."""
+        """The error message if all ways are impossible. The message gives the reasons for two histories: the first
+        history, and the history that needs the least memory or disk."""
         kept = [one for one in self.ways if one.way.every]
 
         def needs(one: JudgedWay) -> tuple[bool, bool, int]:
@@ -234,8 +234,8 @@ class _Task:
 
 
 def _tasks(way: Way, machine: Machine, limits: Limits, rates: Rates) -> tuple[_Task, list[_Task]]:
-    """Return the tasks of the forward run and of the parts of the adjoint run. If a pass reads all states, formulas
-    choose its number of steps. They use the update rate of the forward run."""
+    """Return the tasks of the forward run and of the parts of the adjoint run. If the adjoint run reads all states,
+    formulas choose the number of steps of its passes. These formulas use the update rate of the forward run."""
     forward = _Task(way.forward, limits.memory_forward_bytes, limits.scheme, limits.given)
     steps, budget_bytes = 1, limits.memory_adjoint_bytes
     if way.every == 1:
@@ -253,8 +253,8 @@ def _roughly(way: Way, machine: Machine, limits: Limits, rates: Rates) -> Judged
 
 
 def _with_repeats(adjoint: RunCost, forward: RunCost, way: Way) -> RunCost:
-    """Return the cost of an adjoint run with the repeated steps of its forward run. A repeated step takes as long as a
-    step of the forward run."""
+    """Add the time of the repeated steps of the forward run to the cost of an adjoint run. A repeated step takes as
+    long as a step of the forward run."""
     share = way.repeated_steps / way.forward.steps
     return replace(adjoint, seconds=adjoint.seconds + share * forward.seconds)
 
@@ -281,8 +281,8 @@ def _planned(way: Way, machine: Machine, limits: Limits, rates: Rates) -> Judged
 
 
 def _parts(problem: Problem, steps: int) -> Iterator[Problem]:
-    """Yield the problems of an adjoint run with the updates of all steps of a pass. If passes compute states again, the
-    first pass ends at the newest state of the history that is still ahead."""
+    """Yield the problems of an adjoint run with the updates of all steps of a pass. If passes compute states again, a
+    shorter first pass may be necessary. It ends at the newest state of the history."""
     if problem.forward is None:
         yield listed(problem, steps) if problem.histories else problem
         return
@@ -310,14 +310,14 @@ def _why_not(one: JudgedWay, chosen: JudgedWay) -> str:
 
 
 def described(choice: WayChoice) -> list[str]:
-    """Return the lines of a table with all ways. Times that formulas give have the mark "~"."""
+    """Return the lines of a table with all ways. The mark "~" means that formulas gave a time."""
     head = ("way", "states on disk", "memory needed", "forward", "adjoint", "sum", "why")
     return aligned([head, *map(_row, _worth_showing(choice))], range(1, len(head) - 1))
 
 
 def _worth_showing(choice: WayChoice) -> Iterator[JudgedWay]:
-    """Yield the ways for a table. Of the ways that recompute states and need too much memory, yield only the first. The
-    others have larger intervals and need even more memory."""
+    """Yield the ways for a table. If several ways recompute states and need too much memory, yield only the first of
+    these ways. The other ways have larger intervals and need even more memory."""
     too_large = 0
     for one in choice.ways:
         too_large += one.way.every > 1 and _OVER_MEMORY in one.why

@@ -9,13 +9,12 @@ If the history has only every k-th state, only every k-th step reads it. Such a 
 other steps have updates without these sums (`Problem.plain_updates`). Passes have a multiple of k steps, so that all
 passes have the same pattern.
 
-A state that one step reads is not the state that another step reads, so the updates of a pass cannot repeat after one
-step. `listed` lists the updates of all steps of a pass. Each state becomes a field of its own. This field is used at a
-few levels only. So its ring holds only a few planes, which are read later than the planes of other fields
-(`FieldPlan.ahead`).
+Different steps read different states, so the updates of a pass do not repeat after one step. `listed` lists the updates
+of all steps of a pass. Each state becomes a separate field, which is used at a few levels only. So the ring of this
+field holds only a few planes, which are read later than the planes of other fields (`FieldPlan.ahead`).
 
-A history with every state needs a large part of the disk. With recomputation, the history has only every k-th state,
-and each pass computes the states between two of them again (the lead), before it goes back through k steps:
+A history with every state needs a large part of the disk. With recomputation, the history has only every k-th state. A
+pass first computes the states between two kept states again (the lead). Then it goes back through k steps:
 
     history   state t - k                                              state t
                   |                                                        |
@@ -23,9 +22,8 @@ and each pass computes the states between two of them again (the lead), before i
     adjoint       adjoint t - k ◄── ... ◄── step 2 ◄── step 1 ◄── adjoint t    the levels that follow
 
 All these levels belong to one wavefront, so every plane is read once and written once. The values that the lead
-computes stay in memory. Each value that the adjoint reads is a field of its own, with one copy, which one level writes.
-The value of an early step of the forward run is used by a late step of the adjoint run, so the ring of this field is
-long:
+computes stay in memory. Each value that the adjoint reads is a separate field. The field has one copy, and one level
+writes it. A late step of the adjoint run uses a value of an early step of the forward run, so its ring is long:
 
     level
      2k  |              adjoint: the last step reads the state t - k + 1 ...
@@ -38,8 +36,8 @@ long:
 The recomputed values have the same bits as in the forward run, because the same kernels compute them from the same
 values. With memory for P planes, k can be sqrt(P / r), and the disk has 1 / k words for each cell and step.
 
-A value that no adjoint step reads is needed only until the forward run replaces it. Such values share a ring, as in the
-forward run: updates 0, 2, 4, ... are in the first ring, and updates 1, 3, 5, ... in the second ring. So if the adjoint
+A value that no adjoint step reads is needed only until the forward run replaces it. Such values share two rings, as in
+the forward run: the first ring has updates 0, 2, 4, ..., and the second ring has updates 1, 3, 5, ... So if the adjoint
 reads only sums of u (language/hoist.py), all values of u take two rings, and only the sums have long rings.
 """
 
@@ -61,11 +59,12 @@ MAX_LEVELS = 8192
 
 Operands: TypeAlias = tuple[tuple[int, int], ...]
 Calls: TypeAlias = tuple[tuple[int, Operands, Operands], ...]
-"""The kernel calls of successive levels, as `Kernel.calls` has them (language/compile.py)."""
+"""The kernel calls of successive levels, in the format of `Kernel.calls` (language/compile.py)."""
 Value: TypeAlias = tuple[int, int]
-"""A value of the other run: the number of its field, and its time. With recomputation, the field is a field of the
-other problem, and the time is the number of updates of the field since the state with which the pass begins; -1 means
-the previous value of this state. Otherwise, the time is the number of steps from the newest state back to the value."""
+"""A value of the other run: the number of its field, and its time. With recomputation, the field belongs to the forward
+problem. The time is then the number of updates of the field since the state with which the pass begins; -1 means the
+previous value of this state. Without recomputation, the time is the number of steps from the newest state back to the
+value."""
 
 
 @dataclass(frozen=True)
@@ -81,9 +80,9 @@ class Values:
     """The values of the other run that a pass of `steps` steps uses. With recomputation, the pass goes back from state
     `steps` to state 0, counted from the state with which it begins.
 
-    `lead` is the number of levels of the other run that are computed again. `levels` has the values that each of them
-    reads and writes. `fields` are the fields of the listed problem that are no values. `numbers` maps each value to the
-    number of its field in the listed problem.
+    `lead` is the number of levels of the other run that are computed again. `levels` has the values that each of these
+    levels reads and writes. `fields` has the fields of the listed problem that store no values of the other run.
+    `numbers` maps each value to the number of its field in the listed problem.
     """
 
     def __init__(self, problem: Problem, steps: int) -> None:
@@ -132,7 +131,7 @@ class Values:
         return self.forward is not None or (step - self.problem.phase) % self.problem.every == 0
 
     def read(self, field: int, step: int) -> Value:
-        """Return the value that step `step` of the pass reads as its field number `field`."""
+        """Return the value for which field number `field` stands in step `step` of the pass."""
         one = self.problem.fields[field]
         number = self.names.index(one.history)
         if self.forward is None:
@@ -145,13 +144,13 @@ class Values:
         return self._statics[self.names[value[0]]] if found is None else found
 
     def number_read(self, field: int, step: int) -> int:
-        """Return the number in the listed problem of the field that step `step` reads as its field number `field`."""
+        """Return the number in the listed problem of the field for which number `field` stands in step `step`."""
         return self.number(self.read(field, step)) if self.problem.fields[field].history else field
 
     def of_step(self, step: int, stage: int, field: int, age: int) -> Value:
         """Return the value of a field before a stage of a forward step. With the age -1, return the value after the
         stage. If no stage reads the field, its older value is not kept. In this case, return the older value of its
-        companion, which is another target of the stage."""
+        companion. The companion is an updated field that the stage reads."""
         assert self.forward is not None
         if age >= 0:
             field = self._companions.get((stage, field), field)
@@ -187,7 +186,7 @@ def steps_of_pass(problem: Problem, steps: int) -> int:
 def listed(problem: Problem, steps: int) -> Problem:
     """Return the problem with the levels of a pass of `steps` steps: first the levels that compute states of the other
     run again, then the levels of the steps. `problem` must have the updates of one step that reads the history, and its
-    fields that are a history must be the last fields."""
+    last fields must be the fields that are a history."""
     values = Values(problem, steps)
     updates, uses, seen = list[StagePlan](), dict[int, list[int]](), set[int]()
 
@@ -216,7 +215,7 @@ def listed(problem: Problem, steps: int) -> Problem:
     follows = dict[int, int]()
     if problem.forward is not None:
         for number, (field, count) in first.items():
-            if count > 0:  # the level that writes the value copies cells of the rim from the value before
+            if count > 0:  # the level that writes the value copies the rim from the previous value
                 place = divmod(min(uses[number]) - 1, problem.forward.stages)
                 follows[number] = values.number(values.of_step(*place, field, 0))
     seen |= set(follows.values())  # the rim is copied from planes that are one skew higher or lower
@@ -231,9 +230,9 @@ def listed(problem: Problem, steps: int) -> Problem:
 
 
 def _field(values: Values, first: Value, is_static: bool, levels: list[int], is_seen: bool, follows: int) -> FieldPlan:
-    """Return a field that holds values of the other run, one after the other. Passes read the value `first` from the
-    history, or the first of the `levels` computes it. `levels` read or write the field. `is_seen` is true if neighbours
-    are also read."""
+    """Return a field that stores successive values of the other run. The value `first` is read from the history, or the
+    first of `levels` computes it. `levels` are all levels that read or write the field. `is_seen` is true if updates
+    also read the field at neighbouring cells."""
     (field, time), skew = first, values.problem.skew_z
     name, reach = values.names[field], skew if is_seen else 0
     what, state, later = ("state", time, 0) if values.forward is None else ("update", values.steps, time)
@@ -249,8 +248,8 @@ def listed_calls(
 ) -> Calls:
     """Return the kernel calls of all levels of a pass. `calls` has the calls of an even step and of an odd step of
     `problem`, which has the updates of one step. `plain` has the calls of steps that do not read the history. All these
-    calls have the field numbers of `problem`. `forward` has the calls of a step of the other run if passes compute
-    these steps again."""
+    calls use the field numbers of `problem`. `forward` has the calls of a step of the other run if passes compute its
+    steps again."""
     values, found = Values(problem, steps), []
     for level in range(values.lead):
         step, number = divmod(level, len(forward))

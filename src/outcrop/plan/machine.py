@@ -20,8 +20,7 @@ from outcrop.plan.plan import Sizes
 from outcrop.plan.problem import Problem
 
 UpdateRate: TypeAlias = Callable[[Sizes], float]
-"""A function of sizes. It returns the cell updates per second of all threads together, without transfers at the same
-time."""
+"""A function that maps sizes to cell updates per second, for all threads together and without transfers."""
 
 WORDS_PER_SWEEP = 3
 """The number of words that a plain sweep moves between memory and caches for each cell."""
@@ -33,10 +32,10 @@ NARROW_BLOCK_COST = 0.3
 
 @dataclass(frozen=True)
 class StorageRates:
-    """The bandwidths of the storage in bytes per second. The mixed bandwidth is for equal numbers of reads and writes
-    at the same time. It counts the bytes of both. A flush takes `seconds_flush`. The first write to a part of a new
-    file can be slower than later writes, because the file system must also note that the part is in use. None means
-    that this rate is unknown."""
+    """The bandwidths of the storage in bytes per second. The mixed bandwidth counts reads and writes together, for
+    equal numbers of both at the same time. A flush takes `seconds_flush`. The first write to a part of a new file can
+    be slower than later writes. The file system must then also record that the part is in use. If the rate of first
+    writes is unknown, it is None."""
 
     read_bytes_per_second: float
     write_bytes_per_second: float
@@ -78,7 +77,7 @@ class DeclaredMachine:
     core.
 
     A run may use `usable_bytes` of `memory_bytes`. If `usable_bytes` is 0, the file does not declare it.
-    `updates_per_second` has the rate of cell updates for each dtype. These rates are for temporal blocking for the
+    `updates_per_second` has the rate of cell updates for each dtype. These rates assume temporal blocking in the
     caches.
     """
 

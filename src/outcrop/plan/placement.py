@@ -6,14 +6,13 @@ places. Not every place has room for all things.
     demand: result ── choice: dram    ...
 
 A step takes as long as its computation or as all its transfers together, whichever is longer. Transfers and computation
-run at the same time. But the transfers run one after another, because the same cores make all of them. The best
+run at the same time. But the transfers run one after another, because the same cores perform all transfers. The best
 placement has, in this order:
 
-1. the shortest step;
-2. the shortest time for transfers of updated things. So these things go to the fastest place that has room, even if a
-step can hide slower transfers;
-3. the fewest bytes of read-only things in the fastest place, then in the second fastest place, and so on. So read-only
-things go to the slowest place that does not delay a step.
+1. the shortest step; 2. the shortest time for transfers of updated things. So updated things are in the fastest place
+that has room, even if slower transfers would not delay a step; 3. the fewest bytes of read-only things in the fastest
+place, then in the second fastest place, and so on. So read-only things are in the slowest place that does not delay a
+step.
 
 The search is exact and depth first. It skips a branch that cannot become better than the best placement found so far.
 After MAX_BRANCHES branches, the search stops and returns the best placement found so far, with `is_best` false.
@@ -25,7 +24,7 @@ The static fields of a run, which no stage updates, have two possible places:
     `disk`     The window holds only the planes of static fields that the current updates need. Each pass reads all
                planes again.
 
-All static fields go to one place, because each of them takes the same amount of memory and is read equally often. The
+All static fields are in one place, because all fields need the same amount of memory and are read equally often. The
 cost of a place depends on the slabs and levels that the rest of the memory allows. So the tuner predicts the cost of
 whole plans with each place, and `taken` chooses one of these plans. The same kind of table reports the places of arrays
 and of static fields.
@@ -50,7 +49,7 @@ MAX_BRANCHES = 30_000
 
 @dataclass(frozen=True)
 class Choice:
-    """A possible place of a thing. `takes` has the bytes that the thing then needs in this place and in other places.
+    """A possible place of a thing. `takes` has the bytes that the thing needs in this place and in other places.
     `transfer_seconds` is the time that the transfers of the thing take in each step."""
 
     place: str
@@ -136,7 +135,7 @@ class _Search:
             )
             for demand in demands
         ]
-        # Entry n is the minimum cost of the demands that remain after the first n of the order.
+        # Entry n is the minimum cost of all demands except the first n demands of the order.
         self._least = [(0, 0)]
         for number in reversed(self._order):
             least = min((one.nanoseconds for one in demands[number].choices), default=0)
@@ -187,7 +186,7 @@ FASTEST, FASTEST_WITH_ROOM = "the fastest", "the fastest with room"
 SLOWEST, SLOWEST_FOR_NOTHING, HIDDEN = "the slowest", "the slowest that delays nothing", "hidden behind the computing"
 
 MIN_SHOWN_SECONDS = 0.001
-"""A time that is shorter than this time is shown as "less than" this time."""
+"""A shorter time is shown as "less than" this time."""
 
 
 @dataclass(frozen=True)
@@ -215,8 +214,8 @@ def table(what: str, every: Sequence[PlacementRow]) -> list[str]:
 
 
 def aligned(rows: Sequence[Sequence[str]], on_the_right: Container[int] = ()) -> list[str]:
-    """Return the lines of a table. The cells of the columns `on_the_right` end at the same place, and the cells of the
-    other columns begin at the same place."""
+    """Return the lines of a table. The columns with the numbers `on_the_right` are aligned to the right, and the other
+    columns to the left."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     kinds = [f"{'>' if column in on_the_right else '<'}{width}" for column, width in enumerate(widths)]
     return ["  ".join(map(format, row, kinds)).rstrip() for row in rows]
@@ -251,7 +250,8 @@ def possible(problem: Problem, budget_bytes: int) -> tuple[bool, ...]:
 
 
 def taken(candidates: Sequence[Candidate]) -> Candidate:
-    """Return the fastest candidate. If several are equally fast, return the one that needs the least memory."""
+    """Return the fastest candidate. If several candidates are equally fast, return the candidate that needs the least
+    memory."""
     limit = EQUALLY_FAST * min(one.seconds for one in candidates)
     equally_fast = [one for one in candidates if one.seconds <= limit]
     return min(equally_fast, key=lambda one: (one.predicted.memory_bytes, one.sizes.keeps_statics, one.seconds))

@@ -23,8 +23,8 @@ class Sizes:
     `sweep_rows`           The number of rows of each block of a plain sweep.
     `planes_per_call`      The number of planes that one call of a kernel updates.
     `block_y`              The number of rows of a block. 0 means that y is not divided.
-    `block_x`, `block_z`   The number of cells of a block along the other axes. Only schemes of the literature divide
-                           them.
+    `block_x`, `block_z`   The number of cells of a block along x and z. Only schemes of the literature divide these
+                           axes.
     `keeps_statics`        True if all static fields stay in memory.
     `chunk`                The number of planes of zeta in a tile that has all rows. Such tiles are bands instead of
                            diamonds, and are for grids with few rows. 0 means that tiles divide y.
@@ -62,8 +62,8 @@ class Pass:
 
 @dataclass(frozen=True)
 class Prediction:
-    """The predicted cost of a plan. `seconds` is wall-clock time. Each other time is the time of one phase if it runs
-    alone, without overlap."""
+    """The predicted cost of a plan. `seconds` is wall-clock time. Each other time is the time of one phase if this
+    phase runs alone."""
 
     seconds: float
     bytes_read: int
@@ -156,8 +156,7 @@ class Volume:
     """The work of one pass, estimated by the formulas of the scheme. The formulas are exact enough to rank sizes.
 
     `exposed_bytes` are the bytes that are transferred before the first update of a block or after its last update.
-    `slabs` is the number of Update actions. `requests` is the number of transfers. Each of them transfers a plane or a
-    part of a plane.
+    `slabs` is the number of Update actions. `requests` is the number of transfers of a plane or of a part of a plane.
     """
 
     bytes_read: float
@@ -174,8 +173,8 @@ class Scheme:
 
     `window`            A function of (problem, levels, sizes). It returns the memory that `make_pass` needs.
     `make_pass`         A function of (problem, levels, sizes). It generates the actions of one pass.
-    `candidates`        A function of (problem, budget_bytes, given=FREE). It lists sizes that are worth a prediction of
-                        their cost. These sizes have no cache tiling yet.
+    `candidates`        A function of (problem, budget_bytes, given=FREE). It lists the sizes whose cost is worth
+                        predicting. These sizes have no cache tiling yet.
     `smallest`          A function of (problem, given=FREE). It returns the smallest window of any pass.
     `volume`            A function of (problem, sizes). It estimates the work of a pass.
     `sizes`             The names of the sizes that users may give.

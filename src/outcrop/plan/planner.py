@@ -24,7 +24,7 @@ from outcrop.units import format_bytes
 @dataclass(frozen=True)
 class Planned:
     """The result of planning: a plan that stays within `budget_bytes` and has the sizes `given`. The plan is for this
-    machine or for another one.
+    machine or for another machine.
 
     `considered` has the candidate of the plan itself and the best of the other candidates. `updates_origin` says where
     the update rate comes from: "measured", "assumed", or a text that names the machine whose file declares the rate.
@@ -108,7 +108,7 @@ def best_steps(
     cells_per_second: float,
 ) -> int:
     """Return the number of steps of a pass for a problem that reads a history. The problem depends on this number,
-    because each step of a pass reads other states. The costs are compared by formulas."""
+    because the steps of a pass read different states. Formulas give the costs that are compared."""
 
     def seconds(steps: int) -> float:
         one = listed(problem, steps)

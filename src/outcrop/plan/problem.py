@@ -1,8 +1,8 @@
 """Describe the problem for planning: the grid, the steps, the fields, the stages, and the fields that each stage reads.
 
 Planes are numbered in the order in which the window reaches them (core/outcrop/exec/problem.hpp). On a periodic axis,
-the first plane and the last plane are neighbours. So the order alternates between both ends of the axis. With this
-order, neighbouring planes have numbers that are close to each other.
+the first plane and the last plane are neighbours. So the order alternates between both ends of the axis, and the
+numbers of neighbouring planes are close to each other.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ class FieldPlan:
     """The properties of a field that planning needs.
 
     `is_static`: no stage updates the field. `is_double`: the field has two copies in memory, which are written
-    alternately. `has_previous`: the previous value of the field is part of the state. `flips`: with each step, the
-    newest value moves from one of the two copies to the other. `name`: the user's name for the field.
+    alternately. `has_previous`: the previous value of the field is part of the state. `flips`: the newest value is in
+    the first copy and in the second copy alternately, step by step. `name`: the user's name for the field.
 
-    `history`: if not "", the values are those of the field `history` in a state of another run (history.py). `state`:
-    the number of steps from the newest state that a pass reads to this state. `later`: the number of updates of the
-    field `history` between this state and the values; -1 means the previous values of this state. An update of the slab
-    zeta0 <= zeta < zeta1 needs planes from zeta0 - `behind` to zeta1 + `ahead` of this state.
+    `history`: if not "", the values belong to a state of another run, in which the field has this name (history.py).
+    `state`: the number of steps from the newest state that a pass reads back to this state. `later`: the number of
+    updates of the field `history` between this state and the values; -1 means the previous values of this state. An
+    update of the slab zeta0 <= zeta < zeta1 needs planes from zeta0 - `behind` to zeta1 + `ahead` of this state.
 
     `follows`: if not negative, the pass computes the values of the other run again. Levels of the pass update the
-    field, and no array on disk has it. Cells of the rim get their values from the field number `follows`.
+    field, which is not an array on disk. The rim is copied from the field number `follows`.
     """
 
     is_static: bool = False
@@ -67,8 +67,8 @@ class FieldPlan:
 
 @dataclass(frozen=True)
 class Operand:
-    """A value that a stage reads. If `age` is 0, it is the newest value of a field. If `age` is 1, it is the previous
-    value. If `beside` is true, the stage also reads the values of neighbouring cells."""
+    """A value that a stage reads. If `age` is 0, the stage reads the newest value of a field. If `age` is 1, the stage
+    reads the previous value. If `beside` is true, the stage also reads the values of neighbouring cells."""
 
     field: int
     age: int = 0
@@ -137,18 +137,18 @@ class Problem:
     a step.
 
     `shape` is (nz, ny, nx) in cells, and `radii` is the radius of the stencil along the same axes. The distance between
-    rows is `pitch_bytes`. A plane has `plane_bytes`. On disk and in memory, a plane takes `record_bytes`, which include
-    its checksum and padding. `sides` are the boundaries below and above the grid along z, y and x: "fixed", "mirror" or
+    rows is `pitch_bytes`. A plane has `plane_bytes`. On disk and in memory, a plane takes `record_bytes`, including its
+    checksum and padding. `sides` are the boundaries below and above the grid along z, y and x: "fixed", "mirror" or
     "periodic". The user's grid has `ndim` axes. If the user's grid has two axes, y has one cell in `shape`. If it has
     one axis, z and y have one cell in `shape`. `acquisition` has the memory and transfers that sources, receivers and
-    snapshots need in addition to the window. `updates` has the stages of `listed_steps` steps. It usually has one step,
-    which all steps repeat. If fields are a history, `updates` has all steps of the longest pass, because each step
-    reads other states. If the history has only every `every`-th state, step j of a pass reads it if j - `phase` is a
-    multiple of `every`. All other steps have the updates `plain_updates`.
+    snapshots need in addition to the window. `updates` has the stages of `listed_steps` steps. Usually, this is one
+    step, and all other steps are equal to it. If fields are a history, `updates` has all steps of the longest pass,
+    because different steps read different states. If the history has only every `every`-th state, step j of a pass
+    reads it if j - `phase` is a multiple of `every`. All other steps have the updates `plain_updates`.
 
     `forward` is the problem of the other run if passes compute its steps again. It has the updates of one step. In this
-    case, each pass has `every` steps, and the first `lead` levels of a pass are steps of the other run. A step of the
-    other run has `lead_stages` levels.
+    case, each pass has `every` steps, and the first `lead` levels of a pass belong to steps of the other run. A step of
+    the other run has `lead_stages` levels.
 
     The properties are cached, because the tuner and the proof use some of them hundreds of thousands of times.
     """
@@ -191,7 +191,8 @@ class Problem:
 
     @cached_property
     def lead_planes(self) -> int:
-        """The number of planes by which the state is used later, because the first levels belong to another run."""
+        """The number of planes by which the window uses the state later, because the first levels belong to another
+        run."""
         return self.skew_z * self.lead
 
     @cached_property
@@ -287,8 +288,8 @@ class Problem:
 
     @cached_property
     def computed(self) -> tuple[int, ...]:
-        """The numbers of the fields of another run that levels of a pass write. They are the recomputed fields, and the
-        fields whose first values are read from the history."""
+        """The numbers of the fields of another run that levels of a pass write. These are the recomputed fields, and
+        the fields whose first values are read from the history."""
         return tuple(number for number, one in enumerate(self.fields) if one.history and not one.is_static)
 
     @cached_property

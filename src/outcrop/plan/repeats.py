@@ -1,16 +1,17 @@
 """Skip repetitions of actions in the proof of a plan (validate.py).
 
-If a group of actions (a period) repeats, it is performed until two successive periods have the same effect:
+A group of actions that repeats is called a period. The proof performs periods until two successive periods have the
+same effect:
 
     actions   |  begin  | period | period | period | ... | period |  end  |
     planes              |--------|
                             |--------|         each period equals the previous one, but is `distance` planes higher
 
 A period depends only on the planes of its own window. Assume that the windows of two successive periods have the same
-state, `distance` planes apart, and that all planes above them have the same contents as the highest `distance` planes
-of the window. Then every later period has the same
-effect, but `distance` planes higher. It leaves the same contents below its window, and changes nothing else. So the
-state at the beginning of a later period is known, and the periods before it need not be performed.
+state, `distance` planes apart. Also assume that all planes above the window have the same contents as its highest
+`distance` planes. Then every later period has the same effect, but `distance` planes higher. It leaves the same
+contents below its window, and changes nothing else. So the state at the beginning of a later period is known, and the
+periods before it need not be performed.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Schedules for adjoint runs whose history does not have all states that they need, because the disk is too small.
+"""Schedules for adjoint runs whose history lacks some of the necessary states, because the disk is too small.
 
 A history with recomputation needs a state at the beginning of each segment of k steps. If the disk holds only `slots`
-of these states, the forward run keeps some of them. The adjoint run goes back over one segment after another. When the
-state of the next segment is missing, a part of the forward run is repeated from the newest state before it. This sweep
-stores other states in the slots that have become free:
+of these states, the forward run keeps some of them. The adjoint run goes back over one segment after another. If the
+state of the next segment is missing, a part of the forward run is repeated from the newest state before this segment.
+This sweep stores other states in the slots that have become free:
 
     segments        0    1    2    3    4    5         4 slots: the states 0, 3, 4 and 5 are kept
     forward run     K──────────────►K───►K───►K───►    K: the state is kept
@@ -14,13 +14,14 @@ stores other states in the slots that have become free:
     adjoint run               ◄────                    back over 2, 1 and 0
                     ◄────◄────
 
-These schedules repeat the smallest possible number of segments. They are those of Revolve: A. Griewank and A. Walther,
-Algorithm 799: Revolve, ACM Transactions on Mathematical Software 26 (2000), p. 19. G. Aupy and J. Herrmann use the same
-rule for a disk whose transfers cost nothing (Optimization Methods and Software 32 (2017), p. 594). There, the state of
-the current segment is in memory and needs no slot. Here it is on the disk, so `slots` here are `slots - 1` of Revolve.
+These schedules repeat the smallest possible number of segments. They are the schedules of Revolve: A. Griewank and A.
+Walther, Algorithm 799: Revolve, ACM Transactions on Mathematical Software 26 (2000), p. 19. G. Aupy and J. Herrmann use
+the same rule for a disk whose transfers cost nothing (Optimization Methods and Software 32 (2017), p. 594). In Revolve,
+the state of the current segment is in memory and needs no slot. Here, this state is on the disk, so `slots` slots here
+correspond to `slots - 1` slots of Revolve.
 
-A sweep depends only on the states that are kept, on the next segment and on the number of slots. So an interrupted
-adjoint run needs no stored place in its schedule: it finds this place from the states on the disk.
+A sweep depends only on the states that are kept, on the next segment and on the number of slots. So an adjoint run does
+not store its position in the schedule. After an interruption, the states on the disk determine this position.
 """
 
 from __future__ import annotations
@@ -32,26 +33,27 @@ from math import comb
 
 def first_states(segments: int, slots: int) -> tuple[int, ...]:
     """Return the states that a forward run over `segments` segments keeps. At most `slots` states exist at the same
-    time: at least 2, or 1 for a single segment."""
+    time. `slots` is at least 2, or 1 for a single segment."""
     return (0, *_places(segments, slots))
 
 
 def usable(states: list[int], slots: int) -> int:
-    """Return the number of the oldest states that stay when a sweep begins. All states stay if a slot is free. All
-    slots may be in use if the forward run continues beyond the steps for which its states were chosen."""
+    """When a sweep begins, it keeps only the oldest states. Return the number of these states. All states stay if a
+    slot is free. All slots may be in use if the forward run continues beyond the steps for which its states were
+    chosen."""
     return min(len(states), slots - 1)
 
 
 def sweep(states: list[int], number: int, slots: int) -> tuple[int, ...]:
-    """Return the states that a sweep from the newest of `states` to the state `number` keeps. The last of these is
+    """Return the states that a sweep from the newest of `states` to the state `number` keeps. The last kept state is
     `number`. `states` are all states that exist. At least one slot must be free."""
     begin = states[-1]
     return tuple(begin + one for one in _places(number + 1 - begin, slots + 1 - len(states)))
 
 
 def repeated_segments(kept: Iterable[int], segments: int, slots: int) -> int:
-    """Return the number of segments that the sweeps of an adjoint run repeat. At its beginning, the states `kept`
-    exist. They must include state 0."""
+    """Return the number of segments that the sweeps of an adjoint run repeat. When the adjoint run begins, the states
+    `kept` exist. State 0 must be one of these states."""
     states, repeated = sorted(kept), 0
     for number in reversed(range(segments)):
         states = [one for one in states if one <= number]
@@ -64,12 +66,12 @@ def repeated_segments(kept: Iterable[int], segments: int, slots: int) -> int:
 
 def _places(segments: int, slots: int) -> Iterator[int]:
     """Yield the states that a sweep over `segments` segments keeps after its first state, which uses one of the slots.
-    The last of them is the state of the last segment.
+    The last kept state is the state of the last segment.
 
     Let G(n, s) be the smallest number of segments that sweeps repeat to go back over n segments with s + 1 slots. The
-    first place m divides the segments: G(n, s) = m + G(n - m, s - 1) + G(m, s). With t as the smallest number for which
-    the binomial coefficient C(s + t, s) is at least n, G(., s) has the slope t there. So m is best if G(., s) has the
-    slope t - 1 at m, and G(., s - 1) has the slope t at n - m. This function uses the largest such m.
+    first place m divides the segments: G(n, s) = m + G(n - m, s - 1) + G(m, s). Let t be the smallest number for which
+    the binomial coefficient C(s + t, s) is at least n. Then G(., s) has the slope t at n. So m is best if G(., s) has
+    the slope t - 1 at m, and G(., s - 1) has the slope t at n - m. This function uses the largest such m.
     """
     assert segments == 1 or slots >= 2
     first, left, s = 0, segments, slots - 1

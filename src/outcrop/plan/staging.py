@@ -8,9 +8,9 @@ last row, and then it is written:
     slots           |█████|█████|▒▒▒  |     |█████|█████|▒▒▒  |     |█████|█████|▒▒▒  |     |    ▒ open   █ written
 
 Each write takes time, so slots should be large. But each plane of a slab has open slots at each kept level. If the
-staging has too few slots, the slots are written before they are complete, in many short pieces. So `fit_staging` takes
-the largest slots with which the staging can hold all open slots. Slots can also be larger than a plane. A block of a
-plane needs at least one write for each plane, so the writes of a plan with blocks are shorter.
+staging has too few slots, the slots are written before they are complete, in many short pieces. So `fit_staging`
+chooses the largest slots with which all open slots fit into the staging. Slots can also be larger than a plane. A block
+of a plane needs at least one write for each plane, so the writes of a plan with blocks are shorter.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from outcrop.plan.problem import Problem, SnapshotDemand
 MAX_SLOT_BYTES = 1 << 20
 MAX_SLOTS = 2048
 LARGE_DIAMOND = 16
-"""The half height of the tiles for which the staging has enough memory."""
+"""The staging has enough memory for tiles of this half height."""
 EDGES_OF_PIECE = 2
 """A piece of a slot usually begins and ends within a page. These two pages are written separately. If rows consist of
 whole pages, there are no such pages."""
@@ -33,7 +33,7 @@ whole pages, there are no such pages."""
 
 @dataclass(frozen=True)
 class SnapshotWrites:
-    """The snapshots of a pass: their bytes and the number of their writes.
+    """The snapshots of a pass. `bytes` is their size, and `writes` is the number of their writes.
 
     `late` is the share of the bytes that is not complete before the end of a slab, from 0 to 1. `waiting_bytes` is the
     memory for slots that are complete and not written yet. If more bytes are complete, updates wait.
@@ -49,9 +49,9 @@ NO_WRITES = SnapshotWrites()
 
 
 def fit_staging(problem: Problem, sizes: Sizes, threads: int, room_bytes: int) -> Staging:
-    """Return the staging with the longest writes within `room_bytes`, or the smallest staging if nothing else fits. If
-    there is more memory, the staging has up to twice the number of open slots, so that half of the slots can wait for
-    the device."""
+    """Return the staging with the longest writes within `room_bytes`, or the smallest staging if nothing else fits.
+    With more memory, the staging has up to twice the number of open slots. Half of the slots can then wait for the
+    device."""
     whole = (_longest_bytes(problem, sizes, one) for one, count in _boxes(problem, sizes) if count)
     largest = max(whole, default=0)
     if not largest:

@@ -1,4 +1,4 @@
-"""Choose the sizes of a plan. List the candidates of each scheme for the budget, predict their costs, and take the
+"""Choose the sizes of a plan. List the candidates of each scheme for the budget, predict their costs, and choose the
 candidate with the lowest cost.
 
 The tuner works in two rounds, because a measurement of the update rate takes time. The first round ranks levels and
@@ -43,15 +43,15 @@ MAX_SLABS = 20_000
 """A plan with more slabs is made only if no other plan is possible, because its list of actions is larger than the
 window."""
 MAX_VALUE_SLABS = 80_000
-"""The same limit for blocks in y of a pass that computes states again: the number of slabs times the number of values.
+"""A similar limit for blocks in y of a pass that computes states again: the number of slabs times the number of values.
 A slab has a read, a copy and a write for each value."""
 BUILT = 10
-"""The number of candidates that are the best by formula. Only the plans of these candidates are made and predicted
-action by action."""
+"""The number of candidates whose plans are made and predicted action by action. These candidates are the best by
+formulas."""
 SHORTLIST = 4
 DIAMONDS = (2, 4, 6, 8, 12, 16, 24, 32)
 TILINGS = 4
-"""The usual number of diamonds that are measured for given levels and slab. Fewer are measured if fewer are
+"""The usual number of diamonds that are measured for given levels and slab. Fewer diamonds are measured if fewer are
 useful."""
 SWEEP_ROWS = (4, 8, 16, 32, 64)
 CHUNK_LEANS = 4
@@ -138,7 +138,7 @@ def tune(
             if sizes.diamond in diamonds or is_first_there:
                 fine.append(candidate(other.scheme, sizes, rate))
 
-    # Take the cheapest.
+    # Choose the fastest candidate, and make its plan.
     chosen = taken(fine)
     rest = sorted((one for one in fine if one is not chosen), key=seconds)
     plan = build(problem, named[chosen.scheme], chosen.sizes, machine, rate, acquisition, budget_bytes)
@@ -158,7 +158,8 @@ def estimate(
 def rate_in_thick_slabs(
     problem: Problem, schemes: Sequence[Scheme], machine: Machine, budget_bytes: int, rate: UpdateRate
 ) -> float:
-    """Return the rate for `estimate`. It is computed from the rate of the sizes that formulas find best."""
+    """Return the update rate that `estimate` needs. It is computed from the rate of the sizes that are the best by
+    formulas."""
     ranking = _Ranking(problem, schemes, machine, budget_bytes)
     if not ranking.every:
         return ASSUMED_CELLS_PER_SECOND
@@ -182,11 +183,11 @@ class _Ranking:
         return next(iter(tilings(self._problem, guess.scheme, guess.sizes, self._machine)))
 
     def ranked(self, rate: UpdateRate, every: Sequence[_Listed] | None = None) -> Iterator[tuple[float, _Listed]]:
-        """Yield all candidates, or the candidates `every`, each with the seconds that the formulas give. The fastest
-        candidates are the first.
+        """Yield all candidates, or the candidates `every`, each with the seconds that the formulas give, in ascending
+        order.
 
-        Snapshots only add to a cost, and their cost takes long to compute. It is computed only for candidates that may
-        be the next ones: those that cost less without snapshots than the next candidates cost with snapshots."""
+        Snapshots increase the cost of a candidate, and this increase takes long to compute. It is computed only for a
+        candidate that costs less without snapshots than the next candidate costs with snapshots."""
         listed = self.every if every is None else every
 
         def key(seconds: float, place: int) -> tuple[float, int, int]:
@@ -227,7 +228,7 @@ class _Ranking:
 
     def _seconds(self, one: _Listed, rate: UpdateRate, snapshots: SnapshotWrites = NO_WRITES) -> float:
         """Return the rough cost: the time of the cores or the time of the transfers, whichever is longer, plus the time
-        of the exposed transfers, because no update takes place during these transfers."""
+        of the exposed transfers. No update takes place during exposed transfers."""
         problem, sizes, volume = self._problem, one.sizes, one.volume
         machine, device = self._machine, self._machine.device
         values = len(problem.computed) if sizes.block_y else 0
@@ -248,8 +249,8 @@ class _Ranking:
 
 @lru_cache(maxsize=8)
 def _listed(problem: Problem, schemes: tuple[Scheme, ...], budgets: tuple[int, ...]) -> Sequence[_Listed]:
-    """Return the candidates for several budgets. They do not depend on the acquisition. So all histories of a run have
-    the same candidates, which are kept for the next history."""
+    """Return the candidates for several budgets. The candidates do not depend on the acquisition. So all histories of a
+    run have the same candidates, which the cache keeps for the next history."""
     found = ((scheme, sizes) for one in budgets for scheme in schemes for sizes in scheme.candidates(problem, one))
     every = {(scheme.name, sizes): (scheme, sizes) for scheme, sizes in found}.values()
     return [_Listed(scheme, sizes, scheme.volume(problem, sizes)) for scheme, sizes in every]
@@ -319,8 +320,8 @@ def _slab_within(problem: Problem, scheme: Scheme, levels: int, sizes: Sizes, wi
 
 
 def _rough_rate(problem: Problem, cells_per_second: float) -> UpdateRate:
-    """Return an assumed update rate, because the number of candidates is too large for measurements. In thick slabs, it
-    is the given rate. In thin slabs, it is lower."""
+    """Return an assumed update rate, because the number of candidates is too large for measurements. In thick slabs,
+    this is the given rate. In thin slabs, the rate is lower."""
 
     def rate(sizes: Sizes) -> float:
         return cells_per_second / edge_factor(problem, sizes, diamond=8) / (3 if sizes.levels == 1 else 1)
@@ -370,8 +371,8 @@ def _useful_diamonds(problem: Problem, levels: int, threads: int) -> list[int]:
 
 
 def shares_planes(problem: Problem, threads: int) -> bool:
-    """Return True if threads share the streaming axis. They do this if the grid has too few rows for all threads, but
-    enough planes."""
+    """Return True if threads share the streaming axis. Threads do this if the grid has too few rows for all threads,
+    but enough planes."""
     return _has_few_rows(problem, threads) and problem.planes >= 2 * threads
 
 

@@ -8,9 +8,9 @@ updates of the same slot wait for each other.
 
 The proof performs an update level by level. At each level, it updates all planes at once. The executor updates planes
 in the order of zeta. Both orders have the same effect, for the following reason. The distance to the planes that a
-level reads is at most one skew. These planes were written at the same zeta or an earlier one, and are overwritten at
-the same zeta or a later one. All fields of one kind (`one_of_each`) have the same levels, so the proof follows only one
-field of each kind.
+level reads is at most one skew. These planes were written at the same or an earlier zeta, and are overwritten at the
+same or a later zeta. All fields of one kind (`one_of_each`) have the same levels, so the proof follows only one field
+of each kind.
 
 Repetitions of actions are skipped (repeats.py).
 """
@@ -63,7 +63,7 @@ from outcrop.plan.repeats import Repeats
 __all__ = ["IllegalPlan", "validate", "validate_one_layer", "validate_pass"]
 
 _RingContents: TypeAlias = dict[int, list[tuple[int, int, "SlotContent | None"]]]
-"""For each ring, the contents of ranges of places."""
+"""For each ring, the contents of ranges of positions (`Runs.over`)."""
 BEFORE = -1
 """The level of the previous values when a pass begins."""
 
@@ -92,7 +92,7 @@ def validate(plan: Plan, budget_bytes: int | None = None) -> None:
             continue
         proved.add((id(one), keeps))
         if keeps and any(_reads_statics(action) for action in one.actions):
-            raise IllegalPlan(f"pass {number} reads again what stays in memory")
+            raise IllegalPlan(f"pass {number} reads again static fields that stay in memory")
         if keeps and one in without_reads:
             continue
         try:
@@ -104,11 +104,11 @@ def validate(plan: Plan, budget_bytes: int | None = None) -> None:
 
 
 def _keeps_statics(problem: Problem, window: Window) -> bool:
-    """Return True if each plane of each static field has its own slot, in which it stays.
+    """Return True if each plane of each static field has its own slot, in which the plane stays.
 
-    In this case, a legal pass is also legal without its reads of static fields, if these fields are in memory when it
-    begins. No action changes these slots, so each action finds the same contents as before, and possibly more planes
-    of static fields. No action requires that such a plane is absent."""
+    In this case, a legal pass is also legal without its reads of static fields, if these fields are in memory when the
+    pass begins. No action changes these slots, so each action finds the same contents as before, and possibly more
+    planes of static fields. No action requires that such a plane is absent."""
     rings = zip(problem.fields, window.rings(problem), strict=False)
     statics = [ring.resident for field, ring in rings if field.is_static and not field.is_history]
     return bool(statics) and all(statics)
@@ -117,7 +117,7 @@ def _keeps_statics(problem: Problem, window: Window) -> bool:
 def validate_pass(problem: Problem, one: Pass, window: Window, has_statics: bool = False) -> None:
     """Raise IllegalPlan unless the pass `one` advances every cell to the last level, and has written all cells to disk
     before its commit. If `has_statics` is true, the window already holds the static fields when the pass begins. In the
-    first pass of a run, it is always false."""
+    first pass of a run, `has_statics` is always false."""
     proof = Proof(problem, one, window, has_statics)
     _perform_all(proof)
     require(proof.committed, "no commit")
@@ -258,7 +258,7 @@ class Proof:
     def _carry(self, action: Carry) -> None:
         self._require_planes(action.z0, action.z1)
         old, new, shift = self.former_block, self.block, self.block.shift
-        require(old.shift == shift, "a slot that planes have left")
+        require(old.shift == shift, "the previous block has other slots")
         can_move = (old.frame.x0, old.frame.x1) == (new.frame.x0, new.frame.x1) and old.frame.y0 <= new.frame.y0
         require(can_move, f"rows of the frame {old.frame} cannot be moved to {new.frame}")
         span = self.parts.span(action.area)
@@ -266,7 +266,7 @@ class Proof:
             runs = self.rings[ring].runs
             for z0, z1, content in runs.over(action.z0 + shift, action.z1 + shift):
                 require(content is not None and content.frame is self.former_frame,
-                        f"plane {z0 - shift} is not there to be carried")  # fmt: skip
+                        f"plane {z0 - shift} of the previous block is not in its slot")  # fmt: skip
                 assert content is not None
                 runs.put(z0, z1, self.frame.content(self.frame.shape.empty.pasted(span, content.cells)))
 
@@ -276,7 +276,7 @@ class Proof:
         for ring, array in self._arrays_read(action):
             for z0, z1, cells in array.over(action.z0, action.z1):
                 if action.array in ("fringes", "recomputed"):
-                    require(cells is not None and cells.shape.span == span, f"fringes of plane {z0} are other rows")
+                    require(cells is not None and cells.shape.span == span, f"fringes of plane {z0} have other rows")
                 assert cells is not None
                 self._place(ring, z0, z1, [span], cells)
 
@@ -325,7 +325,7 @@ class Proof:
         for z0, z1, is_inside in self._inside(action.z0, action.z1):
             rims = [rim for rim in (self._rims(area) if is_inside else [area]) if rim[0] < rim[1]]
             for z, _, cells in self._there(self.problem.fields[field].follows, z0, z1) if rims else ():
-                require(cells.holds(tuple(rims), RIM), f"the rim of plane {z} is not there to be copied")
+                require(cells.holds(tuple(rims), RIM), f"the rim of plane {z} is not in the window")
             self._place(field, z0, z1, rims, self._rim)
 
     def _computed(self, number: int) -> int:
@@ -426,7 +426,7 @@ class Proof:
     def _require_level(self, use: Use, z0: int, z1: int, spans: tuple[PlaneSpan, ...], level: int, wanted: int) -> None:
         for z, _, cells in self.rings[use.ring].there(self.frame, self.block.shift, z0, z1):
             if not cells.holds(spans, wanted):
-                raise IllegalPlan(f"level {level} needs of plane {z} what level {wanted} wrote of field {use.field}")
+                raise IllegalPlan(f"level {level} needs field {use.field} of plane {z} as level {wanted} wrote it")
 
     def _write(self, action: Write) -> None:
         self._require_planes(action.z0, action.z1)
@@ -435,7 +435,7 @@ class Proof:
             is_state = action.array == "fringes"
             rings = self.uses.copies(action.level) if is_state else [self._computed(action.level)]
             most = self.fringe_rows if is_state else self.recomputed_rows[action.level]
-            require(area.y1 - area.y0 <= most, "more rows than fringes keep")
+            require(area.y1 - area.y0 <= most, "more rows than the array has")
             shape = self._shape(span)
             for ring in rings:
                 for z0, z1, cells in self._there(ring, action.z0, action.z1):
@@ -471,21 +471,21 @@ class Proof:
         self.committed = True
 
     def _require_statics(self, z0: int, z1: int, area: PlaneSpan, own: PlaneSpan) -> None:
-        """Raise IllegalPlan unless the static fields are in the window. They must be there when their checksum is
-        computed, which happens together with the checksum of the source."""
+        """Raise IllegalPlan unless the static fields are in the window. Their checksum and the checksum of the source
+        are computed together, and the static fields must then be in the window."""
         part = common(area, own) if self.reads_statics else None
         for field in self.statics if part else ():
             for z, _, cells in self._there(field, z0, z1):
                 assert part is not None
                 is_there = cells.holds((part,), 0)
-                require(is_there, f"of plane {z} field {field} is not there when its checksum is taken")
+                require(is_there, f"field {field} of plane {z} is not in the window when its checksum is computed")
 
     def _sum(self, summed: Runs[CellLevels], z0: int, z1: int, area: PlaneSpan, own: PlaneSpan) -> None:
         """Record that an action computes the checksum of the block's own cells. Raises IllegalPlan if an earlier action
         has computed it."""
         if part := common(area, own):
             for first, end, done in summed.over(z0, z1):
-                require(not bool((done.part(part) == RIM).any()), f"a checksum of plane {first} is taken twice")
+                require(not bool((done.part(part) == RIM).any()), f"a checksum of plane {first} is computed twice")
                 summed.put(first, end, done.filled(part, RIM))
 
     def _own(self, own: Rectangle) -> PlaneSpan:
@@ -501,7 +501,7 @@ class Proof:
         """Return the array with this name that holds unfinished levels. Only problems with a single field have such an
         array."""
         require(self.single, "unfinished levels of several fields")
-        require(name != "other" or self.uses_other, "an array that the pass does not name")
+        require(name != "other" or self.uses_other, "the pass does not use the array `other`")
         return self.other if name == "other" else self.targets[0]
 
 

@@ -1,17 +1,17 @@
-"""`AdjointRun`: the adjoint of a run. It is a run of the adjoint stencil that goes from the last step to the first
-step.
+"""`AdjointRun`: the adjoint of a run. It is a run of the adjoint stencil, from the last step to the first step.
 
     forward run    state 0 ──► step 1 ──► ... ──► step N        sources are added, receivers record after each step
     adjoint run    adjoint 0 ◄── step N ◄── ... ◄── adjoint N   residuals are added, sources record before each step
 
 The adjoint run begins with adjoint N. Adjoint N is the sum of two parts: the given derivative with respect to the last
-state, and the residuals of step N. Each adjoint step goes back by one step of the forward run. Then it adds the
+state, and the residuals of step N. Each adjoint step goes back by one step of the forward run, and then adds the
 residuals of the forward step that it has reached. Before each adjoint step, the adjoint is read at the cells of each
 source. This value is the gradient with respect to the value of the source in the forward step.
 
-An adjoint run has its own directory and can be resumed like any other run. Some adjoints need values of the forward run
-at each step: the adjoint of a stencil that is not linear, and gradients with respect to static fields, parameters and
-signals. These values are read from the history of the forward run (plan/history.py).
+An adjoint run has its own directory and can be resumed like any other run. Two kinds of adjoint runs need values of the
+forward run at each step. The first kind is the adjoint of a stencil that is not linear. The second kind computes
+gradients with respect to static fields, parameters or signals. These values are read from the history of the forward
+run (plan/history.py).
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class AdjointRun:
 
     def run(self, progress: str = "auto") -> Report:
         """Run all remaining steps back to the initial state. `progress` has the same meaning as in `Simulation.run`.
-        After an interruption or a failure, another call continues from the last committed pass. Raises the errors of
+        After an interruption or a failure, another call continues from the last commit. Raises the errors of
         `Simulation.run`."""
         if not (steps := self.remaining_steps):
             raise InputError(f"{self.simulation.directory}: the adjoint run is complete; read its gradients")
@@ -101,9 +101,9 @@ class AdjointRun:
     @property
     def gradients(self) -> dict[str, Any]:
         """A mapping from each name in `wrt` to a gradient. For a field, this is the gradient with respect to its
-        initial values. For a field and a static field, the gradient is indexed like an array. For "source", it is a
-        list with an array of shape (steps, points) for each source. For a parameter, it is a number. For a signal, it
-        is an array with a value for each step. Raises InputError before the run is complete."""
+        initial values. The gradients for fields and static fields are indexed like arrays. For "source", the gradient
+        is a list with an array of shape (steps, points) for each source. For a parameter, the gradient is a number. For
+        a signal, it is an array with a value for each step. Raises InputError before the run is complete."""
         simulation = self.simulation
         if self.remaining_steps:
             raise InputError(f"{simulation.directory}: the adjoint run is not complete; call run() first")
@@ -135,7 +135,7 @@ class AdjointRun:
         return Corrected(found, own[here], values[here])
 
     def _by_updates(self, name: str) -> Any:
-        """Return the part of a gradient that comes from the updates, without the scales of sources."""
+        """Return the part of a gradient that comes from the updates, and not from the scales of sources."""
         forward, simulation = self._forward, self.simulation
         field = self._adjoint.gradients.get(name)
         is_static = name in static_fields(forward.stencil)
@@ -237,8 +237,8 @@ def derive_adjoint(
 def find_place(
     simulation: Simulation, directory: str | os.PathLike[str] | None, force: object, resume: object
 ) -> tuple[Path, bool]:
-    """Return the directory of the adjoint of a run, and whether an adjoint run in it is continued. Raises InputError if
-    the directory exists but is neither continued nor replaced, or overlaps a directory of the run."""
+    """Return the directory of the adjoint of a run, and True if an adjoint run in it is continued. Raises InputError if
+    the directory overlaps a directory of the run, or if it exists and neither `resume` nor `force` is True."""
     run = simulation.directory
     if directory is None and is_block_device(run):
         raise InputError(f"the run is on the block device {run}; give a directory for its adjoint run")
@@ -259,8 +259,8 @@ def find_place(
 
 
 def _same_run(run: Simulation, definition: Definition, place: Path) -> Simulation:
-    """Return the run. Raise InputError if it does not compute `definition`. The residuals of fields are not compared
-    here. If the forward run has moved, its new directory is stored."""
+    """Return the run. Raises InputError if the run does not compute `definition`. Residuals of receivers are compared
+    here, and residuals of fields are not. If the forward run has moved, its new directory is stored."""
     from outcrop.run.simulation import Simulation
 
     state = run.reader()
@@ -289,7 +289,7 @@ def _same_run(run: Simulation, definition: Definition, place: Path) -> Simulatio
 
 def _require_same(run: Simulation, planes: Mapping[str, PlaneSource], begun: Mapping[str, int]) -> None:
     """Raise InputError if an adjoint run has begun with other residuals of fields. `_summed` has made the functions
-    `planes` with `begun`. They are called only if the run has checksums to compare with."""
+    `planes`, which update `begun`. These functions are called only if the run has checksums to compare with `begun`."""
     state = run.reader()
     assert state is not None
     kept = state.manifest.begun
@@ -314,7 +314,7 @@ def _summed(planes: PlaneSource, name: str, begun: dict[str, int]) -> PlaneSourc
 
 
 def _in_one_place(states: StatesEntry | None) -> StatesEntry | None:
-    """Return the states without the directory of their run, because the identity is enough to compare them."""
+    """Return the states without the directory of their run. Comparisons use only the identity of the run."""
     return replace(states, run="/") if states else None
 
 
@@ -336,8 +336,8 @@ def _require_wrt(stencil: Stencil, has_sources: bool, wrt: object) -> tuple[str,
 
 
 def _split_residuals(forward: Forward, residuals: object) -> tuple[dict[str, PlaneSource], list[Residuals]]:
-    """Divide `residuals` into two parts: a mapping from fields to the planes of the derivative with respect to the last
-    state, and the residuals of receivers and snapshots."""
+    """Divide `residuals` into two parts. The first part maps fields to the planes of the derivative with respect to the
+    last state. The second part has the residuals of receivers and snapshots."""
     require_mapping(residuals, "residuals", "line")
     assert isinstance(residuals, Mapping)
     if not residuals:
@@ -376,8 +376,8 @@ def _split_residuals(forward: Forward, residuals: object) -> tuple[dict[str, Pla
 
 
 def named_snapshots(entries: AcquisitionEntries) -> dict[str, tuple[SnapshotsEntry, str]]:
-    """Return the entry and the field of snapshots by name, such as "side/u". Snapshots without a name are left out,
-    because "u" means the last values of the field. The history is left out, too."""
+    """Return a mapping from the names of snapshots, such as "side/u", to their entry and field. Snapshots without a
+    name are left out, because "u" means the last values of the field. The history is left out, too."""
     named = [one for one in entries.snapshots if one.name and not one.is_history]
     return {one.prefix + field: (one, field) for one in named for field in one.fields}
 
@@ -429,7 +429,7 @@ def _as_residuals(name: str, values: Any, shape: tuple[int, ...], axes: str) -> 
 
 
 def settings_beside(forward: Forward, memory: str | int | None = None, threads: int | None = None) -> Settings:
-    """Return the settings of a run that belongs to a forward run. The planner chooses its scheme and sizes."""
+    """Return the settings of a forward run for a run beside it. The planner chooses the new scheme and sizes."""
     given = forward.manifest.settings
     return replace(
         given,
@@ -441,7 +441,7 @@ def settings_beside(forward: Forward, memory: str | int | None = None, threads: 
 
 
 def _definition(forward: Forward, derived: Derived, samples: Sequence[Residuals]) -> Definition:
-    """Return the computation of the adjoint run. Its step s goes from step N - s to step N - s - 1."""
+    """Return the computation of the adjoint run. Step s of this run goes from step N - s to step N - s - 1."""
     adjoint = derived.adjoint
     manifest, steps, made = forward.manifest, forward.steps, adjoint.stencil
     injections = []
@@ -464,8 +464,7 @@ def _definition(forward: Forward, derived: Derived, samples: Sequence[Residuals]
     samplings += [corner_sampling(forward, adjoint, number) for number in derived.scaled]
     static = static_fields(forward.stencil)
     scalars = {one: field for one, field in adjoint.gradients.items() if one not in static}
-    # The sum over the grid of a signal's gradient belongs to one step. That of a parameter's gradient is complete after
-    # the last step.
+    # The sum of the gradient over the grid is needed after each step for signals, and after the last for parameters.
     every = 1 if scalars.keys() & set(forward.stencil.signals) else steps
     norms = NormsEntry(every, tuple(scalars.values())) if scalars else None
     signals = {name: values[:steps][::-1] for name, values in decode_signals(manifest.signals).items()}
@@ -494,8 +493,8 @@ def _edges(forward: Forward, axis: int) -> PlaneSource:
 def _last_adjoint(
     forward: Forward, adjoint: Adjoint, name: str, seed: PlaneSource | None, rows: Sequence[Residuals],
 ) -> PlaneSource:  # fmt: skip
-    """Return a function that computes the planes of a field's adjoint after the last step: the sum of the seed and of
-    the residuals of the last step. In the rim the adjoint is 0."""
+    """Return a function that computes the planes of a field's adjoint after the last step. This adjoint is the sum of
+    the seed and of the residuals of the last step. In the rim the adjoint is 0."""
     manifest, (z_updated, *inner) = forward.manifest, forward.updated_cells
     nz, ny, nx = manifest.layout.shape
     pad_z = inside(manifest.padding, 0)[0]

@@ -112,7 +112,7 @@ def as_shape(shape: object, stencil: Stencil) -> Shape:
 
 
 def as_dtype_name(dtype: DTypeLike) -> str:
-    """Return the name of a dtype, or the value as text if it is not a dtype. `make_layout` refuses it later."""
+    """Return the name of a dtype, or the value as text if it is not a dtype. `make_layout` refuses this text later."""
     try:
         return np.dtype("float32" if dtype is None else dtype).name
     except Exception:  # NumPy raises many types of errors for values that are not dtypes
@@ -194,8 +194,8 @@ def as_problem(
 
 def _without_rims(problem: Problem, stencil: Stencil) -> Problem:
     """Return the problem without the older values of fields that no stage loads, such as hoisted values. Only the rim
-    of their newer values depends on them, and no stage loads the rim. Another field of the stage replaces them
-    (plan/history.py), so a field without such a companion keeps them."""
+    of the newer values depends on the older values, and no stage loads the rim. Another field of the stage replaces the
+    older values (plan/history.py). A field without such a companion keeps its older values."""
     loaded = {load.field for stage in stencil.stages for load in stage.program.loads}
     alone = {
         field
@@ -217,7 +217,7 @@ def _renumbered(stage: StagePlan, numbers: Sequence[int]) -> StagePlan:
 
 def _stage_plan(stage: Stage) -> StagePlan:
     """Return the fields that a stage reads and writes. It also reads the newest values of its targets, because cells of
-    the rim keep them."""
+    the rim keep these values."""
     neighbours: dict[tuple[int, int], bool] = {(field, 0): False for field in stage.targets}
     for load in stage.program.loads:
         key = load.field, load.age

@@ -68,7 +68,7 @@ HEAT_OPERATIONS = 8
 class Scalars:
     """The parameters and signals of a stencil, rounded to `dtype`, in the order in which kernels read them.
 
-    `parameters` has the values that differ from the defaults. `signals` has a value for each step."""
+    `parameters` has the values that differ from the defaults. `signals` has a value of each signal for each step."""
 
     def __init__(
         self, stencil: Stencil, parameters: Mapping[str, float], signals: Mapping[str, Signal], dtype: str
@@ -100,8 +100,8 @@ def pack_scalars(stencil: Stencil, values: Mapping[str, float], dtype: str) -> b
 
 
 def ring_specs(plan: Plan) -> list[tuple[int, int, bool]]:
-    """Return three values for each ring of the window: its planes, the bytes of a slot, and True if the ring holds all
-    planes of the grid for the whole run."""
+    """Return three values for each ring of the window: its number of planes, the bytes of a slot, and True for a
+    resident ring. A resident ring holds all planes of the grid for the whole run."""
     return [(ring.planes, ring.slot_bytes, ring.resident) for ring in plan.window.rings(plan.problem)]
 
 
@@ -123,7 +123,7 @@ class Prepared(Planned):
 
     @property
     def thread_layout(self) -> str:
-        """How many threads update cells, and on how many NUMA nodes, for users."""
+        """A text for users: how many threads update cells, and on how many NUMA nodes."""
         return str(self.layout)
 
     @property
@@ -165,7 +165,7 @@ class Sample:
 
 
 def work_per_update(stencil: Stencil) -> float:
-    """Return the work of a cell update relative to `heat7`, at least 1, from the operations of a stage."""
+    """Return the work of a cell update relative to `heat7`, at least 1, from the mean operations of a stage."""
     programs = [stage.program for stage in stencil.stages]
     operations = sum(
         isinstance(operation, Apply) and not uniform
@@ -276,7 +276,7 @@ class CallLists:
 
     @property
     def lead_scalars(self) -> bytes:
-        """Scalars for the steps that passes compute again, for measurements."""
+        """The scalars with which measurements update the steps that passes compute again."""
         return pack_scalars(self._forward, {}, self._problem.dtype) if self._forward else b""
 
 
@@ -285,7 +285,7 @@ class Lead:
 
     The adjoint run has the stencil of the forward run in its manifest, so its plan does not need the forward run. The
     parameters, the signals and the sources are read from `state`, the committed state of the forward run, when the
-    passes run. Raises the errors of reading its sources.
+    passes run. Raises the errors of reading these sources.
     """
 
     def __init__(self, state: State, states: StatesEntry, stencil: Stencil, io: str) -> None:
@@ -314,8 +314,8 @@ class Lead:
 
 
 def _written(problem: Problem, name: str, level: int) -> int:
-    """Return the number of the field in which a level of the lead writes the field `name` of the forward run. If the
-    lead ends before this level, no level needs the number, and it is 0."""
+    """Return the number of the field in which a level of the lead, the steps that a pass computes again, writes the
+    field `name`. If the lead ends before this level, no level needs the number, and the result is 0."""
     targets = problem.updates[level].targets if level < problem.lead else ()
     return next((number for number in targets if problem.fields[number].history == name), 0)
 
@@ -326,9 +326,9 @@ class Engine:
 
     `arrays_a` and `arrays_b` have the files of the two copies of the state. For a run in place, `arrays_b` is empty.
     `statics` has the files of fields that are only read. With `checksum`, checksums and seals of planes are written and
-    verified. With `lock`, the window cannot be swapped out. `states` has the files of the states that passes read, and
-    `lead` the inputs of the steps that they compute again. Raises IllegalPlan, before any file is opened, if the plan
-    cannot be proved legal, and InputError if the window cannot be locked."""
+    verified. With `lock`, the window cannot be swapped out. `states` has the files of the states that passes read.
+    `lead` has the inputs of the steps that passes compute again. Raises IllegalPlan, before any file is opened, if the
+    plan cannot be proved legal, and InputError if the window cannot be locked."""
 
     def __init__(
         self, prepared: Prepared, arrays_a: Sequence[ArrayFiles], arrays_b: Sequence[ArrayFiles],
@@ -367,7 +367,7 @@ class Engine:
 
     @property
     def store(self) -> _core.Store:
-        """The open files: both copies of the state, then the fields that are only read. A pass must not run."""
+        """The open files: both copies of the state, then the fields that are only read. Do not use it in a pass."""
         return self._store
 
     @property
@@ -404,8 +404,8 @@ class Engine:
         return wanted.results(sums, snapshot_sums)
 
     def _open_states(self, first_step: int, levels: int) -> list[tuple[int, int]]:
-        """Open the states that a pass reads. Return the number of its file and its checksum for each state. The
-        checksum is 0 for a state that the pass does not read."""
+        """Open the states that a pass reads. For each state, return the number of its file and the checksum of its
+        values. The checksum is 0 for a state that the pass does not read."""
         if self._states is None:
             return []
         found, read = [], fields_read(self._plan.problem, levels)

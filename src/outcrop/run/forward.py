@@ -73,7 +73,7 @@ class Forward:
         return found
 
     def can_scale(self, adjoint: Adjoint) -> bool:
-        """Return whether the factors of all scaled adjoints can be divided out again: in all cells that steps update,
+        """Return True if the factors of all scaled adjoints can be divided out again. In all cells that steps update,
         each factor and its inverse must be a normal number. This function reads all static fields once."""
         dtype, (z, y, x) = np.dtype(self.manifest.dtype), self.updated_cells
         tiny = np.finfo(dtype).tiny
@@ -104,8 +104,8 @@ class Forward:
 @dataclass(frozen=True)
 class Derived:
     """An adjoint of `stencil` with the gradients with respect to `names`. `inputs` are the static fields, parameters
-    and signals among them. If `is_linear`, only the gradients with respect to `inputs` need states of the forward run.
-    `scaled` has the numbers of the sources whose scale depends on `inputs`."""
+    and signals among these names. If `is_linear`, only the gradients with respect to `inputs` need states of the
+    forward run. `scaled` has the numbers of the sources whose scale depends on `inputs`."""
 
     stencil: Stencil
     names: tuple[str, ...]
@@ -155,7 +155,7 @@ class Derived:
 
     @property
     def missing(self) -> str:
-        """The reason why the adjoint needs values that only recomputation gives, and no history, or ""."""
+        """The reason why the adjoint needs values that recomputation gives and that no history has, or ""."""
         for one in self.states:
             if one.later > 0:
                 return (

@@ -8,8 +8,8 @@ input m, the gradient with respect to m gets for each corner:
 
     derivative of the scale by m  *  weight  *  sum over t of  adjoint[t] * value[t]
 
-The adjoint run records adjoint[t] at the corners, before or after its step, in the order in which it goes back. After
-the run, the sums are computed in this order, in float64. So no plan changes their bits.
+The adjoint run records adjoint[t] at the corners, before or after its step, from the last step to the first. After the
+run, the sums are computed in this order, in float64. So no plan changes their bits.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def scaled_sources(stencil: Stencil, sources: Sequence[SourceEntry], inputs: Seq
 
 def corner_sampling(forward: Forward, adjoint: Adjoint, number: int) -> Sampling:
     """Return the receivers that record the adjoint at all corners of source `number`. Each corner is a point. The trace
-    has the shape (steps, points * corners). It is 0 at corners that no step updates."""
+    has the shape (steps, points * corners). The trace is 0 at corners that no step updates."""
     source = forward.definitions.injections[number]
     field, inside = adjoint.sources[source.field], forward.inside(source.cells)
     factor = np.where(inside, forward.factor_at(adjoint, source.field, source.cells), 1.0)
@@ -148,7 +148,7 @@ def scale_terms(
         sums = source.weights * _sums(source, traces[CORNERS.format(number)])
         inside = forward.inside(source.cells)
         for offset, slope in source.scale.derivatives(name).items():
-            slopes = np.where(inside, slope.at(source.cells, forward.state.cells_of), 0.0)  # it may be NaN in the rim
+            slopes = np.where(inside, slope.at(source.cells, forward.state.cells_of), 0.0)  # may be NaN in the rim
             cells.append((source.cells + np.array(offset, np.int64)).reshape(-1, 3))
             values.append((slopes * sums).reshape(-1))
     return np.concatenate(cells), np.concatenate(values)

@@ -67,8 +67,8 @@ class Misfit(Summable):
 
     `name` says what is compared. The name of receivers means their traces, of shape (steps, points). The name of an
     updated field means the last values of this field, on the whole grid. A name such as "side/u" means the snapshots
-    `sim.snapshots["side/u"]`, of shape (times, nz, ny, nx). Snapshots need a name and a small box: their residuals may
-    need at most 256 MiB, with 8 bytes for each cell of the box and each step.
+    `sim.snapshots["side/u"]`, of shape (times, nz, ny, nx). Snapshots need a name and a small box: their residuals need
+    8 bytes for each cell of the box and each step. At most 256 MiB are possible.
 
     `observed` has the same shape. It is an array, a memory map of NumPy or a Zarr array. For fields, any form that
     `sim[name] = ...` accepts is possible. None means zeros, so that the misfit is an energy. `weight` is a number or an
@@ -171,7 +171,7 @@ class _Compared:
 
     @property
     def groups(self) -> list[tuple[int, int]]:
-        """The ranges of the first axis that are compared at once."""
+        """The ranges of the first axis, which are compared one after another."""
         return list(plane_groups(self.shape, 8)) if self.is_field else [(0, self.shape[0])]
 
     def value(self) -> float:
@@ -211,7 +211,7 @@ class SumOfMisfits(Summable):
 
 
 def _added(simulation: Simulation, name: str, one: Any, other: Any) -> Any:
-    """Return the sum of two residuals. Those of a field are added plane by plane."""
+    """Return the sum of two residuals. Residuals of a field are added plane by plane."""
     if name in simulation.traces or name not in {field.name for field in simulation.stencil.fields}:
         return np.asarray(one, np.float64) + np.asarray(other, np.float64)
     cache_bytes = cache_within(simulation.memory_bytes) // 2
@@ -261,7 +261,7 @@ def gradient(
         reader.refresh()  # another object may have freed the history
     keeps_history = reader is not None and reader.manifest.taps.history is not None
     begins_history = bool(derived.states) and simulation.step < steps and not keeps_history
-    history = History("all") if begins_history else None  # refused if the run has steps without a history
+    history = History("all") if begins_history else None  # `run` refuses this if it has made steps without a history
     if begins_history and simulation.step == 0:
         task = task_of(simulation.setup, steps, derived.names)
         history = history_of(choose_here(task, simulation.setup, memory_bytes=budget_bytes))

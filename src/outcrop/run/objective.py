@@ -49,7 +49,7 @@ class Original:
     """A run at step 0, and copies of this run that take `steps` steps with other inputs."""
 
     def __init__(self, simulation: Simulation, steps: int) -> None:
-        """Write missing initial values to the directory of the run. Raises InputError if it has passed step 0."""
+        """Write missing initial values to the directory of the run. Raises InputError after step 0."""
         require_initial(simulation)
         simulation.fill()
         state = simulation.reader()
@@ -107,7 +107,7 @@ class Original:
         dtype: str | None = None, is_unstable: bool | None = None,
     ) -> Simulation:  # fmt: skip
         """Return a copy of the run at step 0. `arrays` has changes of arrays. `values` has new values of other inputs,
-        in the form of the method `values`. `dtype` and `is_unstable` replace these options of the run."""
+        in the form that the method `values` returns. `dtype` and `is_unstable` replace these options of the run."""
         self.refresh()
         manifest, forward = self.manifest, self._forward
         definition = self._definition(values, dtype or manifest.dtype)
@@ -146,7 +146,7 @@ class Original:
 
     def _read(self, name: str) -> PlaneSource:
         """Return a function that reads planes of an array at step 0, including the padding. A field without values is
-        0, and previous values without values are those of their field."""
+        0. If an array of previous values has no values, the values of its field are used."""
         manifest = self.manifest
         if name not in manifest.filled and name.endswith(PREVIOUS):
             name = name.removesuffix(PREVIOUS)
@@ -212,11 +212,11 @@ class Objective:
         fun = oc.Objective(sim, steps, misfit, wrt="u")
         scipy.optimize.minimize(fun, fun.start, jac=True, method="L-BFGS-B")
 
-    The vector x has the values of all inputs in `wrt`, one after the other, in float64. It is in memory, and optimisers
-    keep several such vectors, so this class is for small grids. `fun.start` is the vector of the inputs of `sim`. `sim`
-    must be at step 0 and stays there: each evaluation runs a copy of `sim` forward and backward in a temporary folder
-    beside it, and removes the folder afterwards. A gradient with respect to cells in the rim is 0, so optimisers do not
-    change these cells.
+    The vector x has the values of all inputs in `wrt`, one after the other, in float64. This vector is in memory, and
+    optimisers keep several such vectors, so this class is for small grids. `fun.start` is the vector of the inputs of
+    `sim`. `sim` must be at step 0 and stays there. Each evaluation runs a copy of `sim` forward and backward in a
+    temporary folder beside `sim`, and removes the folder afterwards. A gradient with respect to cells in the rim is 0,
+    so optimisers do not change these cells.
 
     `wrt` has the names that `Simulation.adjoint` accepts. Raises InputError for wrong arguments and for the errors of
     `Simulation.gradient`.

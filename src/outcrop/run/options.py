@@ -103,15 +103,15 @@ class History:
     "500GiB". The limit is checked before the run begins. The results are `sim.history` and the Zarr group
     snapshots.zarr/history.
 
-    With `recompute`, an adjoint run computes the states between two kept states again, with the same bits. So its
+    With `recompute`, an adjoint run computes the states between two kept states again, with the same bits. So the
     gradients are exact. A kept state then also has the previous values of fields, if a step needs them. For a field
-    `u`, these are `sim.history["u.previous"]`. "all" does not allow `recompute`. If `limit` does not have room for all
-    kept states, but for at least two, an adjoint run repeats parts of the run to compute the other states.
+    `u`, these are `sim.history["u.previous"]`. "all" does not allow `recompute`. If `limit` has room for two or more,
+    but not all kept states, an adjoint run repeats parts of the run to compute the others.
 
-    With "auto", the run keeps the states with which both the run and an exact adjoint run are fastest within the
-    memory, the disk and the limit: no states, all states, or every k-th state with `recompute`. Outcrop predicts the
-    times from measured rates. `wrt` has the names of the gradients that the adjoint run will compute, as in
-    `sim.adjoint`. By default, these are all static fields, parameters and signals. The choice is made once, when the
+    With "auto", the run keeps no states, all states, or every k-th state with `recompute`. Outcrop chooses the way in
+    which the run and an exact adjoint run together are fastest within the memory, the disk and the limit. Outcrop
+    predicts the times from measured rates. `wrt` has the names of the gradients that the adjoint run will compute, as
+    in `sim.adjoint`. By default, these are all static fields, parameters and signals. The choice is made once, when the
     run begins, and is stored with the run.
     """
 
@@ -138,9 +138,9 @@ class Norms:
 class Option:
     """The description of an option for users.
 
-    `help` is one line for `--help`, which `details` follow in docs/reference/options.md. `flags` are its names on the
-    command line. Without flags, it can be given only in Python and in TOML files. `default` describes in words what
-    None means. `in_files` is False for an option that no TOML file may set."""
+    `help` is one line for `--help`. In docs/reference/options.md, `details` follow this line. `flags` are the names of
+    the option on the command line. Without flags, the option can be given only in Python and in TOML files. `default`
+    describes in words what None means. `in_files` is False for an option that no TOML file may set."""
 
     group: str
     help: str

@@ -7,8 +7,8 @@
 
 The replay is a copy of the forward run beside it (acquisition/history.py). It has the same inputs, so it computes the
 same bits, but it records only states. Before a sweep, the values of the newest state before the missing state are
-written to it. Nothing else is stored about the schedule: after an interruption, the states on the disk and the step of
-the adjoint run determine the next action.
+written to the replay. Nothing else is stored about the schedule. After an interruption, the states on the disk and the
+step of the adjoint run determine the next action.
 """
 
 from __future__ import annotations
@@ -89,13 +89,13 @@ def run_segments(
     run: Callable[[int, Whole], Report],
 ) -> Report:
     """Run parts of the adjoint run in `place` from step `first_step` on. `parts` has the number of steps of each part.
-    `run` executes a number of steps for which all states exist, and shows the progress of all parts. States that are
-    missing are computed before, and states that were used are freed."""
+    `run` executes a number of steps for which all states exist, and shows the progress of all parts. Before each
+    execution, missing states are computed. Afterwards, states that are no longer needed are freed."""
     forward, end = forward_state(states, place), first_step + sum(parts)
     history = forward.manifest.taps.history
 
     def whole(step: int) -> Whole:
-        passes = [-(-(states.steps - one) // states.every) for one in (first_step, step, end)]  # from here to step 0
+        passes = [-(-(states.steps - one) // states.every) for one in (first_step, step, end)]  # from each to step 0
         return Whole(first_step, end, passes[0] - passes[2], passes[0] - passes[1])
 
     if history is None or not history.slots or forward.manifest.identity != states.identity:
@@ -125,8 +125,8 @@ def run_segments(
 
 
 class _Replay:
-    """The states of a forward run and of its replay. This process holds the forward run. `settings` are for the
-    replay."""
+    """The states of a forward run and of its replay. This process holds the lock of the forward run. `settings` are for
+    the replay."""
 
     def __init__(self, forward: State, settings: Settings, place: Path, progress: str) -> None:
         self._forward, self._place, self._progress = forward, place, progress
@@ -217,7 +217,7 @@ class _Replay:
 
 
 def _plan_states(replay: State, numbers: list[int]) -> None:
-    """Commit the numbers of the states that exist and of those that the next steps keep."""
+    """Commit `numbers`, the numbers of the states that exist and of the states that the next steps keep."""
     taps = replay.manifest.taps
     entry = taps.history
     assert entry is not None

@@ -35,17 +35,17 @@ class Report:
     """The measured figures of one `run`. The names of the fields are the keys of the JSON report.
 
     `seconds` is the wall-clock time of all passes, from the first read to the last commit. `seconds_setup` is the time
-    before the first read: compiling, measuring, planning and allocating memory. All other fields in seconds are times
-    of the thread that interprets the plan: waiting for reads, waiting for writes, updating, copying rims, checksums,
-    and commits. `cell_updates_per_second` counts a cell once for each step.
+    before the first read: compiling, measuring, planning and allocating memory. All other times are measured in the
+    thread that interprets the plan: waiting for reads, waiting for writes, updating, copying rims, checksums, and
+    commits. `cell_updates_per_second` counts a cell once for each step.
 
     `memory_peak_bytes` is the maximum resident memory of the whole process. `window_bytes` is the memory for planes,
     and `taps_bytes` the maximum memory for values of points and for snapshots that wait for the disk. `numa_nodes` is
-    the number of NUMA nodes on which the window is distributed, and `thread_layout` describes them and the threads.
-    `step` is the number of steps from the initial values to the committed `generation`. `warning` is a text for users
-    if the parameters let values grow without bound. `steps_repeated` is the number of steps of the forward run that an
-    adjoint run has repeated because the limit of the history has no room for all states. `seconds_repeated` is the time
-    for these steps, which `seconds` does not include."""
+    the number of NUMA nodes on which the window is distributed, and `thread_layout` describes these nodes and the
+    threads. `step` is the number of steps from the initial values to the committed `generation`. `warning` is a text
+    for users if the parameters let values grow without bound, and "" otherwise. `steps_repeated` is the number of steps
+    of the forward run that an adjoint run has repeated. They are repeated if the limit of the history has no room for
+    all states. `seconds_repeated` is the time for these steps, which `seconds` does not include."""
 
     stencil: str
     shape: tuple[int, ...]
@@ -86,8 +86,8 @@ class Report:
         return asdict(self)
 
     def followed_by(self, other: Report) -> Report:
-        """Return the report of this part of a run and a later part. Times, bytes and steps are added. The plan is that
-        of the later part."""
+        """Return one report of this part of a run and `other`, a later part. Times, bytes and steps are added. The
+        later plan is kept."""
         added = {
             one.name: getattr(self, one.name) + getattr(other, one.name)
             for one in fields(self)
@@ -108,8 +108,8 @@ class Report:
         return f"the run itself is complete, at step {self.step}"
 
     def save(self, path: str | Path) -> None:
-        """Write the report as JSON, and create the directory of the file if it is missing. Raises InputError when it
-        cannot be written."""
+        """Write the report as JSON, and create the directory of the file if it is missing. Raises InputError when the
+        file cannot be written."""
         target = as_path(path, "report")
         try:
             made = make_directory(target.absolute().parent)

@@ -208,7 +208,8 @@ def parse_memory(memory: str | int, whole_bytes: int) -> int:
 
 
 def settings_of(options: RunOptions) -> Settings:
-    """Return the settings in the options, with defaults. Raises InputError for what does not exist or work here."""
+    """Return the settings in the options, with defaults. Raises InputError for a scheme, storage backend or binding of
+    threads that does not exist, or that does not work on this machine."""
     threads = discover.available_cores() if options.threads is None else as_threads(options.threads)
     scheme, io, bind = options.scheme, options.io, options.bind
     for name, word in (("scheme", scheme), ("io", io), ("bind", bind)):
@@ -230,7 +231,7 @@ def settings_of(options: RunOptions) -> Settings:
 
 
 def stencil_of(manifest: Manifest, path: Path) -> Stencil:
-    """Return the stencil in the manifest of a run. Raises InputError when the rest of the manifest does not fit it."""
+    """Return the stencil in the manifest of a run. Raises InputError when the manifest does not fit this stencil."""
     try:
         stencil = Stencil.from_json(manifest.stencil)
         sides = as_boundary(manifest.boundary)
@@ -252,7 +253,8 @@ def stencil_of(manifest: Manifest, path: Path) -> Stencil:
 
 def _are_read(stencil: Stencil, states: StatesEntry | None) -> bool:
     """Return True if the fields in `states` are different fields that are only read, and the last fields of the
-    stencil. If steps of another run are computed again, its stencil must have the same radii and these fields."""
+    stencil. If steps of another run are computed again, that run's stencil must have the same radii and these
+    fields."""
     forward = states.forward if states else None
     if states and forward is not None:
         if forward.radii != stencil.radii or {one.field for one in states.fields} - {*updated_fields(forward)}:
@@ -277,8 +279,8 @@ def _is_computed(forward: Stencil, one: StateField) -> bool:
 
 
 def _are_kept(stencil: Stencil, states: StatesEntry) -> bool:
-    """Return True if a history has the values of all fields. If it does not have every state, the other steps must have
-    updates that read no state."""
+    """Return True if a history has the values of all fields. If the history has only some states, the other steps must
+    have updates that read no state."""
     plain = without_updates(stencil, states.sums) if states.every > 1 else None
     if states.every > 1 and (plain is None or {one.name for one in plain.fields} & {one.name for one in states.fields}):
         return False
@@ -336,8 +338,8 @@ def _smallest_problem(setup: Setup, states: StatesEntry | None) -> Problem:
 
 
 def _fitting_history(setup: Setup, states: StatesEntry) -> str:
-    """Return the history with the fewest states with which the budget of an adjoint run is large enough, as text.
-    Return "" if it is not sparser than `states` allows."""
+    """Return, as text, the history with the fewest states with which the budget of an adjoint run is large enough. The
+    history has more states than `states`. Return "" if there is none."""
     settings = setup.description.settings
     if states.stencil is None or settings.given:
         return ""

@@ -129,7 +129,7 @@ class Simulation:
 
     def require_fields(self, given: Iterable[str] = ()) -> None:
         """Raise InputError when a field that is only read has no values and is not in `given`. Only a new run may begin
-        with zeros, so also raise InputError when a run that was opened from disk has no values of its state."""
+        with zeros. Therefore also raise InputError when a run that was opened from disk has no values of its state."""
         known = {*self._filled, *given}
         require_fields(self._description, known)
         missing = [entry.name for entry in self._description.state if entry.name not in known and not entry.is_previous]
@@ -179,8 +179,7 @@ class Simulation:
 
     def __setitem__(self, name: str, values: object) -> None:
         """Write values to a field, a few planes at a time. `values` is an array, a zarr array, a function (z0, z1) ->
-        planes, or a text that `--init` accepts. Raises InputError for a wrong shape or type, before any file is
-        created."""
+        planes, or a text that `--init` accepts. A wrong shape or type raises InputError before any file is created."""
         self._description.entry(name)
         self.assign({name: values})
 
@@ -238,18 +237,16 @@ class Simulation:
 
     def plan(self, steps: int | None = None) -> Prepared:
         """Return the plan of `run(steps)` with its predicted cost. This compiles the kernel and changes no directory.
-        If the first pass of an adjoint run is shorter than all other passes, the result is the plan of the other
-        passes."""
+        If the first pass of an adjoint run is shorter than the others, the result is the plan of the other passes."""
         return self._prepare(self._parts(steps)[-1], may_write=False)
 
     def prepare(self, steps: int | None = None) -> Prepared:
-        """Compile the kernel, measure the storage for long runs, and return the plan of `run(steps)`, as `plan` does,
-        after a proof that it is legal. Raises IllegalPlan, an AssertionError, if a bug in Outcrop makes the plan
-        illegal."""
+        """Compile the kernel, measure the storage for long runs, and prove that the plan of `run(steps)` is legal.
+        Return this plan, as `plan` does. Raises IllegalPlan, an AssertionError, if a bug in Outcrop made it illegal."""
         return [self._prepare_part(one) for one in self._parts(steps)][-1]
 
     def _prepare_part(self, steps: int) -> Prepared:
-        """Prepare a part of a run, with an earlier plan for as many steps that read the same states."""
+        """Prepare a part of a run. Use an earlier plan if it has as many steps, and the same steps read states."""
         phase = self._setup.problem(steps, self.step).phase
         for known in self._prepared:
             if (known.problem.steps, known.problem.phase) == (steps, phase):
@@ -260,7 +257,7 @@ class Simulation:
         return prepared
 
     def check_values(self) -> None:
-        """Raise InputError for NaN and infinity in the options, if `check_finite` is set. Read them once."""
+        """If `check_finite` is set, read the option `init` once. Raises InputError for NaN and infinity."""
         if not self._has_checked_values:
             for source in self.initial_values.values():
                 scan_finite(source, self._description.dtype)
@@ -272,9 +269,8 @@ class Simulation:
         return {name: one for name, one in self._setup.initial.items() if name not in self._filled}
 
     def fill(self) -> None:
-        """Write initial values to the arrays that have no values. The values come from the options. Without them, the
-        state gets zeros. Missing directories are created. Raises InputError when a field that is only read has no
-        values."""
+        """Write initial values to the arrays that have no values. The values come from the options, or the state gets
+        zeros. Missing directories are created. Raises InputError when a field that is only read has no values."""
         setup, first = self._setup, self.initial_values
         devito = initial_planes(setup.lowered, self._description, self._filled)
         self.require_fields({*first, *devito})
@@ -302,9 +298,9 @@ class Simulation:
         means this input. Values in the fixed rim have no gradient.
 
         The adjoints of stencils that are not linear, and gradients with respect to static fields, parameters and
-        signals, need the states of this run. It must then keep its states (`run(history=oc.History("all"))`), until the
-        adjoint run is complete. If it keeps every k-th state, a gradient with respect to a static field or a parameter
-        is k times the sum over every k-th step.
+        signals, need the states of this run. This run must then keep its states (`run(history=oc.History("all"))`),
+        until the adjoint run is complete. If it keeps every k-th state, a gradient with respect to a static field or
+        parameter is the sum over every k-th step, multiplied by k.
 
         The adjoint run is kept in `directory`, by default beside the run: the adjoint of run.oc is in run-adjoint.oc.
         The defaults of `memory` and `threads` are the values of this run. With `force`, another run in `directory` is
@@ -327,7 +323,7 @@ class Simulation:
         returns a value and residuals for `adjoint`. `progress` has the same meaning as in `run`, and the other
         arguments have the same meaning as in `adjoint`. The gradients are those of `AdjointRun.gradients`. If the
         adjoint needs states and the run keeps no history, the run keeps states from step 0 on, and frees them at the
-        end. It keeps the states of `oc.History("auto", wrt=wrt)`, with the shortest predicted time of both runs. A
+        end. These are the states of `oc.History("auto", wrt=wrt)`, with the shortest predicted time of both runs. A
         history that the run had before the call is not freed.
 
         The gradients are read from the directory of the adjoint run: delete it when you no longer need them. After an
@@ -348,8 +344,9 @@ class Simulation:
         can be drawn. With "none", nothing is shown. `on_snapshot(step, fields)` is called for each snapshot, after the
         commit of its pass. `fields` maps the names of fields to memory maps of files. At the end, traces are copied
         into `.data` of Devito's receivers. With `history`, the run keeps its states from step 0 on, also in later
-        calls. `history="all"` means `oc.History("all")`, and so do "auto" and a number of steps. Raises InterruptedRun
-        after Ctrl-C, and StorageError when storage fails. In both cases the last committed pass stays intact."""
+        calls. `history="all"` means `oc.History("all")`. "auto" and a number of steps are also possible. Raises
+        InterruptedRun after Ctrl-C, and StorageError when storage fails. In both cases the last committed pass stays
+        intact."""
         if not isinstance(progress, str) or progress not in KINDS:
             raise InputError(f"progress {shown(progress)} is unknown; there are {', '.join(KINDS)}")
         if on_snapshot is not None and not callable(on_snapshot):

@@ -54,7 +54,7 @@ class _Block(ctypes.Structure):
 
 @dataclass(frozen=True)
 class _Call:
-    """A kernel and the block of rows that it updates, which points to memory of the objects in `kept`."""
+    """A kernel and the block of rows that it updates. The block points to memory of the objects in `kept`."""
 
     kernel: Any
     block: _Block
@@ -161,7 +161,7 @@ def _copies(stencil: Stencil, number: int, name: str, arrays: Arrays) -> list[tu
 
 
 def _as_array(name: str, given: Any) -> NDArray[Any]:
-    """Return the NumPy array, or the array inside an `oc.Array`, and never a copy, whose updates would be lost."""
+    """Return the NumPy array, or the array inside an `oc.Array`. It is no copy: updates of a copy would be lost."""
     array = getattr(given, "values", given)
     if not isinstance(array, np.ndarray):
         raise InputError(f"{name}: {shown(given)} is not an array; give one of NumPy or of oc.array")

@@ -37,16 +37,16 @@ def taylor_test(
     """Check the gradients of a misfit against its values. Return four rates for each name in `wrt`. If a gradient is
     correct, each rate is 2.0 +- 0.05. If it is wrong, the rates are near 1.
 
-    The inputs are changed in a random direction, first by `change` times the root mean square of their values, or times
-    1 if all values are 0. Each further change is half of the change before. Each input in `wrt` is changed by itself,
-    in cells that steps update. For a misfit that is not quadratic in the inputs, a large `change` moves the rates away
-    from 2.
+    The inputs are changed in a random direction, first by `change` times the root mean square of their values. If all
+    values are 0, the first change is `change`. Each further change is half of the change before. Each input in `wrt` is
+    changed by itself, in cells that steps update. For a misfit that is not quadratic in the inputs, a large `change`
+    moves the rates away from 2.
 
-    `simulation` must be at step 0 and stays there: the test runs copies in temporary folders beside it, six runs and an
-    adjoint run for the first name, and five runs for each further name. The gradient is computed in the dtype of the
-    run. The values are computed in float64, with up to twice the memory, because differences of misfits in float32 are
-    mostly rounding errors. Raises the errors of `Simulation.gradient`, and InputError if the remainders are rounding
-    errors."""
+    `simulation` must be at step 0 and stays there: the test runs copies in temporary folders beside it. The first name
+    needs six runs and an adjoint run, and each further name needs five runs. The gradient is computed in the dtype of
+    the run. The values are computed in float64, with up to twice the memory, because differences of misfits in float32
+    are mostly rounding errors. Raises the errors of `Simulation.gradient`, and InputError if the remainders are
+    rounding errors."""
     require_initial(simulation)
     steps, names = as_steps(steps), derive(simulation.stencil, simulation.setup.description, wrt).names
     seed, change = as_whole_number(seed, "seed", minimum=0), as_number(change, "change")
@@ -75,8 +75,8 @@ def taylor_test(
 
 
 class _Direction:
-    """A random direction in which an input is changed, of the size of its values. Each plane of an array has its own
-    random numbers, so that it can be computed again."""
+    """A random direction in which an input is changed. Its values are as large as those of the input. Each plane of an
+    array has its own random numbers, so that the plane can be computed again."""
 
     def __init__(self, original: Original, name: str, seed: Sequence[int]) -> None:
         self.name, self._original, self._seed = name, original, list(seed)
@@ -92,7 +92,7 @@ class _Direction:
         self._values = [np.asarray(one * self._scale) for one in random]
 
     def changes(self, size: float) -> tuple[dict[str, PlaneChange], dict[str, Sequence[NDArray[np.float64]]]]:
-        """Return the changes of a copy of the run, as `Original.copy` takes them."""
+        """Return the changes of a copy of the run, in the form that `Original.copy` accepts."""
         if not self.is_array:
             pairs = zip(self._original.values(self.name), self._values, strict=True)
             return {}, {self.name: [one + size * direction for one, direction in pairs]}

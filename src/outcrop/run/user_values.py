@@ -98,8 +98,8 @@ class Coordinates:
 
 
 def as_coordinates(spacing: object, origin: object, units: object, ndim: int) -> Coordinates | None:
-    """Return the coordinates that a user has given, or None without any. `spacing` and `origin` are one number for all
-    axes, or a sequence with one for each axis. Raises InputError for other values."""
+    """Return the coordinates that a user has given, or None if all three values are None. `spacing` and `origin` are
+    one number for all axes, or a sequence with one number for each axis. Raises InputError for other values."""
     if spacing is None and origin is None and units is None:
         return None
     if units is not None and not isinstance(units, str):
@@ -122,8 +122,8 @@ def _numbers(what: str, given: Any, ndim: int) -> tuple[float, ...]:
 def encode_signals(stencil: Stencil, signals: Mapping[str, Any]) -> dict[str, str]:
     """Return the signals of `stencil` as texts for the manifest: little-endian doubles in base64.
 
-    `signals` has a sequence of finite numbers for each signal, one for each step. Raises InputError for missing and
-    unknown names, and for other values."""
+    `signals` has a sequence of finite numbers for each signal, with one number for each step. Raises InputError for
+    missing and unknown names, and for other values."""
     require_mapping(signals, "signals", "src")
     there = ", ".join(stencil.signals) or "none"
     for name in signals:

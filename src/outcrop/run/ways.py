@@ -48,7 +48,7 @@ from outcrop.tiers.update_rate import UpdateRateMeter
 from outcrop.units import format_bytes
 
 RUNS = 3
-"""The forward run, the adjoint run, and the steps that may be computed again. Measurements must be worth their time."""
+"""A measurement must save time in three runs: the forward run, the adjoint run, and the steps computed again."""
 
 
 def default_wrt(stencil: Stencil) -> tuple[str, ...]:
@@ -58,7 +58,7 @@ def default_wrt(stencil: Stencil) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class GradientTask:
-    """A gradient for planning. `problem` is the forward run without a history, and `shape` belongs to its arrays."""
+    """A gradient for planning. `problem` is the forward run without a history. `shape` belongs to its arrays."""
 
     derived: Derived
     problem: Problem
@@ -75,7 +75,7 @@ class GradientTask:
         return self.derived.hoisted()
 
     def states(self, recompute: bool) -> StatesEntry | None:
-        """Return the states that the adjoint run reads, for any run, or None."""
+        """Return the states that the adjoint run reads, or None. They do not name the forward run."""
         derived, steps = self.derived_for(recompute), self.problem.steps
         if not derived.states:
             return None
@@ -205,8 +205,8 @@ def choose_elsewhere(
 
 
 def history_of(choice: WayChoice) -> History | None:
-    """Return the history of the chosen way, or None for the way without one. If no way is possible, raise InputError,
-    or BudgetError if more memory makes one possible."""
+    """Return the history of the chosen way, or None for the way without a history. If no way is possible, raise
+    InputError, or BudgetError if more memory makes a way possible."""
     if choice.chosen is None:
         kind = BudgetError if all(one.smallest_bytes for one in choice.ways[1:]) else InputError
         raise kind(choice.refusal)
@@ -218,7 +218,7 @@ def history_of(choice: WayChoice) -> History | None:
 
 def choose_history(setup: Setup, state: State | None, given: History, steps: int) -> tuple[History | None, str]:
     """Return the history that a run keeps. If `given` is "auto", this is the history with which a gradient is fastest,
-    or None. A run that keeps a history already goes on with this history. Also return a text that says why no gradient
+    or None. A run that already keeps a history continues this history. Also return a text that says why no gradient
     needs a history, or "". Raises InputError and BudgetError."""
     if not isinstance(given.every, str) or given.every != "auto":
         return given, ""

@@ -18,7 +18,7 @@ static double now(void) {
   return time.tv_sec + 1e-9 * time.tv_nsec;
 }
 
-/* `source` has `sources` lists, and `target` is one list. Each list has all planes of the grid. */
+/* `source` has `sources` lists, and `target` is one list. Each list has a pointer to each plane of the grid. */
 double time_generated(outcrop_kernel kernel, const void *const *const *source, long sources, void *const *target,
                       const void *scalars, long z0, long z1, long y0, long y1, long nx, long ny, long rows,
                       long repeats) {

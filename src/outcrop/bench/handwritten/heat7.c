@@ -1,4 +1,4 @@
-/* Heat equation of second order, one explicit step, written by hand: u' = c0 u + c1 (sum of six).
+/* Heat equation of second order, one explicit step, written by hand: u' = c0 u + c1 (sum of the six neighbours).
  *
  * The loop updates cells 1 .. n-2 along each axis. Rows have `pitch` cells and start at multiples of 64 bytes. Planes
  * have ny rows. Blocks have `block` rows, so that the three planes that a block reads stay in the second-level cache.

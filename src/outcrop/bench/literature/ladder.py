@@ -190,7 +190,7 @@ class _Ladder:
     def _measure(self, bar: Bar) -> None:
         column, scale = bar.column, self._scale
         if column.through == "swap" and not bar.is_in_core and process_memory.swap_free_bytes() < scale.both_bytes:
-            bar.problem = "no swap here for that much; root may use --swap-file"
+            bar.problem = "this machine has too little free swap; root may use --swap-file"
         else:
             is_slow = column.scheme == "naive" and not bar.is_in_core
             steps = min(scale.steps, columns.NAIVE_STEPS) if is_slow else scale.steps

@@ -64,7 +64,7 @@ their last use."""
 class Column:
     """A column of the ladder: one program to compare.
 
-    `scheme` is the name of the scheme of the plan. A column with a single layer takes only the blocks from this scheme.
+    `scheme` is the name of the scheme of the plan. A column with a single layer uses only the blocks of this scheme.
     The scheme "naive" means plain sweeps. `through` is the mechanism that moves planes between memory and flash. If
     `padded` is true, rows and planes are padded so that they do not compete for the same cache sets.
     """
@@ -125,8 +125,8 @@ class LadderScale:
     """The scale of the benchmark: the grid (nz, ny, nx), and the limits of the measurements.
 
     Each bar is measured up to `max_repeats` times. It is measured again only if its last measurement took less than
-    `repeat_below_seconds`. No measurement is repeated after `seconds_in_all`. A measurement that takes `max_seconds` is
-    stopped.
+    `repeat_below_seconds`. No measurement is repeated after `seconds_in_all` seconds. A measurement ends after
+    `max_seconds`.
     """
 
     shape: tuple[int, int, int]
@@ -359,8 +359,8 @@ def _memory_scratch(count: int) -> Iterator[Sequence[ShardFile]]:
 
 
 def _moved_bytes() -> dict[str, int]:
-    """Return counters by the names of fields of ColumnRun: the bytes that this process has read from devices and marked
-    for writing (0 if the system does not count them), and the bytes that the machine has swapped in and out."""
+    """Return four counters of ColumnRun by name. Two count the bytes that this process has read from devices or marked
+    for writing, and are 0 if the system does not count them. Two count the bytes that the machine has swapped."""
     own, machine = _counters("/proc/self/io"), _counters("/proc/vmstat")
     page_bytes = os.sysconf("SC_PAGE_SIZE")
     return {

@@ -1,10 +1,10 @@
-"""A program for comparison. Both arrays are in plain memory or in a mapped file, and are updated in place. The program
-does not read, write or copy planes.
+"""Run a program for comparison. It updates both arrays in place, in plain memory or in a mapped file. The program does
+not read, write or copy planes.
 
 The window consists of the two arrays. Each ring has a slot for each plane. The even ring is the array with the even
 levels, and the odd ring is the array with the odd levels. The operating system moves pages between memory and a disk.
-Temporal blocking makes this program faster, too. It uses the blocks of AL-NR (module `skewed`): each level of a block
-covers cells a little lower than the cells of the level before. Without temporal blocking, each step sweeps over all
+Temporal blocking makes this program faster, too. It uses the blocks of AL-NR (module `skewed`): in a block, each level
+covers cells at slightly lower positions than the level before. Without temporal blocking, each step sweeps over all
 planes.
 
     array of even levels   | plane 0 | plane 1 | ...            level 0, 2, ...
@@ -77,7 +77,7 @@ def window(problem: Problem) -> Window:
 
 
 def make_pass(problem: Problem, levels: int, sizes: Sizes) -> Pass:
-    """Return one pass over all blocks, which has only updates."""
+    """Return one pass over all blocks. The pass has only updates."""
     cut = skewed.cuts(problem, levels, sizes)
     end_zeta = problem.end_plane + problem.skew_z * (levels - 1)
     actions: list[Action] = []

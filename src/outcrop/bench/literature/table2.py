@@ -14,8 +14,8 @@ up to 12 % too large.
     `overlapped`   The candidate that moves the fewest bytes.
     `floor`        The grid is read once and written once.
 
-Blk-Tune chooses block sizes for the out-of-core stencils of Midorikawa and Tan (AL-NR, aio5y): the sizes that fit into
-a given memory and move the fewest bytes between flash and memory. The authors have not published their search. The
+Blk-Tune chooses block sizes for the out-of-core stencils of Midorikawa and Tan (AL-NR, aio5y). The sizes fit into a
+given memory and move the fewest bytes between flash and memory. The authors have not published their search. The
 following rules are published, or follow from their Table II (7-point, fp64, 1000 steps, 128 GiB):
 
     `passes`   A run has p passes over the grid. Each pass has bt = ceil(steps / p) steps.
@@ -33,7 +33,7 @@ Three of our assumptions fit Table II. Sizes are rounded to 96 planes, because s
 evenly. Without the rounding, the numbers of blocks are the same. The factor in the rule `fringe` is 2, but all factors
 from 1.8 to 2.04 give the same table. crest10.toml declares 120 of 128 GiB as usable, but all shares from 91 to 97 %
 give the same table. If several choices move the same number of bytes, the choice with the fewest blocks is used. The
-authors' poster shows an example with other sizes, on a machine without a name.
+authors' poster shows an example with other sizes, on a machine that it does not name.
 """
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ def _check(where: str, equation: Any) -> None:
 
 
 def reads_of(where: str, expression: Any, grid: Any) -> dict[Any, Access]:
-    """Return the access of each Indexed of a lowered expression."""
+    """Return a mapping from each Indexed of a lowered expression to its Access."""
     found = sorted(sympy.sympify(expression).atoms(Indexed), key=str)
     return {one: access_of(where, one, grid) for one in found}
 
@@ -127,7 +127,7 @@ def is_updatable(function: Any) -> bool:
 
 
 def access_of(where: str, indexed: Any, grid: Any) -> Access:
-    """Return the access of an Indexed. Raises InputError if the Indexed does not read a field of the grid at a fixed
+    """Convert an Indexed to an Access. Raises InputError if the Indexed does not read a field of the grid at a fixed
     distance."""
     function = indexed.function
     if getattr(function, "is_SparseFunction", False):
@@ -187,8 +187,8 @@ def _dtype(thing: Any) -> str:
 
 def merge(updates: Sequence[FieldUpdate]) -> list[FieldUpdate]:
     """Return one update for each field. If a field has a second update, such as an Inc, this update continues the first
-    one. Raises InputError if an update reads a value at t + dt that is not computed yet, or if the order of the
-    equations cannot be kept."""
+    one. Raises InputError if an update reads a value at t + dt before it is computed, or if the order of equations
+    cannot be kept."""
     found: dict[str, FieldUpdate] = {}
     read_since: dict[str, str] = {}
     for update in updates:
@@ -284,8 +284,8 @@ def _value_of(constant: Any) -> float:
 
 
 def number(value: Any) -> sympy.Expr:
-    """Return the number that Devito prints into its code. Devito prints weights with nine digits, and whole numbers
-    exactly."""
+    """Convert a number to the value that Devito prints into its code. Devito prints weights with nine digits, and whole
+    numbers exactly."""
     if not value.is_Float:
         return value
     decimal = float(str(value))
@@ -294,7 +294,7 @@ def number(value: Any) -> sympy.Expr:
 
 def convert(where: str, node: Any, values: SymbolValues, leaf: Callable[[Any], sympy.Expr]) -> sympy.Expr:
     """Convert the expression `node`. Each Indexed is replaced by the result of `leaf`. Raises InputError if no kernel
-    can compute a term. The message has this term."""
+    can compute a term. The message contains this term."""
     if isinstance(node, Indexed):
         return leaf(node)
     if node.is_Number or node.is_NumberSymbol:

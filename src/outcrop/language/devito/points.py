@@ -136,7 +136,7 @@ class Points:
                     raise InputError(f"{where}: {shown(indexed)} is not the source at the step's own time")
                 return source
             if indexed.function.is_SparseFunction:
-                raise InputError(f"{where}: {indexed.function.name} has no place in what {sparse.name} injects")
+                raise InputError(f"{where}: {indexed.function.name} cannot be used in what {sparse.name} injects")
             access = access_of(where, indexed, self.grid)
             if access.function.is_TimeFunction or not access.offset:
                 raise InputError(

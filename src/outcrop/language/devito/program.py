@@ -1,5 +1,5 @@
 """Turn a list of Devito objects into a Lowered. The list is the program of one time step. A Lowered has a stencil and
-everything that a run needs.
+all other data that a run needs.
 
 Devito reads sources, coordinates, Constants and functions of time each time an operator is applied. Outcrop reads them
 only once. A later change has no effect, so Outcrop detects and reports such a change.
@@ -36,7 +36,7 @@ from outcrop.language.symbols import Signal
 _MAX_DEPTH = 20
 _MAX_TIME = 2**40
 _MAX_TEXT = 1000
-"""The maximum number of characters in the text of a stencil's equations. The text is only for people."""
+"""The maximum number of characters in the text of a stencil's equations. Only users read this text."""
 
 
 class ReadValues:
@@ -67,7 +67,7 @@ def _digest(values: Any) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Lowered:
-    """A stencil, and everything that a run of it needs.
+    """A stencil, and all other data that a run needs.
 
     Arrays have `shape` (nz, ny, nx): Devito's grid, with `padding` cells before and behind it along each axis. Devito's
     first dimension is z and its last is x. A grid of two dimensions has ny = 1. A grid of one dimension has nz = ny =
@@ -75,15 +75,15 @@ class Lowered:
     0, 0), in the grid's units. `dimensions` has the names of Devito's dimensions, and "" for an axis that Devito's grid
     does not have.
 
-    Devito updates every cell of its grid. It also reads a halo around the grid. No equation changes the halo. If the
+    Devito updates every cell of its grid, and also reads a halo around the grid. No equation changes the halo. If the
     user has not assigned values to the halo, these values are 0. The padding of the arrays holds this halo. The padding
     is as thick as the stencil's radii. The boundary is `fixed`, and its rim is equally thick. So exactly the cells of
     Devito's grid are updated, with the same values. If `from_devito` got another boundary, the arrays have no padding,
     and the halo is not used.
 
     `first_time` is Devito's number of step 0: 1 if an equation reads t - dt, otherwise 0. The values of `injections`
-    and `signals` begin with this step. `functions` has Devito's objects by the names of fields, and `receivers` has
-    them by the names of samplings. `read_values` detects whether a user has changed values after Outcrop read them.
+    and `signals` begin with this step. `functions` maps names of fields to Devito's objects, and `receivers` maps names
+    of samplings to Devito's objects. `read_values` detects whether a user has changed values after Outcrop read them.
     """
 
     stencil: Stencil
@@ -105,7 +105,7 @@ class Lowered:
 
     @property
     def inside(self) -> tuple[slice, slice, slice]:
-        """The part of the arrays that is Devito's grid."""
+        """The slices of the arrays that select Devito's grid."""
         z, y, x = (slice(pad, extent - pad) for pad, extent in zip(self.padding, self.shape, strict=True))
         return z, y, x
 
@@ -118,10 +118,10 @@ class Lowered:
         return min(lengths, default=None)
 
     def put_traces(self, traces: Mapping[str, NDArray[np.float64]], first_step: int = 0) -> None:
-        """Put each trace into `.data` of the receiver with the same name, in the rows that Devito uses. A trace has the
+        """Copy each trace to `.data` of the receiver with the same name, in the rows that Devito uses. A trace has the
         shape (steps, points).
 
-        Raises InputError before anything is changed if a receiver does not have room for these steps.
+        Raises InputError if a receiver does not have room for these steps. In this case, no receiver is changed.
         """
         first = self.first_time + first_step
         for name, trace in traces.items():
@@ -188,12 +188,12 @@ def from_devito(
     lists. Without `boundary`, the grid has Devito's boundary, which is a halo (see Lowered). `first_time` is Devito's
     `time_m` and has the same default. The function allocates no arrays of the grid's size.
 
-    Raises InputError if a part cannot be lowered. The message has the equation, the term and the reason.
+    Raises InputError if a part cannot be lowered. The message contains the equation, the term and the reason.
     """
     sides = None if boundary is None else as_boundary(boundary)
     operations = _flatten(equations)
     if not operations:
-        raise InputError("there is nothing among what was given; a run needs at least one Eq for u.forward")
+        raise InputError("the list of equations is empty; a run needs at least one Eq for u.forward")
     grid = _grid(operations)
     if not isinstance(dt, int | float | np.number) or as_number(dt, "dt =") <= 0 or not np.isfinite(float(dt)):
         raise InputError(f"dt={shown(dt)} is no time step; give a positive number")
@@ -207,7 +207,7 @@ def from_devito(
         for update in updates_of(one, position, grid)
     ]
     if not updates:
-        raise InputError("there is no equation among what was given; a run needs at least one Eq for u.forward")
+        raise InputError("the list contains no equation; a run needs at least one Eq for u.forward")
     merged = merge(updates)
     stages = assign(merged)
     text = "; ".join(" ".join(str(one).split()) for one in operations if isinstance(one, Eq))

@@ -1,4 +1,4 @@
-"""The damping field of an absorbing layer, plane by plane."""
+"""Compute the damping field of an absorbing layer, plane by plane."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from outcrop.language.library.differences import as_real_dtype, as_size, as_size
 from outcrop.language.schema import as_finite
 
 SIDES = ("z0", "z1", "y0", "y1", "x0", "x1")
-"""The low and the high side of each axis."""
+"""The names of the low and the high side of each axis."""
 
 
 def sponge(
@@ -38,9 +38,9 @@ def sponge(
         3 velocity ln(1/reflection) / (width spacing)
 
     A wave that crosses the layer twice along an axis at `velocity` keeps the fraction `reflection` of its amplitude.
-    Give the largest velocity, in m/s. In addition, the layer itself reflects long waves: 1 % of waves half as long as
-    its width, and 6 % of waves as long as its width. To absorb more, make the layer wider, not stronger. `spacing` is
-    in m. Where layers overlap, the larger value is used.
+    Give the largest velocity, in m/s. In addition, the layer itself reflects long waves. It reflects 1 % of waves half
+    as long as its width, and 6 % of waves as long as its width. To absorb more, make the layer wider, not stronger.
+    `spacing` is in m. Where layers overlap, the larger value is used.
 
     `sides` are the absorbing sides. By default, all six sides of a grid of shape (nz, ny, nx) absorb. For a free
     surface at the low side of z, leave out "z0". A shape of two numbers has the axes y and x, and the first axis may

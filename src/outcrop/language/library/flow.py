@@ -92,7 +92,7 @@ def _times(a: sympy.Expr, b: sympy.Expr) -> sympy.Expr:
 
 
 def _whole(term: sympy.Expr) -> sympy.Expr:
-    """Return `term` as one factor of a product. Then a sum does not combine it with other terms that have the same
+    """Return `term` as one factor of a product. Then a sum does not combine `term` with other terms that have the same
     coefficient."""
     return _times(sympy.S.One, term)
 

@@ -40,8 +40,8 @@ MAX_BYTES = 1 << 22
 
 def maker(function: str, **given: Any) -> Callable[..., Stencil]:
     """Return a callable that makes a stencil. `function` is the name of a function of the library, such as
-    "transport.heat7". `given` has some of its arguments. The callable reads the stencil from the cache. If the cache
-    does not have the stencil, it calls the function and puts the result into the cache."""
+    "transport.heat7". `given` has some arguments of this function. The callable reads the stencil from the cache. If
+    the cache does not have the stencil, the callable calls the function and stores the result in the cache."""
 
     def make(**options: Any) -> Stencil:
         arguments = {**given, **options}

@@ -1,4 +1,4 @@
-"""Messages about the stability and the largest stable step of a stencil with given parameters."""
+"""Judge whether a stencil with given parameters is stable, and find its largest stable step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from outcrop.language.stencil import Field, Stencil
 
 def limit_of(stencil: Stencil) -> Limit | None:
     """Return the limit of the stencil's family, or a limit of the parameter dt if the family has no limit. Return None
-    if the stencil does not have the parameter."""
+    if the stencil does not have the parameter of the limit."""
     family = _family_of(stencil)
     limit = (family.limit if family else None) or Limit()
     return limit if limit.parameter in {one.name for one in stencil.parameters} else None
@@ -75,7 +75,7 @@ def stability(stencil: Stencil, values: Mapping[str, float], states: Sequence[St
     given = stencil.scalars(values)[names.index(limit.parameter)]
     step = stable_limit(stencil, values, states)
     if step is None or not 0 < step < float("inf"):
-        return f"{limit.parameter}={given:g} is unstable, as any is with these parameters: {grows}"
+        return f"{limit.parameter}={given:g} is unstable, and so is every other value with these parameters: {grows}"
     extreme = "smallest" if limit.is_minimum else "largest"
     return f"{limit.parameter}={given:g} is unstable: {grows}; the {extreme} stable one is {_shortened(step, limit)}"
 

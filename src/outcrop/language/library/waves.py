@@ -164,8 +164,8 @@ def maxwell(ndim: int = 3, mode: str = "tm", *, medium: str = "eps", equal_spaci
     conductivity sigma (S/m). A component of E lies half a cell ahead along its own axis. A component of H lies half a
     cell ahead along the two other axes. eps and sigma lie at the centre, and E uses their means over two cells. A step
     is leapfrog in two stages: H, then E. Before the first step, E belongs to time 0 and H to -dt/2. Parameters: c
-    (m/s), dt (s), h (m), or dz, dy, dx without `equal_spacing`, and eps0 (F/m) for "lossy". The magnetic permeability
-    is that of free space in all cells.
+    (m/s), dt (s), h (m), or dz, dy, dx without `equal_spacing`, and eps0 (F/m) for "lossy". All cells have the magnetic
+    permeability mu0 of free space.
 
     The stencil is stable for c dt <= h sqrt(eps / ndim), where eps is the smallest value of the field. Source: K. S.
     Yee, IEEE Trans. Antennas Propag. 14, 302, 1966; limit: A. Taflove and M. E. Brodwin, IEEE Trans. Microwave Theory

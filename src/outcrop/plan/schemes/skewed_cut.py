@@ -5,27 +5,27 @@ At level 1, cut number j is at cell eta[j]. At each further level, the cut is `r
 (level - 1)`). So a block needs no cells of later blocks:
 
     level L  |    \\         \\         |
-       :     | 0   \\    1    \\    2   |      Beside cut j both rings hold the latest two levels, by steps of
-       1     |______\\_________\\_______|      2 reach: the fringe, which block j takes over from block j - 1.
+       :     | 0   \\    1    \\    2   |      Beside cut j is the fringe, which block j takes over from block
+       1     |______\\_________\\_______|      j - 1. Both rings hold its latest levels, each at 2 reach cells.
        0     |       eta[1]    eta[2]  |
 
 Level q + 1 is the last level that reads level q, at cells eta - reach (q + 1) <= y < eta - reach (q - 1). So the ring
 of one parity holds the fringe
 
-    eta - reach (q_max + 1) <= y < eta + reach (1 - parity),      q_max the highest level below L of that parity,
+    eta - reach (q_max + 1) <= y < eta + reach (1 - parity),      q_max is the highest level of this parity below L.
 
-and all cells below the fringe are final or no longer needed. A block writes all its cells below the fringe of the next
+All cells below the fringe are final or no longer needed. A block writes all its cells below the fringe of the next
 block.
 
 If a pass computes states again, its first levels do not use the state. The fringe of the state then ends at the cells
-of the first level that uses it. Each field that levels of the pass compute again has a fringe of its own. If w is the
-first level that writes the field, and p the last level that reads it, the fringe is
+of the first level that uses it. Each field that levels of the pass compute again has its own fringe. If w is the first
+level that writes the field, and p is the last level that reads it, the fringe is
 
     eta - reach p <= y < eta - reach (w - 1).
 
-If the first values of the field come from a history, the fringe also has the values that the previous block reads.
-With v the first level that reads the field, it ends at eta - reach (v - 2). Each block reads from the history only the
-cells above its fringe, so it reads each cell of the history once.
+If the first values of the field come from a history, the fringe also has the values that the previous block reads. If v
+is the first level that reads the field, the fringe ends at eta - reach (v - 2). Each block reads from the history only
+the cells above its fringe, so each cell of the history is read once.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ Range: TypeAlias = tuple[int, int]
 class SkewedCut:
     """The blocks of one axis with `extent` cells, in a pass of `levels` levels.
 
-    `starts` are eta[0], eta[1], ... The first block begins with the grid, and the last one ends with it. All ranges of
-    a block are half open. Each range begins and ends at a multiple of `group` cells or at an end of the grid. If
-    `joint` is true, a ring may hold levels of both parities. The fringe in this ring then includes the fringes of both
-    parities. `first_level` is the first level that uses the state.
+    `starts` are eta[0], eta[1], ... The first block begins with the grid, and the last block ends with the grid. All
+    ranges of a block are half open. Each range begins and ends at a multiple of `group` cells or at an end of the grid.
+    If `joint` is true, a ring may hold levels of both parities. The fringe in this ring then includes the fringes of
+    both parities. `first_level` is the first level that uses the state.
     """
 
     extent: int
@@ -105,7 +105,7 @@ class SkewedBlock:
 
     def beside_cut(self, below: int, above: int) -> Range:
         """Return a range of cells around the lower cut of this block at level 1. The range begins `below` reaches below
-        the cut and ends `above` reaches above the cut. It is empty for the first block."""
+        the cut and ends `above` reaches above the cut. The range is empty for the first block."""
         if self.is_first:
             return 0, 0
         cut = self.cut
@@ -113,7 +113,7 @@ class SkewedBlock:
         return self._clamp(round_down(low, cut.group)), self._clamp(round_up(high, cut.group))
 
     def next_beside_cut(self, below: int, above: int) -> Range:
-        """Return the same cells for the next block. The range is empty for the last block."""
+        """Return the range `beside_cut` of the next block. The range is empty for the last block."""
         if self.is_last:
             return self.cut.extent, self.cut.extent
         return SkewedBlock(self.cut, self.number + 1).beside_cut(below, above)

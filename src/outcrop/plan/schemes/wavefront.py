@@ -7,12 +7,12 @@ coordinate zeta = z + r(level-1), and all levels of a slab are updated together.
       1  |      \\___________\\___________\\____ z
          written ◄──┘                └──► read ahead while slab s is updated
 
-While the slab [zeta0, zeta1) of b planes is updated, the window holds the planes in the following table. The lowest of
-these planes is needed by the highest level. The highest planes are read ahead for the next slab. A plane that is being
+While the slab [zeta0, zeta1) of b planes is updated, the window holds the planes in the following table. The highest
+level needs the lowest of these planes. The highest planes are read ahead for the next slab. A plane that is being
 written keeps its slot until a read needs this slot:
 
     even ring   zeta0 - r(L-1) [- r, L odd]  ..  zeta1 + b + r - 1         2b + rL  [+ r, L odd]
-    odd ring    zeta0 - rL                   ..  zeta1 - 1                  b + rL  [+ b - r, L odd: written from here]
+    odd ring    zeta0 - rL                   ..  zeta1 - 1                  b + rL  [+ b - r, L odd, for writes]
 
 If L is odd, the rings need the additional planes in brackets. So an even number of levels needs less memory. With one
 level, the odd ring must also hold the lower rim and the first slab. If a step has several stages, or if the state has
@@ -33,9 +33,9 @@ the same number of planes as the even ring. For the rings, plane z of block i ha
 planes of the next block can be read before a block ends.
 
 If a pass computes states again (history.py), each of these states is in a field that levels write and later levels
-read. A block writes the rows of this field that the next block needs to the array `recomputed`. Their number is r times
-the number of levels from the first one that writes the field to the last one that reads it. For k steps, all fields
-together have about r k^2 such rows, so a pass moves 2 r k^2/by more words per cell.
+read. A block writes the rows of this field that the next block needs to the array `recomputed`. The number of these
+rows is r times a number of levels: from the first level that writes the field to the last level that reads it. For k
+steps, all fields together have about r k^2 such rows, so a pass moves 2 r k^2/by more words per cell.
 
 The naive scheme serves for comparison. It is a wavefront with passes of one step, like a program without temporal
 blocking.
@@ -90,7 +90,7 @@ def window(problem: Problem, levels: int, sizes: Sizes) -> Window:
 
 
 def windows(problem: Problem, levels: int, sizes: Sizes) -> Callable[[int], Window]:
-    """Return a function that returns the window for the number of planes of a slab. The slab of `sizes` is not
+    """Return a function that computes the window from the number of planes of a slab. The slab of `sizes` is not
     used."""
     cut = blocks_in_y(problem, levels, sizes)
     frame = Rectangle(0, cut.max_frame, 0, problem.pitch_cells)
@@ -106,7 +106,7 @@ def windows(problem: Problem, levels: int, sizes: Sizes) -> Callable[[int], Wind
 
 def smallest_window(problem: Problem, given: GivenSizes = FREE) -> Window:
     """Return the smallest window for passes of one step in slabs of one plane. The function tries all numbers of
-    blocks. Sizes that are `given` replace these sizes."""
+    blocks. If a size is `given`, only this size is tried."""
     (levels,), (slab,) = given.levels(problem, (problem.stages,)), given.or_any("slab", (1,))
     shares = given.or_any("by", _block_sizes(problem, levels))
     sizes = (Sizes(levels, slab, diamond=0, block_y=block_y) for block_y in shares)
@@ -114,8 +114,8 @@ def smallest_window(problem: Problem, given: GivenSizes = FREE) -> Window:
 
 
 def ring_planes(problem: Problem, levels: int, slab: int, blocks: int = 1) -> tuple[int, int, int]:
-    """Return the numbers of slots in the rings of first copies, second copies and static fields, for slabs of
-    `slab`."""
+    """Return the numbers of slots in the rings of first copies, second copies and static fields. A slab has `slab`
+    planes."""
     skew, beside = problem.skew_z, problem.statics_z
     static = 2 * slab + max(skew * (levels - 1) + 2 * beside, problem.first_plane + beside)
     levels -= problem.lead  # the state is used after these levels
@@ -130,9 +130,9 @@ def ring_planes(problem: Problem, levels: int, slab: int, blocks: int = 1) -> tu
 
 
 def history_planes(problem: Problem, slab: int, blocks: int = 1) -> tuple[int, ...]:
-    """Return the number of slots for each value of another run, for slabs of `slab`. A value that is read is read one
-    slab ahead. Blocks also read rows of the values that they compute again. A state of a history is used at a few
-    levels only, so its ring is shorter than other rings."""
+    """Return the number of slots for each value of another run, for slabs of `slab` planes. Values from the history are
+    read one slab ahead. With several blocks, rows of recomputed values are also read one slab ahead. A state of a
+    history is used at a few levels only, so its ring is shorter than other rings."""
     if not problem.has_values:
         return ()
     first, planes = problem.first_plane + problem.skew_z, problem.planes
@@ -317,7 +317,8 @@ class _Stream:
                 yield Read(z0, z1, rows, "fringes", parity)
 
     def _read_values_to(self, zeta: int) -> Iterator[Action]:
-        """Yield the reads of rows that this block takes over, of the fields that levels of the pass write."""
+        """Yield the reads of the rows that this block takes over. These rows belong to fields that levels of the pass
+        write."""
         for number, z0, z1 in () if self.block.is_first else self.values_read.to(zeta):
             if self.rows_before[number].cells:
                 yield Read(z0, z1, self.rows_before[number], "recomputed", number)
@@ -351,7 +352,7 @@ class _Stream:
 SLABS = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 MIN_SLAB_OF_LEAD = 2
 """If passes compute states again and slabs of this number of planes fit, y is not divided further. With blocks, such a
-pass moves a few rows of each recomputed value. Many of these transfers are small and take longer than predicted."""
+pass moves a few rows of each recomputed value. Many of these transfers are small, and take longer than predicted."""
 MAX_BLOCKS = 12
 """The largest number of blocks in y that the tuner tries. With more blocks, the fringes cost more transfers than the
 larger window saves."""
@@ -424,9 +425,9 @@ def volume(problem: Problem, sizes: Sizes) -> Volume:
 
 
 def levels_worth_trying(problem: Problem) -> Iterator[int]:
-    """Return a list of numbers of levels. The first is the smallest number with which one pass completes the run, the
-    second the smallest number with which two passes complete the run, and so on. The number of steps of a pass is even,
-    because this saves memory."""
+    """Yield numbers of levels. With the first number, one pass completes the run. The second number is the smallest
+    with which two passes complete the run, and so on. The number of steps of a pass is even, because this saves
+    memory."""
     return (problem.stages * steps for steps in _steps_worth_trying(problem.steps))
 
 

@@ -80,8 +80,8 @@ NOTHING_DEFINED = AcquisitionDefinitions()
 
 @dataclass(frozen=True)
 class Grid:
-    """The user's grid, in which points must lie. The arrays on disk extend `padding` cells beyond it on each side.
-    `coordinates` has the coordinates of the cells of the arrays, including the padding."""
+    """The user's grid, in which points must lie. The arrays on disk extend `padding` cells beyond this grid on each
+    side. `coordinates` has the coordinates of the cells of the arrays, including the padding."""
 
     stencil: Stencil
     shape: Shape
@@ -284,7 +284,7 @@ def _fields(grid: Grid, what: str, names: Any) -> tuple[str, ...]:
 
 
 def _box(grid: Grid, box: Any) -> tuple[tuple[int, int], ...]:
-    """Return the range (first, end) of the box along each axis, in cells of the arrays on disk."""
+    """Return the half-open range (first, end) of the box along each axis, in cells of the arrays on disk."""
     given = box if isinstance(box, Sequence) else [box]
     slices = [slice(None)] * len(grid.shape) if box is None else list(islice(given, 4))
     if len(slices) != len(grid.shape) or not all(isinstance(one, slice) for one in slices):

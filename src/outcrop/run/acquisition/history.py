@@ -62,7 +62,7 @@ _PART_BYTES = 4 << 20
 
 
 def as_history(given: object) -> History:
-    """Return an `oc.History`. `given` may also be its first argument. Raises InputError for anything else."""
+    """Return an `oc.History`. `given` may also be its first argument. Raises InputError for other values."""
     if isinstance(given, History):
         return given
     if isinstance(given, (str, Integral)):
@@ -94,8 +94,8 @@ def history_entry(given: History, description: Description, step: int) -> Snapsh
 
 
 def with_slots(given: History, entry: SnapshotsEntry, dtype: str, last_step: int) -> SnapshotsEntry:
-    """Return the entry with a schedule (plan/schedule.py) if the limit has room for at least two states, but not for
-    all, and states can be computed again. Otherwise return the entry unchanged."""
+    """Return the entry, with a schedule (plan/schedule.py) if one is needed. It is needed if states can be computed
+    again, and the limit has room for at least two states, but not for all."""
     limit = limit_bytes(given)
     slots = 0 if limit is None else limit // state_bytes(entry, dtype)
     if not entry.recompute or not 2 <= slots < entry.count(last_step):
@@ -139,9 +139,9 @@ def limit_bytes(given: History) -> int | None:
 def require_room(
     given: History, entry: SnapshotsEntry, dtype: str, directory: Path, needed: int, first_step: int, last_step: int
 ) -> None:
-    """Raise InputError if the states up to `last_step` exceed the limit or the free space, of which the run itself
-    needs `needed` bytes. The message names the smallest interval with which the states fit. If an adjoint run can
-    compute states again, it names a sufficient limit instead."""
+    """Raise InputError if the states up to `last_step` exceed the limit or the free space. The run itself needs
+    `needed` bytes of this space. The message names the smallest interval with which the states fit, or a sufficient
+    limit if an adjoint run can compute states again."""
     each, there = state_bytes(entry, dtype), len(entry.numbers(first_step))
     free = free_bytes(directory, needed)
     limit = None if entry.slots else limit_bytes(given)
@@ -296,8 +296,8 @@ class StateFiles:
                 raise InputError(f"the history of {states.run} has no field {name}")
 
     def of(self, field: str, back: int, later: int = 0) -> tuple[FileBeneath, int]:
-        """Return the file and the checksum of the state that is `back` steps before the last one. If `later` is -1, the
-        file has the previous values of this state."""
+        """Return the file and the checksum of the state `back` steps before the last step of the other run. If `later`
+        is -1, the file has the previous values of this state."""
         field += PREVIOUS if later < 0 else ""
         step = self._steps - back
         if step < 0:
@@ -342,7 +342,7 @@ class _Reader:
 
 
 class KeptStates:
-    """The states in the history of a run, with their numbers in ascending order."""
+    """The states in the history of a run. `numbers` is ascending. Raises StorageError and CorruptionError."""
 
     def __init__(self, state: State) -> None:
         entry, manifest = state.manifest.taps.history, state.manifest
@@ -390,8 +390,8 @@ def repeated_steps(state: State) -> int:
 
 
 def keep_only(state: State, numbers: Collection[int]) -> None:
-    """Free all states of a history except `numbers` and those that later steps keep: commit the manifest, then delete
-    files, including files that a killed process has left. The calling process must hold the run. Raises
+    """Free all states of a history except `numbers` and the states that later steps keep. First commit the manifest,
+    then delete files, including files that a killed process has left. The calling process must hold the run. Raises
     StorageError."""
     taps, step = state.manifest.taps, state.manifest.step
     entry = taps.history
@@ -414,15 +414,14 @@ def keep_only(state: State, numbers: Collection[int]) -> None:
 
 
 def replay_place(state: State) -> Path:
-    """Return the directory of the replay of a run. The identity in its name ties it to this run."""
+    """Return the directory of the replay of a run. Its name has a part of the run's identity."""
     path = state.path.absolute()
     return path.parent / f"{path.name.removesuffix('.oc')}-replay-{state.manifest.identity[:8]}.oc"
 
 
 def open_replay(state: State) -> State | None:
-    """Return the replay of a run, or None if it does not exist, is damaged or belongs to another run. A replay whose
-    creation was interrupted has no values, and the result is None, too. State 0 of the run is enough to compute all
-    states again."""
+    """Return the replay of a run. The result is None if the replay does not exist, is damaged, belongs to another run,
+    or has no values because its creation was interrupted. State 0 of the run is enough to compute all states again."""
     storage = RunFolder(replay_place(state))
     try:
         replay = State(storage, storage.read())
@@ -435,7 +434,7 @@ def open_replay(state: State) -> State | None:
 
 
 def _computed(manifest: Manifest) -> tuple[object, ...]:
-    """Return the computation of a run, and the places of its states."""
+    """Return the entries of a manifest that a run and its replay must have in common."""
     one, kept = manifest, manifest.taps.history
     history = (kept.every, kept.fields, kept.box, kept.slots) if kept else ()
     return (one.stencil, one.shape, one.dtype, one.parameters, one.signals, one.boundary, one.taps.sources, history)

@@ -75,7 +75,7 @@ class PointSamples:
 class SnapshotFile:
     """A file into which a pass writes a box of a field after `step` steps, in C order from byte `offset_bytes` on. The
     file already has its full size. If `age` is 1, the previous values of the field are written. The stencil must have
-    them in an array of the state.
+    these values in an array of the state.
 
     With `direct`, writes of the box bypass the page cache if the file system allows it. If the descriptor `folder` is
     given, `path` is a regular file beneath this folder, and links are not followed. The descriptor must stay open until
@@ -118,7 +118,7 @@ class FieldSum:
     """Sums over all cells of a field after `step` steps, including the rim, in float64. `squares` is the sum of
     squares.
 
-    Each group of 64 bytes along x is summed first: the second half of the group is added to the first half until one
+    Each group of 64 bytes along x is summed first. The second half of the group is added to the first half until one
     number is left. The sums of the groups are then added without rounding, so their bits do not depend on the plan or
     on the number of threads. `minimum` and `maximum` ignore NaN. Both are infinite if every cell is NaN."""
 
@@ -170,8 +170,8 @@ class _Injected:
 
 @dataclass(frozen=True, eq=False)
 class LeadInjected:
-    """The values that a source of another run adds in the steps that a pass computes again. In step i of them, they are
-    added to field number `fields[i]` after the stage `stage`."""
+    """The values that a source of another run adds in the steps that a pass computes again. In step i of these steps,
+    the values are added to field number `fields[i]` after the stage `stage`."""
 
     stage: int
     fields: tuple[int, ...]
@@ -269,7 +269,7 @@ def _steps_seen(first_step: int, steps: int) -> range:
 
 
 def _exact(integer: bytes, special: float) -> float:
-    """Return a sum in units of 2**-1074, rounded to the closest double. If `special` is infinite or NaN, return it."""
+    """Return `integer` * 2**-1074, rounded to the closest double. If `special` is infinite or NaN, return `special`."""
     if special != 0:
         return special
     value = int.from_bytes(integer, "little", signed=True)
@@ -282,8 +282,8 @@ def _exact(integer: bytes, special: float) -> float:
 def demand_of(
     entries: AcquisitionEntries, dtype: str, states: StatesEntry | None = None, first_step: int = 0
 ) -> AcquisitionDemand:
-    """Return what these entries need in addition to the window. `dtype` is the dtype of the fields. `states` has the
-    sources of another run whose steps passes compute again. The plan begins after step `first_step`."""
+    """Return what these entries need in addition to the window. `dtype` is the dtype of the fields. If passes compute
+    steps of another run again, `states` has the sources of that run. The plan begins after step `first_step`."""
     item_bytes = np.dtype(dtype).itemsize
     sources = sum(one.points * one.corners for one in entries.sources) + (states.source_cells if states else 0)
     samplings = sum(one.points * one.corners for one in entries.samplings)

@@ -66,7 +66,7 @@ class Recorder:
         )
 
     def before(self, first_step: int, steps: int) -> Acquisition:
-        """Return the acquisition of the next pass. Raises StorageError without room for its snapshots."""
+        """Return the acquisition of the next pass. Raises StorageError if its snapshots do not fit."""
         manifest = self._state.manifest
         if not manifest.taps:
             return NO_ACQUISITION
@@ -127,9 +127,9 @@ class Recorder:
         return whole
 
     def _injection(self, number: int, first_step: int, steps: int) -> PointInjection:
-        """Return the values that a source adds to each corner in each step of a pass, which are 0 after its last value.
-        The file with the values is mapped again for each pass: one mapping would keep all pages that were read in
-        memory."""
+        """Return the values that a source adds to each corner in each step of a pass. They are 0 after its last value.
+        The file with the values is mapped again for each pass: a single mapping would keep in memory all pages that
+        were read."""
         source = self._sources[number]
         values = np.zeros((steps, source.weights.size), self._state.manifest.dtype)
         given = mapped_values(self._state.records, self._state.manifest, number)[first_step : first_step + steps]

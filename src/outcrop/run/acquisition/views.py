@@ -76,8 +76,8 @@ class NormRecords(Records):
 
 class SnapshotView:
     """The snapshots of one field up to the committed step. Indexing reads only the selected cells: `view[3]` is the
-    fourth snapshot as a memory map. `view[-1, 20]` is plane 20 of the last one. `view[::2, :, 5]` has row 5 of each
-    plane of every second one."""
+    fourth snapshot as a memory map. `view[-1, 20]` is plane 20 of the last snapshot. `view[::2, :, 5]` has row 5 of
+    each plane of every second snapshot."""
 
     def __init__(self, state: State, entry: SnapshotsEntry, field: str) -> None:
         self._state, self._entry, self._field = state, entry, field

@@ -77,7 +77,7 @@ _TAIL_BYTES = 1 << 20
 
 def are_devices(places: list[Path], raw_device: bool) -> bool:
     """Return True if all places are block devices, and False if none is. Raises InputError if only some are, or if
-    `raw_device` does not agree with them."""
+    `raw_device` does not agree with the places."""
     devices = [place for place in places if device_use.is_block_device(place)]
     others = [place for place in places if place not in devices]
     if raw_device and others:
@@ -99,9 +99,9 @@ def check_devices(devices: list[Path], description: Description, force: bool) ->
 
 
 def hold_devices(devices: list[Path], description: Description, force: bool) -> list[int]:
-    """Open the devices exclusively, and return their descriptors, whose closing releases them. Raises InputError if the
-    run cannot be created on them, because of duplicates, use by other programs, permission, size or, without `force`,
-    known content."""
+    """Open the devices exclusively, and return their descriptors. Closing a descriptor releases its device. Raises
+    InputError if the run cannot be created because of duplicates, use by other programs, permission, size or, without
+    `force`, known content."""
     manifest = new_manifest(description)
     longest = manifest.to_bytes().decode() + " " * SLACK_BYTES
     encode_slot(Header(RUN, manifest.identity, longest))  # raises InputError if the manifest is too long for a slot
@@ -158,7 +158,7 @@ def _check_size(device: Path, handle: int, needed: int) -> None:
 
 def _read(device: Path, handle: int, force: bool) -> Header | None:
     """Return the header of the device, or None if the device has no run. If the header is damaged or of another
-    version, return None with `force`, and raise InputError without."""
+    version, return None with `force`, and raise InputError without `force`."""
     try:
         return header_of(device, handle)
     except InputError as error:
@@ -274,9 +274,8 @@ def _opened_new(device: Path) -> Iterator[int]:
 
 
 def check_records_folder(devices: list[Path], manifest: Description, force: bool) -> None:
-    """Raise InputError if the run needs a folder of records and none is given, or vice versa, and for a folder that is
-    neither new nor empty. With `force`, it may belong to the run on these devices, or to a run that no longer
-    exists."""
+    """Raise InputError if the run needs a folder of records and none is given, or if it needs none. The folder must be
+    new or empty. With `force`, it may belong to the run on these devices, or to a run that no longer exists."""
     if bool(manifest.taps) != bool(manifest.records):
         raise InputError(
             f"{devices[0]}: block devices hold arrays only; give records=DIRECTORY for the files of sources, "

@@ -10,10 +10,10 @@ header identifies the run and has two copies of its manifest, which commits writ
      4 MiB   the shards
 
 On the first device of a run, the text is the manifest. On the other devices, it names the run. A slot is intact if its
-checksum and identity are right. Of two intact slots, the one with the higher sequence number is valid. A commit writes
-the other slot, so an interrupted commit leaves the earlier manifest intact. Nearly every program that formats a disk
-overwrites the first sector with the superblock, so Outcrop finds no run on a disk that was formatted later. Writing a
-superblock with another identity replaces a run in one step.
+checksum and identity are right. If both slots are intact, the slot with the higher sequence number is valid. A commit
+writes the other slot, so an interrupted commit leaves the earlier manifest intact. Nearly every program that formats a
+disk overwrites the first sector, which contains the superblock. So no run is found on a disk that was formatted later.
+Writing a superblock with another identity replaces a run in one step.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _CHECKSUM = struct.Struct("<I")
 @dataclass(frozen=True)
 class Header:
     """The header of a device: its kind, the identity of the run (32 hexadecimal digits), and a text. `sequence` is
-    increased each time it is written."""
+    increased each time the header is written."""
 
     kind: str
     identity: str
@@ -72,7 +72,7 @@ class Header:
 
 
 class Device(RunStorage):
-    """A run on block devices, with the manifest in the header of the first one. To lock the run, a process opens the
+    """A run on block devices, with the manifest in the header of the first device. To lock the run, a process opens the
     devices exclusively, which the kernel allows to one process at a time."""
 
     def __init__(self, path: Path) -> None:
@@ -146,7 +146,8 @@ class Device(RunStorage):
 
     @contextmanager
     def scratch(self, manifest: Manifest, count: int) -> Iterator[Sequence[DeviceRange]]:
-        """Yield a range of `count` bytes after the shards of the first device. Raises StorageError without room."""
+        """Yield a range of `count` bytes after the shards of the first device. Raises StorageError if they do not
+        fit."""
         begin = needed_bytes(manifest, 0)
         with opened(self.path, os.O_RDONLY) as handle:
             size = device_use.size_of(handle)
@@ -216,7 +217,7 @@ def member_text(manifest: Manifest, index: int) -> str:
 
 
 def member_of(header: Header) -> dict[str, object]:
-    """Return the values in a text of `member_text`, or nothing for the header of a run's first device."""
+    """Return the values in a text that `member_text` has made, or {} for the header of a run's first device."""
     content = json.loads(header.text) if header.kind == SHARE else {}
     return content if isinstance(content, dict) else {}
 
@@ -252,7 +253,7 @@ def opened(path: Path, flags: int) -> Iterator[int]:
 
 def _find_share(share: tuple[str, int], name: Path) -> Path:
     """Return the path of the device whose header has the identity of the run and the index in `share`. The device
-    `name` is tried first, then all others. Raises StorageError if no device has them."""
+    `name` is tried first, then all others. Raises StorageError if no device has both."""
     for path in (name, *device_use.all_devices()):
         with suppress(InputError), opened(path, os.O_RDONLY) as handle:
             header = header_of(path, handle)
@@ -262,7 +263,7 @@ def _find_share(share: tuple[str, int], name: Path) -> Path:
 
 
 def header_of(path: Path, handle: int) -> Header | None:
-    """Return the header of an open device, or None without a run. Raises InputError when it is damaged."""
+    """Return the header of an open device, or None if it has no run. Raises InputError when the header is damaged."""
     with os_errors_as(InputError, f"{path} cannot be read"):
         return read_header(handle, path)
 
@@ -290,7 +291,7 @@ def decode_superblock(block: bytes, path: object) -> tuple[str, str] | None:
 
 
 def encode_slot(header: Header) -> bytes:
-    """Return a slot with this header, in whole blocks. Raises InputError when it is too small for the text."""
+    """Return a slot with this header, in whole blocks. Raises InputError when the text is too long for a slot."""
     text = header.text.encode()
     body = _SLOT.pack(_MAGIC, header.identity.encode(), header.sequence, len(text))
     slot = _padded(body + _CHECKSUM.pack(_core.crc32c(text, _core.crc32c(body))) + text)
@@ -313,8 +314,8 @@ def decode_slot(slot: bytes, kind: str, identity: str) -> Header | None:
 
 
 def read_header(handle: int, path: object) -> Header | None:
-    """Return the header of an open device, or None if it has no run. Raises InputError when it is damaged or of another
-    version, and OSError."""
+    """Return the header of an open device, or None if it has no run. Raises InputError when the header is damaged or of
+    another version, and OSError."""
     block = os.pread(handle, BLOCK_BYTES, 0)
     found = decode_superblock(block, path) if len(block) == BLOCK_BYTES else None
     if found is None:

@@ -1,8 +1,8 @@
 """Find out which program uses a block device, and whether the device holds content that other programs recognise.
 
-The kernel grants O_EXCL on a device to one user at a time: a file system, swap, a volume manager or a program. A disk
-counts as in use together with its partitions. O_EXCL decides whether a device is free. The other checks only find out,
-for messages, which program uses the device.
+The kernel grants O_EXCL on a device to one user at a time: a file system, swap, a volume manager or a program. If a
+partition is in use, the whole disk counts as in use, and vice versa. O_EXCL decides whether a device is free. The other
+checks only find out, for messages, which program uses the device.
 
 File systems, partition tables, swap and arrays of disks are recognised by their signatures. `blkid` knows nearly all
 signatures. The most common signatures are also listed here, for machines without blkid.
@@ -29,8 +29,8 @@ ENCRYPTED, SWAP = "an encrypted volume", "swap space"
 _KINDS = {"filesystem": FILE_SYSTEM, "raid": GROUP, "crypto": ENCRYPTED}
 _SECONDS = 30
 
-# The kind of content, the name of the format, the offset of the signature (counted from the end if negative), and the
-# bytes of the signature.
+# Each entry has the kind of content, the name of the format, the offset of the signature, and its bytes. A negative
+# offset is counted from the end.
 _MAGICS: tuple[tuple[str, str, int, bytes], ...] = (
     (FILE_SYSTEM, "ext2, ext3 or ext4", 0x438, b"\x53\xef"),
     (FILE_SYSTEM, "xfs", 0, b"XFSB"),
@@ -75,8 +75,8 @@ def size_of(handle: int) -> int:
 
 
 def claim(path: Path) -> int:
-    """Open a device exclusively and return the descriptor. Until it is closed, no other process can mount or claim the
-    device. Raises InputError when the device is in use or cannot be opened."""
+    """Open a device exclusively and return the descriptor. Until the descriptor is closed, no other process can mount
+    or claim the device. Raises InputError when the device is in use or cannot be opened."""
     number = _number(path)
     # O_EXCL does not detect that a loop device uses this device as its file. `find_use` detects this.
     if number and not (SYS / "dev" / "block").is_dir():
@@ -125,7 +125,7 @@ def all_devices() -> list[Path]:
 
 
 def find_use(number: str) -> str:
-    """Return a text about the use of a device, "major:minor", or of one of its partitions, or ""."""
+    """Return a text about the use of device `number`, "major:minor", or of one of its partitions, or "" if unused."""
     disk = SYS / "dev" / "block" / number
     for part in (disk, *sorted(_partitions(disk))):
         own = _read(part / "dev") or number

@@ -10,10 +10,10 @@ records (traces, norms, and checksums of snapshots), which grow with the run. Th
 Points and values are little endian in C order. They are written and flushed before the first commit. The manifest has
 their checksums and shapes.
 
-Row 0 of norms is for the initial values. If their norms are not wanted, row 0 is for step `every`. The rows of a pass
+Row 0 of norms is for the initial values. If these norms are not wanted, row 0 is for step `every`. The rows of a pass
 are written and flushed before its commit. Rows after the manifest's step are not valid, and a repeated pass overwrites
-them. The manifest has a checksum of the valid rows of each file, the identity of the run and the name of the file. So
-it detects rows that are damaged, lost, misplaced or from another run.
+them. For each file, the manifest has a checksum. It covers the valid rows, the identity of the run and the name of the
+file. So it detects rows that are damaged, lost, misplaced or from another run.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def check_sizes(directory: Directory, manifest: Manifest) -> None:
 
 
 def damage_of(directory: Directory, manifest: Manifest, name: str) -> str:
-    """Return a description of the damage of a file, or "". Raises StorageError when it cannot be read."""
+    """Return a description of the damage of a file, or "". Raises StorageError when the file cannot be read."""
     count, path = _valid_bytes(manifest)[name], directory.path / ACQUISITION / name
     found, checksum = checksum_of(directory, manifest, name)
     if found < count:
@@ -118,7 +118,7 @@ def fill_up(directory: Directory, manifest: Manifest, name: str) -> None:
 
 
 def checksum_of(directory: Directory, manifest: Manifest, name: str) -> tuple[int, int]:
-    """Return the number of valid bytes of a file below ACQUISITION that exist, and the checksum of these bytes."""
+    """Return how many of the valid bytes of a file below ACQUISITION exist, and the checksum of these bytes."""
     count, path = _valid_bytes(manifest)[name], directory.path / ACQUISITION / name
     with os_errors_as(StorageError, f"{path} cannot be read"), directory.opened(f"{ACQUISITION}/{name}") as handle:
         return _summed(directory, handle, count, manifest.seed(name, 0))
@@ -156,8 +156,8 @@ def snapshot_name(entry: SnapshotsEntry, field: str, number: int) -> str:
 
 
 def has_freed_history(directory: Directory, manifest: Manifest) -> bool:
-    """Return True if the manifest has no history, but files of one exist, because a process was killed while it deleted
-    them. Raises OSError."""
+    """Return True if the manifest has no history, but files of a history exist. In this case, a process was killed
+    while it deleted these files. Raises OSError."""
     return manifest.taps.history is None and directory.status(f"{SNAPSHOTS}/{HISTORY}") is not None
 
 

@@ -15,10 +15,10 @@ Files in the directory of a run with other names than these are never removed, e
     snapshots.zarr/time, step, z, y, x  coordinates; time only if the stencil has a parameter dt
     snapshots.zarr/side/...             a group for snapshots with the name "side", with the same content
 
-On a grid of three axes, the file of a snapshot is a shard whose inner chunks are planes. On fewer axes, it is a plain
+On a grid of three axes, the file of a snapshot is a shard whose inner chunks are planes. Otherwise, it is a plain
 chunk.
 
-Derived files are the metadata and coordinates for readers of Zarr. They are created with the run, and those of
+Derived files are the metadata and coordinates for readers of Zarr. They are created with the run, and the files of
 snapshots are updated after each commit. Outcrop computes nothing from them. `outcrop verify` compares them with their
 expected content, and `--repair` writes them again.
 """
@@ -149,7 +149,7 @@ def derived_files(manifest: Manifest) -> dict[str, bytes]:
 
 
 def snapshot_files(manifest: Manifest) -> dict[str, bytes]:
-    """Return the content of the derived files of snapshots at the manifest's step. The last one is the metadata of the
+    """Return the content of the derived files of snapshots at the manifest's step. The last item is the metadata of the
     group that lists all other groups and arrays."""
     files: dict[str, bytes] = {}
     below: dict[str, dict[str, Any]] = {}
@@ -169,8 +169,7 @@ def snapshot_files(manifest: Manifest) -> dict[str, bytes]:
 
 
 def show_snapshots(directory: Directory, manifest: Manifest) -> None:
-    """Write the number of snapshots at the manifest's step to their metadata, if it has another number. Raises
-    StorageError."""
+    """Write the number of snapshots at the manifest's step to metadata with another number. Raises StorageError."""
     with os_errors_as(StorageError, f"cannot list snapshots of {directory.path}"):
         for name, content in outdated(directory, snapshot_files(manifest)).items():
             directory.make_folder(name.rpartition("/")[0])
@@ -178,7 +177,7 @@ def show_snapshots(directory: Directory, manifest: Manifest) -> None:
 
 
 def outdated(directory: Directory, files: dict[str, bytes]) -> dict[str, bytes]:
-    """Return the items of `files`, contents by name, whose file in `directory` is missing or different."""
+    """Return the items of `files` (names and contents) whose file in `directory` is missing or different."""
     found = {}
     for name, content in files.items():
         try:
@@ -216,8 +215,8 @@ def _coordinate(axis: str, count: int, chunk: int, dtype: str, units: str) -> di
 
 
 def _box_coordinates(manifest: Manifest, entry: SnapshotsEntry) -> dict[str, NDArray[np.float64]]:
-    """Return the coordinates of the box's cells along each axis. Without coordinates, they are the numbers of the cells
-    in the user's grid."""
+    """Return the coordinates of the box's cells along each axis. If the run has no coordinates, return the numbers of
+    the cells in the user's grid."""
     found = {}
     for axis, name in enumerate(NAMES[len(manifest.shape)]):
         begin, end = entry.box[axis]

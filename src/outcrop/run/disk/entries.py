@@ -74,8 +74,8 @@ class ArrayEntry:
 @dataclass(frozen=True)
 class StateField:
     """A field that is only read, with values from states of another run. A step of an adjoint run goes back from state
-    t of the other run to state t - 1, and reads `field` in state t - `state`. If `later` is positive, the values are
-    those after this number of further updates of `field`. If it is -1, they are the previous values of the state."""
+    t of the other run to state t - 1. It reads `field` in state t - `state`: the values after `later` further updates
+    of `field`. If `later` is -1, it reads the previous values of the state."""
 
     name: Name
     field: Name
@@ -88,9 +88,10 @@ class StatesEntry:
     """The states that an adjoint run reads: every `every`-th state in the history of the run in the directory `run`.
     Step 0 of the adjoint run goes back from step `steps` of this other run.
 
-    `stencil` is the stencil of the other run (`Stencil.to_json`) if each pass goes back to the next state of the
-    history and computes the states in between again. The sources of the other run have `source_cells` cells. If
-    `stencil` is None and `every` is more than 1, only steps that find all their states add to the fields `sums`."""
+    `stencil` is None or the stencil of the other run (`Stencil.to_json`). With `stencil`, each pass goes back to the
+    next state of the history and computes the states in between. The sources of the other run have `source_cells`
+    cells. If `stencil` is None and `every` is more than 1, only steps that find all their states add to the fields
+    `sums`."""
 
     run: Text
     identity: Identity
@@ -114,8 +115,8 @@ class StatesEntry:
         return self.every if self.stencil is None else 1
 
     def phase(self, first_step: int) -> int:
-        """Return the first step of a pass that reads states. The pass begins at step `first_step` of the adjoint
-        run."""
+        """Return the first step that reads states, counted from the beginning of a pass. The pass begins at step
+        `first_step` of the adjoint run."""
         return (self.steps - first_step - self.fields[0].state) % self.every
 
 
@@ -212,8 +213,8 @@ class SnapshotsEntry:
         return tuple(end - begin for begin, end in self.box)
 
     def count(self, step: int) -> int:
-        """Return the number of snapshots of a field after `step` steps. The first pass writes the initial values, so it
-        is 0 before this pass."""
+        """Return the number of snapshots of a field after `step` steps. The first pass writes the initial values, so
+        the number is 0 before this pass."""
         return step // self.every + self.initial if step > 0 else 0
 
     def numbers(self, step: int, first_step: int = 0) -> Sequence[int]:

@@ -8,8 +8,8 @@ A plane is stored as a record. A slot of the window has the same layout, so a re
 The seal (core/outcrop/storage/checksums.hpp) identifies the plane, its array, its run, and the operation that wrote it.
 
 Shard s holds planes s*S .. s*S + S-1. The last shard may have fewer planes, but its index also has S entries. For Zarr,
-a shard is a chunk of shape (S, ny, pitch), wider than the array, and a plane is an inner chunk of shape (1, ny, pitch).
-On a grid of two axes, each row is stored like a plane. On a grid of one axis, the array has a single inner chunk.
+a shard is a chunk of shape (S, ny, pitch), wider than the array. A plane is an inner chunk of shape (1, ny, pitch). On
+a grid of two axes, each row is stored like a plane. On a grid of one axis, the array has a single inner chunk.
 
     run.oc/zarr.json          group; contains the metadata of its arrays, so readers need not list the folder
     run.oc/u/zarr.json        array: shards, inner chunk = one plane, codecs bytes (little) + crc32c, index at the end
@@ -95,7 +95,7 @@ class PlaneLayout:
         return self.records(shard) * self.record_bytes + self.index_bytes
 
     def locate(self, z: int) -> tuple[int, int]:
-        """Return the shard that holds plane z, and the byte offset of the plane's record in it."""
+        """Return the shard that holds plane z, and the byte offset of the plane's record in this shard."""
         return z // self.shard_planes, z % self.shard_planes * self.record_bytes
 
 

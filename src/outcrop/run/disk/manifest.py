@@ -41,7 +41,7 @@ from outcrop.run.disk.layout import PlaneLayout, make_layout
 from outcrop.run.user_values import Coordinates
 
 FORMAT = 3
-"""The version of the format. Others are refused. Version 1 supported only one field, and version 2 had no seals."""
+"""The version of the format. Other versions are refused. Version 1 had only one field, and version 2 had no seals."""
 
 MANIFEST = "manifest.json"
 
@@ -77,7 +77,7 @@ class Settings:
 class Member:
     """The content of the file MEMBER, in each further directory of a run, and in the folder of records of a run on
     devices. `run` is the path of the run's own directory or first device. `index` is the number of this directory.
-    `folders` are the folders in it that belong to the run."""
+    `folders` are the folders in this directory that belong to the run."""
 
     identity: Identity
     run: Text
@@ -175,7 +175,7 @@ class Manifest(Description):
     stamps: random numbers that identify the operation that stored these values. Each array must have values before the
     first step. `ranges` has the known minimum and maximum of fields that are only read. `sums` has the checksum of the
     valid content of each file of acquisition. `begun` has checksums of the first values of arrays, or is None. Only
-    adjoint runs have these, to compare later residuals with their own."""
+    adjoint runs have `begun`, to compare later residuals with their own."""
 
     identity: Identity
     phase: Annotated[str, Meta(pattern="^(new|ready|in flight)$")] = NEW
@@ -210,8 +210,8 @@ def new_manifest(description: Description, target_step: int = 0) -> Manifest:
 
 
 def require_readable(description: Description) -> None:
-    """Raise InputError when the schema does not allow the names or paths in this description, so that the run could be
-    created, but not opened again."""
+    """Raise InputError when the schema does not allow the names or paths in this description. A run with such names
+    could be created, but not opened again."""
     manifest = replace(new_manifest(description), sums=dict.fromkeys(description.taps.files, 0))
     try:
         parse_manifest(manifest.to_bytes(), Path("this run"))

@@ -123,8 +123,8 @@ class State:
         return Planes(self.files_of(name, copy), self.layout, writable=True, io=io, seed=seed)
 
     def seeds(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-        """Return the seeds of the seals for the next pass: for the copies that it reads, for the copies that it writes,
-        and for static arrays."""
+        """Return seeds of seals for the next pass: for the copies that it reads, the copies that it writes, and static
+        arrays."""
         manifest = self.manifest
         return (
             tuple(manifest.seed(entry.name) for entry in manifest.state),
@@ -180,7 +180,7 @@ class State:
         self._storage.tidy(self.manifest)
 
     def begin_filling(self, names: Sequence[str]) -> None:
-        """Prepare to write these arrays in place. Until `end_filling`, the manifest says that they have no values."""
+        """Prepare to write these arrays in place. They are without values until `end_filling`."""
         self.stamp = new_stamp()
         left = {name: stamp for name, stamp in self.manifest.filled.items() if name not in names}
         if left != self.manifest.filled:

@@ -6,12 +6,12 @@
     hold            keep other processes from changing the run
 
 In a directory, the manifest is a file that is replaced by renaming. As soon as the field u has values, `u` is a link to
-the folder of the current copy, only for readers of Zarr. Before this, they see an array of zeros. All files are opened
-beneath descriptors of the run's directories, and links are not followed. A further directory is used only if its MEMBER
-file says that it belongs to this run. The storage on block devices is in `run/device`.
+the folder of the current copy, only for readers of Zarr. Before this, these readers see an array of zeros. All files
+are opened beneath descriptors of the run's directories, and links are not followed. A further directory is used only if
+its MEMBER file says that it belongs to this run. The storage on block devices is in `run/device`.
 
-Scratch files hold the temporary arrays of a pass: rows between blocks, and levels that are not final. The name is
-removed as soon as the file is open, so the system frees the file when the process ends.
+Scratch files hold the temporary arrays of a pass: rows between blocks, and levels that are not final. The name of a
+scratch file is removed as soon as the file is open, so the system frees the file when the process ends.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class RunStorage(ABC):
 
     @abstractmethod
     def store(self, manifest: Manifest) -> None:
-        """Commit a manifest. After a crash, a reader finds the complete old or new one. Raises StorageError."""
+        """Commit a manifest. After a crash, a reader finds the complete old or new manifest. Raises StorageError."""
 
     @abstractmethod
     def files(self, manifest: Manifest, entry: ArrayEntry, copy: int) -> Sequence[ShardFile]:
@@ -79,8 +79,8 @@ class RunStorage(ABC):
 
     @abstractmethod
     def hold(self, shared: bool = False) -> list[int]:
-        """Lock the run and return the descriptors of the lock, whose closing releases it. Several processes can have a
-        `shared` lock. Raises InputError when another process has the lock."""
+        """Lock the run and return the descriptors of the lock. Closing them releases the lock. Several processes can
+        have a `shared` lock. Raises InputError when another process has the lock."""
 
     @abstractmethod
     def in_use(self) -> bool:
@@ -88,7 +88,7 @@ class RunStorage(ABC):
 
     @abstractmethod
     def scratch(self, manifest: Manifest, count: int) -> AbstractContextManager[Sequence[ShardFile]]:
-        """Return a context manager that yields temporary space, or raises StorageError without room."""
+        """Return a context manager that yields temporary space, or raises StorageError if there is no room."""
 
     @abstractmethod
     def tidy(self, manifest: Manifest) -> None:
@@ -272,7 +272,7 @@ class RunFolder(RunStorage):
 
 def further_directories(own: Directory, manifest: Manifest, must_be_there: bool = True) -> list[Directory]:
     """Return the further directories of a run. Each must have a MEMBER file that names the run, because the manifest
-    alone cannot be trusted. Otherwise, StorageError is raised, or without `must_be_there`, the directory is left out.
+    alone cannot be trusted. Other directories raise StorageError, or are left out if `must_be_there` is False.
 
     If no run is at the path in the MEMBER file any more, the run was moved. Then only the identity is compared."""
     found = []

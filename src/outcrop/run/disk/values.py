@@ -79,7 +79,7 @@ def complete(state: State, io: str = "auto") -> None:
 
 
 def padded(planes: PlaneSource, manifest: Description) -> PlaneSource:
-    """Return a function that returns planes of the arrays: those of the user's grid, with zeros in the padding."""
+    """Return a function that returns planes of the arrays: planes of the user's grid, with zeros in the padding."""
     if not any(manifest.padding):
         return planes
     pads, (nz, ny, nx) = inside(manifest.padding, 0), manifest.layout.shape
@@ -110,7 +110,7 @@ def _begin(state: State, values: Mapping[str, PlaneSource], static: Sequence[str
 
 
 def _fill(state: State, values: Mapping[str, PlaneSource], io: str) -> None:
-    """Write arrays in place. Meanwhile the manifest says that they have no values."""
+    """Write arrays in place. Meanwhile the manifest lists them as arrays without values."""
     if not values:
         return
     state.begin_filling(list(values))
@@ -197,7 +197,7 @@ class FieldView(PlanesView):
 
     def __getitem__(self, index: Any) -> Any:
         """Return the selected cells of one generation, even while another process executes the run. A later pass of
-        that process may overwrite planes that are being read. Therefore they are read again if the generation has
+        that process may overwrite planes that are being read. Therefore planes are read again if the generation has
         changed."""
         state = self._state
         for _ in range(READ_ATTEMPTS):

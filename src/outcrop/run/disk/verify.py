@@ -42,8 +42,8 @@ def find_damage(state: State) -> Findings:
 
 
 def repair(state: State) -> list[str]:
-    """Write wrong derived files again, and commit new checksums for damaged records. Return a line for each change.
-    Raises the errors of `find_damage`."""
+    """Write wrong derived files again. Keep damaged records, and commit new checksums for them. Return a line for each
+    change. Raises the errors of `find_damage`."""
     _require_values(state)
     with state.locked(check=False):
         done = [f"{line}: mended" for line in state.untidy()]

@@ -37,7 +37,7 @@ def is_named(text: str) -> bool:
 
 
 def needs_shape(text: str) -> bool:
-    """Return True for values without a shape, and for a file that is interpolated."""
+    """Return True for a text that needs the grid's shape: values without a shape, and a file that is interpolated."""
     return is_named(text) or _RESAMPLE.fullmatch(text) is not None
 
 
@@ -72,9 +72,9 @@ def parse_source(text: str, shape: Shape | None, cache_bytes: int = CACHE_BYTES)
 
 
 def make_source(values: object, shape: Shape, cache_bytes: int = CACHE_BYTES) -> InputArray:
-    """Return the input array for a value that a user assigns: a number, an array, an InputArray, a zarr, dask or xarray
-    object, a callable (z0, z1) -> planes, or a text that `--init` accepts. Raises InputError for other values and for a
-    wrong shape."""
+    """Return the input array for a value that a user assigns: a number, an array, an InputArray, or an object of zarr,
+    dask or xarray. A callable (z0, z1) -> planes, and a text that `--init` accepts, are also possible. Raises
+    InputError for other values and for a wrong shape."""
     if isinstance(values, (str, os.PathLike)):
         return parse_source(str(as_path(values, "values")), shape, cache_bytes)
     if callable(values) and not hasattr(values, "shape"):
@@ -85,7 +85,8 @@ def make_source(values: object, shape: Shape, cache_bytes: int = CACHE_BYTES) ->
 
 
 def cache_within(memory_bytes: int) -> int:
-    """Return the size of the cache of planes before the window is allocated: half of the budget, if that is more."""
+    """Return the bytes of the cache of planes before the window is allocated: half the budget, or CACHE_BYTES if
+    more."""
     return max(CACHE_BYTES, memory_bytes // 2)
 
 
@@ -104,8 +105,8 @@ def require_shape(array: InputArray, shape: Shape | None, is_option: bool = True
 
 
 def checked_planes(array: InputArray, dtype: str, check_finite: bool) -> Callable[[int, int], Array]:
-    """Return a function (z0, z1) that returns planes of `array`, converted to `dtype`, on the engine's three axes. It
-    raises InputError for wrong shapes, and with `check_finite` also for NaN and infinity."""
+    """Return a function (z0, z1) that returns planes of `array`, converted to `dtype`, on the engine's three axes. The
+    function raises InputError for wrong shapes, and with `check_finite` also for NaN and infinity."""
     _, ny, nx = grid_shape(array.shape)
 
     def planes(z0: int, z1: int) -> Array:
@@ -156,7 +157,7 @@ def _constant(shape: Shape, value: object) -> InputArray:
 
 
 def _gaussian(shape: Shape) -> InputArray:
-    """Return a Gaussian of height 1 in the middle of the grid. Its standard deviation is an eighth of each size."""
+    """Return a Gaussian of height 1 in the middle of the grid. Its standard deviation along an axis is size / 8."""
     bells = [np.exp(-(((np.arange(n) - (n - 1) / 2) / (n / 8)) ** 2) / 2) for n in shape]
 
     def planes(z0: int, z1: int) -> Array:
@@ -179,7 +180,7 @@ def _random(shape: Shape, seed: int) -> InputArray:
 
 
 class InputView(PlanesView):
-    """A view of initial values that belong to no run, such as those in a file, which is indexed like an array."""
+    """A view, indexed like an array, of initial values that belong to no run, such as the values in a file."""
 
     def __init__(self, array: InputArray) -> None:
         self._array, self.shape = array, array.shape

@@ -35,8 +35,8 @@ class InputArray:
     """Values from any source. `planes(z0, z1)` returns an array of shape (z1 - z0, *shape[1:]) of any real dtype.
 
     In an array of two axes, z0 and z1 count rows. In an array of one axis, they count cells. Callers read planes in
-    ascending order, any number in one call. `axes` has the letters of the axes, slowest first, or "" if they are
-    unknown. The axes of a section may be "xz", which is not the order of a grid."""
+    ascending order, and any number of planes in one call. `axes` has the letters of the axes, slowest first, or "" if
+    they are unknown. The axes of a section may be "xz", which is not the order of a grid."""
 
     name: str
     shape: Shape
@@ -181,8 +181,8 @@ def can_lift(array: InputArray, ndim: int) -> bool:
 
 
 def lift(array: InputArray, ndim: int) -> InputArray:
-    """Return `array` on the engine's three axes, for a grid of `ndim` axes, with one sample along each axis that it
-    does not have.
+    """Return `array` on the engine's three axes, for a grid of `ndim` axes, with one sample along each axis that
+    `array` does not have.
 
     An array with as many axes as the grid keeps their order. If it has fewer axes, their letters say which axes of the
     grid they are. Without letters, a section is (z, x) and a profile is (x). If it has more axes, axes of one sample

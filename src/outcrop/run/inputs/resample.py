@@ -53,11 +53,11 @@ def resample(
 ) -> InputArray:  # fmt: skip
     """Interpolate `values` linearly onto a grid of `shape`. The result can be assigned to a field.
 
-    Planes are interpolated when they are read. `values` is an array of one to three axes, a zarr, dask or xarray
-    object, a file that `--init` accepts, or a result of `resample` or `extrude`. `axes` has the letters of the axes of
-    `values`, slowest first: "xz" for an array of shape (nx, nz). Values are repeated along an axis of the grid that the
-    input does not have, or along which it has one sample. On a grid of three axes, a section without letters is (z, x),
-    and a profile is (x).
+    Planes are interpolated when they are read. `values` is an array of one to three axes, an object of zarr, dask or
+    xarray, or a file that `--init` accepts. It may also be a result of `resample` or `extrude`. `axes` has the letters
+    of the axes of `values`, slowest first: "xz" for an array of shape (nx, nz). Values are repeated along an axis of
+    the grid that the input does not have, or along which it has one sample. On a grid of three axes, a section without
+    letters is (z, x), and a profile is (x).
 
     Without spacings, the first and the last samples of both grids are at the same places. With spacings, sample i along
     an axis is at i * `spacing` in the input and at `origin` + i * `new_spacing` in the result. All lengths have the
@@ -65,8 +65,8 @@ def resample(
     input raises InputError, or gets the nearest value of the input with `outside="nearest"`.
 
     There is no anti-alias filter: smooth the values before you bring them onto a coarser grid. Two planes of the input
-    are cached, and up to `cache_bytes` if the input is not stored plane by plane. Raises InputError for an input that
-    cannot be opened, and for wrong letters."""
+    are cached. If the input is not stored plane by plane, up to `cache_bytes` more are cached. Raises InputError for an
+    input that cannot be opened, and for wrong letters."""
     target = require_shape_of_grid(shape)
     cache_bytes = as_whole_number(cache_bytes, "cache_bytes", minimum=0)
     array = lift(open_values(values, axes, cache_bytes), len(target))
@@ -145,8 +145,8 @@ def _between_ends(array: InputArray, place: int, target: Shape) -> AxisMap:
 def _at_distance(
     array: InputArray, place: int, target: Shape, origin: Fraction, step: Fraction, extend: bool
 ) -> AxisMap:
-    """Return the map along one of the engine's axes. Sample i is at `origin + i * step`, in units of the input's sample
-    distance."""
+    """Return the map along one of the engine's axes. Sample i of the result is at `origin + i * step`, in units of the
+    input's sample distance."""
     size, count = array.shape[place], grid_shape(target)[place]
     last = origin + (count - 1) * step
     if size > 1 and not extend and (origin < 0 or last > size - 1):
@@ -200,7 +200,7 @@ class AxisMap:
         return not self.weight.any()
 
     def part(self, first: int, last: int) -> AxisMap:
-        """Return the map of samples first <= i < last, whose input begins with the first sample that they need."""
+        """Return the map of samples first <= i < last. Its input begins with the first sample that the result needs."""
         low, high = self.low[first:last], self.high[first:last]
         start, stop = int(low[0]), int(high.max()) + 1
         return AxisMap(stop - start, low - start, high - start, self.weight[first:last])
@@ -224,7 +224,7 @@ def axis_map(size: int, count: int, origin: Fraction, step: Fraction) -> AxisMap
 
 class Interpolator:
     """Interpolates planes of an input array of three axes. A plane of the result needs two planes of the input. The
-    latest two are kept in memory."""
+    latest two input planes are kept in memory."""
 
     def __init__(self, array: InputArray, maps: tuple[AxisMap, AxisMap, AxisMap]) -> None:
         self._array, self._maps = array, maps
@@ -302,8 +302,8 @@ def _interpolate(block: Array, axis_map: AxisMap, axis: int) -> Array:
 
 
 def _blend(a: Array, b: Array, weight: Any) -> Array:
-    """Return `a + weight * (b - a)`, exactly a for weight 0. The result is clipped to the range from a to b, which
-    rounding could leave."""
+    """Return `a + weight * (b - a)`, exactly a for weight 0. The result is clipped to the range from a to b, because
+    rounding could leave this range."""
     weight = np.asarray(weight, a.dtype)
     with np.errstate(invalid="ignore", over="ignore"):
         result = b - a

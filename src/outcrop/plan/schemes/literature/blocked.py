@@ -34,7 +34,7 @@ class InStep(Generic[Transfer]):
 
 
 def updates(problem: Problem, zeta0: int, zeta1: int, levels: int, region: UpdateRegion) -> Iterator[Update]:
-    """Yield one Update, or nothing if the Update has no cells."""
+    """Yield one Update, or nothing if this Update would change no cell."""
     action = Update(zeta0, zeta1, levels, region)
     if cell_updates(problem, action):
         yield action
@@ -88,7 +88,7 @@ def candidates(window: WindowOf, problem: Problem, budget_bytes: int, given: Giv
 
 
 MIN_SLAB = 64
-"""The minimum number of planes that are updated together. Transfers of a block are issued between such slabs."""
+"""The minimum number of planes that are updated together. The transfers of a block are issued between its slabs."""
 MAX_OVERLAP = 9.0
 """Because of its fringe, a block accesses more cells than its own. The tuner does not try blocks that access more than
 this multiple of their own cells."""
@@ -115,8 +115,8 @@ def exposed(problem: Problem, sizes: Sizes) -> tuple[float, int, float]:
 
 
 def smallest_window(window: WindowOf, problem: Problem, given: GivenSizes = FREE) -> Window:
-    """Return the smallest window. It is for passes of one step, and for blocks that have a part of the rows of one
-    plane. Sizes that are `given` replace these sizes."""
+    """Return the smallest window for passes of one step, in blocks that have a part of the rows of one plane. If a size
+    is `given`, it replaces the size of this pass or block."""
     (levels,), shares = given.levels(problem, (problem.stages,)), given.or_any("by", _shares(problem))
     whole = Sizes(levels, 1, diamond=0, block_x=given.bx or 0, block_z=given.bz or 1)
     sizes = (replace(whole, block_y=block_y) for block_y in shares)
@@ -147,6 +147,5 @@ def _largest_block_z(problem: Problem, sizes: Sizes, budget_bytes: int, window: 
     if not (largest := largest_within(bytes_of, problem.planes, budget_bytes)):
         return 0
     equal = _share(problem.planes, -(-problem.planes // largest)) or problem.planes
-    # equal blocks may need too much memory: their last block is longer than with the largest size, so it reads more
-    # planes
+    # equal blocks may need too much memory, because the last block is then larger and reads more planes
     return equal if bytes_of(equal) <= budget_bytes else largest

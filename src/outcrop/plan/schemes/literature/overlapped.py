@@ -1,9 +1,9 @@
-"""Independent blocks (AL-R). Each block computes all its cells from level 0, so cells where blocks overlap are computed
-twice.
+"""Independent blocks (AL-R). Each block computes all its cells from level 0, so the cells in which blocks overlap are
+computed more than once.
 
-    level L  |     |___0___|___1___|            A block reads its cells and r L more on each side. At every level it
-       :     |    /         \\ /     \\           updates one radius less. It writes its own cells. Blocks do not depend
-       1     |   /          /\\       \\          on each other.
+    level L  |     |___0___|___1___|            A block reads its own cells and r L more cells on each side. Each level
+       :     |    /         \\ /     \\           updates r fewer cells on each side. A block writes only its own cells.
+       1     |   /          /\\       \\          Blocks do not depend on each other.
        0     |  /__________/__\\_______\\
                            overlap
 

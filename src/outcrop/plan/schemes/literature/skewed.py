@@ -1,5 +1,5 @@
-"""Skewed blocks in z, y and x: each level of a block lies a little lower than the level before. The blocks are
-processed one after another, as in AL-NR of Midorikawa and Tan.
+"""Skewed blocks in z, y and x. Each level of a block is at lower cells than the level before. The blocks are processed
+one after another, as in AL-NR of Midorikawa and Tan.
 
     z-blocks              A block takes over the fringe that its lower neighbours left beside the cuts. The fringe has
       └─ x-blocks         the latest two levels of each cell, one in each ring (skewed_cut.py). No cell is computed

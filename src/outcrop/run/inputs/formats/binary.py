@@ -49,7 +49,7 @@ of compression (NotImplementedError, a RuntimeError)."""
 
 
 class PlainFile:
-    """A file that is not compressed. Numbers that were read are removed from the page cache."""
+    """An uncompressed file. `read` counts offsets in bytes, and removes what it has read from the page cache."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -66,7 +66,8 @@ class PlainFile:
 
 
 class PackedFile:
-    """A compressed file. To read at an earlier offset, it is unpacked again from its beginning."""
+    """A compressed file. To read at an earlier offset, in unpacked bytes, the file is unpacked again from its
+    beginning."""
 
     def __init__(self, name: str, unpack: Callable[[], BinaryIO]) -> None:
         self.name, self._unpack = name, unpack
@@ -133,7 +134,7 @@ def array_in_file(
 
 
 class _FortranOrder:
-    """An array in Fortran order, in which columns along z are contiguous, with the interface of a chunked array with
+    """An array in Fortran order, in which columns along z are contiguous. It has the interface of a chunked array with
     one chunk."""
 
     def __init__(self, file: NumberFile, start: int, shape: Shape, dtype: np.dtype[Any]) -> None:
@@ -227,8 +228,8 @@ def _read_header(name: str, file: BinaryIO) -> tuple[tuple[int, ...], bool, np.d
 
 
 def _header_bytes(file: BinaryIO) -> bytes:
-    """Return the bytes of the header. Nothing after it is read, because a small packed file may contain an endless
-    amount of data."""
+    """Return the bytes of the header. Nothing after the header is read, because a small packed file may contain an
+    endless amount of data."""
     begin = file.read(12)
     short = begin[6:7] == b"\1"  # version 1 of the format has two bytes for the length, and version 2 has four
     count = 10 + int.from_bytes(begin[8:10], "little") if short else 12 + int.from_bytes(begin[8:12], "little")

@@ -1,6 +1,6 @@
 """Files that other packages read: NetCDF (xarray), SEG-Y (segyio) and Zarr (zarr), and objects of xarray.
 
-For NetCDF of version 4, which is HDF5, xarray uses h5netcdf, and SciPy for classic files. Values of xarray objects are
+xarray uses h5netcdf for NetCDF of version 4, which is HDF5, and SciPy for classic files. Values of xarray objects are
 read when they are needed: through Dask, from the file, or from memory.
 
 In SEG-Y, traces are columns of the grid. The samples of a trace, in depth or time, lie along z. A volume is (samples,
@@ -233,8 +233,8 @@ def open_zarr(path: Path, variable: str, cache_bytes: int) -> InputArray:
 
 
 def _dimension_names(array: Any) -> tuple[str | None, ...]:
-    """Return the names of the axes of a Zarr array: from the metadata of version 3, or from the attribute that xarray
-    uses for version 2."""
+    """Return the names of the axes of a Zarr array. Version 3 has them in the metadata. For version 2, xarray stores
+    them in an attribute."""
     names = getattr(array.metadata, "dimension_names", None) or array.attrs.get("_ARRAY_DIMENSIONS", ())
     return tuple(names)
 
