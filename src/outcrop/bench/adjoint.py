@@ -6,9 +6,9 @@ disk. The first repeat does not count, because it compiles kernels.
 For stencils of one field, each repeat also computes gradients with respect to an input. It uses every fourth state, all
 states, and the exact history that the planner chooses. The forward run writes these states, and the adjoint run reads
 them. The table has the time of both runs divided by the time of both runs without states. An adjoint run without states
-has fewer updates, because it computes no gradient with respect to an input. So the column "sums" has the time of a run
-with all updates of the gradient that reads the same state in each step. A gradient for which the disk or the
-memory has no room is left out, with a note.
+has fewer updates, because it computes no gradient with respect to an input. So the column "sums" has the time of an
+adjoint run with all updates of the gradient. This run reads one and the same state in each step. A gradient for which
+the disk or the memory has no room is left out, with a note.
 """
 
 from __future__ import annotations

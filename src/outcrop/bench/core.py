@@ -8,8 +8,8 @@ The benchmark measures four rates for float32 and for float64, on one grid, with
     `(c)`      Out of core: whole runs with all reads, waits, flushes and commits. A run has two arrays on disk. The
                budgets are shares of the size of both arrays.
 
-The speed of a machine varies, so (a), (b) and (c) are measured alternately, and medians are compared. Each run is a new
-process, which continues the stored run.
+The speed of a machine varies, so (a), (b) and (c) are measured alternately, and medians are compared. Each
+measurement is a new process, which continues the stored run.
 """
 
 from __future__ import annotations
@@ -108,8 +108,8 @@ def table(figures: dict[str, Any]) -> str:
 
 
 def fitting(scale: CoreScale, directory: Path) -> CoreScale:
-    """Return `scale` with a number of planes that is halved until both arrays fit on the disk and, for rate (b), into
-    memory."""
+    """Halve the number of planes of `scale` until both arrays fit on the disk and into memory. Rate (b) needs
+    them in memory."""
     room = min(0.75 * discover.memory_bytes(), 0.9 * discover.free_disk_bytes(directory))
     nz, ny, nx = scale.shape
     while 2 * nz * ny * nx * 4 > room:

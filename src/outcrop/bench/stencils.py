@@ -9,8 +9,8 @@ the same equations, the benchmark also measures Devito in memory.
                     the same size, but the grid has fewer planes.
 
 Each rate is the number of cells times the number of steps, divided by the seconds, for any number of fields and stages.
-The speed of a machine varies, so the four rates are measured alternately, and medians are compared. Each run is a new
-process, which continues the stored run.
+The speed of a machine varies, so the four rates are measured alternately, and medians are compared. Each
+measurement is a new process, which continues the stored run.
 """
 
 from __future__ import annotations

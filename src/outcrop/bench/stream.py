@@ -477,7 +477,8 @@ def table(figures: dict[str, Any]) -> Iterator[str]:
 
 
 def remarks(figures: dict[str, Any]) -> Iterator[str]:
-    """Yield lines about special modes, modes that were not measured, and the check of the results."""
+    """Yield lines about modes that were measured differently, modes that were not measured, and the check of
+    the results."""
     for mode in figures["modes"]:
         repeats = min(loop["repeats"] for loop in mode["loops"].values())
         notes = [] if repeats == figures["repeats"] else [counted(repeats, "repeat")]

@@ -150,7 +150,8 @@ class Problem:
     case, each pass has `every` steps, and the first `lead` levels of a pass belong to steps of the other run. A step of
     the other run has `lead_stages` levels.
 
-    The properties are cached, because the tuner and the proof use some of them hundreds of thousands of times.
+    The properties are cached, because the tuner and the proof that a plan is legal (validate.py) use some of
+    them hundreds of thousands of times.
     """
 
     stencil: str

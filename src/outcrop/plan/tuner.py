@@ -58,7 +58,8 @@ CHUNK_LEANS = 4
 """The minimum length of a chunk, as a multiple of the total skew of all levels of its band. At each end of a chunk, the
 cache must fetch additional planes. The number of these planes is the total skew."""
 SWEEP_LEAN = 16
-"""The skew that is assumed for a plain sweep. It makes chunks large enough for a thread."""
+"""The skew of a band of tiles, in planes, that is assumed for a plain sweep, although a sweep has none. It makes chunks
+large enough for a thread."""
 STAGING_SHARES = (16, 8, 4, 2)
 """If a problem has snapshots, candidates are also made for budgets from which 1/16, 1/8, 1/4 or 1/2 is kept free for
 the staging."""

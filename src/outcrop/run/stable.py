@@ -60,7 +60,7 @@ def refuse_unstable(stencil: Stencil, manifest: Description, ranges: Mapping[str
 
 
 def _agree(limits: Sequence[float | None]) -> bool:
-    """Return True if all limits are equal after rounding to the digits that messages show."""
+    """Return True if all limits are nearly equal: messages show them with the same digits."""
     known = [one for one in limits if one is not None]
     return len(known) == len(limits) and max(known) <= min(known) * (1 + 1e-4)
 

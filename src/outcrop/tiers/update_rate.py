@@ -23,7 +23,7 @@ UPDATES_PER_MEASUREMENT = 1_200_000_000
 MIN_SECONDS, MAX_SECONDS = 2.0, 6.0
 SHARE_OF_RUN = 0.05
 SHORTEST_SECONDS = 1e-6
-"""A time that one measurement uses up."""
+"""The time limit with `only_one`. Every measurement takes longer, so no second one follows."""
 MIN_REPEATS, MAX_REPEATS = 2, 40
 """The limits of the number of slabs in a measurement, after one slab that is not counted."""
 MAX_SETTLE_SECONDS = 3.0

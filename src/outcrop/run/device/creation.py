@@ -93,7 +93,7 @@ def are_devices(places: list[Path], raw_device: bool) -> bool:
 
 
 def check_devices(devices: list[Path], description: Description, force: bool) -> None:
-    """Raise InputError if the run cannot be created on these devices and in its folder of records."""
+    """Raise InputError if the run cannot use one of these devices, or the folder for its manifest and acquisition."""
     check_records_folder(devices, description, force)
     release(hold_devices(devices, description, force))
 

@@ -150,7 +150,7 @@ def derived_files(manifest: Manifest) -> dict[str, bytes]:
 
 def snapshot_files(manifest: Manifest) -> dict[str, bytes]:
     """Return the content of the derived files of snapshots at the manifest's step. The last item is the metadata of the
-    group that lists all other groups and arrays."""
+    top group of the snapshots. This metadata lists all their groups and arrays."""
     files: dict[str, bytes] = {}
     below: dict[str, dict[str, Any]] = {}
     for entry in manifest.taps.snapshots:

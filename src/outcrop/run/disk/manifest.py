@@ -94,9 +94,9 @@ class Description:
     axes. `signals` has texts that `encode_signals` has made.
 
     The arrays extend `padding` cells beyond the user's grid at both ends of each axis. `rim` is `padding`, or empty if
-    there is no padding. With `unstable`, the user accepts parameters that let waves grow. `records` is the folder of
-    acquisition of a run on block devices, and None for a run in directories. No step follows step `max_step`, unless it
-    is 0. `states` says which states of another run the steps read, if any."""
+    there is no padding. With `unstable`, the user accepts parameters that let waves grow. `records` is the folder that
+    holds the acquisition of a run on block devices. It is None for a run in directories. No step follows step
+    `max_step`, unless it is 0. `states` says which states of another run the steps read, if any."""
 
     stencil: dict[str, Any]
     parameters: dict[Name, float]
