@@ -82,7 +82,7 @@ def test_values_follow_the_loops() -> None:
 def test_flushes_are_measured_only_where_they_mean_something(tmp_path: Path) -> None:
     """Checks that flushes are not measured on a tier that loses its data at a reboot."""
     tier = find_tier(tmp_path, None)
-    assert "forgets" in why_not_flushed(replace(tier, kind="tmpfs", persistence=Persistence.REBOOT))
+    assert "loses its content" in why_not_flushed(replace(tier, kind="tmpfs", persistence=Persistence.REBOOT))
     assert "memory" in why_not_flushed(replace(tier, kind="cxl", persistence=Persistence.PROCESS))
     assert not why_not_flushed(replace(tier, kind="nvme", persistence=Persistence.PERMANENT))
 
