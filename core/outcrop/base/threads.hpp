@@ -70,7 +70,7 @@ class FirstFailure {
     }
   }
 
-  /// Throws the kept exception, if any. Meanwhile, no other thread may call guard().
+  /// Throws the kept exception, if any. No other thread may call guard() at the same time.
   void rethrow() const {
     if (first_) std::rethrow_exception(first_);
   }

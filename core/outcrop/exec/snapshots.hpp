@@ -167,7 +167,7 @@ class Snapshots {
   /// Writes the cells that no step changes. Skips the cells that write() writes.
   void write_rim(long position, const Rectangle &cells);
 
-  /// Starts to write pages of the page cache to the devices. Meanwhile no other thread may call write(). Throws
+  /// Starts to write pages of the page cache to the devices. No other thread may call write() at that time. Throws
   /// StorageError.
   void write_behind();
 

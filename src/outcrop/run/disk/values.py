@@ -110,7 +110,7 @@ def _begin(state: State, values: Mapping[str, PlaneSource], static: Sequence[str
 
 
 def _fill(state: State, values: Mapping[str, PlaneSource], io: str) -> None:
-    """Write arrays in place. Meanwhile the manifest lists them as arrays without values."""
+    """Write arrays in place. During the writes, the manifest lists them as arrays without values."""
     if not values:
         return
     state.begin_filling(list(values))
