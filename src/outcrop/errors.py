@@ -8,7 +8,12 @@ MAX_MESSAGE = 2000
 
 
 class OutcropError(Exception):
-    """The base class of all errors that are not bugs. Bugs raise `AssertionError`."""
+    """The base class of all errors that are not bugs. Bugs raise `AssertionError`.
+
+    If several ranks raise the same error, `is_told_elsewhere` is True on all ranks but one. The commands print the
+    message only on this one rank."""
+
+    is_told_elsewhere = False
 
     def __str__(self) -> str:
         text = " ".join(line.strip() for line in super().__str__().splitlines())

@@ -1,0 +1,392 @@
+"""`RankGroup`: the ranks that compute one run together, and how they notice that one of them is gone.
+
+MPI is used only to start. Rank 0 listens on a socket. Its address and a random token are spread once, by a broadcast of
+MPI, and each other rank connects to rank 0:
+
+    rank 1 ──┐                  value     a rank's share of `allgather`      to rank 0
+    rank 2 ──┼── rank 0         values    the values of all ranks            from rank 0
+    rank 3 ──┘                  alive     every BEAT_SECONDS                 both ways
+                                lost      "my link to rank 3 broke"          to rank 0
+                                failed    "I have failed"                    to rank 0
+                                end       who has failed or gone             from rank 0
+
+A thread of each rank, the watcher, reads these messages. When a process is killed, the system closes its socket. Rank 0
+notices this, or that a rank has been silent for SILENT_SECONDS, and tells all others who is gone. Each rank then calls
+the functions that `watching` has registered, which stop its pass. If rank 0 is gone, all others notice it themselves.
+
+A group that has ended is of no use any more: the program ends, and the next start goes on from the last generation that
+all ranks have committed (agreement.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from outcrop import errors
+from outcrop.errors import CommunicationError, InputError, InterruptedRun, OutcropError
+from outcrop.run.ranks.wire import Frames, Listener, connect, frame_of, limit_sending, place_of_process
+
+JOIN_SECONDS = 60.0
+"""The time within which all ranks must join."""
+
+BEAT_SECONDS = 2.0
+SILENT_SECONDS = 18.0
+"""A rank that has sent nothing for this time counts as gone, so that a frozen network ends a run, too."""
+
+JUDGE_SECONDS = 1.5
+"""When a link breaks, rank 0 waits for this time, because the rank at its other end may not be the one that is gone."""
+
+Spread = Callable[[str | None], str]
+"""A broadcast: it is called with a text on rank 0 and with None on the other ranks, and returns the text of rank 0."""
+
+
+@dataclass(frozen=True)
+class End:
+    """Why a group has ended: the rank that is gone or has failed, and a text for users. `is_told` is True if this rank
+    prints its message itself, and `is_interrupt` if the user has stopped it."""
+
+    rank: int
+    text: str
+    is_told: bool = False
+    is_interrupt: bool = False
+
+
+@dataclass
+class _Peer:
+    """The connection to another rank: its socket, and the time when something came from it."""
+
+    socket: socket.socket
+    frames: Frames = field(default_factory=Frames)
+    heard: float = field(default_factory=time.monotonic)
+    is_open: bool = True
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a rank runs: the name of its host, the number of its node, and the cores that it may use."""
+
+    host: str
+    node: int
+    cores: tuple[int, ...]
+
+
+class RankGroup:
+    """The ranks 0 <= `rank` < `size` of one run, at least two. All ranks must create the object together.
+
+    `places` says where each rank runs. Raises CommunicationError on a rank that cannot join within JOIN_SECONDS."""
+
+    def __init__(self, rank: int, size: int, spread: Spread) -> None:
+        assert size > 1 and 0 <= rank < size
+        self.rank, self.size = rank, size
+        self._changed = threading.Condition()
+        self._round, self._token = 0, ""
+        self._values: dict[int, dict[int, Any]] = {}  # of rank 0: round -> rank -> value
+        self._results: dict[int, list[Any]] = {}
+        self._lost: dict[int, set[int]] = {}  # of rank 0: rank -> the ranks whose link to it broke
+        self._judge_at = float("inf")
+        self._end: End | None = None
+        self._callbacks: list[Callable[[], None]] = []
+        self._raised: BaseException | None = None
+        self._is_closed = False
+        self._sending = threading.Lock()
+        self._peers = self._join(spread)
+        for peer in self._peers.values():
+            limit_sending(peer.socket)
+        self._wake, self._woken = os.pipe()
+        self._watcher = threading.Thread(target=self._watch, name="outcrop-ranks", daemon=True)
+        self._watcher.start()
+        cores = sorted(os.sched_getaffinity(0))
+        found = self.allgather([place_of_process(), socket.gethostname(), cores])
+        nodes = list(dict.fromkeys(place for place, _, _ in found))
+        self.places = [Place(host, nodes.index(place), tuple(cores)) for place, host, cores in found]
+
+    @property
+    def token(self) -> str:
+        """The random number that only the ranks of this group know."""
+        return self._token
+
+    @property
+    def ranks_on_same_cores(self) -> int:
+        """The number of ranks that may use the cores of this rank, including this rank."""
+        return sum(one == self.places[self.rank] for one in self.places)
+
+    def allgather(self, value: Any) -> list[Any]:
+        """Return the values of all ranks, in the order of ranks. A value is plain data for JSON. All ranks must call
+        this method. Raises CommunicationError if a rank is gone, and the error of another rank that has left
+        `together` with an error."""
+        return self._exchange({"value": value})
+
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """Run the body of the `with` on all ranks. If it raises an OutcropError on one rank, then the same error is
+        raised on all ranks: at the end of the `with`, or at their next `allgather`. Of several errors, the one of the
+        lowest rank is raised."""
+        item: dict[str, Any] = {"value": None}
+        try:
+            yield
+        except (OutcropError, OSError) as error:
+            if error is self._raised or self._end is not None:  # the other ranks know this error
+                raise
+            kind = type(error).__name__ if isinstance(error, OutcropError) else "StorageError"
+            item = {"error": kind, "text": str(error)}
+        except BaseException as error:  # a bug, or Ctrl-C
+            is_interrupt = isinstance(error, KeyboardInterrupt)
+            self.fail("interrupted" if is_interrupt else f"{type(error).__name__}: {error}", is_interrupt)
+            raise
+        self._exchange(item)
+
+    def fail(self, text: str, is_interrupt: bool = False) -> None:
+        """End the group, because this rank has failed. The other ranks raise CommunicationError with `text`, or
+        InterruptedRun."""
+        end = End(self.rank, text, not is_interrupt, is_interrupt)
+        if self.rank:
+            self._send(0, {"kind": "failed", **vars(end)})
+        self._finish(end)
+
+    def lost(self, rank: int) -> None:
+        """Say that the link to a neighbour broke. Wait until it is known which rank is gone."""
+        if self.rank == 0:
+            with self._changed:
+                self._note_lost(rank, 0)
+        else:
+            self._send(0, {"kind": "lost", "rank": rank})
+        with self._changed:
+            self._changed.wait_for(lambda: self._end is not None, timeout=4 * JUDGE_SECONDS)
+        self._finish(End(rank, f"rank {rank} has gone"))  # unless another reason is known
+
+    @contextlib.contextmanager
+    def watching(self, callback: Callable[[], None]) -> Iterator[None]:
+        """While the body of the `with` runs, call `callback` from another thread as soon as the group ends."""
+        with self._changed:
+            ended = self._end is not None
+            self._callbacks.append(callback)
+        if ended:
+            callback()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._callbacks.remove(callback)
+
+    @property
+    def end(self) -> End | None:
+        """Why the group has ended, or None."""
+        return self._end
+
+    def error(self, more: str = "") -> OutcropError:
+        """Return the error that this rank must raise because the group has ended. `more` is added to the message.
+        Only one of the ranks that are left tells it (`OutcropError.is_told_elsewhere`)."""
+        end = self._end
+        assert end is not None
+        kind = InterruptedRun if end.is_interrupt else CommunicationError
+        error = kind("; ".join(part for part in (end.text, more) if part))
+        speaker = 0 if end.rank or end.is_interrupt else 1  # the lowest rank that is left
+        error.is_told_elsewhere = end.is_told or self.rank != speaker
+        return error
+
+    def close(self) -> None:
+        """Leave the group. Other ranks that still need this rank raise CommunicationError."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        with contextlib.suppress(OSError):
+            os.write(self._woken, b"x")
+        self._watcher.join(timeout=5)
+        for peer in self._peers.values():
+            with contextlib.suppress(OSError):
+                if self._end is None:
+                    self._send_frame(peer, frame_of({"kind": "bye"}))
+            peer.socket.close()
+        os.close(self._wake)
+        os.close(self._woken)
+
+    # ---- joining
+
+    def _join(self, spread: Spread) -> dict[int, _Peer]:
+        deadline = time.monotonic() + JOIN_SECONDS
+        if self.rank:
+            invitation = json.loads(spread(None))
+            self._token = str(invitation["token"])
+            try:
+                # Rank 0 sends nothing before all ranks have joined. Until then, its silence means nothing.
+                return {0: _Peer(connect(invitation["address"], self._token, self.rank, deadline), heard=deadline)}
+            except OSError as error:
+                host = invitation["address"]["place"].split()[0]
+                raise CommunicationError(
+                    f"rank {self.rank} cannot reach rank 0 on {host} ({error}); name the network interface of the "
+                    "nodes in OUTCROP_NETWORK, such as ib0"
+                ) from None
+        self._token = secrets.token_hex(32)
+        listener = Listener(self._token)
+        found: dict[int, _Peer] = {}
+        try:
+            spread(json.dumps({"address": listener.address, "token": self._token}))
+            while len(found) < self.size - 1:
+                connection, rank = listener.accept(deadline)
+                found[rank] = _Peer(connection)
+        except TimeoutError:
+            missing = next(rank for rank in range(1, self.size) if rank not in found)
+            raise CommunicationError(
+                f"rank {missing} has not reached rank 0 on {socket.gethostname()} within {JOIN_SECONDS:.0f} s; name "
+                "the network interface of the nodes in OUTCROP_NETWORK, such as ib0"
+            ) from None
+        finally:
+            listener.close()
+        return found
+
+    # ---- collective calls
+
+    def _exchange(self, item: dict[str, Any]) -> list[Any]:
+        items = self._gather(item)
+        wrong = {rank: one for rank, one in enumerate(items) if "error" in one}
+        if not wrong:
+            return [one["value"] for one in items]
+        rank, first = next(iter(wrong.items()))
+        same = len(wrong) == self.size and len({one["text"] for one in wrong.values()}) == 1
+        found = getattr(errors, first["error"], InputError)
+        error = found(first["text"] if same else f"rank {rank}: {first['text']}")
+        error.is_told_elsewhere = self.rank != rank
+        self._raised = error
+        raise error
+
+    def _gather(self, item: dict[str, Any]) -> list[Any]:
+        number, self._round = self._round, self._round + 1
+        if self.rank == 0:
+            self._collect(0, number, item)
+        else:
+            self._send(0, {"kind": "value", "round": number, "value": item})
+        with self._changed:
+            self._changed.wait_for(lambda: number in self._results or self._end is not None)
+            if number in self._results:
+                return self._results.pop(number)
+        raise self.error()
+
+    def _collect(self, rank: int, number: int, item: Any) -> None:
+        """Take the value of a rank. When the values of all ranks are here, send them to all ranks."""
+        with self._changed:
+            values = self._values.setdefault(number, {})
+            values[rank] = item
+            if len(values) < self.size:
+                return
+            result = [values[one] for one in range(self.size)]
+            del self._values[number]
+            self._results[number] = result
+            self._changed.notify_all()
+        self._send_all({"kind": "values", "round": number, "values": result})
+
+    def _send(self, rank: int, message: dict[str, Any]) -> None:
+        peer = self._peers[rank]
+        if peer.is_open:
+            try:
+                self._send_frame(peer, frame_of(message))
+            except OSError:
+                self._part(rank, f"rank {rank} has gone")
+
+    def _send_all(self, message: dict[str, Any]) -> None:
+        for rank in self._peers:
+            self._send(rank, message)
+
+    def _send_frame(self, peer: _Peer, frame: bytes) -> None:
+        with self._sending:
+            peer.socket.sendall(frame)
+
+    # ---- the watcher
+
+    def _watch(self) -> None:
+        beaten = looked = time.monotonic()
+        while not self._is_closed:
+            poll = select.poll()
+            ranks = {peer.socket.fileno(): rank for rank, peer in self._peers.items() if peer.is_open}
+            for number in (self._wake, *ranks):
+                poll.register(number, select.POLLIN)
+            ready = poll.poll(200)
+            for number, _ in ready:
+                if number in ranks:
+                    self._read(ranks[number])
+            now = time.monotonic()
+            if now - looked > BEAT_SECONDS:  # this process itself has been stopped, so the others are not to blame
+                for peer in self._peers.values():
+                    peer.heard = now
+            looked = now
+            if now - beaten >= BEAT_SECONDS:
+                beaten = now
+                self._send_all({"kind": "alive"})
+            for rank, peer in self._peers.items():
+                if peer.is_open and now - peer.heard > SILENT_SECONDS:
+                    self._part(rank, f"rank {rank} on {self._host(rank)} has not answered for {SILENT_SECONDS:.0f} s")
+            self._judge(now)
+
+    def _host(self, rank: int) -> str:
+        return self.places[rank].host if hasattr(self, "places") else "its node"
+
+    def _read(self, rank: int) -> None:
+        peer = self._peers[rank]
+        try:
+            part = peer.socket.recv(1 << 20)
+            messages = peer.frames.add(part)
+        except (OSError, ValueError):
+            part, messages = b"", []
+        if not part:
+            self._part(rank, f"rank {rank} has gone")
+            return
+        peer.heard = time.monotonic()
+        for message in messages:
+            self._take(rank, message)
+
+    def _take(self, rank: int, message: dict[str, Any]) -> None:
+        kind = message.pop("kind")
+        if kind == "value":
+            self._collect(rank, message["round"], message["value"])
+        elif kind == "values":
+            with self._changed:
+                self._results[message["round"]] = message["values"]
+                self._changed.notify_all()
+        elif kind == "lost":
+            with self._changed:
+                self._note_lost(message["rank"], rank)
+        elif kind in ("failed", "end"):
+            self._finish(End(**message))
+        elif kind == "bye":
+            self._part(rank, f"rank {rank} has ended its program")
+
+    def _part(self, rank: int, text: str) -> None:
+        """Give up the connection to a rank that is gone."""
+        self._peers[rank].is_open = False
+        self._finish(End(rank, text))
+
+    def _note_lost(self, rank: int, reporter: int) -> None:
+        self._lost.setdefault(rank, set()).add(reporter)
+        self._judge_at = min(self._judge_at, time.monotonic() + JUDGE_SECONDS)
+
+    def _judge(self, now: float) -> None:
+        """If links broke and no other reason is known in time, find the rank that is gone. A rank that has itself
+        reported a broken link is not gone: it has only ended its other link."""
+        with self._changed:
+            if now < self._judge_at or self._end is not None:
+                return
+            reporters = set().union(*self._lost.values())
+            rank = next((one for one in self._lost if one not in reporters), min(self._lost))
+        self._finish(End(rank, f"rank {rank} has gone"))
+
+    def _finish(self, end: End) -> None:
+        """End the group, unless it has ended before. Rank 0 tells all others the reason."""
+        with self._changed:
+            if self._end is not None:
+                return
+            self._end = end
+            callbacks = list(self._callbacks)
+            self._changed.notify_all()
+        if self.rank == 0:
+            self._send_all({"kind": "end", **vars(end)})
+        for callback in callbacks:
+            callback()

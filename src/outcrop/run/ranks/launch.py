@@ -1,0 +1,106 @@
+"""Find out whether a launcher such as mpirun has started this process as one of several ranks, and join them.
+
+Without a launcher, mpi4py is not imported. With a launcher, mpi4py says the number of this rank and spreads the address
+of rank 0. All further messages go over the sockets of the `RankGroup`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+from typing import Any
+
+from outcrop.errors import InputError, shown
+from outcrop.run.ranks.group import RankGroup
+
+COUNTS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS", "SLURM_STEP_NUM_TASKS", "FLUX_JOB_SIZE")
+"""Environment variables in which launchers store the number of processes."""
+
+END_SECONDS = 10
+"""The time that MPI has for its end after a rank is gone. MPI may wait for this rank forever."""
+
+_groups: dict[Any, RankGroup] = {}
+
+
+def started_ranks() -> int:
+    """Return the number of processes that a launcher has started together, or 1 without a launcher."""
+    return max((int(os.environ[name]) for name in COUNTS if os.environ.get(name, "").isdecimal()), default=1)
+
+
+def join(ranks: object = "auto", comm: Any = None) -> RankGroup | None:
+    """Return the group of all ranks, or None if this process runs alone.
+
+    `ranks` is "auto", the number of ranks, or (number,), the number of parts along y. With 1, this process runs alone,
+    even under a launcher. `comm` is None, an mpi4py communicator or a `RankGroup`. A process joins the ranks of a
+    communicator only once. Raises InputError for other values, for another number of ranks than the launcher has
+    started, and if mpi4py is missing or belongs to another MPI than the launcher."""
+    wanted = as_ranks(ranks)
+    if isinstance(comm, RankGroup):
+        return _checked(wanted, comm.size, comm)
+    if wanted == 1 or (comm is None and started_ranks() == 1):
+        return _checked(wanted, 1, None)
+    mpi = _import_mpi()
+    world = mpi.COMM_WORLD if comm is None else comm
+    if not isinstance(world, mpi.Intracomm) or world == mpi.COMM_NULL:
+        raise InputError(f"comm {shown(comm)} must be an intracommunicator of mpi4py, such as MPI.COMM_WORLD")
+    size = int(world.Get_size())
+    if size == 1:
+        if comm is None:
+            library = str(mpi.Get_library_version()).strip("\0 \n").splitlines()[0]
+            raise InputError(
+                f"the launcher has started {started_ranks()} processes, but the MPI of mpi4py ({library}) sees only "
+                "one; use the mpirun of this MPI, or give ranks=1 (--ranks 1) for runs that do not belong together"
+            )
+        return _checked(wanted, 1, None)
+    _checked(wanted, size, None)
+    key = mpi._addressof(world)
+    if key not in _groups:
+        if not _groups:
+            atexit.register(_leave)
+        _groups[key] = RankGroup(int(world.Get_rank()), size, lambda text: str(world.bcast(text, root=0)))
+    return _groups[key]
+
+
+def as_ranks(ranks: object) -> int | None:
+    """Return the number of ranks, or None for "auto". Raises InputError for other values, and for cuts along other axes
+    than y."""
+    if isinstance(ranks, str) and ranks == "auto":
+        return None
+    if isinstance(ranks, str) and ranks.isdecimal() and len(ranks) < 8:
+        ranks = int(ranks)
+    if isinstance(ranks, (list, tuple)) and len(ranks) == 1:
+        (ranks,) = ranks
+    if isinstance(ranks, (list, tuple)):
+        raise InputError(f"ranks {shown(ranks)}: the grid can only be cut along y; give one number")
+    if isinstance(ranks, bool) or not isinstance(ranks, int) or ranks < 1:
+        raise InputError(f"ranks {shown(ranks)} must be 'auto' or a number of at least 1")
+    return ranks
+
+
+def _checked(wanted: int | None, size: int, group: RankGroup | None) -> RankGroup | None:
+    if wanted not in (None, size):
+        there = f"{size} ranks were started" if size > 1 else "this process runs alone"
+        raise InputError(f"ranks {wanted}: {there}; start as many: mpirun -n {wanted} ...")
+    return group
+
+
+def _import_mpi() -> Any:
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(
+            f"several ranks need mpi4py and its MPI: pip install 'outcrop[mpi]' ({first}); for runs that do not belong "
+            "together give ranks=1 (--ranks 1)"
+        ) from None
+    return MPI
+
+
+def _leave() -> None:
+    """Leave all groups at the end of the program. If a rank is gone, limit the time that MPI waits for it."""
+    for group in _groups.values():
+        if group.end is not None:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(END_SECONDS)
+        group.close()

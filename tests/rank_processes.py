@@ -1,0 +1,84 @@
+"""Start processes that form a `RankGroup` without MPI, for tests."""
+
+from __future__ import annotations
+
+import multiprocessing
+import traceback
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerProcess
+from typing import Any
+
+from outcrop.errors import OutcropError
+from outcrop.run.ranks.group import RankGroup
+
+SPAWN = multiprocessing.get_context("forkserver")
+SPAWN.set_forkserver_preload(["numpy", "outcrop.run.simulation", "outcrop.language.library", "rank_processes"])
+SECONDS_MOST = 120
+
+
+class RankProcesses:
+    """The processes of `size` ranks. Each calls `program(group, *arguments)`.
+
+    `results` waits until all processes have ended. It has the result of `program`, an OutcropError as (name of its
+    type, message, True if another rank tells it), or None for a process that was killed."""
+
+    def __init__(self, size: int, program: Callable[..., Any], *arguments: Any) -> None:
+        to_others = [SPAWN.Pipe() for _ in range(size - 1)]
+        self._answers: list[Connection] = []
+        self.processes: list[ForkServerProcess] = []
+        for rank in range(size):
+            ends = [far for far, _ in to_others] if rank == 0 else [to_others[rank - 1][1]]
+            answer, give = SPAWN.Pipe(duplex=False)
+            process = SPAWN.Process(target=_main, args=(rank, size, ends, give, program, arguments))
+            process.start()
+            give.close()
+            self._answers.append(answer)
+            self.processes.append(process)
+        for near, far in to_others:
+            near.close()
+            far.close()
+
+    def kill(self, rank: int) -> None:
+        self.processes[rank].kill()
+
+    @property
+    def results(self) -> list[Any]:
+        found = []
+        for process, answer in zip(self.processes, self._answers, strict=True):
+            try:
+                found.append(answer.recv() if answer.poll(SECONDS_MOST) else "no answer")
+            except EOFError:
+                found.append(None)
+            process.join(SECONDS_MOST)
+            if process.exitcode is None:
+                process.kill()
+                found[-1] = "it did not end"
+        return found
+
+
+def ranks(size: int, program: Callable[..., Any], *arguments: Any) -> list[Any]:
+    """Return the results of `program(group, *arguments)` on `size` ranks."""
+    return RankProcesses(size, program, *arguments).results
+
+
+def _main(
+    rank: int, size: int, ends: list[Connection], give: Connection, program: Callable[..., Any], arguments: Any
+) -> None:
+    def spread(text: str | None) -> str:
+        if text is None:
+            return str(ends[0].recv())
+        for end in ends:
+            end.send(text)
+        return text
+
+    try:
+        group = RankGroup(rank, size, spread)
+        result = program(group, *arguments)
+        give.send(result)
+        group.close()
+    except OutcropError as error:
+        give.send((type(error).__name__, str(error), error.is_told_elsewhere))
+    except BaseException:
+        give.send(traceback.format_exc())
+        raise

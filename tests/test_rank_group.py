@@ -1,0 +1,260 @@
+"""Check that ranks join, exchange values, share errors, and notice when one of them is gone or silent."""
+
+import os
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from outcrop.errors import CommunicationError, InputError, InterruptedRun
+from outcrop.run.ranks import group as group_module
+from outcrop.run.ranks import launch, links, wire
+from outcrop.run.ranks.group import RankGroup
+from rank_processes import RankProcesses, ranks
+
+
+def gathers(group: RankGroup) -> Any:
+    """Gather values of several sizes."""
+    found = [group.allgather([group.rank, round, "x" * (round * 70_000)]) for round in range(5)]
+    assert all([one[0] for one in each] == list(range(group.size)) for each in found)
+    return [[one[1] for one in each] for each in found], group.places[0].node, group.ranks_on_same_cores
+
+
+@pytest.mark.parametrize("size", [2, 3, 7])
+def test_all_ranks_get_all_values(size: int) -> None:
+    """Checks `allgather` with short values and with values that need many packets."""
+    expected = [[round] * size for round in range(5)], 0, size
+    assert ranks(size, gathers) == [expected] * size
+
+
+def raises_on(group: RankGroup, wrong: list[int], kind: str) -> Any:
+    """Raise an error on some ranks, while the other ranks are in an inner or the outer exchange."""
+    with group.together():
+        if group.rank in wrong:
+            raise InputError("a value is wrong" if kind == "same" else f"value {group.rank} is wrong")
+        group.allgather("inner")
+    return "no error"
+
+
+def test_an_error_of_one_rank_is_raised_on_all_ranks_and_told_once() -> None:
+    """Checks that the error of one rank ends the others, although they wait in another collective call."""
+    text = "rank 1: value 1 is wrong"
+    assert ranks(3, raises_on, [1], "") == [
+        ("InputError", text, True), ("InputError", text, False), ("InputError", text, True),
+    ]  # fmt: skip
+    assert ranks(2, raises_on, [0, 1], "same") == [
+        ("InputError", "a value is wrong", False), ("InputError", "a value is wrong", True),
+    ]  # fmt: skip
+
+
+def goes_on_after_an_error(group: RankGroup) -> Any:
+    """Share an error, and then use the group again."""
+    with pytest.raises(InputError), group.together():
+        raise InputError("wrong")
+    return group.allgather(group.rank)
+
+
+def test_a_group_can_be_used_after_a_shared_error() -> None:
+    """Checks that an error leaves all ranks at the same collective call."""
+    assert ranks(3, goes_on_after_an_error) == [[0, 1, 2]] * 3
+
+
+def waits(group: RankGroup, folder: Path) -> Any:
+    """Wait in a collective call for a rank that never comes, and say when this ends."""
+    (folder / str(group.rank)).touch()
+    if (folder / "silent").exists():
+        group_module.SILENT_SECONDS = 3.0
+    if group.rank == group.size - 1:
+        time.sleep(60)
+    group.allgather(0)
+
+
+def waiting(size: int, folder: Path) -> RankProcesses:
+    """Return processes of which all but the last are in a collective call."""
+    started = RankProcesses(size, waits, folder)
+    deadline = time.monotonic() + 60
+    while len([one for one in folder.iterdir() if one.name.isdecimal()]) < size:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return started
+
+
+@pytest.mark.parametrize("killed", [0, 1, 2])
+def test_a_killed_rank_ends_all_others_with_one_line(tmp_path: Path, killed: int) -> None:
+    """Checks that SIGKILL of any rank ends the other ranks within a second, and that one of them tells it."""
+    started = waiting(3, tmp_path)
+    begin = time.monotonic()
+    started.kill(killed)
+    if killed != 2:
+        started.processes[2].kill()  # it sleeps, and would not notice
+    found = started.results
+    assert time.monotonic() - begin < 3
+    left = [one for rank, one in enumerate(found) if rank not in (killed, 2)]
+    assert all(kind == "CommunicationError" for kind, _, _ in left)
+    assert all(text in (f"rank {killed} has gone", "rank 2 has gone") for _, text, _ in left)
+    assert [elsewhere for _, _, elsewhere in left].count(False) == 1
+
+
+def test_a_stopped_rank_ends_all_others(tmp_path: Path) -> None:
+    """Checks that a rank that is alive but silent, as on a frozen network, counts as gone."""
+    (tmp_path / "silent").touch()
+    started = waiting(3, tmp_path)
+    number = started.processes[2].pid
+    assert number is not None
+    os.kill(number, signal.SIGSTOP)
+    begin = time.monotonic()
+    first, second = (one.exitcode for one in started.processes[:2] if one.join(30) is None)
+    assert time.monotonic() - begin < 10
+    started.kill(2)
+    found = started.results
+    assert (first, second) == (0, 0)
+    assert "rank 2 on" in found[0][1] and "has not answered" in found[0][1]
+    assert found[1][:2] == found[0][:2]
+
+
+def fails(group: RankGroup, is_interrupt: bool) -> Any:
+    """Let rank 1 fail while the others wait for the end of the group."""
+    if group.rank == 1:
+        group.fail("the disk is full", is_interrupt)
+    begin = time.monotonic()
+    stopped: list[int] = []
+    with group.watching(lambda: stopped.append(1)):
+        while not stopped and time.monotonic() < begin + 20:
+            time.sleep(0.01)
+    raise group.error("step 4 is intact")
+
+
+@pytest.mark.parametrize(("is_interrupt", "kind"), [(False, "CommunicationError"), (True, "InterruptedRun")])
+def test_a_rank_that_fails_stops_the_others(is_interrupt: bool, kind: str) -> None:
+    """Checks that the reason of one rank reaches all, and that callbacks are called."""
+    found = ranks(3, fails, is_interrupt)
+    assert [one[:2] for one in found] == [(kind, "the disk is full; step 4 is intact")] * 3
+    assert [one[2] for one in found] == ([False, True, True] if is_interrupt else [True, True, True])
+
+
+def loses(group: RankGroup) -> Any:
+    """Report broken links as they break when rank 3 is killed: rank 2 loses rank 3, and then rank 1 loses rank 2."""
+    if group.rank == 1:
+        group.lost(2)
+    elif group.rank == 2:
+        time.sleep(0.3)
+        group.lost(3)
+    else:
+        with pytest.raises((CommunicationError, InterruptedRun)):
+            group.allgather(0)
+    raise group.error()
+
+
+def test_broken_links_name_the_rank_that_is_gone() -> None:
+    """Checks that the first report of a broken link does not decide which rank is gone."""
+    found = ranks(4, loses)
+    assert [one[:2] for one in found] == [("CommunicationError", "rank 3 has gone")] * 4
+
+
+def leaves(group: RankGroup) -> Any:
+    """End the program of rank 1 while the others wait for it."""
+    return group.close() if group.rank == 1 else group.allgather(0)
+
+
+def test_a_rank_that_ends_its_program_is_named() -> None:
+    """Checks that a rank that has ended regularly is not waited for."""
+    found = ranks(3, leaves)
+    assert found[1] is None
+    assert {one[:2] for one in (found[0], found[2])} == {("CommunicationError", "rank 1 has ended its program")}
+
+
+def talks(group: RankGroup, is_ring: bool) -> Any:
+    """Send this rank's number to all neighbours, twice, with new links."""
+    for _ in range(2):
+        with links.linked(group, is_ring) as both:
+            for link in both:
+                if link:
+                    link[0].sendall(bytes([group.rank]))
+            heard = [link and (link[1], link[0].recv(1)[0]) for link in both]
+            group.allgather(0)
+    return heard
+
+
+def test_links_join_neighbours() -> None:
+    """Checks the links of a row and of a ring, also of a ring of two ranks."""
+    assert ranks(3, talks, False) == [[None, (1, 1)], [(0, 0), (2, 2)], [(1, 1), None]]
+    assert ranks(3, talks, True) == [[(2, 2), (1, 1)], [(0, 0), (2, 2)], [(1, 1), (0, 0)]]
+    assert ranks(2, talks, True) == [[(1, 1), (1, 1)], [(0, 0), (0, 0)]]
+
+
+def test_only_connections_that_know_the_token_are_accepted() -> None:
+    """Checks that a listener ignores other programs, and that a rank ignores other listeners."""
+    listener = wire.Listener("right")
+    host, port = "127.0.0.1", listener.address["port"]
+    stranger = socket.create_connection((host, port))
+    stranger.sendall(b"GET / HTTP/1.0\r\n\r\n" + b"x" * 200)
+    with pytest.raises(TimeoutError):
+        listener.accept(time.monotonic() + 0.5)
+    stranger.close()
+    far = {**listener.address, "place": "elsewhere", "hosts": [host]}
+    for address in (listener.address, far):
+        for token, is_right in (("right", True), ("wrong", False)):
+            child = os.fork()
+            if child == 0:
+                try:
+                    wire.connect(address, token, 5, time.monotonic())
+                    os._exit(0)
+                finally:
+                    os._exit(1)
+            try:
+                connection, rank = listener.accept(time.monotonic() + 2)
+                assert is_right and rank == 5
+                connection.close()
+            except TimeoutError:
+                assert not is_right
+            assert os.waitpid(child, 0)[1] == (0 if is_right else 256)
+    listener.close()
+
+
+@pytest.mark.parametrize(
+    ("value", "found"), [("auto", None), (3, 3), ((4,), 4), ("2", 2), ([1], 1)]
+)  # fmt: skip
+def test_numbers_of_ranks_are_understood(value: object, found: int | None) -> None:
+    """Checks the values of the option `ranks`."""
+    assert launch.as_ranks(value) == found
+
+
+@pytest.mark.parametrize("value", ["many", 0, -1, True, 2.0, (2, 2), (), "0", None, "9" * 30])
+def test_wrong_numbers_of_ranks_are_refused(value: object) -> None:
+    """Checks that wrong values of `ranks` are refused in one line."""
+    with pytest.raises(InputError, match="ranks"):
+        launch.as_ranks(value)
+
+
+def test_a_process_alone_does_not_import_mpi4py(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checks that nothing of MPI is needed without a launcher, and that a wrong number of ranks is refused."""
+    for name in launch.COUNTS:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setitem(sys.modules, "mpi4py", None)
+    assert launch.join() is None
+    assert launch.join(1) is None
+    with pytest.raises(InputError, match="ranks 4: this process runs alone; start as many: mpirun -n 4"):
+        launch.join(4)
+
+
+def test_a_launcher_that_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checks the messages for a launcher of another MPI, and for a launcher without mpi4py."""
+    monkeypatch.setenv("PMI_SIZE", "2")
+    monkeypatch.setitem(sys.modules, "mpi4py", None)
+    with pytest.raises(InputError, match="need mpi4py and its MPI: pip install"):
+        launch.join()
+    assert launch.join(1) is None  # two runs that do not belong together
+    kind = type("Intracomm", (), {"Get_size": lambda self: 1})
+    mpi = SimpleNamespace(
+        Intracomm=kind, COMM_WORLD=kind(), COMM_NULL=None, Get_library_version=lambda: "Some MPI 4\nbuilt today"
+    )
+    monkeypatch.setitem(sys.modules, "mpi4py", SimpleNamespace(MPI=mpi))
+    with pytest.raises(InputError, match=r"has started 2 processes, but the MPI of mpi4py \(Some MPI 4\) sees only"):
+        launch.join()
+    with pytest.raises(InputError, match="comm 3 must be an intracommunicator"):
+        launch.join(comm=3)
