@@ -20,7 +20,7 @@ def info(where: Annotated[Path, Argument(metavar="WHERE", help="directory or dev
     from outcrop.axes import NAMES
     from outcrop.language.boundary import as_boundary, boundary_text
     from outcrop.run.acquisition.history import repeated_steps
-    from outcrop.run.disk.manifest import IN_FLIGHT, NEW
+    from outcrop.run.disk.manifest import IN_FLIGHT, NEW, resume_command
     from outcrop.run.disk.state import State
     from outcrop.run.places import storage_at
     from outcrop.run.user_values import decode_signals
@@ -34,7 +34,7 @@ def info(where: Annotated[Path, Argument(metavar="WHERE", help="directory or dev
     elif run.phase == IN_FLIGHT:
         state = f"lost: a pass in place was interrupted after step {run.step}"
     elif run.step < run.target_step:
-        state = f"step {run.step} of {run.target_step}, unfinished: outcrop resume {where}"
+        state = f"step {run.step} of {run.target_step}, unfinished: {resume_command(run, where)}"
     else:
         state = f"step {run.step}, finished"
     chosen = ", ".join(f"{name} = {value:g}" for name, value in run.parameters.items())
@@ -53,6 +53,9 @@ def info(where: Annotated[Path, Argument(metavar="WHERE", help="directory or dev
         ),
         ("memory", f"{format_bytes(run.settings.memory_bytes)}, {run.settings.threads} threads"),
     ]
+    if part := run.part:
+        first, end = part.rows
+        rows.append(("part", f"rank {part.rank} of {part.ranks}, rows {first} to {end - 1} of {part.cut[-1]}"))
     if run.own_coordinates:
         rows.append(("cells", _cells(run.own_coordinates)))
     if run.settings.sizes:

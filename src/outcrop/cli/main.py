@@ -60,13 +60,13 @@ def call(arguments: list[str]) -> int:
             message = error.format_message()  # type: ignore[attr-defined]
             return _print_error(f"{message.rstrip('.')}; see outcrop --help", FAILED)
     except InterruptedRun as error:
-        return _print_error(str(error), INTERRUPTED)
+        return _print_error(str(error), INTERRUPTED, error.is_told_elsewhere)
     except KeyboardInterrupt:
         return _print_error("interrupted", INTERRUPTED)
     except BrokenPipeError:
         return BROKEN_PIPE
     except (OutcropError, OSError) as error:
-        return _print_error(str(error), FAILED)
+        return _print_error(str(error), FAILED, isinstance(error, OutcropError) and error.is_told_elsewhere)
     except MemoryError:
         return _print_error("the machine has no memory left for this; give a smaller --memory", FAILED)
 
@@ -117,7 +117,9 @@ def _end_by_sigpipe() -> None:
     os.kill(os.getpid(), signal.SIGPIPE)
 
 
-def _print_error(text: str, code: int) -> int:
+def _print_error(text: str, code: int, is_told_elsewhere: bool = False) -> int:
+    if is_told_elsewhere:
+        return code
     line = " ".join(_printable(word) for word in text.split())
     with contextlib.suppress(OSError):  # standard error is closed
         print(f"outcrop: {line}", file=sys.stderr, flush=True)

@@ -98,13 +98,14 @@ def _open(where: Path, field: str | None) -> tuple[FieldView | InputView, str, s
     and the coordinates of the cells."""
     from outcrop.run.inputs.initial import InputView, parse_source
     from outcrop.run.places import may_hold_run
-    from outcrop.run.simulation import open as open_simulation
+    from outcrop.run.setup import reopen
+    from outcrop.run.simulation import Simulation
 
     if is_there(where) and not may_hold_run(where):
         if field is not None:
             raise InputError(f"--field {field}: {where} is no run, and has no fields; leave it out")
         return InputView(parse_source(str(where.absolute()), None)), where.name, "value", None
-    simulation = open_simulation(where)
+    simulation = Simulation(reopen(where, {}, reads_only=True))
     name = field or simulation.stencil.fields[0].name
     return simulation[name], f"{simulation.stencil.name}, step {simulation.step}", name, simulation.coordinates
 

@@ -21,19 +21,25 @@ def run(
     given: dict[str, Any], json: options.Json = None, quiet: options.Quiet = False, save: options.Save = None
 ) -> None:
     """Run a simulation and leave its result in WHERE, in a directory as a Zarr array."""
-    from outcrop.run.options_file import write_options
+    from outcrop.run.options_file import SUFFIX, write_options
     from outcrop.run.progress import stage
+    from outcrop.run.ranks.group import together
+    from outcrop.run.ranks.launch import join
     from outcrop.run.simulation import Simulation
 
-    options.check_output(json, "--json")
-    options.check_output(save, "--save")
+    # The ranks join first, so that an error of all ranks is printed once. A file may say that they do not belong together.
+    is_in_file = given["stencil"].endswith(SUFFIX) and "ranks" not in given
+    with together(None if is_in_file else join(given.get("ranks", "auto"))):
+        options.check_output(json, "--json")
+        options.check_output(save, "--save")
+        chosen = options.run_options(given)
+        simulation = Simulation(chosen)
+        values = simulation.initial_values
+        simulation.require_fields(values)
+        quiet = quiet or simulation.rank > 0
+        if save is not None and not simulation.rank:
+            write_options(chosen, save)
     output = RunOutput(quiet)
-    chosen = options.run_options(given)
-    simulation = Simulation(chosen)
-    values = simulation.initial_values
-    simulation.require_fields(values)
-    if save is not None:
-        write_options(chosen, save)
     progress = "none" if quiet else "lines"
     with stage("compiling the kernel and measuring this machine", progress):
         prepared = simulation.prepare()
@@ -44,10 +50,10 @@ def run(
     output.print(describe(prepared))
     with stage(f"writing initial values ({names})", progress):
         simulation.fill()
-    output.finish(simulation.run(progress=progress), json)
+    output.finish(simulation.run(progress=progress), None if simulation.rank else json)
 
 
-@options.takes_run_options("memory", "threads", "io", "bind", unless="as before")
+@options.takes_run_options("memory", "threads", "io", "bind", "ranks", unless="as before")
 def resume(
     given: dict[str, Any],
     where: Annotated[Path, Argument(metavar="WHERE", help="directory or device of a run")],
@@ -60,13 +66,17 @@ def resume(
 ) -> None:
     """Finish an interrupted run, or continue a finished one with -t. An interruption does not change the result."""
     from outcrop.run.progress import stage
+    from outcrop.run.ranks.group import together
+    from outcrop.run.ranks.launch import join
     from outcrop.run.setup import as_steps
     from outcrop.run.simulation import open as open_simulation
 
-    options.check_output(json, "--json")
+    with together(join(given.get("ranks", "auto"))):
+        options.check_output(json, "--json")
+        steps = None if steps is None else as_steps(steps)
+        simulation = open_simulation(where, **given)
+    quiet = quiet or simulation.rank > 0
     output = RunOutput(quiet)
-    steps = None if steps is None else as_steps(steps)
-    simulation = open_simulation(where, **given)
     left = simulation.remaining_steps if steps is None else steps
     if left == 0:
         output.print(f"{where} is finished at step {simulation.step}; continue it with -t STEPS")
@@ -75,7 +85,7 @@ def resume(
     progress = "none" if quiet else "lines"
     with stage("compiling the kernel and measuring this machine", progress):
         simulation.prepare(left)
-    output.finish(simulation.run(left, progress), json)
+    output.finish(simulation.run(left, progress), None if simulation.rank else json)
 
 
 class RunOutput:

@@ -283,7 +283,7 @@ def _same_run(run: Simulation, definition: Definition, place: Path) -> Simulatio
         with state.locked():
             state.change(states=definition.states)
         settings = run.setup.description.settings
-        run = Simulation(reopen(place, {"memory": settings.memory_bytes, "threads": settings.threads}))
+        run = Simulation(reopen(place, {"memory": settings.memory_bytes, "threads": settings.threads}, ranks=1))
     return run
 
 

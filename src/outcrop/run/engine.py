@@ -28,7 +28,7 @@ from outcrop.paths import nearest_existing
 from outcrop.plan.history import ForwardCall, fields_read, listed, listed_calls, steps_of_pass
 from outcrop.plan.machine import Machine
 from outcrop.plan.plan import Plan
-from outcrop.plan.planner import Planned, best_steps, choose, find_scheme, schemes_for, smallest_budget_bytes
+from outcrop.plan.planner import Planned, best_steps, find_scheme, schemes_for, smallest_budget_bytes
 from outcrop.plan.problem import Problem
 from outcrop.plan.tuner import rate_in_thick_slabs
 from outcrop.run.acquisition.history import StateFiles
@@ -46,6 +46,7 @@ from outcrop.run.disk.layout import PlaneLayout
 from outcrop.run.disk.planes import ShardFile
 from outcrop.run.disk.state import State
 from outcrop.run.disk.storage import ScratchMaker, no_scratch
+from outcrop.run.joint_plan import choose_together
 from outcrop.run.setup import Setup
 from outcrop.run.user_values import decode_signals
 from outcrop.tiers import discover, measure
@@ -57,6 +58,10 @@ ArrayFiles: TypeAlias = Sequence["Path | ShardFile"]
 
 Signal: TypeAlias = "Sequence[float] | NDArray[np.float64]"
 """A sequence with one value for each step. The first value is for the first step of the simulation."""
+
+Links: TypeAlias = "tuple[_core.Link | None, _core.Link | None]"
+"""The links to the neighbours below and above. None means that no rank has the rows there."""
+NO_LINKS: Links = (None, None)
 
 WORTH_MEASURING_UPDATES = 5_000_000_000
 """The work, in cell updates of a heat equation, below which measuring takes more time than a better plan saves."""
@@ -187,7 +192,8 @@ def prepare(setup: Setup, steps: int, first_step: int, may_write: bool = True) -
     budget_bytes, scheme, given = settings.memory_bytes, settings.scheme, settings.given
     if scheme != "auto":
         find_scheme(scheme)
-    kernel = compile_kernel(stencil, problem.dtype, boundary=Boundary(*problem.sides))  # type: ignore[arg-type]
+    sides = Boundary(*problem.kernel_sides)  # type: ignore[arg-type]
+    kernel = compile_kernel(stencil, problem.dtype, boundary=sides)
     scalars = Scalars(stencil, description.parameters, decode_signals(description.signals), problem.dtype)
     fits = budget_bytes >= smallest_budget_bytes(problem, scheme, given)
     work = work_per_update(stencil)
@@ -206,7 +212,7 @@ def prepare(setup: Setup, steps: int, first_step: int, may_write: bool = True) -
         thick = rate_in_thick_slabs(metered[0], schemes, machine, budget_bytes, rate)
         steps = best_steps(problem, machine, budget_bytes, scheme, given, thick)
         kernel, problem = replace(kernel, calls=listing.of_pass(steps)), listed(problem, steps)
-    choice = choose(problem, machine, budget_bytes, scheme, rate, given)
+    choice = choose_together(setup, problem, machine, budget_bytes, rate)
     assumed = {}
     if not rate.is_measured:
         assumed["updates"] = "the memory is too small to measure in" if worth else TOO_SHORT
@@ -248,7 +254,7 @@ class CallLists:
         self._forward = states.forward if states else None
         self._plain: Calls = ()
         self._again: Sequence[ForwardCall] = ()
-        sides = Boundary(*problem.sides)  # type: ignore[arg-type]
+        sides = Boundary(*problem.kernel_sides)  # type: ignore[arg-type]
         if states and states.every > 1 and (plain := without_updates(stencil, states.sums)):
             # The calls of an even step and of an odd step that do not read states, with the field numbers of `stencil`.
             numbers = [stencil.fields.index(one) for one in plain.fields]
@@ -327,14 +333,15 @@ class Engine:
     `arrays_a` and `arrays_b` have the files of the two copies of the state. For a run in place, `arrays_b` is empty.
     `statics` has the files of fields that are only read. With `checksum`, checksums and seals of planes are written and
     verified. With `lock`, the window cannot be swapped out. `states` has the files of the states that passes read.
-    `lead` has the inputs of the steps that passes compute again. Raises IllegalPlan, before any file is opened, if the
-    plan cannot be proved legal, and InputError if the window cannot be locked."""
+    `lead` has the inputs of the steps that passes compute again. `links` has the links to the neighbours below and
+    above the rows of a part. Raises IllegalPlan, before any file is opened, if the plan cannot be proved legal, and
+    InputError if the window cannot be locked."""
 
     def __init__(
         self, prepared: Prepared, arrays_a: Sequence[ArrayFiles], arrays_b: Sequence[ArrayFiles],
         statics: Sequence[ArrayFiles], layout: PlaneLayout, io: str = "auto", checksum: bool = True,
         scratch: ScratchMaker = no_scratch, lock: bool = False, states: StateFiles | None = None,
-        lead: Lead | None = None,
+        lead: Lead | None = None, links: Links = NO_LINKS,
     ) -> None:  # fmt: skip
         prepared.require_legal()
         plan = prepared.plan
@@ -357,7 +364,7 @@ class Engine:
             calls=prepared.kernel.calls, scalars_bytes=prepared.scalars.bytes_per_step,
             max_levels=max(one.levels for one in plan.passes), threads=prepared.machine.threads, checksum=checksum,
             store=self._store, lock=lock, bind=prepared.bind,
-            lead_scalars_bytes=lead.scalars_bytes if lead else 0,
+            lead_scalars_bytes=lead.scalars_bytes if lead else 0, **({"links": links} if any(links) else {}),
         )  # fmt: skip
         assert self._executor.memory_bytes == plan.window.bytes, "the model must predict what the window takes"
 

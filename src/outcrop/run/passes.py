@@ -10,24 +10,31 @@ Ctrl-C stops the pass immediately.
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from types import FrameType
 
-from outcrop.errors import InterruptedRun, OutcropError, StorageError
+from outcrop import _core
+from outcrop.errors import CommunicationError, InterruptedRun, OutcropError, StorageError
+from outcrop.language.boundary import as_boundary
 from outcrop.plan.plan import Plan
 from outcrop.run.acquisition.history import StateFiles
 from outcrop.run.acquisition.recorder import Recorder, require_space
 from outcrop.run.acquisition.views import Traces, new_snapshots
+from outcrop.run.disk.manifest import resume_command
 from outcrop.run.disk.state import State
 from outcrop.run.disk.values import complete, require_fields
-from outcrop.run.engine import Engine, Lead, Prepared, Seeds
+from outcrop.run.engine import NO_LINKS, Engine, Lead, Links, Prepared, Seeds
 from outcrop.run.options import OnSnapshot
 from outcrop.run.progress import INTERVAL_SECONDS, Progress, Standing, Whole, make_progress
+from outcrop.run.ranks.agreement import agree
+from outcrop.run.ranks.group import RankGroup, together
+from outcrop.run.ranks.links import Link, linked
 from outcrop.run.replay import forward_state
 from outcrop.run.report import Report, make_report
 from outcrop.run.setup import Setup
@@ -41,34 +48,32 @@ def execute(
 ) -> Report:  # fmt: skip
     """Run all passes of a plan from the committed state. This process must hold the lock of the run. The setup of the
     run began at the time `start`."""
-    description, stencil, lowered = setup.description, setup.stencil, setup.lowered
-    state.require_whole()
-    require_fields(state.manifest, state.manifest.filled)
-    io, first_step, problem = description.settings.io, state.manifest.step, prepared.problem
+    description, stencil, lowered, group = setup.description, setup.stencil, setup.lowered, setup.group
+    first_step, problem = state.manifest.step, prepared.problem
     last_step = first_step + problem.steps
-    require_steps(decode_signals(description.signals), last_step)
-    complete(state, io)
-    refuse_unstable_run(stencil, state)
-    if state.manifest.taps:
-        require_space(state.records, state.manifest, last_step)
-    # an adjoint run is finished only at the first step of its forward run
-    target_step = max(last_step, description.max_step)
-    state.change(target_step=target_step, settings=description.settings, signals=description.signals)
-    recorder = Recorder(state, [field.name for field in stencil.fields], io)
-    first, second = state.files(0), [] if state.manifest.in_place else state.files(1)
-    states = lead = None
-    if read := state.manifest.states:
-        other = forward_state(read, state.path)
-        states = StateFiles(other, read, state.manifest.shape, state.manifest.dtype)
-        lead = Lead(other, read, read.forward, io) if read.forward else None
-    with Engine(
-        prepared, first, second, state.static_files(), state.layout, io, scratch=state.scratch, states=states, lead=lead
-    ) as engine:
-        runner = PassRunner(engine, state, prepared.plan, recorder, on_snapshot)
+    with ExitStack() as stack:
+        with together(group):  # no rank begins a pass if another rank cannot
+            state.require_whole()
+            require_fields(state.manifest, state.manifest.filled)
+            require_steps(decode_signals(description.signals), last_step)
+            complete(state, description.settings.io)
+            refuse_unstable_run(stencil, state)
+            if state.manifest.taps:
+                require_space(state.records, state.manifest, last_step)
+            # an adjoint run is finished only at the first step of its forward run
+            target_step = max(last_step, description.max_step)
+            state.change(target_step=target_step, settings=description.settings, signals=description.signals)
+            recorder = Recorder(state, [field.name for field in stencil.fields], description.settings.io)
+            links = stack.enter_context(_links(setup)) if group else NO_LINKS
+            engine = stack.enter_context(_engine(setup, state, prepared, links))
+        runner = PassRunner(engine, state, prepared.plan, recorder, on_snapshot, group)
         seconds_setup = time.perf_counter() - start
         # planes and rows of a fixed rim are not counted, because they are not updated
-        rows = (problem.end_plane - problem.first_plane) * (problem.end_row - problem.first_row)
+        first_row, end_row = problem.own_rows
+        rows = (problem.end_plane - problem.first_plane) * (end_row - first_row)
         cells = rows * problem.shape[2] * problem.steps
+        if group and group.rank:
+            progress = "none"
         try:
             runner.run(make_progress(progress, len(prepared.plan.passes), first_step, last_step, cells, whole))
         finally:
@@ -79,30 +84,62 @@ def execute(
         return make_report(state.manifest, prepared, engine, runner, seconds_setup, warning)
 
 
+def _engine(setup: Setup, state: State, prepared: Prepared, links: Links) -> Engine:
+    io = setup.description.settings.io
+    first, second = state.files(0), [] if state.manifest.in_place else state.files(1)
+    states = lead = None
+    if read := state.manifest.states:
+        other = forward_state(read, state.path)
+        states = StateFiles(other, read, state.manifest.shape, state.manifest.dtype)
+        lead = Lead(other, read, read.forward, io) if read.forward else None
+    return Engine(
+        prepared, first, second, state.static_files(), state.layout, io, scratch=state.scratch, states=states,
+        lead=lead, links=links,
+    )  # fmt: skip
+
+
+@contextmanager
+def _links(setup: Setup) -> Iterator[Links]:
+    """Connect the neighbours of this rank, and yield the links in the form that the core needs."""
+
+    def as_link(link: Link | None) -> _core.Link | None:
+        return None if link is None else _core.Link(link[0].fileno(), f"rank {link[1]}")
+
+    assert setup.group is not None
+    is_ring = as_boundary(setup.description.boundary).sides[1][0] == "periodic"
+    with linked(setup.group, is_ring) as (low, high):
+        yield as_link(low), as_link(high)
+
+
 class PassRunner:
     """Runs all passes of `plan`, starting from the committed state. `seconds` is the measured time of all passes,
     including `seconds_commit` for commits.
 
     `recorder` handles the acquisition of each pass. After the commit of a pass, the thread that called `run` calls
-    `on_snapshot` for its snapshots, while later passes are computed."""
+    `on_snapshot` for its snapshots, while later passes are computed. The ranks in `group` agree on the generation
+    before each pass (ranks/agreement.py)."""
 
     def __init__(
-        self, engine: Engine, state: State, plan: Plan, recorder: Recorder, on_snapshot: OnSnapshot | None = None
-    ) -> None:
+        self, engine: Engine, state: State, plan: Plan, recorder: Recorder, on_snapshot: OnSnapshot | None = None,
+        group: RankGroup | None = None,
+    ) -> None:  # fmt: skip
         self._engine, self._state, self._plan, self._recorder = engine, state, plan, recorder
         self._on_snapshot, self._shown_step = on_snapshot, state.manifest.step
+        self._group, self._agreed_step = group, state.manifest.step
         self._first_step = state.manifest.step
         self._passes_done = 0
         self._stop_after_pass = False
         self._error: BaseException | None = None
         self._ended = threading.Event()
-        self.seconds = self.seconds_commit = 0.0
+        self.seconds = self.seconds_commit = self.seconds_agree = 0.0
 
     def run(self, progress: Progress) -> None:
-        """Run all passes and show progress. Raises InterruptedRun after Ctrl-C, and StorageError or CorruptionError
-        when storage fails. The message says which step is intact."""
+        """Run all passes and show progress. Raises InterruptedRun after Ctrl-C, StorageError or CorruptionError when
+        storage fails, and CommunicationError when another rank fails or is gone. The message says which step is
+        intact."""
         worker = threading.Thread(target=self._work, name="outcrop-passes")
-        with _interrupts_call(self._interrupt), progress:
+        watching = self._group.watching(self._engine.cancel) if self._group else nullcontext()
+        with watching, _interrupts_call(self._interrupt), progress:
             worker.start()
             try:
                 while not self._ended.wait(INTERVAL_SECONDS):
@@ -114,6 +151,8 @@ class PassRunner:
                 raise
             finally:
                 worker.join()
+        if self._group is not None and self._error is not None:
+            self._tell(self._group, self._error)
         if isinstance(self._error, InterruptedRun):
             raise InterruptedRun(f"stopped; {self._intact_text()}") from None
         if isinstance(self._error, StorageError):
@@ -130,6 +169,7 @@ class PassRunner:
             for index, one in enumerate(self._plan.passes):
                 if self._stop_after_pass:
                     raise InterruptedRun
+                self._agree()
                 self._state.begin_writing()
                 manifest, steps = self._state.manifest, self._plan.problem.steps_of(one.levels)
                 acquisition = self._recorder.before(manifest.step, steps)
@@ -141,10 +181,31 @@ class PassRunner:
                 self._state.commit(manifest.step + steps, sums=sums)
                 self.seconds_commit += time.perf_counter() - before
                 self._passes_done += 1
+            self._agree()
         except BaseException as error:  # `run` raises this error in the calling thread
             self._error = error
         self.seconds = time.perf_counter() - start
         self._ended.set()
+
+    def _agree(self) -> None:
+        if self._group is not None:
+            before = time.perf_counter()
+            agree(self._group, self._state)
+            self._agreed_step = self._state.manifest.step
+            self.seconds_agree += time.perf_counter() - before
+
+    def _tell(self, group: RankGroup, error: BaseException) -> None:
+        """Tell the other ranks that this rank has failed. If another rank is the reason, raise the error of the
+        group."""
+        if isinstance(error, CommunicationError) and group.end is None:
+            number = re.search(r"rank (\d+)", str(error))  # the name that `_links` has given to the link
+            group.lost(int(number[1]) if number else group.rank)
+        elif isinstance(error, InterruptedRun):
+            group.fail("stopped", is_interrupt=True)
+        elif not isinstance(error, CommunicationError):
+            group.fail(str(error) or type(error).__name__)
+        if isinstance(error, CommunicationError | InterruptedRun):
+            raise group.error(self._intact_text()) from None
 
     def _show_snapshots(self) -> None:
         """Call `on_snapshot` for each snapshot that was committed since the last call."""
@@ -160,6 +221,8 @@ class PassRunner:
             with suppress(OSError):  # the pass continues even if standard error is closed
                 print("finishing this pass, or an in-place run is lost; Ctrl-C again stops at once", file=sys.stderr)
         else:
+            if self._group is not None:
+                self._group.fail("stopped", is_interrupt=True)
             self._engine.cancel()
 
     def _standing(self) -> Standing:
@@ -174,7 +237,8 @@ class PassRunner:
             self._state.require_whole()
         except OutcropError as error:
             return str(error)
-        return f"step {manifest.step} of {manifest.target_step} is intact; go on with: outcrop resume {path}"
+        step = self._agreed_step if self._group else manifest.step
+        return f"step {step} of {manifest.target_step} is intact; go on with: {resume_command(manifest, path)}"
 
 
 @contextmanager

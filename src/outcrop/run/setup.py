@@ -30,10 +30,11 @@ from outcrop.plan.history import listed, steps_of_pass
 from outcrop.plan.machine import DeclaredMachine, Machine, UpdateRate
 from outcrop.plan.planner import Planned, choose, find_scheme, require_budget, smallest_budget_bytes
 from outcrop.plan.problem import Problem
+from outcrop.plan.ranks import cut_problem, part_of
 from outcrop.run.acquisition.definitions import NOTHING_DEFINED, AcquisitionDefinitions
 from outcrop.run.acquisition.pass_acquisition import demand_of
 from outcrop.run.definition import Definition, are_equations, as_problem, as_stencil, definition_of
-from outcrop.run.disk.entries import StateField, StatesEntry, arrays_of, static_fields, updated_fields
+from outcrop.run.disk.entries import PartEntry, StateField, StatesEntry, arrays_of, static_fields, updated_fields
 from outcrop.run.disk.layout import PlaneLayout, make_layout, stripe_planes
 from outcrop.run.disk.manifest import Description, Manifest, Settings, require_readable
 from outcrop.run.disk.state import State
@@ -41,6 +42,20 @@ from outcrop.run.inputs.initial import cache_within, make_source, needs_shape, p
 from outcrop.run.inputs.input_array import InputArray, can_lift
 from outcrop.run.options import RunOptions
 from outcrop.run.places import check_state, open_state
+from outcrop.run.ranks.agreement import agree
+from outcrop.run.ranks.group import RankGroup, together
+from outcrop.run.ranks.launch import join
+from outcrop.run.ranks.part import (
+    as_part,
+    common_identity,
+    is_unfinished_start,
+    part_directory,
+    refuse,
+    refuse_alone,
+    require_equal,
+    require_part,
+    version,
+)
 from outcrop.run.stable import refuse_unstable
 from outcrop.run.user_values import as_flag, as_whole_number, decode_signals, encode_signals, require_mapping
 from outcrop.tiers import discover
@@ -66,7 +81,9 @@ class Setup:
     """The checked options of a run. `state` is the state of a run that exists on disk.
 
     `initial` has the values that are written to arrays when the run begins. `steps` is None if the options give no
-    number of steps. `acquisition` and `lowered` are needed only until the run is on disk."""
+    number of steps. `acquisition` and `lowered` are needed only until the run is on disk.
+
+    If several ranks compute the run, `group` has these ranks, and `description` describes the part of this rank."""
 
     stencil: Stencil
     description: Description
@@ -79,50 +96,98 @@ class Setup:
     force: bool = False
     raw_device: bool = False
     state: State | None = None
+    group: RankGroup | None = None
+
+    def whole_problem(self, steps: int, first_step: int = 0) -> Problem:
+        """Return the `Problem` of the whole grid for `steps` steps after step `first_step`, without acquisition."""
+        one = self.description
+        return as_problem(
+            self.stencil, one.whole_layout, steps, as_boundary(one.boundary), one.in_place, one.states, first_step
+        )
 
     def problem(self, steps: int, first_step: int = 0) -> Problem:
-        """Return the `Problem` of `steps` steps after step `first_step`."""
-        one = self.description
-        problem = as_problem(
-            self.stencil, one.layout, steps, as_boundary(one.boundary), one.in_place, one.states, first_step
-        )
+        """Return the `Problem` of `steps` steps after step `first_step`. If several ranks compute the run, it is the
+        problem of the part of this rank."""
+        one, problem = self.description, self.whole_problem(steps, first_step)
+        if one.part is not None:
+            problem = part_of(problem, one.part.cut, one.part.rank)
         return replace(problem, acquisition=demand_of(one.taps, one.dtype, one.states, first_step))
 
 
 def set_up(options: RunOptions) -> Setup:
-    """Check all options of a new run and return them as a `Setup`. Raises InputError for wrong options, and BudgetError
-    with the smallest budget that works."""
+    """Check all options of a new run and return them as a `Setup`. Under a launcher such as mpirun, all ranks must call
+    this function together. Raises InputError for wrong options, and BudgetError with the smallest budget that works."""
+    group = join(options.ranks, options.comm)
+    with together(group):
+        return _set_up(options, group)
+
+
+def _set_up(options: RunOptions, group: RankGroup | None) -> Setup:
     for name in ("in_place", "force", "raw_device", "unstable", "check_finite"):
         as_flag(getattr(options, name), name)
     steps = None if options.steps is None else as_steps(options.steps)
     if not are_equations(options.stencil):
         options = replace(options, stencil=as_stencil(options.stencil))
+    if group is not None:
+        refuse(vars(options))
+        options = replace(options, directory=part_directory(options.directory, group))
+        if options.threads is None:
+            options = replace(options, threads=max(1, discover.available_cores() // group.ranks_on_same_cores))
     settings = settings_of(options)
     sources = Initial(options, settings.memory_bytes)
     definition = definition_of(options, sources.shape)
     initial = sources.by_name(definition.stencil, definition.own_shape)
-    return set_up_definition(definition, replace(options, steps=steps), settings, initial)
+    return set_up_definition(definition, replace(options, steps=steps), settings, initial, group)
 
 
 def set_up_definition(
-    definition: Definition, options: RunOptions, settings: Settings, initial: Mapping[str, InputArray]
-) -> Setup:
+    definition: Definition, options: RunOptions, settings: Settings, initial: Mapping[str, InputArray],
+    group: RankGroup | None = None,
+) -> Setup:  # fmt: skip
     """Return the `Setup` of a new run that computes `definition`. From `options`, only the options about directories,
     steps and checks are used. Raises the errors of `set_up`."""
     directories = as_directories(options.directory)
     description = _describe(definition, options, settings, directories)
+    if group is not None:
+        description = _part_for(group, definition, description, options)
+        options = replace(options, force=options.force or is_unfinished_start(group, directories[0]))
     require_readable(description)
     for array in description.arrays if description.coordinates else ():
         if array.name in AXES[len(description.shape)]:
             raise InputError(f"field {array.name!r} has the name of an axis; leave out spacing, origin and units")
     setup = Setup(
         definition.stencil, description, tuple(directories), options.steps, initial, bool(options.check_finite),
-        definition.acquisition, definition.lowered, bool(options.force), bool(options.raw_device),
+        definition.acquisition, definition.lowered, bool(options.force), bool(options.raw_device), group=group,
     )  # fmt: skip
     require_plan(setup)
     refuse_unstable(setup.stencil, description, {})
     check_state(directories, description, setup.force, setup.raw_device)
     return setup
+
+
+def _part_for(
+    group: RankGroup, definition: Definition, whole: Description, options: RunOptions
+) -> Description:
+    """Return the description of the part of this rank. Raises InputError on all ranks when the ranks have different
+    options, when the grid has too few rows, and for what runs of several ranks cannot do yet."""
+    if whole.rim or whole.taps:
+        what = "a halo, padding or sources" if definition.lowered else "sources or receivers"
+        raise InputError(f"runs of several ranks cannot have {what} yet; run one process")
+    settings = whole.settings
+    require_equal(
+        group,
+        {"the version of Outcrop": version(), "stencil": whole.stencil, "shape": list(whole.shape),
+         "dtype": whole.dtype, "boundary": whole.boundary, "params": whole.parameters, "signals": whole.signals,
+         "steps": options.steps, "scheme": settings.scheme, "sizes": settings.sizes, "unstable": whole.unstable,
+         "force": bool(options.force), "init": sorted(values_by_name(options.init, definition.stencil))
+         if definition.lowered is None else [],
+         "coordinates": [whole.coordinates.spacing, whole.coordinates.origin] if whole.coordinates else None},
+    )  # fmt: skip
+    problem = as_problem(
+        definition.stencil, whole.layout, options.steps or MAX_STEPS, definition.boundary, in_place=False
+    )
+    cut = cut_problem(problem, group.size, settings.given.bt or 1)
+    return as_part(whole, PartEntry(common_identity(group), group.rank, cut))
 
 
 def set_up_beside(
@@ -134,12 +199,30 @@ def set_up_beside(
     return set_up_definition(definition, options, settings, {})
 
 
-def reopen(path: object, changes: Mapping[str, Any]) -> Setup:
+def reopen(
+    path: object, changes: Mapping[str, Any], ranks: object = "auto", comm: Any = None, reads_only: bool = False
+) -> Setup:
     """Return the `Setup` of the run at `path`, which is a directory or a block device. `changes` maps names of
     `RunOptions` to new values of settings. None keeps a setting. Raises InputError when `path` holds no run, and
-    StorageError when files of the run are missing."""
-    place = as_path(path, "path")
+    StorageError when files of the run are missing.
+
+    `ranks` and `comm` are those of `RunOptions`. If several ranks compute the run, each rank opens its part, and all
+    ranks go back to the last generation that they all have. A part is refused if this process runs alone, unless
+    `reads_only` is True."""
+    group = None if reads_only else join(ranks, comm)
+    with together(group):
+        return _reopen(path, changes, group, reads_only)
+
+
+def _reopen(path: object, changes: Mapping[str, Any], group: RankGroup | None, reads_only: bool) -> Setup:
+    place = as_path(path if group is None else part_directory(path, group), "path")
     state = open_state(place)
+    if group is not None:
+        require_part(group, state.manifest, place)
+        with state.locked():
+            agree(group, state)
+    elif not reads_only:
+        refuse_alone(state.manifest, place)
     stencil = stencil_of(state.manifest, place)
     given = {name: value for name, value in changes.items() if value is not None}
     options = replace(options_of(state.manifest, stencil), **given)
@@ -151,8 +234,13 @@ def reopen(path: object, changes: Mapping[str, Any]) -> Setup:
         signals = encode_signals(stencil, {**decode_signals(signals), **given["signals"]})
     description = replace(state.manifest, settings=settings_of(options), signals=signals)
     others = [Path(name) for name in description.directories[1:]]
-    setup = Setup(stencil, description, (place, *others), state=state)
-    require_plan(setup)
+    setup = Setup(stencil, description, (place, *others), state=state, group=group)
+    if group is not None:
+        settings = description.settings
+        require_equal(group, {"the version of Outcrop": version(), "scheme": settings.scheme,
+                              "sizes": settings.sizes, "signals": signals})  # fmt: skip
+    if not (reads_only and state.manifest.part):
+        require_plan(setup)
     return setup
 
 

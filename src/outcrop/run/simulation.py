@@ -12,6 +12,7 @@ sim["u"][z]        ──► planes of the committed generation, their checksums
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import time
@@ -29,7 +30,7 @@ from outcrop.run.disk.entries import SnapshotsEntry, StatesEntry
 from outcrop.run.disk.manifest import Description, new_manifest
 from outcrop.run.disk.planes import PlaneSource
 from outcrop.run.disk.state import State
-from outcrop.run.disk.values import FieldView, assign, padded, require_fields
+from outcrop.run.disk.values import FieldView, assign, own_rows, padded, require_fields
 from outcrop.run.engine import Prepared, prepare
 from outcrop.run.inputs.initial import cache_within, checked_planes, make_source, read_all, scan_finite
 from outcrop.run.inputs.input_array import InputArray
@@ -37,6 +38,8 @@ from outcrop.run.options import History, OnSnapshot, RunOptions, takes_options
 from outcrop.run.passes import execute
 from outcrop.run.places import created_state, may_hold_run
 from outcrop.run.progress import KINDS, Whole
+from outcrop.run.ranks.agreement import agree
+from outcrop.run.ranks.group import together
 from outcrop.run.replay import parts_of, run_segments
 from outcrop.run.report import Report
 from outcrop.run.setup import Setup, as_steps, reopen, set_up
@@ -87,8 +90,21 @@ class Simulation:
 
     @property
     def shape(self) -> Shape:
-        """The number of cells along each of the stencil's axes: (nz, ny, nx), (ny, nx) or (nx,)."""
-        return self._description.own_shape
+        """The number of cells of the whole grid along each of the stencil's axes: (nz, ny, nx), (ny, nx) or (nx,)."""
+        part, shape = self._description.part, self._description.own_shape
+        return shape if part is None else self._description.whole_shape
+
+    @property
+    def rank(self) -> int:
+        """The number of this rank. It is 0 if one process computes the run."""
+        return self._setup.group.rank if self._setup.group else 0
+
+    @property
+    def rows(self) -> tuple[int, int]:
+        """The first row along y that this rank computes, and the row after its last row. Fields of a run of several
+        ranks, such as `sim["u"]`, have only these rows. With one process, these are all rows."""
+        part = self._description.part
+        return part.rows if part else (0, self._description.layout.shape[1])
 
     @property
     def coordinates(self) -> Coordinates | None:
@@ -201,8 +217,11 @@ class Simulation:
     def assign_planes(self, planes: Mapping[str, PlaneSource]) -> None:
         """Assign values to several arrays, as `assign` does. `planes` maps the name of each array to a function that
         returns its planes on the engine's three axes, including the padding."""
-        if not planes:
-            return
+        if planes:
+            with together(self._setup.group):
+                self._assign_planes(planes)
+
+    def _assign_planes(self, planes: Mapping[str, PlaneSource]) -> None:
         setup, description = self._setup, self._description
         require_unchanged(setup.lowered)
         io, static = description.settings.io, {entry.name for entry in description.static}
@@ -216,7 +235,12 @@ class Simulation:
             name: watched(name, one, description, ranges, check) if name in static else one
             for name, one in planes.items()
         }
-        if self._state is not None:
+        planes = {name: own_rows(one, description) for name, one in planes.items()}
+        if self._state is not None and setup.group is not None:
+            with self._state.locked():
+                agree(setup.group, self._state)
+                assign(self._state, planes, io)
+        elif self._state is not None:
             assign(self._state, planes, io)
         else:
             # The manifest has the target step from the start. Therefore a run that is killed after its first commit can
@@ -238,12 +262,14 @@ class Simulation:
     def plan(self, steps: int | None = None) -> Prepared:
         """Return the plan of `run(steps)` with its predicted cost. This compiles the kernel and changes no directory.
         If the first pass of an adjoint run is shorter than the others, the result is the plan of the other passes."""
-        return self._prepare(self._parts(steps)[-1], may_write=False)
+        with together(self._setup.group):
+            return self._prepare(self._parts(steps)[-1], may_write=False)
 
     def prepare(self, steps: int | None = None) -> Prepared:
         """Compile the kernel, measure the storage for long runs, and prove that the plan of `run(steps)` is legal.
         Return this plan, as `plan` does. Raises IllegalPlan, an AssertionError, if a bug in Outcrop made it illegal."""
-        return [self._prepare_part(one) for one in self._parts(steps)][-1]
+        with together(self._setup.group):
+            return [self._prepare_part(one) for one in self._parts(steps)][-1]
 
     def _prepare_part(self, steps: int) -> Prepared:
         """Prepare a part of a run. Use an earlier plan if it has as many steps, and the same steps read states."""
@@ -271,6 +297,10 @@ class Simulation:
     def fill(self) -> None:
         """Write initial values to the arrays that have no values. The values come from the options, or the state gets
         zeros. Missing directories are created. Raises InputError when a field that is only read has no values."""
+        with together(self._setup.group):
+            self._fill()
+
+    def _fill(self) -> None:
         setup, first = self._setup, self.initial_values
         devito = initial_planes(setup.lowered, self._description, self._filled)
         self.require_fields({*first, *devito})
@@ -309,6 +339,7 @@ class Simulation:
         needs, before any file is created."""
         from outcrop.run.adjoint import adjoint_run
 
+        self._require_alone("adjoint")
         return adjoint_run(self, residuals, wrt, directory, memory, threads, force, resume)
 
     def gradient(
@@ -331,6 +362,7 @@ class Simulation:
         `adjoint`. Wrong arguments are refused before the forward run."""
         from outcrop.run.misfit import gradient
 
+        self._require_alone("gradient")
         return gradient(self, steps, misfit, wrt, directory, memory, threads, progress, force, resume)
 
     def run(
@@ -353,8 +385,20 @@ class Simulation:
             raise InputError(f"on_snapshot {shown(on_snapshot)} must be a function (step, fields)")
         if on_snapshot is not None and all(one.is_history for one in self._description.taps.snapshots):
             raise InputError("on_snapshot would never be called: this run keeps no snapshots; give it snapshots=")
+        if history is not None:
+            self._require_alone("history")
+
         def run_part(steps: int, whole: Whole | None = None) -> Report:
             start, setup = time.perf_counter(), self._setup
+            with contextlib.ExitStack() as stack:
+                with together(setup.group):
+                    prepared = begin_part(steps)
+                    assert self._state is not None
+                    stack.enter_context(self._state.locked())
+                return execute(self._setup, self._state, prepared, start, progress, on_snapshot, whole)
+
+        def begin_part(steps: int) -> Prepared:
+            setup = self._setup
             require_unchanged(setup.lowered)
             devito = initial_planes(setup.lowered, self._description, self._filled)
             self.require_fields({*self.initial_values, *devito})
@@ -367,15 +411,18 @@ class Simulation:
             if entry is not None and self._state is not None:
                 begin_history(self._state, entry)
             self.fill()
-            assert self._state is not None
-            with self._state.locked():
-                return execute(self._setup, self._state, prepared, start, progress, on_snapshot, whole)
+            return prepared
 
         states, parts = self.states, self._parts(steps)
         if states is None or states.stencil is None:
             return run_part(parts[0])
         settings = self._description.settings
         return run_segments(self.directory, states, settings, self.step, parts, progress, run_part)
+
+    def _require_alone(self, name: str) -> None:
+        """Raise InputError if several ranks compute this run, because such a run does not have `name` yet."""
+        if self._setup.group is not None:
+            raise InputError(f"{name}: runs of several ranks cannot do this yet; run one process")
 
     def _plan_history(self, given: History, steps: int) -> SnapshotsEntry | None:
         """Check a history, and add the history to the description of the run. Return its entry, or None if "auto"
@@ -431,13 +478,13 @@ def require_simulation(given: object) -> None:
 def open(
     path: str | os.PathLike[str], memory: str | int | None = None, threads: int | None = None,
     scheme: str | None = None, io: str | None = None, bind: str | None = None, sizes: Mapping[str, int] | None = None,
-    signals: Mapping[str, Any] | None = None,
+    signals: Mapping[str, Any] | None = None, ranks: int | str | tuple[int] = "auto", comm: Any = None,
 ) -> Simulation:  # fmt: skip
     """Open the run at `path`, which is a directory or a block device. The other arguments replace settings of the run,
-    unless they are None.
+    unless they are None. `ranks` and `comm` are those of `RunOptions`: under mpirun, all ranks open the run together.
 
     `sizes` replaces all sizes that were given before. If `scheme` changes and `sizes` is None, the earlier sizes are
     dropped. `signals` replaces the signals of the same names. Raises InputError when `path` holds no run, and
     StorageError when files of the run are missing."""
     changes = dict(memory=memory, threads=threads, scheme=scheme, io=io, bind=bind, sizes=sizes, signals=signals)
-    return Simulation(reopen(path, changes))
+    return Simulation(reopen(path, changes, ranks, comm))

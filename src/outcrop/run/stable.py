@@ -91,7 +91,7 @@ def watched(
 ) -> PlaneSource:
     """Return a function that returns the same planes as `planes`. It also updates `ranges` with the minimum and maximum
     of these planes, without the padding, and calls `done` just before it returns the last plane."""
-    pads = zip(inside(manifest.padding, 0), manifest.layout.shape, strict=True)
+    pads = zip(inside(manifest.padding, 0), manifest.whole_layout.shape, strict=True)
     (z_first, z_end), rows, cells = ((pad, n - pad) for pad, n in pads)
 
     def see(z0: int, z1: int) -> np.ndarray[Any, Any]:

@@ -45,6 +45,7 @@ from outcrop.run.disk.manifest import (
     Member,
     read_manifest,
     read_member,
+    resume_command,
 )
 from outcrop.run.disk.state import State
 from outcrop.run.disk.storage import RunFolder, further_directories
@@ -279,10 +280,12 @@ def what_is_there(place: Path, old: Manifest) -> str:
     """Return a text that says that `place` holds the run `old`, and how to continue, inspect or replace it."""
     name = old.stencil.get("name", "a stencil")
     if old.step < old.target_step:
-        what = f"an unfinished run of {name} (step {old.step} of {old.target_step}); continue it with 'outcrop resume"
+        what = f"an unfinished run of {name} (step {old.step} of {old.target_step}); continue it with"
+        command = resume_command(old, place)
     else:
-        what = f"a run of {name} at step {old.step}; look at it with 'outcrop info"
-    return f"{place} holds {what} {place}' or replace it with --force"
+        what, command = f"a run of {name} at step {old.step}; look at it with", f"outcrop info {place}"
+    part = f"the part of rank {old.part.rank} of " if old.part else ""
+    return f"{place} holds {part}{what} '{command}' or replace it with --force"
 
 
 def _freed_bytes(there: dict[int, Directory]) -> dict[int, int]:

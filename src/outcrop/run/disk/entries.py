@@ -120,6 +120,37 @@ class StatesEntry:
         return (self.steps - first_step - self.fields[0].state) % self.every
 
 
+@dataclass(frozen=True)
+class PartEntry:
+    """The part of a run of several ranks that a directory holds: the rows cut[rank] <= y < cut[rank + 1] of the grid.
+
+    `cut` has the first row of each rank, followed by the number of rows of the grid. `run` identifies the whole run. It
+    is the same in all parts, while each part has an identity of its own."""
+
+    run: Identity
+    rank: Count
+    cut: Annotated[tuple[Count, ...], Meta(min_length=3, max_length=(1 << 16) + 1)]
+
+    @property
+    def ranks(self) -> int:
+        """The number of ranks of the run."""
+        return len(self.cut) - 1
+
+    @property
+    def rows(self) -> tuple[int, int]:
+        """The first row of the part, and the row after its last row."""
+        return self.cut[self.rank], self.cut[self.rank + 1]
+
+
+@dataclass(frozen=True)
+class BeforeEntry:
+    """The generation before the committed one, whose values are in the other copies: its step, stamps and checksums."""
+
+    step: Count
+    filled: dict[Shown, Checksum]
+    sums: dict[Shown, Checksum]
+
+
 def static_fields(stencil: Stencil) -> list[str]:
     """Return the names of the fields that steps only read."""
     return [one.name for one, storage in zip(stencil.fields, stencil.storage, strict=True) if storage.is_static]

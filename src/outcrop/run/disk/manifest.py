@@ -8,9 +8,11 @@ the manifest, it is compared with the computed value.
 
 from __future__ import annotations
 
+import re
 import secrets
 import uuid
 from dataclasses import dataclass, field, fields, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,11 +29,13 @@ from outcrop.run.disk.entries import (
     NO_ENTRIES,
     AcquisitionEntries,
     ArrayEntry,
+    BeforeEntry,
     Checksum,
     Count,
     FolderName,
     Identity,
     Name,
+    PartEntry,
     Positive,
     Shown,
     StatesEntry,
@@ -96,7 +100,9 @@ class Description:
     The arrays extend `padding` cells beyond the user's grid at both ends of each axis. `rim` is `padding`, or empty if
     there is no padding. With `unstable`, the user accepts parameters that let waves grow. `records` is the folder that
     holds the acquisition of a run on block devices. It is None for a run in directories. No step follows step
-    `max_step`, unless it is 0. `states` says which states of another run the steps read, if any."""
+    `max_step`, unless it is 0. `states` says which states of another run the steps read, if any.
+
+    With `part`, the arrays have only the rows of one rank, and `boundary` is that of the whole grid."""
 
     stencil: dict[str, Any]
     parameters: dict[Name, float]
@@ -116,10 +122,21 @@ class Description:
     records: Text | None = None
     max_step: Count = 0
     states: StatesEntry | None = None
+    part: PartEntry | None = None
 
     @property
     def layout(self) -> PlaneLayout:
         return make_layout(grid_shape(self.shape), self.dtype, self.shard_planes)
+
+    @property
+    def whole_shape(self) -> Shape:
+        """The shape of the arrays of the whole grid. For a part, it has the rows of all ranks."""
+        return self.shape if self.part is None else (self.shape[0], self.part.cut[-1], self.shape[2])
+
+    @property
+    def whole_layout(self) -> PlaneLayout:
+        """The layout of the arrays, if one process had the whole grid."""
+        return self.layout if self.part is None else make_layout(grid_shape(self.whole_shape), self.dtype)
 
     @property
     def padding(self) -> tuple[int, ...]:
@@ -175,7 +192,8 @@ class Manifest(Description):
     stamps: random numbers that identify the operation that stored these values. Each array must have values before the
     first step. `ranges` has the known minimum and maximum of fields that are only read. `sums` has the checksum of the
     valid content of each file of acquisition. `begun` has checksums of the first values of arrays, or is None. Only
-    adjoint runs have `begun`, to compare later residuals with their own."""
+    adjoint runs have `begun`, to compare later residuals with their own. `before` describes the generation before, to
+    which a part can go back (run/ranks/agreement.py). It is None for other runs, and for the first generation."""
 
     identity: Identity
     phase: Annotated[str, Meta(pattern="^(new|ready|in flight)$")] = NEW
@@ -187,7 +205,13 @@ class Manifest(Description):
     ranges: dict[Name, tuple[float, float]] = field(default_factory=dict)
     sums: dict[Shown, Checksum] = field(default_factory=dict)
     begun: dict[Shown, Checksum] | None = None
+    before: BeforeEntry | None = None
     format: int = field(default=FORMAT)
+
+    @property
+    def has_values(self) -> bool:
+        """True if initial values of any array have been committed."""
+        return self.phase != NEW
 
     def seed(self, name: str, stamp: int | None = None) -> int:
         """Return the seed of a seal or of a checksum: a checksum of the run's identity, `name` and `stamp`. The default
@@ -207,6 +231,17 @@ def new_manifest(description: Description, target_step: int = 0) -> Manifest:
     """Return the manifest of a new run without values."""
     given = {one.name: getattr(description, one.name) for one in fields(Description)}
     return Manifest(**given, identity=uuid.uuid4().hex, target_step=target_step)
+
+
+def resume_command(manifest: Manifest, place: Path) -> str:
+    """Return the command that continues the run in `place`, for messages."""
+    part = manifest.part
+    if part is None:
+        return f"outcrop resume {place}"
+    if place.name == f"rank-{part.rank}":
+        return f"mpirun -n {part.ranks} outcrop resume {place.parent}"
+    template = re.sub(rf"(?<!\d){part.rank}(?!\d)(?!.*(?<!\d){part.rank}(?!\d))", "{rank}", str(place))
+    return f"mpirun -n {part.ranks} outcrop resume '{template}'"
 
 
 def require_readable(description: Description) -> None:
@@ -251,7 +286,7 @@ def parse_manifest(data: bytes, path: Path) -> Manifest:
 
 def _with_later_members(content: dict[str, Any]) -> dict[str, Any]:
     """Return the content of a manifest with the members that earlier versions do not have."""
-    content = {"max_step": 0, "states": None, "begun": None, **content}
+    content = {"max_step": 0, "states": None, "begun": None, "part": None, "before": None, **content}
     match content:
         case {"states": {"fields": [*fields]} as states}:
             named = [{"later": 0, **one} if isinstance(one, dict) else one for one in fields]
@@ -303,9 +338,31 @@ def _check_derived(manifest: Manifest) -> None:
             for box in boxes
         ),
         "sums": manifest.sums.keys() != set(acquisition.files),
+        "part": manifest.part is not None and not _is_part(manifest, manifest.part),
+        "before": manifest.before is not None and not _is_before(manifest, manifest.before),
     }
     if found := [name for name, is_wrong in wrong.items() if is_wrong]:
         raise ValueError(f"{found[0]} contradicts the rest")
+
+
+def _is_part(manifest: Manifest, part: PartEntry) -> bool:
+    """Return True if the rows of a part fit its arrays, and the run has nothing that parts cannot have."""
+    more = manifest.in_place or manifest.taps or manifest.states or manifest.rim or len(manifest.directories) > 1
+    if more or len(manifest.shape) != 3 or part.rank >= part.ranks:
+        return False
+    ascending = part.cut[0] == 0 and all(first < end for first, end in pairwise(part.cut))
+    return ascending and part.rows[1] - part.rows[0] == manifest.shape[1]
+
+
+def _is_before(manifest: Manifest, before: BeforeEntry) -> bool:
+    known = {entry.name for entry in manifest.arrays}
+    return (
+        manifest.part is not None
+        and manifest.generation > 0
+        and before.step <= manifest.step
+        and before.filled.keys() <= known
+        and not before.sums
+    )
 
 
 def _is_shown(name: object) -> bool:

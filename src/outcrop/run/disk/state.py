@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 
 from outcrop.durable import Directory
 from outcrop.errors import InputError, StorageError
-from outcrop.run.disk.entries import AcquisitionEntries
+from outcrop.run.disk.entries import AcquisitionEntries, BeforeEntry
 from outcrop.run.disk.layout import PlaneLayout
 from outcrop.run.disk.manifest import IN_FLIGHT, NEW, READY, Manifest, new_stamp
 from outcrop.run.disk.planes import Planes, PlaneSource, ShardFile
@@ -161,8 +161,9 @@ class State:
 
         `written` has the names of the arrays that were written, by default the whole state. Arrays in `lost` have no
         values after the commit. All other arrays keep their values. `sums` has the new checksums of records, if they
-        have grown."""
+        have grown. A part keeps the description of the generation before, for `go_back`."""
         manifest = self.manifest
+        keeps_before = manifest.part is not None and manifest.phase == READY
         names = [entry.name for entry in manifest.state] if written is None else written
         kept = {name: stamp for name, stamp in manifest.filled.items() if name not in set(lost)}
         self._store(
@@ -175,6 +176,26 @@ class State:
                 current=0 if manifest.in_place else 1 - manifest.current,
                 filled=_in_order(manifest, kept | dict.fromkeys(names, self.stamp)),
                 sums=manifest.sums if sums is None else dict(sums),
+                before=BeforeEntry(manifest.step, manifest.filled, manifest.sums) if keeps_before else None,
+            )
+        )
+        self._storage.tidy(self.manifest)
+
+    def go_back(self) -> None:
+        """Make the generation before the valid one again. Nothing may have written to the copies since the last commit.
+        Raises StorageError when the manifest does not describe this generation."""
+        manifest, before = self.manifest, self.manifest.before
+        if before is None:
+            raise StorageError(f"{self.path} does not hold the generation before {manifest.generation} any more")
+        self._store(
+            replace(
+                manifest,
+                step=before.step,
+                generation=manifest.generation - 1,
+                current=1 - manifest.current,
+                filled=before.filled,
+                sums=before.sums,
+                before=None,
             )
         )
         self._storage.tidy(self.manifest)

@@ -95,6 +95,14 @@ def padded(planes: PlaneSource, manifest: Description) -> PlaneSource:
     return give
 
 
+def own_rows(planes: PlaneSource, manifest: Description) -> PlaneSource:
+    """Return a function that returns the rows of one part. `planes` returns planes of the whole grid."""
+    if manifest.part is None:
+        return planes
+    first, end = manifest.part.rows
+    return lambda z0, z1: planes(z0, z1)[:, first:end]
+
+
 def _begin(state: State, values: Mapping[str, PlaneSource], static: Sequence[str], io: str) -> None:
     """Write the first values, or new values after the state was lost. Other arrays of the state then have no values."""
     manifest = state.manifest

@@ -80,6 +80,11 @@ class Place:
     cores: tuple[int, ...]
 
 
+def together(group: RankGroup | None) -> contextlib.AbstractContextManager[None]:
+    """Return `group.together()`, or a context manager without effect for a process that runs alone."""
+    return contextlib.nullcontext() if group is None else group.together()
+
+
 class RankGroup:
     """The ranks 0 <= `rank` < `size` of one run, at least two. All ranks must create the object together.
 
@@ -95,6 +100,7 @@ class RankGroup:
         self._lost: dict[int, set[int]] = {}  # of rank 0: rank -> the ranks whose link to it broke
         self._judge_at = float("inf")
         self._end: End | None = None
+        self._is_ending = False
         self._callbacks: list[Callable[[], None]] = []
         self._raised: BaseException | None = None
         self._is_closed = False
@@ -152,6 +158,8 @@ class RankGroup:
         if self.rank:
             self._send(0, {"kind": "failed", **vars(end)})
         self._finish(end)
+        with self._changed:
+            self._changed.wait_for(lambda: self._end is not None)
 
     def lost(self, rank: int) -> None:
         """Say that the link to a neighbour broke. Wait until it is known which rank is gone."""
@@ -163,6 +171,8 @@ class RankGroup:
         with self._changed:
             self._changed.wait_for(lambda: self._end is not None, timeout=4 * JUDGE_SECONDS)
         self._finish(End(rank, f"rank {rank} has gone"))  # unless another reason is known
+        with self._changed:
+            self._changed.wait_for(lambda: self._end is not None)
 
     @contextlib.contextmanager
     def watching(self, callback: Callable[[], None]) -> Iterator[None]:
@@ -280,9 +290,11 @@ class RankGroup:
                 return
             result = [values[one] for one in range(self.size)]
             del self._values[number]
+        # The others get the values first, because this program may end as soon as it has them.
+        self._send_all({"kind": "values", "round": number, "values": result})
+        with self._changed:
             self._results[number] = result
             self._changed.notify_all()
-        self._send_all({"kind": "values", "round": number, "values": result})
 
     def _send(self, rank: int, message: dict[str, Any]) -> None:
         peer = self._peers[rank]
@@ -381,12 +393,14 @@ class RankGroup:
     def _finish(self, end: End) -> None:
         """End the group, unless it has ended before. Rank 0 tells all others the reason."""
         with self._changed:
-            if self._end is not None:
+            if self._is_ending:
                 return
+            self._is_ending = True
+        if self.rank == 0:  # first, because this program may end as soon as it knows the reason
+            self._send_all({"kind": "end", **vars(end)})
+        with self._changed:
             self._end = end
             callbacks = list(self._callbacks)
             self._changed.notify_all()
-        if self.rank == 0:
-            self._send_all({"kind": "end", **vars(end)})
         for callback in callbacks:
             callback()

@@ -7,12 +7,13 @@ of rank 0. All further messages go over the sockets of the `RankGroup`.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import signal
 from typing import Any
 
 from outcrop.errors import InputError, shown
-from outcrop.run.ranks.group import RankGroup
+from outcrop.run.ranks.group import RankGroup, together
 
 COUNTS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS", "SLURM_STEP_NUM_TASKS", "FLUX_JOB_SIZE")
 """Environment variables in which launchers store the number of processes."""
@@ -35,11 +36,13 @@ def join(ranks: object = "auto", comm: Any = None) -> RankGroup | None:
     even under a launcher. `comm` is None, an mpi4py communicator or a `RankGroup`. A process joins the ranks of a
     communicator only once. Raises InputError for other values, for another number of ranks than the launcher has
     started, and if mpi4py is missing or belongs to another MPI than the launcher."""
-    wanted = as_ranks(ranks)
     if isinstance(comm, RankGroup):
-        return _checked(wanted, comm.size, comm)
-    if wanted == 1 or (comm is None and started_ranks() == 1):
-        return _checked(wanted, 1, None)
+        return _checked(ranks, comm)
+    if comm is None and started_ranks() == 1:
+        return _checked(ranks, None)
+    with contextlib.suppress(InputError):
+        if as_ranks(ranks) == 1:
+            return None
     mpi = _import_mpi()
     world = mpi.COMM_WORLD if comm is None else comm
     if not isinstance(world, mpi.Intracomm) or world == mpi.COMM_NULL:
@@ -52,14 +55,13 @@ def join(ranks: object = "auto", comm: Any = None) -> RankGroup | None:
                 f"the launcher has started {started_ranks()} processes, but the MPI of mpi4py ({library}) sees only "
                 "one; use the mpirun of this MPI, or give ranks=1 (--ranks 1) for runs that do not belong together"
             )
-        return _checked(wanted, 1, None)
-    _checked(wanted, size, None)
+        return _checked(ranks, None)
     key = mpi._addressof(world)
     if key not in _groups:
         if not _groups:
             atexit.register(_leave)
         _groups[key] = RankGroup(int(world.Get_rank()), size, lambda text: str(world.bcast(text, root=0)))
-    return _groups[key]
+    return _checked(ranks, _groups[key])
 
 
 def as_ranks(ranks: object) -> int | None:
@@ -78,10 +80,16 @@ def as_ranks(ranks: object) -> int | None:
     return ranks
 
 
-def _checked(wanted: int | None, size: int, group: RankGroup | None) -> RankGroup | None:
-    if wanted not in (None, size):
-        there = f"{size} ranks were started" if size > 1 else "this process runs alone"
-        raise InputError(f"ranks {wanted}: {there}; start as many: mpirun -n {wanted} ...")
+def _checked(ranks: object, group: RankGroup | None) -> RankGroup | None:
+    """Return `group`. Raises InputError unless `ranks` fits it. The ranks are joined first, so that only one of them
+    prints this error."""
+    with together(group):
+        wanted, size = as_ranks(ranks), group.size if group else 1
+        if wanted == 1 and group is not None:
+            return None
+        if wanted not in (None, size):
+            there = f"{size} ranks were started" if size > 1 else "this process runs alone"
+            raise InputError(f"ranks {wanted}: {there}; start as many: mpirun -n {wanted} ...")
     return group
 
 

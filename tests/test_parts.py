@@ -1,0 +1,227 @@
+"""Check the parts of ranks on disk: the cut, initial values, going back a generation, and what is refused."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import outcrop as oc
+from outcrop.errors import InputError, StorageError
+from outcrop.run.disk.verify import find_damage
+from outcrop.run.places import open_state
+from outcrop.run.ranks.agreement import agree
+from outcrop.run.ranks.group import RankGroup
+from outcrop.run.setup import reopen
+from rank_processes import ranks
+
+SHAPE = (11, 50, 13)
+VALUES = np.random.default_rng(3).random(SHAPE, dtype="float32")
+
+
+def simulation(group: Any, where: object, **options: Any) -> oc.Simulation:
+    """Return a simulation of heat7 on SHAPE."""
+    given = {"shape": SHAPE, "memory": "4MiB", "steps": 8, **options}
+    return oc.Simulation("heat7", directory=where, comm=group, **given)
+
+
+def assigns(group: RankGroup, where: Path, values: object) -> Any:
+    """Assign values to all rows, and return the rows of this rank."""
+    sim = simulation(group, where)
+    sim["u"] = VALUES if values is None else values
+    return sim.rows, sim.shape, sim["u"][:]
+
+
+@pytest.mark.parametrize("values", [None, "gaussian", "random:7", 2.5])
+def test_each_rank_keeps_its_rows_of_the_whole_grid(tmp_path: Path, values: object) -> None:
+    """Checks that the parts have the same initial values as one process, whatever the source of the values is."""
+    alone = oc.Simulation("heat7", shape=SHAPE, directory=tmp_path / "alone", memory="4MiB", steps=8)
+    alone["u"] = VALUES if values is None else values
+    found = ranks(3, assigns, tmp_path / "parts", values)
+    ends = [rows for rows, _, _ in found]
+    assert ends[0][0] == 0 and ends[-1][1] == SHAPE[1] and [end for _, end in ends[:-1]] == [one for one, _ in ends[1:]]
+    assert all(shape == SHAPE for _, shape, _ in found)
+    np.testing.assert_array_equal(np.concatenate([part for _, _, part in found], axis=1), alone["u"][:])
+    for rank in range(3):
+        state = open_state(tmp_path / "parts" / f"rank-{rank}")
+        assert not find_damage(state).damage
+        assert reopen(state.path, {}, reads_only=True).description.part == state.manifest.part
+
+
+def assigns_by_name(group: RankGroup, where: str) -> Any:
+    """Assign values in a directory with a name of its own for each rank."""
+    sim = simulation(group, where)
+    sim["u"] = 1.0
+    return str(sim.directory)
+
+
+def test_directories_can_have_the_rank_and_the_node_in_their_names(tmp_path: Path) -> None:
+    """Checks that {rank} and {node} are replaced."""
+    host = os.uname().nodename.partition(".")[0]
+    found = ranks(2, assigns_by_name, str(tmp_path / "disk-{rank}" / "{node}.oc"))
+    assert found == [str(tmp_path / f"disk-{rank}" / f"{host}.oc") for rank in range(2)]
+
+
+def commits(group: RankGroup, where: Path, ahead: list[int]) -> Any:
+    """Commit a second generation on some ranks only, as if the others were killed before their rename. Then open the
+    run again."""
+    sim = simulation(group, where)
+    sim["u"] = VALUES
+    state = open_state(sim.directory)
+    with state.locked():
+        if group.rank in ahead:
+            for name in ("u",):
+                state.begin_writing()
+                with state.target_planes(name, 1 - state.manifest.current) as planes:
+                    planes.fill(lambda z0, z1: np.zeros((z1 - z0, *state.layout.shape[1:]), "float32"))
+                    planes.flush()
+            state.commit(4)
+    again = oc.open(where, comm=group)
+    return again.step, open_state(again.directory).manifest.generation, float(again["u"][:].sum())
+
+
+@pytest.mark.parametrize("ahead", [[], [0], [2], [0, 1], [0, 1, 2]])
+def test_ranks_go_back_to_the_generation_that_all_have(tmp_path: Path, ahead: list[int]) -> None:
+    """Checks that ranks which have committed a pass go back if another rank has not, and that their values of the
+    generation before are still there."""
+    found = ranks(3, commits, tmp_path / "parts", ahead)
+    if len(ahead) == 3:
+        assert found == [(4, 1, 0.0)] * 3
+        return
+    assert [one[:2] for one in found] == [(0, 0)] * 3
+    np.testing.assert_allclose(sum(total for _, _, total in found), VALUES.sum(), rtol=1e-5)
+
+
+def commits_twice(group: RankGroup, where: Path) -> Any:
+    """Commit two more generations on rank 1 only, which no killed run can leave."""
+    sim = simulation(group, where)
+    sim["u"] = VALUES
+    state = open_state(sim.directory)
+    with state.locked():
+        for step in (4, 8) if group.rank == 1 else ():
+            state.commit(step)
+        agree(group, state)
+
+
+def test_parts_of_different_states_are_refused(tmp_path: Path) -> None:
+    """Checks that ranks do not go back by two generations: their older values are overwritten."""
+    found = ranks(2, commits_twice, tmp_path / "parts")
+    assert [one[0] for one in found] == ["StorageError"] * 2
+    assert "has generation 2, but the part of rank 0 has 0: these parts do not belong to one state" in found[0][1]
+    assert [one[2] for one in found] == [True, False]
+
+
+def test_going_back_needs_the_generation_before(tmp_path: Path) -> None:
+    """Checks that a state cannot go back twice."""
+    ranks(2, assigns, tmp_path / "parts", None)
+    state = open_state(tmp_path / "parts" / "rank-0")
+    with state.locked():
+        state.commit(4)
+        state.go_back()
+        assert (state.manifest.step, state.manifest.generation, state.manifest.current) == (0, 0, 0)
+        with pytest.raises(StorageError, match="does not hold the generation before 0 any more"):
+            state.go_back()
+
+
+def sets_up(group: RankGroup, where: object, options: list[dict[str, Any]]) -> Any:
+    """Make a simulation with options that may differ between ranks."""
+    mine = options[group.rank % len(options)]
+    return simulation(group, mine.pop("directory", where), **mine).step
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ([{"in_place": True}], "in_place: runs of several ranks cannot do this yet"),
+        ([{"norms": oc.Norms(2)}], "norms: runs of several ranks"),
+        ([{"snapshots": oc.Snapshots(2)}], "snapshots: runs of several ranks"),
+        ([{"sources": [oc.Source("u", [1, 1, 1], np.ones(3))]}], "sources: runs of several ranks"),
+        ([{"receivers": [oc.Receivers("line", "u", [[1, 1, 1]])]}], "receivers: runs of several ranks"),
+        ([{"raw_device": True}], "raw_device: runs of several ranks"),
+        ([{"directory": ["a", "b"]}], "a run of several ranks has one directory for each rank"),
+        ([{"shape": (11, 1, 13)}], "use at most 1"),
+        ([{"ranks": 3}], "ranks 3: 2 ranks were started; start as many: mpirun -n 3"),
+        ([{"ranks": (2, 2)}], "the grid can only be cut along y"),
+        ([{"shape": SHAPE}, {"shape": (11, 51, 13)}], "rank 1: shape differs" "|shape differs between ranks: rank 1"),
+        ([{"params": {"c0": 0.4, "c1": 0.1}}, {"params": {"c0": 0.3, "c1": 0.1}}], "params differs between ranks"),
+        ([{"steps": 8}, {"steps": 9}], "steps differs between ranks: rank 1 has 9, and rank 0 has 8"),
+        ([{"boundary": "fixed"}, {"boundary": "periodic"}], "boundary differs between ranks"),
+        ([{"sizes": {"bt": 2}}, {"sizes": {"bt": 4}}], "sizes differs between ranks"),
+        ([{}, {"memory": "1KiB"}], "rank 1: memory 1 KiB is too small"),
+        ([{}, {"dtype": "int8"}], "rank 1: dtype 'int8' is not supported"),
+    ],
+)
+def test_wrong_options_are_refused_on_all_ranks_in_one_line(
+    tmp_path: Path, options: list[dict[str, Any]], text: str
+) -> None:
+    """Checks that a wrong or different option of one rank ends all ranks before a directory is made, and that one rank
+    prints the line."""
+    where = tmp_path / "parts"
+    for one in options:
+        if "directory" in one:
+            one["directory"] = [str(tmp_path / name) for name in one["directory"]]
+    found = ranks(2, sets_up, where, options)
+    assert all(one[0] in ("InputError", "BudgetError") for one in found), found
+    assert any(part in found[0][1] for part in text.split("|")), found
+    assert found[0][1] == found[1][1]
+    assert list(tmp_path.iterdir()) == []
+
+
+def opens(group: RankGroup, where: Path) -> Any:
+    """Open a run."""
+    return oc.open(where, comm=group).step
+
+
+def test_a_part_is_refused_where_it_does_not_belong(tmp_path: Path) -> None:
+    """Checks that one process, or another number of ranks, cannot continue a part, and that the message says how to go
+    on."""
+    where = tmp_path / "parts"
+    ranks(3, assigns, where, None)
+    with pytest.raises(InputError, match=f"holds the part of rank 1 of 3; go on with mpirun -n 3 outcrop resume {where},"):
+        oc.open(where / "rank-1")
+    (text,) = {one[1] for one in ranks(2, opens, where)}
+    assert "holds a part of a run of 3 ranks, but 2 were started; start as many: mpirun -n 3" in text
+    alone = oc.Simulation("heat7", shape=SHAPE, directory=where / "rank-3", memory="4MiB", steps=8)
+    alone["u"] = 1.0
+    (text,) = {one[1] for one in ranks(4, opens, where)}
+    assert "holds a run of one process" in text or "holds a part of a run of 3 ranks" in text
+    (where / "rank-0").rename(where / "x")
+    (where / "rank-1").rename(where / "rank-0")
+    (where / "x").rename(where / "rank-1")
+    (text,) = {one[1] for one in ranks(3, opens, where)}
+    assert "rank-0 holds the part of rank 1, not of rank 0" in text
+
+
+def test_parts_of_different_runs_are_refused(tmp_path: Path) -> None:
+    """Checks that a part of another run with the same options is found."""
+    for name in ("a", "b"):
+        ranks(2, assigns, tmp_path / name, None)
+    (tmp_path / "a" / "rank-1").rename(tmp_path / "a" / "x")
+    (tmp_path / "b" / "rank-1").rename(tmp_path / "a" / "rank-1")
+    (text,) = {one[1] for one in ranks(2, opens, tmp_path / "a")}
+    assert "the run differs between ranks: rank 1 has" in text
+
+
+def starts_again(group: RankGroup, where: Path, dies: int) -> Any:
+    """Begin a run whose initial values one rank never completes."""
+
+    def planes(z0: int, z1: int) -> Any:
+        if group.rank == dies and z1 == SHAPE[0]:
+            os._exit(9)
+        return VALUES[z0:z1]
+
+    sim = simulation(group, where)
+    sim["u"] = planes
+    return sim["u"][:]
+
+
+def test_a_run_without_complete_initial_values_can_be_started_again(tmp_path: Path) -> None:
+    """Checks that a start which was killed does not need --force the next time, and that a complete start does."""
+    where = tmp_path / "parts"
+    ranks(3, starts_again, where, 1)
+    found = ranks(3, starts_again, where, -1)
+    np.testing.assert_array_equal(np.concatenate(found, axis=1), VALUES)
+    texts = [one[1] for one in ranks(3, starts_again, where, -1)]
+    assert all("rank-0 holds the part of rank 0 of an unfinished run of heat7 (step 0 of 8)" in text for text in texts)
+    assert f"continue it with 'mpirun -n 3 outcrop resume {where}'" in texts[0]
