@@ -89,6 +89,35 @@ class Store:
     def paths(self) -> list[str]:
         """Paths or labels of the files, by number; with the first byte for parts."""
 
+class Link:
+    """The connection to a neighbour: messages with checksums over a stream socket, see storage/link.hpp."""
+
+    def __init__(self, fd: int, name: str) -> None:
+        """Duplicates the descriptor of a connected stream socket, which may be closed afterwards. `name` is that of the
+        neighbour in messages ("rank 3"). Raises InputError."""
+
+    def send(self, data: _Buffer) -> None:
+        """Sends one message. Raises CommunicationError when the neighbour has gone, InterruptedRun after cancel()."""
+
+    def receive(self, array: _Buffer) -> None:
+        """Fills a contiguous array from one message of its length. Raises the same, and CorruptionError."""
+
+    def cancel(self) -> None:
+        """Closes the connection; calls in other threads raise InterruptedRun soon, those of the neighbour
+        CommunicationError. From any thread."""
+
+    @property
+    def name(self) -> str:
+        """The name of the neighbour."""
+
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes of all complete messages, without checksums."""
+
+    @property
+    def bytes_received(self) -> int:
+        """Bytes of all complete messages, without checksums."""
+
 class Pass:
     """A pass as the executor runs it: the actions of plan/actions.py, translated once."""
 
