@@ -117,6 +117,8 @@ Array to_array(nb::handle name) {
   if (text == "fringes") return Array::fringes;
   if (text == "recomputed") return Array::recomputed;
   if (text == "history") return Array::history;
+  if (text == "faces") return Array::faces;
+  if (text == "static_faces") return Array::static_faces;
   throw nb::type_error(text_from("no such array: ", text).c_str());
 }
 
@@ -275,7 +277,7 @@ std::unique_ptr<Executor> make_executor(nb::object grid, nb::object sizes, const
                                         const Calls &calls, std::size_t scalars_bytes, long max_levels,
                                         unsigned threads, bool checksum, Store *store, std::optional<Memory> memory,
                                         bool lock, const std::string &bind, const std::string &topology,
-                                        std::size_t lead_scalars_bytes) {
+                                        std::size_t lead_scalars_bytes, const nb::tuple &links) {
   ExecutorOptions options;
   options.placement = place_threads(threads, to_bind(bind), topology);
   options.rings = to_rings(rings);
@@ -283,6 +285,8 @@ std::unique_ptr<Executor> make_executor(nb::object grid, nb::object sizes, const
   options.tiling = to_tiling(sizes);
   options.checksum = checksum;
   options.lock = lock;
+  for (std::size_t side = 0; side < side_count; ++side)
+    if (const nb::object link = links[side]; !link.is_none()) options.links[side] = nb::cast<Link *>(link);
   if (memory) {
     if (memory->size() < Window::bytes(options.rings))
       throw InputError("memory of ", memory->size(), " bytes is less than the window takes");
@@ -344,9 +348,12 @@ nb::dict counters(const Executor &executor) {
   result["cells_updated"] = executor.cells_updated();
   result["bytes_read"] = executor.bytes_read();
   result["bytes_written"] = executor.bytes_written();
+  result["bytes_sent"] = executor.bytes_sent();
+  result["bytes_received"] = executor.bytes_received();
   result["bytes_snapshots"] = executor.bytes_snapshots();
   result["seconds_read_wait"] = seconds.seconds_read_wait.load();
   result["seconds_write_wait"] = seconds.seconds_write_wait.load();
+  result["seconds_face_wait"] = seconds.seconds_face_wait.load();
   result["seconds_update"] = seconds.seconds_update.load();
   result["seconds_copy"] = seconds.seconds_copy.load();
   result["seconds_checksum"] = seconds.seconds_checksum.load();
@@ -394,7 +401,8 @@ void bind_exec(nb::module_ &module) {
              nb::arg("calls"), nb::arg("scalars_bytes"), nb::arg("max_levels"), nb::arg("threads"), nb::arg("checksum"),
              nb::arg("store").none(), nb::arg("memory").noconvert() = nb::none(), nb::arg("lock") = false,
              nb::arg("bind") = "none", nb::arg("topology") = "", nb::arg("lead_scalars_bytes") = 0,
-             nb::keep_alive<0, 10>(), nb::keep_alive<0, 11>());
+             nb::arg("links") = nb::make_tuple(nb::none(), nb::none()), nb::keep_alive<0, 10>(),
+             nb::keep_alive<0, 11>(), nb::keep_alive<0, 16>());
   nb::class_<UpdateMeter>(module, "UpdateMeter")
       .def(nb::new_(&make_update_meter), nb::arg("grid"), nb::arg("fields"), nb::arg("calls"), nb::arg("scalars"),
            nb::arg("threads"), nb::arg("ring_planes"), nb::arg("bind") = "none",

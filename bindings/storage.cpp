@@ -23,6 +23,7 @@
 #include "outcrop/base/error.hpp"
 #include "outcrop/storage/checksums.hpp"
 #include "outcrop/storage/file.hpp"
+#include "outcrop/storage/link.hpp"
 #include "outcrop/storage/store.hpp"
 #include "outcrop/trajectory/trajectory.hpp"
 #include "shared.hpp"
@@ -203,6 +204,18 @@ void read(Trajectory &trajectory, std::uint64_t number, const nb::list &arrays) 
   trajectory.read(number, state.cells);
 }
 
+void send(Link &link, nb::handle bytes) {
+  const Buffer buffer(bytes, false);
+  nb::gil_scoped_release release;
+  link.send({buffer.data(), buffer.size()});
+}
+
+void receive(Link &link, nb::handle array) {
+  const Buffer buffer(array, true);
+  nb::gil_scoped_release release;
+  link.receive({buffer.data(), buffer.size()});
+}
+
 NamedShapes fields_of(const Trajectory &trajectory) {
   NamedShapes found;
   for (const StateField &field : trajectory.layout().fields()) found.emplace_back(field.name, field.shape);
@@ -250,6 +263,18 @@ void bind_storage(nb::module_ &module) {
       .def_prop_ro("alignment", &Store::alignment, "The alignment of direct transfers in bytes; 1 if there are none.")
       .def_prop_ro("note", &Store::note, "The reason why this is not the preferred backend or mode; empty if it is.")
       .def_prop_ro("paths", &paths, "The paths or labels of the files, by number. Parts include their first byte.");
+  nb::class_<Link>(module, "Link", "The connection to a neighbour, see storage/link.hpp.")
+      .def(nb::init<int, const std::string &>(), nb::arg("fd"), nb::arg("name"),
+           "Duplicate the descriptor of a connected stream socket. `name` is the name of the neighbour in messages. "
+           "Raises InputError.")
+      .def("send", &send, nb::arg("data"), "Send one message. Raises CommunicationError, or InterruptedRun.")
+      .def("receive", &receive, nb::arg("array"),
+           "Fill a contiguous array from one message of this length. Raises CommunicationError, CorruptionError, or "
+           "InterruptedRun.")
+      .def("cancel", &Link::cancel, "Close the connection. Calls in other threads raise InterruptedRun soon.")
+      .def_prop_ro("name", &Link::name, "The name of the neighbour.")
+      .def_prop_ro("bytes_sent", &Link::bytes_sent, "The bytes of all complete messages, without checksums.")
+      .def_prop_ro("bytes_received", &Link::bytes_received, "The bytes of all complete messages, without checksums.");
   nb::class_<Trajectory>(module, "StateStack", "The states of a trajectory, see trajectory/trajectory.hpp.")
       .def_static(
           "create", &create_trajectory, nb::arg("fields"), nb::arg("dtype"), nb::arg("states"), nb::arg("memory_bytes"),

@@ -89,6 +89,35 @@ class Store:
     def paths(self) -> list[str]:
         """Paths or labels of the files, by number; with the first byte for parts."""
 
+class Link:
+    """The connection to a neighbour: messages with checksums over a stream socket, see storage/link.hpp."""
+
+    def __init__(self, fd: int, name: str) -> None:
+        """Duplicates the descriptor of a connected stream socket, which may be closed afterwards. `name` is that of the
+        neighbour in messages ("rank 3"). Raises InputError."""
+
+    def send(self, data: _Buffer) -> None:
+        """Sends one message. Raises CommunicationError when the neighbour has gone, InterruptedRun after cancel()."""
+
+    def receive(self, array: _Buffer) -> None:
+        """Fills a contiguous array from one message of its length. Raises the same, and CorruptionError."""
+
+    def cancel(self) -> None:
+        """Closes the connection; calls in other threads raise InterruptedRun soon, those of the neighbour
+        CommunicationError. From any thread."""
+
+    @property
+    def name(self) -> str:
+        """The name of the neighbour."""
+
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes of all complete messages, without checksums."""
+
+    @property
+    def bytes_received(self) -> int:
+        """Bytes of all complete messages, without checksums."""
+
 class Pass:
     """A pass as the executor runs it: the actions of plan/actions.py, translated once."""
 
@@ -119,7 +148,7 @@ class Executor:
         Returns the sums that it asks for, and the CRC32C of each of its snapshots. `seeds`, of run/engine.py,
         are those of the seals of all arrays; none: 0. `history` has the file and the checksum of each state of
         another run. `lead_scalars` are those of the steps that the pass computes again. Raises StorageError,
-        CorruptionError or InterruptedRun; of no use after that."""
+        CorruptionError, CommunicationError or InterruptedRun; of no use after that, and links are cancelled."""
 
     def swap_rings(self) -> None:
         """Where planes stay in the window over passes: the last, odd level of one is level 0 of the next."""
@@ -128,7 +157,8 @@ class Executor:
         """Makes `run` raise InterruptedRun soon; from any thread."""
 
     def counters(self) -> dict[str, float]:
-        """Cells updated, bytes read and written, those of snapshots, seconds by component, since the beginning."""
+        """Cells updated, bytes read and written, bytes of faces sent and received, bytes of snapshots, seconds by
+        component, since the beginning."""
 
     @property
     def memory_bytes(self) -> int:
@@ -160,6 +190,7 @@ def make_executor(
     bind: str = "none",
     topology: str = "",
     lead_scalars_bytes: int = 0,
+    links: tuple[Link | None, Link | None] = (None, None),
 ) -> Executor:
     """Takes all memory and touches it, or uses `memory` with what it holds; `lock` keeps it from being swapped out.
 
@@ -167,7 +198,8 @@ def make_executor(
     second ones. `calls` are kernel, sources and targets of the stages of an even, then of an odd step, operands being
     (field, copy). `scalars_bytes` from one step's scalars to the next one's, 0 when all have the same. `bind` is
     "auto", "cores" or "none"; `topology` describes another machine, whose nodes are made up then and not bound to.
-    Raises InputError when that cannot be."""
+    `links` go to the neighbours with lower and with higher rows, None where there is none. Raises InputError when that
+    cannot be."""
 
 class UpdateMeter:
     """A window in which updates are timed, with nothing else going on."""

@@ -36,7 +36,7 @@ Executor::Executor(const Grid &grid, const ExecutorOptions &options, const Field
       team_(options.placement),
       traverse_(team_, grid_, window_, stages_, options.tiling, options.max_levels),
       store_(store),
-      transfers_(grid_, window_, fields_, store) {
+      transfers_(grid_, window_, fields_, store, options.links) {
   assert(window_.rings() == fields_.rings());
   // touch the memory here, so that page faults and errors occur before the first pass
   if (options.memory == nullptr) place_memory(window_, team_);
@@ -53,9 +53,14 @@ AcquisitionResults Executor::run(const Pass &pass, const PassFiles &files, std::
   stages_.lead.scalars.values = std::move(lead_scalars);
   begin_pass(pass, files, std::move(requests));
   begin_block(BlockAction{whole_plane(grid_), OwnedCells{}, 0});
-  for (const Action &action : pass.actions) {
-    if (cancelled_) throw Cancelled("the run was cancelled");
-    std::visit([this](const auto &one) { perform(one); }, action);
+  try {
+    for (const Action &action : pass.actions) {
+      if (cancelled_) throw Cancelled("the run was cancelled");
+      std::visit([this](const auto &one) { perform(one); }, action);
+    }
+  } catch (...) {
+    transfers_.cancel_faces();
+    throw;
   }
   return acquisition_ ? acquisition_->results() : AcquisitionResults();
 }
@@ -111,12 +116,12 @@ void Executor::begin_block(const BlockAction &action) {
 // `target` stores the levels with the same parity as the last level. The array `other` stores the remaining levels.
 std::vector<ArrayRing> Executor::array_rings(Array array, long level) const {
   std::vector<ArrayRing> result;
-  if (array == Array::statics) {
+  if (array == Array::statics || array == Array::static_faces) {
     for (std::size_t i = 0; i < fields_.statics().size(); ++i)
       result.push_back({array, i, fields_.ring(fields_.statics()[i], 0)});
-  } else if (array == Array::source || array == Array::target) {
+  } else if (array == Array::source || array == Array::target || array == Array::faces) {
     for (std::size_t i = 0; i < fields_.state().size(); ++i)
-      result.push_back({array, i, fields_.ring(fields_.state()[i], array == Array::source ? 0 : steps_)});
+      result.push_back({array, i, fields_.ring(fields_.state()[i], array == Array::target ? steps_ : 0)});
   } else if (array == Array::history || array == Array::recomputed) {
     const auto index = static_cast<std::size_t>(level);
     result.push_back({array, index, (array == Array::history ? fields_.histories() : fields_.computed())[index]});
@@ -146,7 +151,11 @@ void Executor::perform(const CarryAction &action) {
 }
 
 void Executor::perform(const ReadAction &action) {
-  transfers_.read(array_rings(action.array, action.level), action.z0, action.z1, action.cells);
+  const std::vector<ArrayRing> pairs = array_rings(action.array, action.level);
+  if (is_faces(action.array))
+    transfers_.receive(pairs, action.z0, action.z1, action.cells, static_cast<std::size_t>(action.level));
+  else
+    transfers_.read(pairs, action.z0, action.z1, action.cells);
 }
 
 void Executor::perform(const CopyAction &action) {
@@ -166,7 +175,7 @@ void Executor::perform(const UpdateAction &action) {
   // Wait only for the planes that this update needs. The reads of the next slab are in flight, and later planes arrive
   // during this update.
   wait_for_reads(std::max(0L, action.zeta0 - reach), std::min(grid_.nz, action.zeta1 + grid_.skew_z - lead),
-                 std::min(grid_.nz, action.zeta1 + grid_.statics_z));
+                 std::min(grid_.nz, action.zeta1 + grid_.statics_z), std::min(grid_.nz, action.zeta1));
   wait_for_history(std::max(0L, action.zeta0 - reach), action.zeta1, true);
   {
     const Timer timer(counters_.seconds_update);
@@ -179,6 +188,8 @@ void Executor::perform(const UpdateAction &action) {
 
 void Executor::perform(const WriteAction &action) {
   const std::vector<ArrayRing> pairs = array_rings(action.array, action.level);
+  if (is_faces(action.array))
+    return transfers_.send(pairs, action.z0, action.z1, action.cells, static_cast<std::size_t>(action.level));
   // updates have not waited for the planes of the rim, so reads of these planes may still be in flight
   if (action.array != Array::recomputed) wait_for_reads(action.z0, action.z1);
   if (action.array != Array::recomputed || fields_.is_history(pairs.front().ring))
@@ -200,6 +211,10 @@ void Executor::perform(const WriteAction &action) {
 }
 
 void Executor::perform(const CommitAction &) {
+  if (transfers_.has_faces()) {
+    const Timer timer(counters_.seconds_face_wait);
+    transfers_.drain_faces();
+  }
   {
     const Timer timer(counters_.seconds_write_wait);
     transfers_.drain();
@@ -211,8 +226,9 @@ void Executor::perform(const CommitAction &) {
   store_->flush();
 }
 
-// Waits for the planes z0 <= z < z1 of the state, and for the planes z0 <= z < z1_statics of the static fields.
-void Executor::wait_for_reads(long z0, long z1, long z1_statics) {
+// Waits for the planes z0 <= z < z1 of the state, and for the planes z0 <= z < z1_statics of the static fields. Also
+// waits for the faces of these planes. Waits until the faces of planes z0 <= z < z1_overwritten are sent.
+void Executor::wait_for_reads(long z0, long z1, long z1_statics, long z1_overwritten) {
   if (store_ == nullptr) return;
   const Timer timer(counters_.seconds_read_wait);
   for (long z = z0; z < std::max(z1, z1_statics); ++z)
@@ -223,6 +239,17 @@ void Executor::wait_for_reads(long z0, long z1, long z1_statics) {
       if (transfers_.wait_for_read(ring, z) && checks_) checks_->keep(ring, z);
     }
   for (const long copy : {0, 1}) check_fringes(array_rings(Array::fringes, copy), z0, z1);
+  if (transfers_.has_faces()) wait_for_faces(z0, z1, z1_statics, z1_overwritten);
+}
+
+void Executor::wait_for_faces(long z0, long z1, long z1_statics, long z1_overwritten) {
+  const Timer timer(counters_.seconds_face_wait);
+  for (long z = z0; z < std::max(z1, z1_statics); ++z)
+    for (std::size_t ring = 0; ring < window_.rings(); ++ring) {
+      const bool is_static = ring < fields_.size() && fields_.read_only(ring);
+      if (z < (is_static ? z1_statics : z1)) transfers_.wait_for_received(ring, z);
+      if (z < z1_overwritten) transfers_.wait_for_sent(ring, z);
+    }
 }
 
 void Executor::wait_for_writes(std::size_t ring, long z0, long z1) {
@@ -342,7 +369,7 @@ void Executor::copy_rim(long z, const CopyAction &action) {
   for (const Rectangle &rim : rim_of(z, action.cells)) {
     if (rim.empty()) continue;
     if (acquisition_) acquisition_->rim(z, rim);
-    const Rectangle own = intersection(rim, action.own);
+    const Rectangle own = intersection(rim, intersection(action.own, whole_plane(grid_)));
     if (sums) checks_->add_to_sources(z, own);
     for (const std::size_t field : fields_.doubles()) copy_rows(fields_.ring(field, 0), fields_.ring(field, 1), z, rim);
     if (sums) checks_->add_to_targets(z, own);

@@ -9,6 +9,10 @@
 //       Update ──► CRC32C ──► Write z ──► slot.writing ──► the I/O thread starts the next Read of that slot afterwards
 //                                                     └──► the executor waits before it copies to that slot
 //
+// If the grid is the part of a rank, other actions send rows to its neighbours and receive rows (faces.hpp). They are
+// queued in the same way. Before the executor uses a plane, it waits until its rows are received. Before an update or a
+// copy overwrites a plane, the executor waits until its rows are sent.
+//
 // An action applies to all fields. Each field has its own rings and arrays (problem.hpp). A damaged plane is detected
 // only after all its rows have been used, because the update computes checksums while rows are in a cache
 // (transfers.hpp). This is early enough, because the result of a pass does not become valid before the commit.
@@ -54,7 +58,8 @@ struct CarryAction {
 
 /// Starts to read cells of planes z0 <= z < z1 into rings. Planes from `source` go into the rings that hold the values
 /// before the first step. Planes from `other` and `fringes` go into the first copies if `level` is even, and into the
-/// second copies if `level` is odd. For the arrays `recomputed` and `history`, `level` is the number of the field.
+/// second copies if `level` is odd. For the arrays `recomputed` and `history`, `level` is the number of the field. For
+/// the arrays of faces, `level` is the side from which the rows are received.
 struct ReadAction {
   long z0, z1;
   Rectangle cells;
@@ -76,7 +81,8 @@ struct UpdateAction {
   UpdateRegion region;
 };
 
-/// Starts to write cells of planes z0 <= z < z1 from the rings of `level`.
+/// Starts to write cells of planes z0 <= z < z1 from the rings of `level`. For the arrays of faces, `level` is the side
+/// to which the rows are sent.
 struct WriteAction {
   long z0, z1;
   Rectangle cells;
@@ -97,8 +103,8 @@ struct Pass {
 
 /// Wall-clock seconds of each phase, summed over all passes.
 struct ExecutorCounters {
-  std::atomic<double> seconds_read_wait{0}, seconds_write_wait{0}, seconds_update{0}, seconds_copy{0},
-      seconds_checksum{0}, seconds_commit{0};
+  std::atomic<double> seconds_read_wait{0}, seconds_write_wait{0}, seconds_face_wait{0}, seconds_update{0},
+      seconds_copy{0}, seconds_checksum{0}, seconds_commit{0};
 };
 
 struct ExecutorOptions {
@@ -110,6 +116,7 @@ struct ExecutorOptions {
   /// memory of the caller that contains the window; if null, the executor allocates memory
   std::byte *memory = nullptr;
   bool lock = false;  ///< true: lock the window in memory, so that the system never swaps it out
+  Links links{};      ///< the neighbours of the part of a rank; they must outlive the executor
 };
 
 class Executor {
@@ -121,8 +128,8 @@ class Executor {
 
   /// Runs one pass and returns the results of acquisition. Samples are not returned, but stored at the addresses in
   /// `requests`. `scalars` has one set of scalars for each step of the pass, or one set for all steps. `lead_scalars`
-  /// has the scalars of the steps of the lead. Throws StorageError, CorruptionError or Cancelled. After an error, the
-  /// executor must not be used.
+  /// has the scalars of the steps of the lead. Throws StorageError, CorruptionError, CommunicationError or Cancelled.
+  /// After an error, the executor must not be used, and the links are cancelled.
   AcquisitionResults run(const Pass &pass, const PassFiles &files, std::vector<std::byte> scalars,
                          AcquisitionRequests requests = {}, std::vector<std::byte> lead_scalars = {});
 
@@ -137,6 +144,8 @@ class Executor {
   std::uint64_t cells_updated() const { return traverse_.cells_updated(); }
   std::uint64_t bytes_read() const { return transfers_.bytes_read(); }
   std::uint64_t bytes_written() const { return transfers_.bytes_written(); }
+  std::uint64_t bytes_sent() const { return transfers_.bytes_sent(); }
+  std::uint64_t bytes_received() const { return transfers_.bytes_received(); }
   std::uint64_t bytes_snapshots() const { return bytes_snapshots_.load(std::memory_order_relaxed); }
   std::size_t memory_bytes() const { return window_.size(); }
   const ThreadPlacement &placement() const { return team_.placement(); }
@@ -152,8 +161,9 @@ class Executor {
   void begin_pass(const Pass &pass, const PassFiles &files, AcquisitionRequests requests);
   void begin_block(const BlockAction &action);
   std::vector<ArrayRing> array_rings(Array array, long level) const;
-  void wait_for_reads(long z0, long z1) { wait_for_reads(z0, z1, z1); }
-  void wait_for_reads(long z0, long z1, long z1_statics);
+  void wait_for_reads(long z0, long z1) { wait_for_reads(z0, z1, z1, z1); }
+  void wait_for_reads(long z0, long z1, long z1_statics, long z1_overwritten);
+  void wait_for_faces(long z0, long z1, long z1_statics, long z1_overwritten);
   void wait_for_writes(std::size_t ring, long z0, long z1);
   void wait_for_history(long z0, long z1, bool is_update);
   void check_planes(long z0, long z1);

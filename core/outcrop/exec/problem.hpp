@@ -45,6 +45,10 @@ inline long unfold(long position, long n) { return position % 2 == 0 ? position 
 
 /// The extents of the grid and the layout of its planes in memory. `pitch_bytes` is the distance between rows, and
 /// `record_bytes` is the distance between records.
+///
+/// The grid may be the part of a rank, with neighbours in y (faces.hpp). Rows are counted from the rank's first row. A
+/// rim of -2^40 rows means that rows of a neighbour follow on this side: y < 0, or y >= ny. These rows exist only in
+/// memory, in frames that are larger than the plane. Updates of them are bounded by the regions of blocks.
 struct Grid {
   long nz = 0, ny = 0, nx = 0;
   long radius_z = 0, radius_y = 0;     ///< the radius of the stencil in z and y
@@ -134,8 +138,13 @@ enum class Array : std::uint8_t {
   other,
   fringes,     ///< for each plane, its fringe: first the rows of even levels, then the rows of odd levels
   recomputed,  ///< for each plane, the fringe of the fields that the pass computes again
-  history      ///< states of another run, in files of rows without padding
+  history,     ///< states of another run, in files of rows without padding
+  // no array on disk: a write sends rows to a neighbour, and a read receives rows (faces.hpp)
+  faces,        ///< rows of all arrays of the state, as they were before the first step
+  static_faces  ///< rows of all static fields
 };
+
+constexpr bool is_faces(Array array) { return array == Array::faces || array == Array::static_faces; }
 
 class Fields {
  public:

@@ -6,6 +6,8 @@
 #include <numeric>
 #include <utility>
 
+#include "outcrop/base/aligned.hpp"
+#include "outcrop/base/error.hpp"
 #include "outcrop/storage/checksums.hpp"
 
 namespace outcrop {
@@ -32,7 +34,7 @@ const PlaneFiles &files_of(const PassFiles &files, const ArrayRing &pair) {
 
 }  // namespace
 
-Transfers::Transfers(const Grid &grid, const Window &window, const Fields &fields, Store *store)
+Transfers::Transfers(const Grid &grid, const Window &window, const Fields &fields, Store *store, const Links &links)
     : grid_(grid), window_(window), fields_(fields), store_(store) {
   std::size_t slots = 0;
   for (std::size_t ring = 0; ring < window.rings(); ++ring) {
@@ -44,6 +46,31 @@ Transfers::Transfers(const Grid &grid, const Window &window, const Fields &field
   PumpOptions options;
   options.capacity = 4 * slots + 2;  // enough for a few parts of each slot; if more parts are queued, submit() waits
   pump_ = std::make_unique<Pump>(*store_, options);
+  // Enough for each slot, so that the executor never waits for a place in a queue. Otherwise two neighbours could wait
+  // for each other, because each of them lists what it sends before what it receives.
+  if (links != Links{}) faces_ = std::make_unique<Faces>(links, *pump_, 2 * slots + 2);
+}
+
+void Transfers::wait_for_received(std::size_t ring, long z) {
+  SlotState &state = slot(ring, z);
+  if (!holds(state, ring, z)) return;
+  for (std::size_t side = 0; side < side_count; ++side)
+    faces_->wait_until_received(side, std::exchange(state.receiving[side], no_ticket));
+}
+
+void Transfers::wait_for_sent(std::size_t ring, long z) {
+  if (SlotState &state = slot(ring, z); holds(state, ring, z)) wait_for_sent(state);
+}
+
+void Transfers::wait_for_sent(SlotState &state) {
+  for (std::size_t side = 0; side < side_count; ++side)
+    faces_->wait_until_sent(side, std::exchange(state.sending[side], no_ticket));
+}
+
+void Transfers::drain_faces() { faces_->drain(); }
+
+void Transfers::cancel_faces() {
+  if (faces_) faces_->cancel();
 }
 
 bool Transfers::wait_for_read(std::size_t ring, long z) {
@@ -88,6 +115,7 @@ void Transfers::drain() { pump_->drain(); }
 
 void Transfers::cancel() {
   if (pump_) pump_->cancel();
+  cancel_faces();
 }
 
 Transfers::SlotState &Transfers::slot(std::size_t ring, long z) {
@@ -98,7 +126,7 @@ Transfers::SlotState &Transfers::slot(std::size_t ring, long z) {
 // last write from the slot. A read waits for the write that followed the last read into the slot. If no write has
 // followed this last read, the new read waits for the last read.
 void Transfers::submit(SlotState &state, Request request) {
-  request.after = request.write || state.writing != no_ticket ? state.writing : state.reading;
+  request.after = request.write ? state.writing : last_use(state);
   const Ticket ticket = pump_->submit(request);
   if (!request.write) state.writing = no_ticket;
   (request.write ? state.writing : state.reading) = ticket;
@@ -113,6 +141,7 @@ void Transfers::transfer(bool write, const std::vector<ArrayRing> &pairs, long z
 
 void Transfers::transfer(bool write, const ArrayRing &pair, long z, const Rectangle &cells) {
   SlotState &state = slot(pair.ring, z);
+  if (!write && faces_) wait_for_sent(state);
   state.place = window_.place(pair.ring, z);
   if (!write && is_fringe(pair.array)) {
     state.fringe = cells;
@@ -130,18 +159,51 @@ void Transfers::transfer(bool write, const ArrayRing &pair, long z, const Rectan
     if (write && is_fringe(pair.array)) fringe_tickets_[fringe_index(pair.ring, z)] = state.writing;
     return;
   }
-  if (cells.columns() == grid_.pitch_cells()) {  // the tail follows the last row, both on disk and in the slot
+  const bool has_whole_rows = cells.columns() == grid_.pitch_cells();
+  if (has_whole_rows && window_.ends_with_plane()) {  // the tail follows the last row, both on disk and in the slot
     whole.length += grid_.tail_bytes();
     submit(state, whole);
     return;
   }
-  submit(state, whole);
   Request tail = whole;
-  tail.offset += static_cast<std::uint64_t>(cells.rows() - 1) * grid_.pitch_bytes + whole.length;
+  tail.offset += static_cast<std::uint64_t>(cells.rows() - 1) * grid_.pitch_bytes +
+                 static_cast<std::uint64_t>(cells.columns()) * grid_.item_bytes;
   tail.data = window_.tail(pair.ring, z);
   tail.length = grid_.tail_bytes();
   tail.rows = 1;
+  if (has_whole_rows) {
+    // In the slot, rows of a neighbour follow the last row. Bytes in the page in which the rows end are transferred
+    // separately, so that the pages before them can bypass the page cache.
+    const std::size_t after = (whole.offset + whole.length) % AlignedMemory::page_bytes;
+    if (after > 0 && after < whole.length) {
+      Request pages = whole;
+      pages.length -= after;
+      submit(state, pages);
+      whole.offset += pages.length;
+      whole.data += pages.length;
+      whole.length = after;
+    }
+  }
+  submit(state, whole);
   submit(state, tail);
+}
+
+void Transfers::transfer_faces(bool send, const std::vector<ArrayRing> &pairs, long z0, long z1, const Rectangle &rows,
+                               std::size_t side) {
+  if (store_ == nullptr) return;
+  if (faces_ == nullptr || side >= side_count) throw InputError("the plan has faces, but the rank has no neighbours");
+  assert(intersection(rows, window_.frame()) == rows && rows.columns() == window_.frame().columns());
+  const std::size_t bytes = static_cast<std::size_t>(rows.rows()) * window_.pitch_bytes();
+  for (long z = z0; z < z1; ++z)
+    for (const ArrayRing &pair : pairs) {
+      SlotState &state = slot(pair.ring, z);
+      state.place = window_.place(pair.ring, z);
+      const std::span face{window_.cell(pair.ring, z, rows.y0, rows.x0), bytes};
+      if (send)
+        state.sending[side] = faces_->send(side, face, state.reading);
+      else
+        state.receiving[side] = faces_->receive(side, face, last_use(state));
+    }
 }
 
 Request Transfers::request(const ArrayRing &pair, long z, const Rectangle &cells) const {

@@ -1,6 +1,10 @@
 // Transfers planes between files and rings. The classes of this file determine the place of planes on disk, the order
 // of transfers, and the checksums.
 //
+// Transfers also moves faces, which are rows of neighbours (faces.hpp). The jobs of faces and the chain of a slot wait
+// for each other: a face is sent after the reads into its slot, and received after the transfers that a read would wait
+// for. The next read into the slot waits until the faces of the slot are sent.
+//
 // Transfers keeps a state for each slot. The transfers of a slot form a chain: each transfer starts after the transfer
 // before it. So when the last transfer of the chain is complete, all of them are complete. If every plane has its own
 // slot, the chain also orders the write of a plane by one block and the read of the plane by another block. Blocks that
@@ -23,6 +27,7 @@
 // stores checksums and seals behind the planes that are written to disk.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -32,6 +37,7 @@
 #include <string>
 #include <vector>
 
+#include "outcrop/exec/faces.hpp"
 #include "outcrop/exec/problem.hpp"
 #include "outcrop/exec/traverse.hpp"
 #include "outcrop/exec/window.hpp"
@@ -77,9 +83,9 @@ struct ArrayRing {
 
 class Transfers {
  public:
-  /// Prepares transfers through `store`. If `store` is null, the functions transfer nothing and do not wait. All
-  /// arguments must outlive this object.
-  Transfers(const Grid &grid, const Window &window, const Fields &fields, Store *store);
+  /// Prepares transfers through `store`, and of faces through `links`. If `store` is null, the functions transfer
+  /// nothing and do not wait. All arguments and the links must outlive this object.
+  Transfers(const Grid &grid, const Window &window, const Fields &fields, Store *store, const Links &links = {});
 
   void set_files(const PassFiles &files) { files_ = files; }
 
@@ -91,6 +97,25 @@ class Transfers {
   void write(const std::vector<ArrayRing> &pairs, long z0, long z1, const Rectangle &cells) {
     transfer(true, pairs, z0, z1, cells);
   }
+
+  /// Start to send or receive rows of planes z0 <= z < z1 of all pairs: the rows of plane z0 of each pair, then of the
+  /// next plane, and so on. The rows of a plane and a pair are one message. Throw InputError if the rank has no
+  /// neighbour on this side.
+  void send(const std::vector<ArrayRing> &pairs, long z0, long z1, const Rectangle &rows, std::size_t side) {
+    transfer_faces(true, pairs, z0, z1, rows, side);
+  }
+  void receive(const std::vector<ArrayRing> &pairs, long z0, long z1, const Rectangle &rows, std::size_t side) {
+    transfer_faces(false, pairs, z0, z1, rows, side);
+  }
+  bool has_faces() const { return faces_ != nullptr; }
+
+  /// Wait until all faces have been received into the slot of plane z, or sent from it.
+  void wait_for_received(std::size_t ring, long z);
+  void wait_for_sent(std::size_t ring, long z);
+  void drain_faces();
+
+  /// Cancels the links, so that the neighbours do not wait for this rank.
+  void cancel_faces();
 
   /// Waits until all reads into the slot of plane z are complete. The first call for each record returns true if the
   /// checksum was read together with the plane. The first call for each read of a history also returns true.
@@ -119,11 +144,14 @@ class Transfers {
   void cancel();
   std::uint64_t bytes_read() const { return pump_ ? pump_->bytes_read() : 0; }
   std::uint64_t bytes_written() const { return pump_ ? pump_->bytes_written() : 0; }
+  std::uint64_t bytes_sent() const { return faces_ ? faces_->bytes_sent() : 0; }
+  std::uint64_t bytes_received() const { return faces_ ? faces_->bytes_received() : 0; }
 
  private:
   struct SlotState {
     long place = -1;  // the result of Window::place for the plane in the slot
     Ticket reading = no_ticket, writing = no_ticket;
+    std::array<Ticket, side_count> receiving{}, sending{};  // jobs of faces
     // true if the part that is being read ends with the checksum of the source, or belongs to a history
     bool has_tail = false;
     Rectangle fringe{};   // rows of the part being read that belong to a fringe
@@ -132,9 +160,14 @@ class Transfers {
 
   SlotState &slot(std::size_t ring, long z);
   bool holds(const SlotState &state, std::size_t ring, long z) const { return state.place == window_.place(ring, z); }
+  // Returns the request after which the slot may be overwritten.
+  static Ticket last_use(const SlotState &state) { return state.writing != no_ticket ? state.writing : state.reading; }
   void submit(SlotState &state, Request request);
+  void wait_for_sent(SlotState &state);
   void transfer(bool write, const std::vector<ArrayRing> &pairs, long z0, long z1, const Rectangle &cells);
   void transfer(bool write, const ArrayRing &pair, long z, const Rectangle &cells);
+  void transfer_faces(bool send, const std::vector<ArrayRing> &pairs, long z0, long z1, const Rectangle &rows,
+                      std::size_t side);
   Request request(const ArrayRing &pair, long z, const Rectangle &cells) const;
   std::uint64_t fringe_offset(const ArrayRing &pair, long z) const;
 
@@ -145,8 +178,9 @@ class Transfers {
   PassFiles files_;
   std::vector<std::vector<SlotState>> slots_;  // by ring
   std::vector<Ticket> fringe_tickets_;         // the last write of each fringe
-  // the last member, so that the I/O thread ends before the other members are destroyed
+  // the last members, so that their threads end before the other members are destroyed
   std::unique_ptr<Pump> pump_;
+  std::unique_ptr<Faces> faces_;
 };
 
 /// Computes the checksums of all planes of an array, part by part.

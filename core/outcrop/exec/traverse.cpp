@@ -11,14 +11,15 @@
 namespace outcrop {
 namespace {
 
-// Returns the number of rows by which tiles are shifted to lower y. The edge of a block in y has the same slope as the
-// lower left sides of diamonds. On these sides, y + skew*level is an odd multiple of skew*D. After the shift, one of
-// these sides lies on the edge of the block, so the edge cuts no tile.
-long rows_down(const UpdateRegion &region, const Grid &grid, const Tiling &tiling) {
+// Returns the number of rows by which tiles are shifted to lower y. Tiles are counted from row 0, so they are shifted
+// to the first row of the frame if the frame has rows of a neighbour. The edge of a block in y may have the same slope
+// as the lower left sides of diamonds. On these sides, y + skew*level is an odd multiple of skew*D. After the shift, one
+// of these sides lies on the edge of the block, so the edge cuts no tile.
+long rows_down(const UpdateRegion &region, const Grid &grid, const Tiling &tiling, long begin_row) {
   const Bound &edge = region.y_low.slope != 0 ? region.y_low : region.y_high;
-  if (tiling.diamond == 0 || tiling.chunk > 0 || edge.slope != -grid.skew_y) return 0;
-  const long half = grid.skew_y * tiling.diamond, down = (half - edge.at_zero) % (2 * half);
-  return down < 0 ? down + 2 * half : down;
+  if (tiling.diamond == 0 || tiling.chunk > 0 || edge.slope != -grid.skew_y) return -begin_row;
+  const long half = grid.skew_y * tiling.diamond, down = (half - edge.at_zero + begin_row) % (2 * half);
+  return (down < 0 ? down + 2 * half : down) - begin_row;
 }
 
 // The pointers to the planes of all operands of a kernel call. Each thread reuses this memory for its next kernel call.
@@ -47,22 +48,23 @@ Chunks Traverse::chunks_of(const Slab &slab) const {
 std::vector<Tile> Traverse::make_tiles(const Chunks &chunks, unsigned threads, const std::vector<long> &begin) const {
   const long diamond = tiling_.diamond;
   if (tiling_.chunk > 0)
-    return diamond == 0 ? chunk_sweep_tiles(levels_, grid_.ny, grid_.skew_z, chunks)
-                        : band_tiles(levels_, grid_.ny, 2 * diamond, chunks, team_.size());
-  if (diamond == 0) return sweep_tiles(levels_, grid_.ny, grid_.skew_y, tiling_.sweep_rows);
-  const long rows = grid_.ny + 2 * grid_.skew_y * diamond;  // rows_down() shifts tiles by less than one tile
-  return diamond_tiles(levels_, rows, grid_.skew_y, diamond, threads, begin);
+    return diamond == 0 ? chunk_sweep_tiles(levels_, rows(), grid_.skew_z, chunks)
+                        : band_tiles(levels_, rows(), 2 * diamond, chunks, team_.size());
+  if (diamond == 0) return sweep_tiles(levels_, rows(), grid_.skew_y, tiling_.sweep_rows);
+  // rows_down() shifts tiles by less than one tile, in addition to the rows of the neighbour
+  return diamond_tiles(levels_, rows() + 2 * grid_.skew_y * diamond, grid_.skew_y, diamond, threads, begin);
 }
 
 Traverse::Schedule Traverse::make_schedule(const Chunks &chunks) const {
   const ThreadPlacement &placement = team_.placement();
   const unsigned nodes = placement.nodes();
-  const std::vector<long> rows = first_rows(window_, placement.node_threads);
+  std::vector<long> node_rows = first_rows(window_, placement.node_threads);
+  for (long &row : node_rows) row -= window_.begin_row();  // as tiles are counted
   const unsigned threads = *std::max_element(placement.node_threads.begin(), placement.node_threads.end());
-  std::vector<Tile> tiles = make_tiles(chunks, threads, rows_to_begin_at(rows));
+  std::vector<Tile> tiles = make_tiles(chunks, threads, rows_to_begin_at(node_rows));
   std::vector<unsigned> owners;
-  for (const Tile &tile : tiles) owners.push_back(owner_of((tile.y_low + tile.y_high) / 2, rows));
-  return {window_.frame(), chunks.count, std::move(tiles), NodeQueues(nodes, owners)};
+  for (const Tile &tile : tiles) owners.push_back(owner_of((tile.y_low + tile.y_high) / 2, node_rows));
+  return {window_.frame(), rows(), chunks.count, std::move(tiles), NodeQueues(nodes, owners)};
 }
 
 // Returns the schedule of a slab. The frame and the thickness of the slab may change with every call, but only a few
@@ -71,7 +73,8 @@ Traverse::Schedule &Traverse::schedule(const Slab &slab) {
   const bool any_frame = team_.placement().nodes() == 1;
   const Chunks chunks = chunks_of(slab);
   for (Schedule &known : schedules_)
-    if (known.chunks == chunks.count && (any_frame || known.frame == window_.frame())) return known;
+    if (known.chunks == chunks.count && known.rows == rows() && (any_frame || known.frame == window_.frame()))
+      return known;
   Schedule &made = schedules_.emplace_back(make_schedule(chunks));
   if (made.tiles.size() > max_tiles_) {
     max_tiles_ = made.tiles.size();
@@ -83,7 +86,7 @@ Traverse::Schedule &Traverse::schedule(const Slab &slab) {
 void Traverse::update(const Slab &slab, const std::atomic<bool> &cancelled) {
   ++epoch_;
   Schedule &plan = schedule(slab);
-  const long down = rows_down(slab.region, grid_, tiling_);
+  const long down = rows_down(slab.region, grid_, tiling_, window_.begin_row());
   plan.queues.restart();
   team_.run([&](unsigned member) {
     const unsigned node = team_.node_of(member);
@@ -168,7 +171,7 @@ void Traverse::update_planes(long level, long z0, long z1, const Rectangle &cell
     const long first = grid_.plane(position);
     const void **next = source_planes.data();
     for (const std::size_t ring : rings)
-      for (long z = first - r; z < first + planes + r; ++z) *next++ = window_.origin(ring, grid_.position(z));
+      for (long z = first - r; z < first + planes + r; ++z) *next++ = window_.first_row(ring, grid_.position(z));
     call(level, position, position + planes, cells, source_planes.data());
   }
 }
@@ -184,29 +187,23 @@ void Traverse::call(long level, long z0, long z1, const Rectangle &cells, const 
   for (std::size_t i = 0; i < stage.sources.size(); ++i)
     sources[i] = planes + static_cast<long>(i) * (z1 - z0 + 2 * grid_.radius_z) + grid_.radius_z;
   for (std::size_t j = 0; j < stage.targets.size(); ++j) {
-    for (long z = z0; z < z1; ++z) targets[j][z - z0] = window_.origin(stage.targets[j], z);
+    for (long z = z0; z < z1; ++z) targets[j][z - z0] = window_.first_row(stage.targets[j], z);
     target_planes[j] = targets[j];
   }
+  const long first_row = window_.begin_row();
   for (const Rectangle &part : unfolded(grid_, cells)) {
     if (part.empty()) continue;
-    const outcrop_block block{target_planes,
-                              sources,
-                              z1 - z0,
-                              part.y0,
-                              part.y1,
-                              part.x0,
-                              part.x1,
-                              grid_.nx,
-                              grid_.ny,
-                              window_.pitch_cells(),
-                              stages_.scalars_of(level)};
+    const outcrop_block block{
+        target_planes, sources,  z1 - z0, part.y0 - first_row,   part.y1 - first_row,      part.x0,
+        part.x1,       grid_.nx, rows(),  window_.pitch_cells(), stages_.scalars_of(level)};
     stage.kernel(&block);
   }
 }
 
 void Traverse::sum_planes(const std::vector<RingSums> &sums, long z0, long z1, const Rectangle &cells) const {
+  const Rectangle inside = intersection(cells, whole_plane(grid_));  // rows of neighbours have checksums there
   for (const RingSums &one : sums)
-    for (const Rectangle &part : unfolded(grid_, cells))
+    for (const Rectangle &part : unfolded(grid_, inside))
       for (long z = z0; z < z1; ++z) one.sums->add(z, window_.origin(one.ring, z), window_.pitch_bytes(), part);
 }
 

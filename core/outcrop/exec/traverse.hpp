@@ -103,12 +103,13 @@ class Traverse {
   // The tiles, in the order in which threads take them, and a queue of tiles for each node.
   struct Schedule {
     Rectangle frame;
-    long chunks;
+    long rows, chunks;
     std::vector<Tile> tiles;
     NodeQueues queues;
   };
 
   Chunks chunks_of(const Slab &slab) const;
+  long rows() const { return window_.end_row() - window_.begin_row(); }
   std::vector<Tile> make_tiles(const Chunks &chunks, unsigned threads, const std::vector<long> &begin) const;
   Schedule make_schedule(const Chunks &chunks) const;
   Schedule &schedule(const Slab &slab);
@@ -124,7 +125,7 @@ class Traverse {
   const Stages &stages_;
   const Tiling tiling_;
   long levels_;
-  // if only one node is used, the same schedule is right for every frame
+  // if only one node is used, the same schedule is right for every frame with the same number of rows
   std::deque<Schedule> schedules_;
   std::unique_ptr<std::atomic<std::uint32_t>[]> finished_;  // for each tile, the last epoch in which it was finished
   std::size_t max_tiles_ = 0;

@@ -7,7 +7,9 @@
 //     slot:  | rows of the frame, one after the other | tail: crc32c, seal, zeros up to 4 KiB |
 //
 // The frame is the whole plane, or the rows and columns of a block. origin() is computed as if the frame included cell
-// (0, 0), with the row pitch of the frame. So the same formula gives the address of a cell for every frame. Successive
+// (0, 0), with the row pitch of the frame. So the same formula gives the address of a cell for every frame. If the frame
+// has rows of neighbours (problem.hpp), it begins at a negative row or ends behind the plane. In a frame that ends
+// behind the plane, the tail is at the end of the slot, where its address is aligned like the slot. Successive
 // blocks may shift their planes. With a shift, the slots of the first planes of a block follow the slots of the last
 // planes of the previous block. A field may stay in memory completely. The rings of such a field have neither frames
 // nor shifts. Planes are counted by position (problem.hpp).
@@ -98,9 +100,16 @@ class Window {
   void set_frame(const Rectangle &frame, long shift = 0) {
     frame_ = frame;
     shift_ = shift;
+    begin_row_ = std::min(0L, frame.y0);
+    end_row_ = std::max(grid_.ny, frame.y1);
     pitch_bytes_ = static_cast<std::size_t>(frame.columns()) * grid_.item_bytes;
   }
   const Rectangle &frame() const { return frame_; }
+  /// Return the rows that the plane and the frame have together: [begin_row(), end_row()). Without neighbours, these
+  /// are the rows of the plane.
+  long begin_row() const { return begin_row_; }
+  long end_row() const { return end_row_; }
+  bool ends_with_plane() const { return end_row_ == grid_.ny; }
   std::size_t pitch_bytes() const { return pitch_bytes_; }
   long pitch_cells() const { return frame_.columns(); }
   /// Planes use the slots of a ring one after another. Returns the number of plane z in this sequence.
@@ -119,15 +128,21 @@ class Window {
     const auto item = static_cast<std::ptrdiff_t>(grid_.item_bytes);
     std::byte *first = rings_[ring].plane(place(ring, z));
     if (rings_[ring].resident()) {
-      assert(pitch_bytes_ == grid_.pitch_bytes);
+      assert(pitch_bytes_ == grid_.pitch_bytes && begin_row_ == 0 && ends_with_plane());
       return first + (y * grid_.pitch_cells() + x) * item;
     }
     return first + ((y - frame_.y0) * frame_.columns() + x - frame_.x0) * item;
   }
   std::byte *origin(std::size_t ring, long z) const { return cell(ring, z, 0, 0); }
 
+  /// Returns the address of row begin_row() of plane z. Kernels count rows from this row.
+  std::byte *first_row(std::size_t ring, long z) const { return cell(ring, z, begin_row_, 0); }
+
   /// Returns the address of the checksum of plane z. The frame must include the last row of the plane.
-  std::byte *tail(std::size_t ring, long z) const { return cell(ring, z, grid_.ny - 1, frame_.x0) + pitch_bytes_; }
+  std::byte *tail(std::size_t ring, long z) const {
+    if (ends_with_plane()) return cell(ring, z, grid_.ny - 1, frame_.x0) + pitch_bytes_;
+    return rings_[ring].plane(place(ring, z)) + rings_[ring].slot_bytes() - grid_.tail_bytes();
+  }
 
   const Ring &ring(std::size_t ring) const { return rings_[ring]; }
   std::size_t rings() const { return rings_.size(); }
@@ -146,6 +161,7 @@ class Window {
   std::vector<Ring> rings_;
   Rectangle frame_;
   long shift_ = 0;
+  long begin_row_ = 0, end_row_ = 0;
   std::size_t pitch_bytes_ = 0;
 };
 

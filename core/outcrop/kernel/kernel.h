@@ -22,6 +22,9 @@
  *   z   If the boundary is fixed, no call asks for planes of the rim. Otherwise the sources include the planes beyond
  *       the boundary.
  *
+ * In the part of a rank, memory may hold rows of a neighbour before or behind the rows of the plane. For the kernel,
+ * they are rows of the plane, and the boundary on this side is fixed.
+ *
  * A kernel may read memory before the first cell and behind the last cell of a plane: up to 64 bytes for each unit of
  * the radius in x, rounded up to whole vectors. The window keeps this memory readable.
  *

@@ -167,6 +167,9 @@ class Sample:
     seconds_checksum: float
     seconds_commit: float
     bytes_snapshots: int = 0
+    bytes_sent: int = 0
+    bytes_received: int = 0
+    seconds_face_wait: float = 0
 
 
 def work_per_update(stencil: Stencil) -> float:

@@ -1,0 +1,108 @@
+// Faces are rows of a plane at the cut between the parts of two ranks. A rank sends the faces that its neighbour needs,
+// and receives the faces that its own updates need. Both are rows of slots, so no copy is made:
+//
+//     rank j + 1   |  halo  |  own rows: first rows ...          side 0: the neighbour with lower rows
+//                      ▲         │
+//                      │         ▼
+//     rank j       ... last rows |  halo  |                      side 1: the neighbour with higher rows
+//
+// Each link has a thread that sends and a thread that receives. They take jobs from bounded queues, in the order in
+// which the plan lists them. Both neighbours list the faces of a link in the same order. A job may name a request of the
+// pump, and begins after this request is complete. So rows are sent as soon as they have been read, while the executor
+// updates other planes.
+//
+// The first failure stops all jobs and cancels both links, so that the neighbours end, too. Every thread that waits for
+// a job gets the failure.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <span>
+#include <thread>
+
+#include "outcrop/storage/link.hpp"
+#include "outcrop/storage/pump.hpp"
+#include "outcrop/storage/store.hpp"
+
+namespace outcrop {
+
+constexpr std::size_t side_count = 2;
+
+/// The links to the neighbours with lower and with higher rows. A null pointer means that there is no neighbour.
+using Links = std::array<Link *, side_count>;
+
+/// Runs the threads that send and receive faces. The links and the pump must outlive this object.
+class Faces {
+ public:
+  /// Each queue takes `capacity` jobs. If a queue is full, send() and receive() wait.
+  Faces(const Links &links, Pump &pump, std::size_t capacity);
+
+  /// If some jobs are not finished, cancels the links.
+  ~Faces();
+
+  /// Start to transfer rows after the request `after` of the pump is complete. The memory must stay valid until the job
+  /// is finished or this object is destroyed. Return the number of the job, counted separately for each side and
+  /// direction. Throw the first failure, or Cancelled, as all functions do that wait. Throw InputError if the side has
+  /// no neighbour.
+  Ticket send(std::size_t side, std::span<std::byte> rows, Ticket after) { return submit(0, side, rows, after); }
+  Ticket receive(std::size_t side, std::span<std::byte> rows, Ticket after) { return submit(1, side, rows, after); }
+
+  /// Wait until a job is finished. `no_ticket` counts as finished.
+  void wait_until_sent(std::size_t side, Ticket ticket) { wait(0, side, ticket); }
+  void wait_until_received(std::size_t side, Ticket ticket) { wait(1, side, ticket); }
+
+  /// Waits until all jobs are finished.
+  void drain();
+
+  /// Cancels the links. All threads that wait throw Cancelled.
+  void cancel();
+
+  /// Return the bytes of all finished jobs.
+  std::uint64_t bytes_sent() const { return bytes_[0]; }
+  std::uint64_t bytes_received() const { return bytes_[1]; }
+
+ private:
+  struct Job {
+    std::span<std::byte> rows;
+    Ticket after = no_ticket;
+  };
+  // The jobs of a link in one direction. Direction 0 sends, direction 1 receives.
+  struct Lane {
+    Lane(Link &link_, std::size_t direction_, std::size_t capacity)
+        : link(link_), direction(direction_), jobs(capacity) {}
+
+    Link &link;
+    const std::size_t direction;
+    BoundedQueue<Job> jobs;  // the first job is being transferred
+    Ticket submitted = no_ticket, finished = no_ticket;
+    std::condition_variable work;
+    std::thread thread;
+  };
+
+  Ticket submit(std::size_t direction, std::size_t side, std::span<std::byte> rows, Ticket after);
+  void wait(std::size_t direction, std::size_t side, Ticket ticket);
+  void loop(Lane &lane);
+  void fail(std::exception_ptr failure);
+  void stop();
+  void cancel_links() const;
+  bool stopped() const { return cancelled_ || failure_ != nullptr; }
+  void throw_if_stopped() const;
+
+  const Links links_;
+  Pump &pump_;
+  std::mutex mutex_;
+  std::condition_variable finished_;
+  std::deque<Lane> lanes_;
+  std::array<std::array<Lane *, side_count>, 2> lane_of_{};  // by direction and side
+  bool stopping_ = false, cancelled_ = false;
+  std::exception_ptr failure_;  // the first failure
+  std::array<std::atomic<std::uint64_t>, 2> bytes_{};
+};
+
+}  // namespace outcrop

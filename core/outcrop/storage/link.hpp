@@ -1,0 +1,57 @@
+// A link is the connection to a neighbour: a stream socket that another process, or another thread, holds the other end
+// of. The link gets the connected socket from its creator, and does not know how it was connected.
+//
+//     message:  | bytes | CRC32C of the bytes: 4 bytes, little endian |
+//
+// Both sides know the order and the lengths of all messages from their plans. So messages have no headers.
+//
+// All calls block. The link starts no thread, and allocates no memory after its construction. The socket may be in
+// non-blocking mode, as sockets of Python are after settimeout().
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "outcrop/storage/file.hpp"
+
+namespace outcrop {
+
+/// Sends messages to a neighbour and receives messages. One thread may send while another thread receives.
+class Link {
+ public:
+  /// Duplicates `descriptor`, which must be a connected stream socket. The caller may close it afterwards. Messages of
+  /// errors contain the `name` of the neighbour, for example "rank 3". Throws InputError.
+  Link(int descriptor, const std::string &name);
+
+  /// Transfer one message. Throw CommunicationError if the neighbour has closed its socket or cannot be reached, and
+  /// Cancelled after cancel(). receive() throws CorruptionError if the checksum is wrong. After an error, the link
+  /// cannot be used.
+  void send(std::span<const std::byte> bytes);
+  void receive(std::span<std::byte> bytes);
+
+  /// Closes the connection. Calls of send() and receive() throw Cancelled soon, and those of the neighbour fail. Any
+  /// thread may call this.
+  void cancel();
+
+  const std::string &name() const { return name_; }
+
+  /// Return the bytes of all complete messages, without checksums.
+  std::uint64_t bytes_sent() const { return bytes_sent_; }
+  std::uint64_t bytes_received() const { return bytes_received_; }
+
+ private:
+  void send_all(std::span<const std::byte> bytes, int flags) const;
+  void receive_all(std::span<std::byte> bytes) const;
+  void wait_until_ready(short event) const;
+  [[noreturn]] void fail(int error) const;
+
+  const std::string name_;
+  Descriptor socket_;
+  std::atomic<bool> cancelled_{false};
+  std::atomic<std::uint64_t> bytes_sent_{0}, bytes_received_{0};
+};
+
+}  // namespace outcrop

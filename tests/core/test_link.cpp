@@ -1,0 +1,181 @@
+// These tests check links between neighbours: messages arrive whole and in order, damage is noticed, and both ends learn
+// that the other end has gone. A call that blocks ends soon after cancel().
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <unistd.h>
+
+#include <future>
+#include <memory>
+#include <optional>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "outcrop/base/error.hpp"
+#include "outcrop/storage/link.hpp"
+#include "relay.hpp"
+
+namespace outcrop {
+namespace {
+
+std::vector<std::byte> noise(std::size_t size, unsigned seed) {
+  std::mt19937 random(seed);
+  std::vector<std::byte> bytes(size);
+  for (std::byte &byte : bytes) byte = static_cast<std::byte>(random());
+  return bytes;
+}
+
+// Returns the message of the error of this type that `work` throws, or "" if it throws no such error.
+template <typename Error, typename Work>
+std::string message_of(const Work &work) {
+  try {
+    work();
+  } catch (const Error &error) {
+    return error.what();
+  }
+  return "";
+}
+
+// Sends messages of many lengths in both directions at once.
+void exchange(Link &left, Link &right) {
+  const std::size_t lengths[] = {0, 1, 5, 4096, 70'000, 0, 262'144, 262'145, 1'500'000, 3};
+  const auto send = [&](Link &link, unsigned seed) {
+    for (const std::size_t length : lengths) link.send(noise(length, seed++));
+  };
+  const auto receive = [&](Link &link, unsigned seed) {
+    for (const std::size_t length : lengths) {
+      std::vector<std::byte> bytes(length);
+      link.receive(bytes);
+      EXPECT_EQ(bytes, noise(length, seed++));
+    }
+  };
+  std::vector<std::thread> threads;
+  threads.emplace_back([&] { send(left, 1); });
+  threads.emplace_back([&] { send(right, 100); });
+  threads.emplace_back([&] { receive(left, 100); });
+  receive(right, 1);
+  for (std::thread &thread : threads) thread.join();
+  std::uint64_t sum = 0;
+  for (const std::size_t length : lengths) sum += length;
+  for (const Link *link : {&left, &right}) {
+    EXPECT_EQ(link->bytes_sent(), sum);
+    EXPECT_EQ(link->bytes_received(), sum);
+  }
+}
+
+TEST(Link, TakesMessagesInBothDirectionsAtOnce) {
+  std::optional<SocketPair> sockets(std::in_place);
+  Link left(sockets->first.get(), "rank 1"), right(sockets->second.get(), "rank 0");
+  sockets.reset();  // links have descriptors of their own
+  exchange(left, right);
+}
+
+TEST(Link, TakesMessagesThatArriveInParts) {
+  for (unsigned seed = 0; seed < 5; ++seed) {
+    const Relay relay(seed, std::chrono::microseconds(200));
+    Link left(relay.left(), "rank 1"), right(relay.right(), "rank 0");
+    exchange(left, right);
+  }
+}
+
+TEST(Link, TakesSocketsThatDoNotBlock) {
+  const SocketPair sockets;
+  for (const int one : {sockets.first.get(), sockets.second.get()}) ASSERT_EQ(fcntl(one, F_SETFL, O_NONBLOCK), 0);
+  Link left(sockets.first.get(), "rank 1"), right(sockets.second.get(), "rank 0");
+  exchange(left, right);
+}
+
+// Connects two sockets over the network of this machine. Returns false if there is none.
+bool connect_by_tcp(Descriptor &first, Descriptor &second) {
+  Descriptor listening(socket(AF_INET, SOCK_STREAM, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  auto *const any = reinterpret_cast<sockaddr *>(&address);
+  if (bind(listening.get(), any, length) != 0 || listen(listening.get(), 1) != 0) return false;
+  if (getsockname(listening.get(), any, &length) != 0) return false;
+  first.reset(socket(AF_INET, SOCK_STREAM, 0));
+  if (connect(first.get(), any, length) != 0) return false;
+  second.reset(accept(listening.get(), nullptr, nullptr));
+  return second.get() >= 0;
+}
+
+TEST(Link, TakesSocketsOfTheNetwork) {
+  Descriptor first, second;
+  if (!connect_by_tcp(first, second)) GTEST_SKIP() << "this machine has no network";
+  Link left(first.get(), "rank 1"), right(second.get(), "rank 0");
+  exchange(left, right);
+}
+
+TEST(Link, NoticesDamageOnTheWay) {
+  constexpr std::size_t length = 300'000;
+  for (const std::int64_t damaged : {0L, 150'000L, 299'999L, 300'000L, 300'003L}) {
+    const Relay relay(1, std::chrono::microseconds(0), damaged);
+    Link left(relay.left(), "rank 4"), right(relay.right(), "rank 3");
+    const std::vector<std::byte> sent = noise(length, 1);
+    std::thread sender([&] { left.send(sent); });
+    std::vector<std::byte> bytes(length);
+    EXPECT_EQ(message_of<CorruptionError>([&] { right.receive(bytes); }),
+              "a message from rank 3 is damaged: checksum mismatch")
+        << damaged;
+    EXPECT_EQ(right.bytes_received(), 0);
+    sender.join();
+  }
+}
+
+TEST(Link, NoticesThatTheNeighbourHasGone) {
+  SocketPair sockets;
+  Link left(sockets.first.get(), "rank 3");
+  {
+    Link right(sockets.second.get(), "rank 2");
+    sockets.second.reset();
+    right.send(noise(100, 1));
+  }
+  std::vector<std::byte> bytes(100);
+  left.receive(bytes);  // this message was complete
+  EXPECT_EQ(bytes, noise(100, 1));
+  EXPECT_EQ(message_of<CommunicationError>([&] { left.receive(bytes); }), "rank 3 has gone");
+  EXPECT_EQ(message_of<CommunicationError>([&] { left.send(bytes); }), "rank 3 has gone");
+}
+
+TEST(Link, NoticesThatTheNeighbourGoesDuringAMessage) {
+  SocketPair sockets;
+  Link left(sockets.first.get(), "rank 3");
+  std::vector<std::byte> bytes(100'000'000);
+  auto sending =
+      std::async(std::launch::async, [&] { return message_of<CommunicationError>([&] { left.send(bytes); }); });
+  std::vector<std::byte> some(1'000'000);
+  ASSERT_GT(recv(sockets.second.get(), some.data(), some.size(), 0), 0);
+  sockets.second.reset();
+  EXPECT_EQ(sending.get(), "rank 3 has gone");
+}
+
+TEST(Link, CallsEndWhenCancelled) {
+  for (const bool blocking : {true, false}) {
+    const SocketPair sockets;
+    ASSERT_EQ(fcntl(sockets.first.get(), F_SETFL, blocking ? 0 : O_NONBLOCK), 0);
+    Link left(sockets.first.get(), "rank 3"), right(sockets.second.get(), "rank 2");
+    std::vector<std::byte> sent(100'000'000), received(1);
+    const std::string expected = "the connection to rank 3 was cancelled";
+    auto sending = std::async(std::launch::async, [&] { return message_of<Cancelled>([&] { left.send(sent); }); });
+    auto receiving =
+        std::async(std::launch::async, [&] { return message_of<Cancelled>([&] { left.receive(received); }); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    left.cancel();
+    EXPECT_EQ(sending.get(), expected);
+    EXPECT_EQ(receiving.get(), expected);
+    EXPECT_EQ(message_of<Cancelled>([&] { left.send(received); }), expected);
+    EXPECT_EQ(message_of<Cancelled>([&] { left.receive(received); }), expected);
+    EXPECT_EQ(message_of<CommunicationError>([&] { right.receive(sent); }), "rank 2 has gone");
+  }
+}
+
+TEST(Link, RefusesOtherDescriptors) {
+  const Descriptor file(open("/dev/null", O_RDWR)), unconnected(socket(AF_UNIX, SOCK_STREAM, 0));
+  for (const int one : {-1, file.get(), unconnected.get()}) EXPECT_THROW(Link(one, "rank 1"), InputError) << one;
+}
+
+}  // namespace
+}  // namespace outcrop

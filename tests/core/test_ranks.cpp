@@ -1,0 +1,236 @@
+// These tests run a problem on several ranks, and compare every bit with the result of one rank. Ranks are threads that
+// are connected by sockets. The connections may be slow, so that faces arrive late and in parts, and the buffers of the
+// sockets may be small, so that a rank can send only if its neighbour receives.
+//
+// If a rank fails, all ranks must end with an error.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <numeric>
+#include <optional>
+#include <random>
+#include <sstream>
+
+#include "outcrop/base/error.hpp"
+#include "outcrop/exec/meters.hpp"
+#include "rank_runs.hpp"
+#include "relay.hpp"
+
+namespace outcrop::ranks {
+namespace {
+
+using std::chrono::microseconds;
+
+// How neighbours are connected.
+struct Network {
+  unsigned seed = 0;
+  microseconds max_delay{-1};  // if not negative, a relay stands between two neighbours
+  bool small_buffers = false;
+  int damaged_link = -1;  // in the relay after this rank, one byte is changed
+};
+
+// The connection between a rank and the next rank.
+struct Connection {
+  std::optional<SocketPair> sockets;
+  std::optional<Relay> relay;
+  std::optional<Link> lower, higher;  // the link of the lower rank, and the link of the higher rank
+
+  Connection(const Network &network, std::size_t rank, std::size_t next) {
+    const bool is_damaged = network.damaged_link == static_cast<int>(rank);
+    if (network.max_delay.count() >= 0)
+      relay.emplace(network.seed + static_cast<unsigned>(10 * rank), network.max_delay, is_damaged ? 5000 : -1);
+    else
+      sockets.emplace();
+    const int low = relay ? relay->left() : sockets->first.get();
+    const int high = relay ? relay->right() : sockets->second.get();
+    if (network.small_buffers)
+      for (const int end : {low, high}) {
+        const int bytes = 1;  // the system takes its minimum
+        setsockopt(end, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+      }
+    lower.emplace(low, "rank " + std::to_string(next));
+    higher.emplace(high, "rank " + std::to_string(rank));
+    sockets.reset();
+  }
+};
+
+// Ranks that are connected.
+struct World {
+  World(
+      const Problem &problem, const std::vector<long> &cuts, const Network &network,
+      const std::function<Faults(std::size_t)> &faults = [](std::size_t) { return Faults(); }) {
+    const std::vector<Part> parts = parts_of(problem, cuts);
+    for (std::size_t i = 0; i < parts.size(); ++i)
+      connections.push_back(parts[i].high == Side::neighbour
+                                ? std::make_unique<Connection>(network, i, (i + 1) % parts.size())
+                                : nullptr);
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      const auto &before = connections[(i + parts.size() - 1) % parts.size()], &after = connections[i];
+      const Links links{before && parts[i].low == Side::neighbour ? &*before->higher : nullptr,
+                        after ? &*after->lower : nullptr};
+      ranks.push_back(std::make_unique<Rank>(problem, parts[i], links, faults(i), static_cast<unsigned>(i)));
+    }
+  }
+
+  // Runs all ranks. Returns the message of the error of each rank, after the name of its type; "" if there is none.
+  std::vector<std::string> run() {
+    std::vector<std::string> errors(ranks.size());
+    std::vector<std::thread> threads;
+    for (std::size_t i = 0; i < ranks.size(); ++i)
+      threads.emplace_back([&, i] {
+        try {
+          ranks[i]->run();
+        } catch (const CommunicationError &error) {
+          errors[i] = text_from("CommunicationError: ", error.what());
+        } catch (const CorruptionError &error) {
+          errors[i] = text_from("CorruptionError: ", error.what());
+        } catch (const Cancelled &error) {
+          errors[i] = text_from("Cancelled: ", error.what());
+        } catch (const std::exception &error) {
+          errors[i] = error.what();
+        }
+      });
+    for (std::thread &thread : threads) thread.join();
+    return errors;
+  }
+
+  std::vector<std::unique_ptr<Connection>> connections;
+  std::vector<std::unique_ptr<Rank>> ranks;
+};
+
+std::ostream &operator<<(std::ostream &out, const Problem &one) {
+  const char *const equations[] = {"heat", "wave", "pair"}, *const sides[] = {"fixed", "mirror", "periodic", "cut"};
+  const auto name = [&](Side side) { return sides[static_cast<int>(side)]; };
+  out << equations[static_cast<int>(one.equation)] << " " << one.nz << "x" << one.ny << " radii " << one.radius_z << ","
+      << one.radius_y << " z " << name(one.z) << " y " << name(one.y_low) << "," << name(one.y_high) << " levels";
+  for (const long levels : one.passes) out << " " << levels;
+  out << " slab " << one.slab << " diamond " << one.tiling.diamond << " planes " << one.tiling.planes << " chunk "
+      << one.tiling.chunk << " group " << one.group << " nodes";
+  for (const unsigned threads : one.node_threads) out << " " << threads;
+  return out;
+}
+
+// Compares the states of all ranks with the state of one rank.
+void expect_same(const World &world, const Rank &whole) {
+  for (const auto &rank : world.ranks) {
+    EXPECT_EQ(rank->data().faults, 0) << "kernels need rows that do not exist";
+    const auto first =
+        static_cast<std::ptrdiff_t>(static_cast<std::size_t>(rank->part().first) * rank->grid().pitch_bytes);
+    for (std::size_t array = 0; array < whole.states(); ++array)
+      for (long z = 0; z < whole.grid().nz; ++z) {
+        const std::vector<std::byte> expected = whole.plane(array, z), found = rank->plane(array, z);
+        ASSERT_FALSE(found.empty()) << "wrong checksum of plane " << z;
+        ASSERT_TRUE(std::equal(found.begin(), found.end(), expected.begin() + first))
+            << "array " << array << " plane " << z << " rows from " << rank->part().first;
+      }
+  }
+}
+
+// Expects that each rank has sent and received exactly the rows of its halos, and has read and written each record once.
+void expect_bytes(const Problem &problem, const World &world, std::size_t states, std::size_t statics) {
+  const long levels = std::accumulate(problem.passes.begin(), problem.passes.end(), 0L);
+  for (const auto &rank : world.ranks) {
+    const long sides = (rank->part().low == Side::neighbour) + (rank->part().high == Side::neighbour);
+    const long bytes =
+        sides * levels * problem.radius_y * problem.pitch_bytes * problem.nz * static_cast<long>(states + statics);
+    EXPECT_EQ(rank->executor->bytes_sent(), static_cast<std::uint64_t>(bytes));
+    EXPECT_EQ(rank->executor->bytes_received(), static_cast<std::uint64_t>(bytes));
+    const std::size_t records = problem.passes.size() * static_cast<std::size_t>(problem.nz);
+    EXPECT_EQ(rank->executor->bytes_read(), records * (states + statics) * rank->grid().record_bytes);
+    EXPECT_EQ(rank->executor->bytes_written(), records * states * rank->grid().record_bytes);
+  }
+}
+
+void run_case(const Problem &problem, const std::vector<long> &cuts, const Network &network) {
+  std::ostringstream text;
+  text << problem << " cuts";
+  for (const long cut : cuts) text << " " << cut;
+  text << " seed " << network.seed;
+  SCOPED_TRACE(text.str());
+  Problem plain = problem;  // another tiling, so that the comparison does not depend on tiles
+  plain.tiling = Tiling{};
+  plain.node_threads = {1};
+  plain.backend = "memory";
+  Rank whole(plain, parts_of(plain, {})[0], {});
+  whole.run();
+  EXPECT_EQ(whole.data().faults, 0);
+  World world(problem, cuts, network);
+  for (const std::string &error : world.run()) ASSERT_EQ(error, "");
+  expect_same(world, whole);
+  expect_bytes(problem, world, whole.states(), problem.equation == Equation::wave ? 1 : 0);
+}
+
+// Returns random cuts. Each part has at least `fewest` rows, and also the rows of the rim of its fixed sides.
+std::vector<long> random_cuts(const Problem &problem, std::size_t ranks, long fewest, std::mt19937 &random) {
+  std::vector<long> cuts;
+  const long spare = problem.ny - static_cast<long>(ranks) * fewest - 2 * problem.radius_y;
+  long before = 0;
+  for (std::size_t i = 1; i < ranks; ++i)
+    cuts.push_back(static_cast<long>(random() % static_cast<unsigned>(spare + 1)));
+  std::ranges::sort(cuts);
+  for (long &cut : cuts) cut += problem.radius_y + (before += fewest);
+  return cuts;
+}
+
+template <typename Value>
+Value one_of(std::mt19937 &random, std::initializer_list<Value> values) {
+  return values.begin()[random() % values.size()];
+}
+
+// Returns a random problem for `ranks` ranks, and sets the cuts.
+Problem random_problem(unsigned seed, std::vector<long> &cuts) {
+  std::mt19937 random(seed);
+  Problem one;
+  one.equation = one_of(random, {Equation::heat, Equation::wave, Equation::pair});
+  one.nz = one_of(random, {1L, 5L, 8L, 11L, 17L});
+  one.radius_z = one_of(random, {0L, 1L, 1L, 2L});
+  one.radius_y = one_of(random, {1L, 1L, 2L});
+  one.z = one_of(random, {Side::fixed, Side::mirror, Side::periodic});
+  if (one.z != Side::fixed && one.nz < 2 * one.radius_z + 1) one.nz = 5;
+  if (random() % 3 == 0)
+    one.y_low = one.y_high = Side::periodic;
+  else
+    one.y_low = one_of(random, {Side::fixed, Side::mirror}), one.y_high = one_of(random, {Side::fixed, Side::mirror});
+  one.passes.clear();
+  const long step = one.equation == Equation::pair ? 2 : 1, deepest = step * one_of(random, {1L, 2L, 3L, 4L});
+  for (unsigned pass = 0; pass < 1 + random() % 3; ++pass) one.passes.push_back(deepest);
+  if (random() % 2 == 0) one.passes.back() = step;
+  one.slab = one_of(random, {1L, 2L, 3L, 7L, 40L});
+  one.tiling = {one_of(random, {0L, 1L, 2L, 4L}), one_of(random, {1L, 3L, 16L}), one_of(random, {1L, 2L, 4L}),
+                one_of(random, {0L, 0L, 3L})};
+  one.node_threads = one_of<std::vector<unsigned>>(random, {{1}, {2}, {3}, {1, 1}, {2, 1}});
+  one.group = one_of(random, {1L, 1L, 4L});
+  one.pitch_bytes = one_of(random, {64L, 192L});
+  one.nx = one_of(random, {1L, 5L, 16L});
+  const std::size_t ranks = 2 + random() % 3;
+  const long fewest = one.radius_y * deepest;
+  one.ny = static_cast<long>(ranks) * fewest + 2 * one.radius_y + static_cast<long>(random() % 12);
+  cuts = random_cuts(one, ranks, fewest, random);
+  return one;
+}
+
+unsigned random_count() {
+  const char *const soak = std::getenv("OUTCROP_SOAK");
+  return 120 * static_cast<unsigned>(soak == nullptr ? 1 : std::atoi(soak));
+}
+
+TEST(Ranks, GiveTheBitsOfOneRank) {
+  for (unsigned seed = 0; seed < random_count() && !HasFailure(); ++seed) {
+    std::vector<long> cuts;
+    const Problem problem = random_problem(seed, cuts);
+    run_case(problem, cuts, {.seed = seed, .small_buffers = seed % 2 == 0});
+  }
+}
+
+TEST(Ranks, GiveTheSameBitsOverSlowConnections) {
+  for (unsigned seed = 1000; seed < 1000 + random_count() / 6 && !HasFailure(); ++seed) {
+    std::vector<long> cuts;
+    const Problem problem = random_problem(seed, cuts);
+    run_case(problem, cuts, {.seed = seed, .max_delay = microseconds(500), .small_buffers = true});
+  }
+}
+
+}  // namespace
+}  // namespace outcrop::ranks
