@@ -27,7 +27,8 @@ def run(
     from outcrop.run.ranks.launch import join
     from outcrop.run.simulation import Simulation
 
-    # The ranks join first, so that an error of all ranks is printed once. A file may say that they do not belong together.
+    # The ranks join first, so that an error of all ranks is printed once. If the options are in a file, it may say that
+    # the ranks do not belong together.
     is_in_file = given["stencil"].endswith(SUFFIX) and "ranks" not in given
     with together(None if is_in_file else join(given.get("ranks", "auto"))):
         options.check_output(json, "--json")

@@ -367,7 +367,7 @@ class Engine:
             calls=prepared.kernel.calls, scalars_bytes=prepared.scalars.bytes_per_step,
             max_levels=max(one.levels for one in plan.passes), threads=prepared.machine.threads, checksum=checksum,
             store=self._store, lock=lock, bind=prepared.bind,
-            lead_scalars_bytes=lead.scalars_bytes if lead else 0, **({"links": links} if any(links) else {}),
+            lead_scalars_bytes=lead.scalars_bytes if lead else 0, links=links,
         )  # fmt: skip
         assert self._executor.memory_bytes == plan.window.bytes, "the model must predict what the window takes"
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from outcrop.plan.machine import Machine, UpdateRate
 from outcrop.plan.planner import choose, find_scheme
 from outcrop.plan.problem import Problem
-from outcrop.plan.ranks import plan_ranks
+from outcrop.plan.ranks import plan_ranks, validate_ranks
 from outcrop.plan.tuner import TunedPlan
 from outcrop.run.ranks.part import require_equal
 from outcrop.run.setup import Setup
@@ -31,7 +31,9 @@ def choose_together(
     every = group.allgather([plan.predicted.seconds, plan.scheme, plan.sizes.levels // problem.stages, plan.sizes.slab])
     _, name, steps, slab = max(every, key=lambda one: float(one[0]))
     scheme = find_scheme(name)
-    decided = {size: value for size, value in (("bt", steps), ("slab", slab)) if size in scheme.sizes}
+    # The slab of a tuner may have more planes than the grid.
+    decided = {size: value for size, value in (("bt", steps), ("slab", min(slab, problem.planes)))
+               if size in scheme.sizes}  # fmt: skip
     choice = choose(problem, machine, budget_bytes, name, rate, replace(settings.given, **decided))
     plan = choice.plan
     require_equal(group, {"the plan": [problem.steps, plan.scheme, [[one.levels, one.slab] for one in plan.passes[-2:]],
@@ -39,5 +41,5 @@ def choose_together(
     with group.together():
         if group.rank == 0:
             whole = setup.whole_problem(problem.steps)
-            plan_ranks(whole, part.cut, scheme, plan.sizes, machine, rate)
+            validate_ranks(plan_ranks(whole, part.cut, scheme, plan.sizes, machine, rate))
     return choice

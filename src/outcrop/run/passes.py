@@ -36,7 +36,7 @@ from outcrop.run.ranks.agreement import agree
 from outcrop.run.ranks.group import RankGroup, together
 from outcrop.run.ranks.links import Link, linked
 from outcrop.run.replay import forward_state
-from outcrop.run.report import Report, make_report
+from outcrop.run.report import Report, make_report, of_all_ranks
 from outcrop.run.setup import Setup
 from outcrop.run.stable import growing, refuse_unstable_run
 from outcrop.run.user_values import decode_signals, require_steps
@@ -81,7 +81,8 @@ def execute(
                 traces = Traces(state.reader(), description)
                 lowered.put_traces({name: traces[name][first_step:] for name in lowered.receivers}, first_step)
         warning = (growing(stencil, state) or "") if state.manifest.unstable else ""
-        return make_report(state.manifest, prepared, engine, runner, seconds_setup, warning)
+        report = make_report(state.manifest, prepared, engine, runner, seconds_setup, warning)
+        return of_all_ranks(group, report, description.whole_shape, cells) if group else report
 
 
 def _engine(setup: Setup, state: State, prepared: Prepared, links: Links) -> Engine:

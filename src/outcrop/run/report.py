@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from outcrop.run.disk.manifest import Manifest
     from outcrop.run.engine import Engine, Prepared
     from outcrop.run.passes import PassRunner
+    from outcrop.run.ranks.group import RankGroup
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class Predicted:
     memory_bytes: int
     assumed: dict[str, str]
     seconds_repeated: float = 0.0
+    bytes_sent: int = 0
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,13 @@ class Report:
     threads. `step` is the number of steps from the initial values to the committed `generation`. `warning` is a text
     for users if the parameters let values grow without bound, and "" otherwise. `steps_repeated` is the number of steps
     of the forward run that an adjoint run has repeated. They are repeated if the limit of the history has no room for
-    all states. `seconds_repeated` is the time for these steps, which `seconds` does not include."""
+    all states. `seconds_repeated` is the time for these steps, which `seconds` does not include.
+
+    If several ranks have computed the run, bytes and `cells_updated` are sums over all `ranks`, and `cells_updated`
+    includes the halo rows that neighbours compute, too. `cell_updates_per_second` counts each cell of the grid once for
+    each step. `bytes_sent` is the number of bytes that ranks have sent to neighbours. The times of phases are those of
+    `slowest_rank`, the rank that has waited least for the others. `seconds_face_wait` is its time of waiting for rows
+    of neighbours, and `seconds_commit` includes its time of waiting until all ranks have committed."""
 
     stencil: str
     shape: tuple[int, ...]
@@ -80,6 +88,11 @@ class Report:
     warning: str = ""
     steps_repeated: int = 0
     seconds_repeated: float = 0.0
+    ranks: int = 1
+    slowest_rank: int = 0
+    bytes_sent: int = 0
+    bytes_received: int = 0
+    seconds_face_wait: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as plain data."""
@@ -98,6 +111,7 @@ class Report:
             sum(one.seconds for one in both), sum(one.bytes_read for one in both),
             sum(one.bytes_written for one in both), max(one.memory_bytes for one in both),
             {**self.predicted.assumed, **other.predicted.assumed}, sum(one.seconds_repeated for one in both),
+            sum(one.bytes_sent for one in both),
         )  # fmt: skip
         rate = added["cells_updated"] / added["seconds"] if added["seconds"] else 0.0
         return replace(other, **added, predicted=predicted, cell_updates_per_second=rate)
@@ -132,12 +146,16 @@ class Report:
             ("  waiting for reads", format_seconds(self.seconds_read_wait), ""),
             ("  waiting for writes", format_seconds(self.seconds_write_wait), ""),
             ("  checksums and rims", format_seconds(self.seconds_checksum + self.seconds_copy), ""),
+            ("  waiting for links", format_seconds(self.seconds_face_wait), ""),
             ("  commits", format_seconds(self.seconds_commit), ""),
             ("read", format_bytes(self.bytes_read), format_bytes(guess.bytes_read)),
             ("written", format_bytes(self.bytes_written), format_bytes(guess.bytes_written)),
+            ("sent over links", format_bytes(self.bytes_sent), format_bytes(guess.bytes_sent)),
             ("memory", format_bytes(self.window_bytes + self.taps_bytes), format_bytes(guess.memory_bytes)),
             ("process peak", format_bytes(self.memory_peak_bytes), ""),
         ]
+        if self.ranks == 1:
+            rows = [row for row in rows if not row[0].endswith(" links")]
         lines = [head, f"  {'':<22}{'measured':>14}{'predicted':>14}"]
         lines += [f"  {name:<22}{measured:>14}{expected:>14}".rstrip() for name, measured, expected in rows]
         cache = "" if self.direct_io else ", through the page cache"
@@ -145,6 +163,11 @@ class Report:
             f"  scheme {self.scheme}, {counted(self.plan['steps_per_pass'], 'step')} a pass, {self.thread_layout}, "
             f"{self.io}{cache}, budget {format_bytes(self.memory_budget_bytes)}"
         )
+        if self.ranks > 1:
+            lines.append(
+                f"  {self.ranks} ranks; bytes of all, times of rank {self.slowest_rank}, which waited least; memory "
+                "and threads of each"
+            )
         for why in dict.fromkeys(guess.assumed.values()):
             what = " and ".join(name for name, reason in guess.assumed.items() if reason == why)
             lines.append(f"  note: the prediction assumes the speed of {what}: {why}")
@@ -163,7 +186,7 @@ def make_report(
 ) -> Report:
     guess, counters = prepared.plan.predicted, asdict(engine.sample())
     del counters["bytes_snapshots"]
-    counters["seconds_commit"] += runner.seconds_commit
+    counters["seconds_commit"] += runner.seconds_commit + runner.seconds_agree
     return Report(
         stencil=prepared.problem.stencil,
         shape=manifest.own_shape,
@@ -186,11 +209,38 @@ def make_report(
         cell_updates_per_second=counters["cells_updated"] / runner.seconds,
         plan=prepared.plan.to_json(),
         predicted=Predicted(
-            guess.seconds, guess.bytes_read, guess.bytes_written, guess.memory_bytes, dict(prepared.assumed)
+            guess.seconds, guess.bytes_read, guess.bytes_written, guess.memory_bytes, dict(prepared.assumed),
+            bytes_sent=guess.bytes_sent,
         ),
         warning=warning,
         **counters,
     )
+
+
+def of_all_ranks(group: RankGroup, mine: Report, shape: tuple[int, ...], cells: int) -> Report:
+    """Return one report of all ranks. `mine` is the report of this rank. `shape` is the shape of the whole grid.
+    `cells` is the number of updates that this rank has computed for its own rows."""
+    every = group.allgather([mine.to_json(), cells])
+    reports = [one for one, _ in every]
+    waited = [one["seconds_face_wait"] + one["seconds_commit"] for one in reports]
+    slowest = waited.index(min(waited))
+    summed = ("cells_updated", "bytes_read", "bytes_written", "bytes_sent", "bytes_received")
+    largest = ("seconds", "seconds_setup", "memory_peak_bytes", "window_bytes", "taps_bytes")
+    found = {name: value for name, value in reports[slowest].items() if name not in ("predicted", "shape")}
+    found |= {name: sum(one[name] for one in reports) for name in summed}
+    found |= {name: max(one[name] for one in reports) for name in largest}
+    guesses = [one["predicted"] for one in reports]
+    predicted = Predicted(
+        max(one["seconds"] for one in guesses), sum(one["bytes_read"] for one in guesses),
+        sum(one["bytes_written"] for one in guesses), max(one["memory_bytes"] for one in guesses),
+        {what: why for one in guesses for what, why in one["assumed"].items()},
+        bytes_sent=sum(one["bytes_sent"] for one in guesses),
+    )  # fmt: skip
+    found |= {
+        "shape": shape, "predicted": predicted, "ranks": group.size, "slowest_rank": slowest,
+        "cell_updates_per_second": sum(one for _, one in every) / found["seconds"],
+    }  # fmt: skip
+    return Report(**found)
 
 
 def peak_memory_bytes() -> int:
