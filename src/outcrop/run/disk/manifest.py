@@ -386,6 +386,11 @@ def read_manifest(directory: Directory) -> Manifest:
             raise InputError(
                 f"{directory.path} holds a share of the run in {member.run}; name that directory"
             ) from None
+        if directory.status(f"rank-0/{MANIFEST}") is not None:
+            raise InputError(
+                f"{directory.path} holds the parts of a run of several ranks: start all ranks with mpirun, make one "
+                f"run of the parts with outcrop gather, or name one part, such as {directory.path}/rank-0"
+            ) from None
         raise InputError(f"{directory.path} holds no Outcrop run ({MANIFEST} is missing)") from None
     except StorageError as error:
         raise InputError(str(error)) from None

@@ -36,7 +36,7 @@ from outcrop import errors
 from outcrop.errors import CommunicationError, InputError, InterruptedRun, OutcropError
 from outcrop.run.ranks.wire import Frames, Listener, connect, frame_of, limit_sending, place_of_process
 
-JOIN_SECONDS = 60.0
+JOIN_SECONDS = 25.0
 """The time within which all ranks must join."""
 
 BEAT_SECONDS = 2.0
@@ -272,7 +272,7 @@ class RankGroup:
     def _gather(self, item: dict[str, Any]) -> list[Any]:
         number, self._round = self._round, self._round + 1
         if self.rank == 0:
-            self._collect(0, number, item)
+            self._collect(0, number, json.loads(json.dumps(item)))  # so that all ranks get the same types
         else:
             self._send(0, {"kind": "value", "round": number, "value": item})
         with self._changed:

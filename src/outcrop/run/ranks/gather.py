@@ -1,0 +1,117 @@
+"""Make one run of the parts of several ranks (`outcrop gather`).
+
+    rank-0  | rows 0 .. 31  |
+    rank-1  | rows 32 .. 63 |  ──►  whole.oc  | rows 0 .. 63 |       a few planes at a time
+    rank-2  | ...           |
+
+The result is a run of one process at the same step, which can be continued, looked at and verified like any other run.
+The parts do not change.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcrop.errors import InputError
+from outcrop.run.disk.creation import check_creation, created_in
+from outcrop.run.disk.layout import make_layout, stripe_planes
+from outcrop.run.disk.manifest import MANIFEST, Description, Manifest, new_manifest
+from outcrop.run.disk.planes import Planes, PlaneSource
+from outcrop.run.disk.state import State
+from outcrop.run.disk.storage import RunFolder
+
+
+def find_parts(places: Sequence[Path]) -> list[Path]:
+    """Return the directories of all parts, in the order of ranks. `places` has these directories, or one directory that
+    holds them as rank-0, rank-1 and so on. Raises InputError when they are not all parts of one run."""
+    found: dict[int, Path] = {}
+    run = ""
+    if len(places) == 1 and not (places[0] / MANIFEST).exists():
+        places = sorted(one for one in places[0].glob("rank-*") if (one / MANIFEST).exists()) or places
+    for place in places:
+        manifest = RunFolder(place).read()
+        part = manifest.part
+        if part is None:
+            raise InputError(f"{place} is not a part of a run of several ranks")
+        if run and part.run != run:
+            raise InputError(f"{place} belongs to another run than {places[0]}")
+        if part.rank in found:
+            raise InputError(f"{place} and {found[part.rank]} are both the part of rank {part.rank}; name one of them")
+        found[part.rank], run, ranks = place, part.run, part.ranks
+    if missing := [str(rank) for rank in range(ranks) if rank not in found]:
+        are = "parts of ranks" if len(missing) > 1 else "part of rank"
+        raise InputError(f"the {are} {', '.join(missing)} of {ranks} {'are' if len(missing) > 1 else 'is'} missing")
+    return [found[rank] for rank in range(ranks)]
+
+
+def gather(places: Sequence[Path], target: Path, force: bool = False) -> State:
+    """Create a run of one process in `target` from the parts in `places` (`find_parts`), and return its state.
+
+    Raises InputError when the parts have different steps or miss values, or when `target` cannot be used, and
+    CorruptionError for damaged planes. After an error, `target` is as before, or empty."""
+    with contextlib.ExitStack() as stack:
+        parts = [State(RunFolder(place), RunFolder(place).read()) for place in find_parts(places)]
+        for part in parts:
+            stack.enter_context(part.locked(shared=True))
+            part.check()
+        _require_same(parts)
+        description = _whole(parts[0].manifest, target)
+        check_creation([target], description, force)
+        manifest = new_manifest(description, parts[0].manifest.target_step)
+        state = stack.enter_context(created_in([target], manifest, force, {}))
+        state.begin_writing()
+        names = [entry.name for entry in description.arrays]
+        for name in names:
+            with contextlib.ExitStack() as opened:
+                source = _rows_of_all([opened.enter_context(part.planes_of(name)) for part in parts])
+                planes = opened.enter_context(state.target_planes(name, 1 - state.manifest.current))
+                planes.fill(source)
+                planes.flush()
+        first = parts[0].manifest
+        state.commit(first.step, names)  # one rename makes the whole run valid, at the step of its parts
+        state.change(ranges=first.ranges)
+        return state
+
+
+def _require_same(parts: Sequence[State]) -> None:
+    """Raise InputError when the parts are not parts of one state, or when an array has no values."""
+    first = parts[0].manifest
+    for part in parts:
+        manifest = part.manifest
+        if missing := [entry.name for entry in manifest.arrays if entry.name not in manifest.filled]:
+            raise InputError(f"{part.path} has no values of {missing[0]}; run it first")
+        if (manifest.step, manifest.generation) != (first.step, first.generation):
+            raise InputError(
+                f"{part.path} is at step {manifest.step}, and {parts[0].path} at step {first.step}: the run was "
+                f"interrupted between them; bring them to one step: mpirun -n {len(parts)} outcrop resume ..."
+            )
+        same = [(one.stencil, one.parameters, one.boundary, one.dtype, one.whole_shape) for one in (first, manifest)]
+        if same[0] != same[1] or manifest.part is None or first.part is None or manifest.part.cut != first.part.cut:
+            raise InputError(f"{part.path} has other arrays or parameters than {parts[0].path}")
+
+
+def _whole(first: Manifest, target: Path) -> Description:
+    """Return the description of the whole run. `first` is the manifest of rank 0, whose first row is that of the
+    grid."""
+    layout = make_layout((first.shape[0], first.whole_shape[1], first.shape[2]), first.dtype)
+    names = Description.__dataclass_fields__
+    one = Description(**{name: getattr(first, name) for name in names})
+    return replace(
+        one, shape=first.whole_shape, part=None, directories=(str(target.absolute()),),
+        shard_planes=stripe_planes(layout.shape, layout.dtype, 1),
+    )  # fmt: skip
+
+
+def _rows_of_all(parts: Sequence[Planes]) -> PlaneSource:
+    """Return a function that returns planes of the whole grid from planes of all parts."""
+
+    def read(z0: int, z1: int) -> NDArray[np.floating]:
+        return np.concatenate([one.read(z0, z1) for one in parts], axis=1)
+
+    return read

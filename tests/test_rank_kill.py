@@ -1,0 +1,188 @@
+"""Check that SIGKILL of any rank, in any step of a commit, ends the other ranks and loses no committed pass.
+
+OUTCROP_RANK_KILLS sets the number of kills in each step of a commit, and the number of kills at random moments.
+"""
+
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import outcrop as oc
+from outcrop import durable
+from outcrop.run import passes
+from outcrop.run.disk.state import State
+from outcrop.run.disk.storage import RunFolder
+from outcrop.run.engine import Engine
+from outcrop.run.places import open_state
+from outcrop.run.ranks.group import RankGroup
+from rank_processes import RankProcesses, ranks
+
+KILLS = int(os.environ.get("OUTCROP_RANK_KILLS", "1"))
+SECONDS_TO_END = 30
+SHAPE = (23, 60, 31)
+STEPS = 40
+GIVEN = {"memory": "4MiB", "threads": 1, "sizes": {"bt": 5}}
+RANKS = 3
+SPEEDS = 1500 + 1000 * np.random.default_rng(4).random(SHAPE, "float32")
+
+
+def die() -> None:
+    """End this process without any clean-up."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def at_call(kind: Any, name: str, count: int, before: bool = False, later: float | None = None) -> None:
+    """Replace a method or function so that its call number `count` kills this process: before the call, after it, or
+    `later` seconds after it has begun."""
+    original: Callable[..., Any] = getattr(kind, name)
+    calls = iter(range(count))
+
+    def call(*given: Any, **named: Any) -> Any:
+        is_last = next(calls, None) is None
+        if is_last and before:
+            die()
+        if is_last and later is not None:
+            threading.Timer(later, die).start()
+        result = original(*given, **named)
+        if is_last and later is None:
+            die()
+        return result
+
+    setattr(kind, name, call)
+
+
+def when_named(name: str, count: int) -> None:
+    """Kill this process when it has made the temporary file `name` for the call number `count`."""
+    original = durable.Directory.create
+    calls = iter(range(count))
+
+    def create(self: Any, path: str, *given: Any, **named: Any) -> None:
+        original(self, path, *given, **named)
+        if path == name and next(calls, None) is None:
+            die()
+
+    durable.Directory.create = create  # type: ignore[method-assign]
+
+
+STEPS_OF_COMMIT: dict[str, Callable[[int, float], None]] = {
+    "at the beginning of the pass": lambda count, later: at_call(State, "begin_writing", count + 1),
+    "in the pass": lambda count, later: at_call(Engine, "run_pass", count, later=later),
+    "after the flush": lambda count, later: at_call(State, "commit", count + 1, before=True),
+    "before the rename": lambda count, later: when_named("manifest.json.tmp", count + 2),
+    "after the rename": lambda count, later: at_call(RunFolder, "store", count + 2),
+    "before the exchange": lambda count, later: at_call(State, "commit", count + 1),
+    "in the exchange": lambda count, later: at_call(passes, "agree", count + 1, later=later / 10),
+    "after the exchange": lambda count, later: at_call(passes, "agree", count + 1),
+}
+
+
+def computes(group: RankGroup, where: Path, kill: tuple[int, str, int, float] | None) -> Any:
+    """Begin the run, or go on with it. `kill` has a rank, a key of STEPS_OF_COMMIT, the number of its pass, and a time
+    after which the rank is killed in the pass."""
+    (where.parent / f"joined-{group.rank}").touch()
+    if kill is not None and group.rank == kill[0]:
+        STEPS_OF_COMMIT[kill[1]](kill[2], kill[3])
+    if (where / f"rank-{group.rank}" / "manifest.json").exists():
+        sim = oc.open(where, comm=group)
+        sim.run(progress="none")
+    else:
+        sim = oc.Simulation("acoustic8", shape=SHAPE, directory=where, comm=group, steps=STEPS, **GIVEN)
+        sim.assign({"u": "gaussian", "v": SPEEDS})
+        sim.run(progress="none")
+    return sim["u"][:], sim["u.previous"][:], sim.step
+
+
+def require_told(found: list[Any], killed: int) -> None:
+    """Check that exactly one of the ranks that are left says that the rank `killed` has gone."""
+    assert found[killed] is None
+    left = [one for rank, one in enumerate(found) if rank != killed]
+    assert all(isinstance(one[0], str) and one[0] == "CommunicationError" for one in left), left
+    assert all(one[1].startswith(f"rank {killed} has gone") for one in left), left
+    assert [one[2] for one in left].count(False) == 1, left
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[np.ndarray, np.ndarray]:
+    """Return the last values of a run of one process."""
+    where = tmp_path_factory.mktemp("alone") / "run.oc"
+    sim = oc.Simulation("acoustic8", shape=SHAPE, directory=where, steps=STEPS, **GIVEN)
+    sim.assign({"u": "gaussian", "v": SPEEDS})
+    sim.run(progress="none")
+    return sim["u"][:], sim["u.previous"][:]
+
+
+def require_same(found: list[Any], expected: tuple[np.ndarray, np.ndarray]) -> None:
+    """Check that all ranks are at the last step, with the same bits as one process."""
+    assert [one[2] for one in found] == [STEPS] * RANKS, found
+    for number in range(2):
+        np.testing.assert_array_equal(np.concatenate([one[number] for one in found], axis=1), expected[number])
+
+
+@pytest.mark.parametrize("place", STEPS_OF_COMMIT)
+def test_a_rank_can_be_killed_in_each_step_of_a_commit(
+    undisturbed: tuple[np.ndarray, np.ndarray], tmp_path: Path, place: str
+) -> None:
+    """Checks that the other ranks end within 30 s and name the rank that is gone, and that the next start goes on with
+    the generation that all ranks have."""
+    chance = random.Random(place)
+    for number in range(KILLS):
+        where, killed, count = tmp_path / str(number), number % RANKS, chance.randrange(STEPS // 5 - 1)
+        begin = time.monotonic()
+        found = ranks(RANKS, computes, where, (killed, place, count, chance.uniform(0, 0.02)))
+        assert time.monotonic() - begin < SECONDS_TO_END
+        if isinstance(found[killed], tuple):
+            continue  # the pass was shorter than the time of the kill
+        require_told(found, killed)
+        generations = {open_state(where / f"rank-{rank}").manifest.generation for rank in range(RANKS)}
+        assert max(generations) - min(generations) <= 1
+        require_same(ranks(RANKS, computes, where, None), undisturbed)
+
+
+def test_runs_that_are_killed_again_and_again_have_the_same_bits(
+    undisturbed: tuple[np.ndarray, np.ndarray], tmp_path: Path
+) -> None:
+    """Checks kills of random ranks at random moments, from the start to the last commit. No committed step is lost."""
+    chance = random.Random(int(os.environ.get("OUTCROP_SEED", "8")))
+    kills = runs = 0
+    while kills < 2 * KILLS:
+        where, reached = tmp_path / str(runs), 0
+        while True:
+            joined = [tmp_path / f"joined-{rank}" for rank in range(RANKS)]
+            for one in joined:
+                one.unlink(missing_ok=True)
+            started = RankProcesses(RANKS, computes, where, None)
+            killed = chance.randrange(RANKS)
+            if kills < 2 * KILLS:
+                while not all(one.exists() for one in joined):  # before this, the launcher ends the others
+                    time.sleep(0.001)
+                started.processes[killed].join(chance.uniform(0, 1.5))
+                started.kill(killed)
+                kills += started.processes[killed].exitcode is None
+            begin = time.monotonic()
+            found = started.results
+            assert time.monotonic() - begin < SECONDS_TO_END or kills == 2 * KILLS
+            steps = committed_steps(where)
+            if steps is not None:
+                assert min(steps) >= reached, f"step {reached} was lost: {steps}"
+                reached = min(steps)
+            if all(not isinstance(one, str) and one is not None and not isinstance(one[0], str) for one in found):
+                require_same(found, undisturbed)
+                break
+        runs += 1
+
+
+def committed_steps(where: Path) -> list[int] | None:
+    """Return the committed step of each rank, or None if not all ranks have values."""
+    try:
+        states = [open_state(where / f"rank-{rank}") for rank in range(RANKS)]
+    except oc.errors.OutcropError:
+        return None
+    return [one.manifest.step for one in states] if all(one.has_values for one in states) else None

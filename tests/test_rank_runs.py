@@ -1,0 +1,246 @@
+"""Check that several ranks compute the bits of one process: with mpirun, from a script, and as one gathered run."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import outcrop as oc
+from mpi_programs import launcher, mpirun, run_ranks
+from outcrop.errors import InputError
+from outcrop.run.ranks import gather as gather_module
+from outcrop.run.ranks.group import RankGroup
+from rank_processes import ranks
+
+CLI = (sys.executable, "-m", "outcrop.cli.main")
+RANGES = {"v": (1500, 2500), "eps": (1, 4)}
+GRID = ("heat7", "-n", "30", "44", "26", "--memory", "4MiB", "--init", "random:3")
+
+
+def computes(group: RankGroup | None, where: Path, stencil: str, options: dict[str, Any], steps: list[int]) -> Any:
+    """Run steps in several calls, from random values of all fields."""
+    shape = (19, 48, 21)
+    sim = oc.Simulation(stencil, shape=shape, directory=where, comm=group, memory="8MiB", threads=1, **options)
+    for number, entry in enumerate(sim.setup.description.arrays):
+        if not entry.is_previous:
+            values = np.random.default_rng(number).random(shape, "float32")
+            low, high = RANGES.get(entry.name, (0, 1))
+            sim[entry.name] = low + (high - low) * values
+    reports = [sim.run(count, progress="none") for count in steps]
+    arrays = {entry.name: sim[entry.name][:] for entry in sim.setup.description.arrays}
+    return arrays, sim.step, reports[-1]
+
+
+@pytest.mark.parametrize(
+    ("stencil", "size", "options"),
+    [
+        ("heat7", 2, {"boundary": "mirror", "sizes": {"bt": 3}}),
+        ("heat7", 3, {"boundary": "periodic", "sizes": {"bt": 4}}),
+        ("heat7", 4, {"scheme": "naive"}),
+        ("acoustic8", 2, {"boundary": "y=periodic", "sizes": {"bt": 3}}),
+        ("acoustic8", 3, {"sizes": {"bt": 2}}),
+        ("maxwell", 2, {"boundary": "y=mirror,z=periodic", "dtype": "float64"}),
+        ("d3q19", 2, {"boundary": "periodic"}),
+    ],
+)
+def test_ranks_have_the_bits_of_one_process(tmp_path: Path, stencil: str, size: int, options: dict[str, Any]) -> None:
+    """Checks all arrays, for stencils with several stages and fields, all boundaries, and several calls of `run`."""
+    steps = [7, 4]
+    expected, _, _ = computes(None, tmp_path / "alone.oc", stencil, options, steps)
+    found = ranks(size, computes, tmp_path / "parts", stencil, options, steps)
+    assert all(not isinstance(one[0], str) for one in found), found
+    for name, values in expected.items():
+        np.testing.assert_array_equal(np.concatenate([arrays[name] for arrays, _, _ in found], axis=1), values, name)
+    assert {step for _, step, _ in found} == {sum(steps)}
+    report = found[0][2]
+    assert (report.ranks, report.shape, report.steps) == (size, (19, 48, 21), 4)
+    assert report.bytes_sent == report.bytes_received == report.predicted.bytes_sent > 0
+    assert report.bytes_written == report.predicted.bytes_written
+    assert [one[2] for one in found] == [report] * size
+
+
+def continues(group: RankGroup, where: Path, steps: int) -> Any:
+    """Open a run, assign new values between two calls, and go on."""
+    sim = oc.open(where, comm=group)
+    sim["u"] = np.random.default_rng(5).random(sim.shape, "float32")
+    sim.run(steps, progress="none")
+    return sim["u"][:]
+
+
+def test_gathered_parts_are_a_run_of_one_process(tmp_path: Path) -> None:
+    """Checks the arrays of a gathered run, and that it goes on with the same bits."""
+    parts, alone, whole = tmp_path / "parts", tmp_path / "alone.oc", tmp_path / "whole.oc"
+    options = {"sizes": {"bt": 2}, "spacing": 10.0, "origin": (0.0, 5.0, 0.0)}
+    computes(None, alone, "acoustic8", options, [4])
+    found = ranks(3, computes, parts, "acoustic8", options, [4])
+    assert all(one[1] == 4 for one in found), found
+    state = gather_module.gather([parts], whole)
+    assert (state.manifest.step, state.manifest.part) == (4, None)
+    one, other = oc.open(alone), oc.open(whole)
+    assert other.shape == one.shape and other.coordinates == one.coordinates
+    assert (alone / "y" / "c" / "0").read_bytes() == (whole / "y" / "c" / "0").read_bytes()
+    for sim in (one, other):
+        sim.run(3, progress="none")
+    for name in ("u", "u.previous", "v"):
+        np.testing.assert_array_equal(other[name][:], one[name][:])
+
+
+def test_parts_that_do_not_fit_are_not_gathered(tmp_path: Path) -> None:
+    """Checks missing, repeated and foreign parts, and parts at different steps. No directory may be made."""
+    parts, whole = tmp_path / "parts", tmp_path / "whole.oc"
+    ranks(3, computes, parts, "heat7", {}, [4])
+    ranks(2, computes, tmp_path / "others", "heat7", {}, [4])
+    every = [parts / f"rank-{rank}" for rank in range(3)]
+
+    def refused(places: list[Path], text: str) -> None:
+        with pytest.raises(InputError, match=text):
+            gather_module.gather(places, whole)
+        assert not whole.exists()
+
+    refused(every[:2], "the part of rank 2 of 3 is missing")
+    refused([every[0]], "the parts of ranks 1, 2 of 3 are missing")
+    refused([*every, every[1]], "are both the part of rank 1")
+    refused([*every[:2], tmp_path / "others" / "rank-1"], "belongs to another run than")
+    refused([tmp_path / "nothing"], "holds no Outcrop run")
+    with pytest.raises(InputError, match="holds"):
+        gather_module.gather(every, parts / "rank-1")
+    from outcrop.run.places import open_state
+
+    state = open_state(every[2])
+    with state.locked():
+        state.commit(8)
+    refused(every, r"rank-2 is at step 8, and .* at step 4: the run was interrupted")
+    computes(None, tmp_path / "alone.oc", "heat7", {}, [1])
+    refused([tmp_path / "alone.oc"], "is not a part of a run of several ranks")
+
+
+def command(ranks: int, *words: object, **named: Any) -> subprocess.CompletedProcess[str]:
+    """Run an `outcrop` command on several ranks of mpirun."""
+    return mpirun(ranks, *CLI, *map(str, words), **named)
+
+
+def lines_of(done: subprocess.CompletedProcess[str]) -> list[str]:
+    """Return the lines that Outcrop has printed on standard error, without those of the launcher."""
+    return [line for line in done.stderr.splitlines() if line.startswith("outcrop: ")]
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_mpirun_runs_resumes_and_gathers(tmp_path: Path, size: int) -> None:
+    """Checks the commands as users give them: one report, one JSON file, and the bits of one process."""
+    parts, alone, report = tmp_path / "parts", tmp_path / "alone.oc", tmp_path / "report.json"
+    done = command(size, "run", *GRID, "-t", 8, "-d", parts, "--bt", 4, "--json", report)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("heat7 30 x 44 x 26 float32: 8 steps in") == 1
+    assert f"{size} ranks; bytes of all" in done.stdout
+    assert json.loads(report.read_text())["ranks"] == size
+    done = command(size, "resume", parts, "-t", 5)
+    assert done.returncode == 0 and "5 steps in" in done.stdout, done.stderr
+    done = command(size, "resume", parts)
+    assert done.returncode == 0 and done.stdout.count("is finished at step 13") == 1
+    gathered = subprocess.run([*CLI, "gather", parts, "-d", tmp_path / "whole.oc"], capture_output=True, text=True)
+    assert gathered.stdout == f"{tmp_path / 'whole.oc'} holds heat7 30 x 44 x 26 at step 13\n", gathered.stderr
+    subprocess.run([*CLI, "run", *GRID, "-t", "13", "-d", str(alone), "--quiet"], check=True)
+    np.testing.assert_array_equal(oc.open(tmp_path / "whole.oc")["u"][:], oc.open(alone)["u"][:])
+    info = subprocess.run([*CLI, "info", parts / "rank-1"], capture_output=True, text=True).stdout
+    assert re.search(rf"part +rank 1 of {size}, rows \d+ to \d+ of 44", info)
+    for words in (["verify", parts / "rank-1"], ["plot", parts / "rank-1", "-o", tmp_path / "picture.png"]):
+        assert subprocess.run([*CLI, *words], capture_output=True).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["run", *GRID, "-t", "4", "--in-place"], "in_place: runs of several ranks cannot do this yet"),
+        (["run", *GRID, "-t", "4", "--ranks", "3"], "ranks 3: 2 ranks were started"),
+        (["run", *GRID, "-t", "4", "--scheme", "nonsense"], "scheme 'nonsense' is unknown"),
+        (["run", *GRID], "-t STEPS is missing"),
+        (["run", "heat7", "-n", "30", "1", "26", "-t", "4"], "use at most 1"),
+        (["run", "acoustic8_2d", "-n", "30", "20", "-t", "4"], "ranks divide y of a grid of three axes"),
+        (["resume"], "holds no Outcrop run"),
+    ],
+)
+def test_wrong_commands_print_one_line(tmp_path: Path, words: list[str], text: str) -> None:
+    """Checks that bad input ends all ranks with one line on one rank, and that nothing is created."""
+    where = tmp_path / "parts"
+    done = command(2, *words, *([where] if words == ["resume"] else ["-d", where]))
+    assert done.returncode != 0
+    (line,) = lines_of(done)
+    assert text in line and "Traceback" not in done.stderr
+    assert not where.exists()
+
+
+def test_processes_that_do_not_belong_together_can_be_told_so(tmp_path: Path) -> None:
+    """Checks `ranks=1` under mpirun, and that a run of one process is not continued by two."""
+    program = (
+        "import sys, outcrop as oc\nfrom mpi4py import MPI\nrank = MPI.COMM_WORLD.rank\n"
+        "sim = oc.Simulation('heat7', shape=(9, 12, 9), memory='1MiB', directory=f'{sys.argv[1]}/{rank}', ranks=1)\n"
+        "sim.run(2)\nassert oc.open(sim.directory, ranks=1).step == 2"
+    )
+    done = run_ranks(2, program, str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    (tmp_path / "0").rename(tmp_path / "rank-0")
+    (tmp_path / "1").rename(tmp_path / "rank-1")
+    (line,) = lines_of(command(2, "resume", tmp_path, "-t", 2))
+    assert "holds a run of one process; go on without mpirun" in line
+
+
+def test_a_script_is_the_same_under_mpirun(tmp_path: Path) -> None:
+    """Checks a script that does not name MPI, and one that gives its communicator."""
+    script = (
+        "import sys, numpy as np, outcrop as oc\n"
+        "sim = oc.Simulation('heat7', shape=(20, 30, 15), memory='2MiB', directory=sys.argv[1]{})\n"
+        "sim['u'] = np.random.default_rng(1).random((20, 30, 15), 'float32')\n"
+        "sim.run(6, progress='none')\n"
+        "np.save(f'{{sys.argv[1]}}-{{sim.rank}}.npy', sim['u'][:])\n"
+    )
+    subprocess.run([sys.executable, "-c", script.format(""), str(tmp_path / "alone")], check=True)
+    expected = np.load(tmp_path / "alone-0.npy")
+    given = "from mpi4py import MPI\n" + script.format(", comm=MPI.COMM_WORLD.Dup()")
+    for name, program in (("auto", script.format("")), ("given", given)):
+        done = run_ranks(3, program, str(tmp_path / name))
+        assert done.returncode == 0, done.stderr
+        found = [np.load(tmp_path / f"{name}-{rank}.npy") for rank in range(3)]
+        np.testing.assert_array_equal(np.concatenate(found, axis=1), expected)
+
+
+def test_without_a_launcher_mpi4py_is_not_imported(tmp_path: Path) -> None:
+    """Checks that a run of one process does not load MPI."""
+    program = (
+        "import sys, outcrop as oc\n"
+        "oc.Simulation('heat7', shape=(9, 12, 9), memory='1MiB', directory=sys.argv[1]).run(2)\n"
+        "assert 'mpi4py' not in sys.modules"
+    )
+    names = ("PMI", "OMPI", "MPI", "SLURM", "FLUX")
+    plain = {name: value for name, value in os.environ.items() if not name.startswith(names)}
+    subprocess.run([sys.executable, "-c", program, str(tmp_path / "run.oc")], check=True, env=plain)
+
+
+def test_a_killed_rank_of_mpirun_can_be_resumed(tmp_path: Path) -> None:
+    """Checks that `outcrop resume` under mpirun goes on after a kill, with the bits of one process."""
+    launcher()
+    parts, alone = tmp_path / "parts", tmp_path / "alone.oc"
+    program = (
+        "import os, signal, sys\nfrom outcrop.cli.main import call\nfrom outcrop.run.disk.state import State\n"
+        "real = State.commit\n"
+        "def commit(self, step, *given, **named):\n"
+        "    real(self, step, *given, **named)\n"
+        "    if step == 6 and os.environ['PMI_RANK'] == '1': os.kill(os.getpid(), signal.SIGKILL)\n"
+        "State.commit = commit\n"
+        "sys.exit(call(sys.argv[1:]))"
+    )
+    if "OUTCROP_MPIRUN" in os.environ:
+        pytest.skip("the program needs the variables of MPICH")
+    words = ["run", *GRID, "-t", "12", "--bt", "3", "--quiet"]
+    assert run_ranks(3, program, *words, "-d", str(parts)).returncode != 0
+    assert not list(parts.glob("*/manifest.json.tmp"))
+    done = command(3, "resume", parts, "--quiet")
+    assert done.returncode == 0, done.stderr
+    subprocess.run([*CLI, *words, "-d", str(alone)], check=True)
+    gather_module.gather([parts], tmp_path / "whole.oc")
+    np.testing.assert_array_equal(oc.open(tmp_path / "whole.oc")["u"][:], oc.open(alone)["u"][:])
