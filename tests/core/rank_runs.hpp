@@ -290,7 +290,7 @@ class Rank {
     options.max_levels = problem.max_levels();
     options.tiling = problem.tiling;
     options.links = links;
-    executor = std::make_unique<Executor>(grid_, options, fields_, stages_of(problem.equation), store_.get());
+    executor_ = std::make_unique<Executor>(grid_, options, fields_, stages_of(problem.equation), store_.get());
   }
 
   /// Runs all passes.
@@ -304,7 +304,7 @@ class Rank {
         files.target.push_back(files_of((1 - newest_) * states_ + i));
       }
       for (std::size_t i = 2 * states_; i < arrays_; ++i) files.statics.push_back(files_of(i));
-      executor->run(make_pass(problem_, part_, levels), files, {first, first + sizeof pointer});
+      executor_->run(make_pass(problem_, part_, levels), files, {first, first + sizeof pointer});
       newest_ = 1 - newest_;
     }
   }
@@ -327,8 +327,7 @@ class Rank {
   KernelData &data() { return data_; }
   const Part &part() const { return part_; }
   const Grid &grid() const { return grid_; }
-
-  std::unique_ptr<Executor> executor;
+  Executor &executor() { return *executor_; }
 
  private:
   PlaneFiles files_of(std::size_t array) const { return {static_cast<std::uint32_t>(array), grid_.nz}; }
@@ -366,6 +365,7 @@ class Rank {
   KernelData data_;
   std::size_t states_ = 0, arrays_ = 0, newest_ = 0;
   std::unique_ptr<Store> store_;
+  std::unique_ptr<Executor> executor_;  // the last member, because it uses the store
 };
 
 }  // namespace outcrop::ranks

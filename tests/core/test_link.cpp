@@ -172,6 +172,21 @@ TEST(Link, CallsEndWhenCancelled) {
   }
 }
 
+// The neighbour cancels its link, but does not close its socket. A rank that only sends must also notice this.
+TEST(Link, SendsEndWhenTheNeighbourCancels) {
+  for (const bool by_tcp : {false, true}) {
+    SocketPair sockets;
+    if (by_tcp && !connect_by_tcp(sockets.first, sockets.second)) GTEST_SKIP() << "this machine has no network";
+    Link left(sockets.first.get(), "rank 3"), right(sockets.second.get(), "rank 2");
+    const std::vector<std::byte> sent(100'000'000);
+    auto sending =
+        std::async(std::launch::async, [&] { return message_of<CommunicationError>([&] { left.send(sent); }); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    right.cancel();
+    EXPECT_EQ(sending.get(), "rank 3 has gone");
+  }
+}
+
 TEST(Link, RefusesOtherDescriptors) {
   const Descriptor file(open("/dev/null", O_RDWR)), unconnected(socket(AF_UNIX, SOCK_STREAM, 0));
   for (const int one : {-1, file.get(), unconnected.get()}) EXPECT_THROW(Link(one, "rank 1"), InputError) << one;

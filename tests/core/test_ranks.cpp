@@ -28,7 +28,8 @@ struct Network {
   unsigned seed = 0;
   microseconds max_delay{-1};  // if not negative, a relay stands between two neighbours
   bool small_buffers = false;
-  int damaged_link = -1;  // in the relay after this rank, one byte is changed
+  int damaged_link = -1;               // in the relay after this rank, one byte is changed
+  std::uint64_t latency_of_files = 0;  // in microseconds
 };
 
 // The connection between a rank and the next rank.
@@ -135,11 +136,11 @@ void expect_bytes(const Problem &problem, const World &world, std::size_t states
     const long sides = (rank->part().low == Side::neighbour) + (rank->part().high == Side::neighbour);
     const long bytes =
         sides * levels * problem.radius_y * problem.pitch_bytes * problem.nz * static_cast<long>(states + statics);
-    EXPECT_EQ(rank->executor->bytes_sent(), static_cast<std::uint64_t>(bytes));
-    EXPECT_EQ(rank->executor->bytes_received(), static_cast<std::uint64_t>(bytes));
+    EXPECT_EQ(rank->executor().bytes_sent(), static_cast<std::uint64_t>(bytes));
+    EXPECT_EQ(rank->executor().bytes_received(), static_cast<std::uint64_t>(bytes));
     const std::size_t records = problem.passes.size() * static_cast<std::size_t>(problem.nz);
-    EXPECT_EQ(rank->executor->bytes_read(), records * (states + statics) * rank->grid().record_bytes);
-    EXPECT_EQ(rank->executor->bytes_written(), records * states * rank->grid().record_bytes);
+    EXPECT_EQ(rank->executor().bytes_read(), records * (states + statics) * rank->grid().record_bytes);
+    EXPECT_EQ(rank->executor().bytes_written(), records * states * rank->grid().record_bytes);
   }
 }
 
@@ -156,7 +157,9 @@ void run_case(const Problem &problem, const std::vector<long> &cuts, const Netwo
   Rank whole(plain, parts_of(plain, {})[0], {});
   whole.run();
   EXPECT_EQ(whole.data().faults, 0);
-  World world(problem, cuts, network);
+  World world(problem, cuts, network, [&](std::size_t rank) {
+    return Faults{.latency_microseconds = rank % 2 == 0 ? network.latency_of_files : 0};
+  });
   for (const std::string &error : world.run()) ASSERT_EQ(error, "");
   expect_same(world, whole);
   expect_bytes(problem, world, whole.states(), problem.equation == Equation::wave ? 1 : 0);
@@ -228,7 +231,148 @@ TEST(Ranks, GiveTheSameBitsOverSlowConnections) {
   for (unsigned seed = 1000; seed < 1000 + random_count() / 6 && !HasFailure(); ++seed) {
     std::vector<long> cuts;
     const Problem problem = random_problem(seed, cuts);
-    run_case(problem, cuts, {.seed = seed, .max_delay = microseconds(500), .small_buffers = true});
+    const std::uint64_t latency = seed % 3 == 0 ? 300 : 0;
+    run_case(problem, cuts, {seed, microseconds(500), true, -1, latency});
+  }
+}
+
+// Files on disk may bypass the page cache. In a frame with rows of a neighbour, the end of a record is not behind its
+// last row, and only whole pages can bypass the page cache.
+TEST(Ranks, GiveTheSameBitsWithFilesOnDisk) {
+  const std::filesystem::path folder = std::filesystem::current_path() / "ranks.tmp";
+  std::filesystem::create_directory(folder);
+  for (const Side side : {Side::fixed, Side::periodic})
+    for (const long rows : {32L, 38L}) {  // the parts end at a page, or within a page
+      Problem one;
+      one.backend = "threads", one.folder = folder.string();
+      one.pitch_bytes = 1024, one.nx = 200, one.group = 4;
+      one.ny = 3 * rows + 2, one.y_low = one.y_high = side;
+      one.passes = {3, 3, 2};
+      run_case(one, {rows, 2 * rows}, {});
+    }
+  std::filesystem::remove_all(folder);
+}
+
+// Returns a problem that takes so long that each rank sends many messages.
+Problem long_problem() {
+  Problem one;
+  one.equation = Equation::wave;
+  one.nz = 40, one.ny = 60;
+  one.passes = {4, 4, 4, 4};
+  one.tiling.diamond = 2;
+  return one;
+}
+
+bool begins_with(const std::string &text, const std::string &begin) { return text.rfind(begin, 0) == 0; }
+
+// Expects that the error of rank `first` begins with `text`. All other ranks must say that a neighbour has gone.
+void expect_all_fail(const std::vector<std::string> &errors, std::size_t first, const std::string &text) {
+  for (std::size_t i = 0; i < errors.size(); ++i)
+    EXPECT_TRUE(begins_with(errors[i], i == first ? text : "CommunicationError: rank ")) << i << ": " << errors[i];
+}
+
+TEST(Ranks, AllEndWhenFacesAreDamaged) {
+  for (int link = 0; link < 3; ++link) {
+    World world(long_problem(), {14, 29, 44}, {.max_delay = microseconds(10), .damaged_link = link});
+    const std::string text = "CorruptionError: a message from rank " + std::to_string(link) + " is damaged";
+    expect_all_fail(world.run(), static_cast<std::size_t>(link) + 1, text);
+  }
+}
+
+TEST(Ranks, AllEndWhenTheStorageOfOneFails) {
+  for (std::size_t bad = 0; bad < 4; ++bad) {
+    const auto faults = [&](std::size_t rank) {
+      Faults one;
+      if (rank == bad) one.error_at = 80 + 2 * 40 + 150;  // after the transfers that make the files
+      return one;
+    };
+    World world(long_problem(), {14, 29, 44}, {}, faults);
+    const std::vector<std::string> errors = world.run();
+    // the failed request may be a read for which a face waits, so the rank may notice it in two ways
+    for (std::size_t i = 0; i < errors.size(); ++i)
+      EXPECT_NE(errors[i].find(i == bad ? "failed: " : "has gone"), std::string::npos) << i << ": " << errors[i];
+  }
+}
+
+// One rank begins an event in a call of a kernel.
+void run_with_event(World &world, std::size_t rank, long call, std::function<void()> event) {
+  world.ranks[rank]->data().event_at = call;
+  world.ranks[rank]->data().event = std::move(event);
+}
+
+TEST(Ranks, AllEndWhenOneIsCancelled) {
+  for (const std::size_t rank : {0UL, 1UL, 3UL})
+    for (const long call : {0L, 500L, 1500L}) {
+      World world(long_problem(), {14, 29, 44}, {.small_buffers = true});
+      run_with_event(world, rank, call, [&] { world.ranks[rank]->executor().cancel(); });
+      expect_all_fail(world.run(), rank, "Cancelled: ");
+    }
+}
+
+TEST(Ranks, BothEndWhenTheirConnectionFails) {
+  for (const long call : {0L, 500L, 1500L}) {
+    World world(long_problem(), {14, 29, 44}, {.max_delay = microseconds(10)});
+    run_with_event(world, 1, call, [&] { world.connections[1]->relay->cut(); });
+    const std::vector<std::string> errors = world.run();
+    EXPECT_EQ(errors[1], "CommunicationError: rank 2 has gone");
+    EXPECT_EQ(errors[2], "CommunicationError: rank 1 has gone");
+    EXPECT_EQ(errors[0], "CommunicationError: rank 1 has gone");
+    EXPECT_EQ(errors[3], "CommunicationError: rank 2 has gone");
+  }
+}
+
+// A rank that has ended all its passes does not disturb the other ranks, and neither does the end of its executor.
+TEST(Ranks, LinksServeSeveralExecutors) {
+  Problem one;
+  one.passes = {2};
+  const std::vector<Part> parts = parts_of(one, {15});
+  Connection connection({}, 0, 1);
+  for (int round = 0; round < 3; ++round) {
+    std::vector<std::thread> threads;
+    std::atomic<int> ended{0};
+    for (std::size_t i = 0; i < 2; ++i)
+      threads.emplace_back([&, i] {
+        const Links links{i == 0 ? nullptr : &*connection.higher, i == 0 ? &*connection.lower : nullptr};
+        Rank(one, parts[i], links).run();
+        ++ended;
+      });
+    for (std::thread &thread : threads) thread.join();
+    EXPECT_EQ(ended, 2);
+  }
+}
+
+TEST(Ranks, PlansWithoutALinkAreRefused) {
+  const Problem one;
+  const std::vector<Part> parts = parts_of(one, {15});
+  EXPECT_THROW(Rank(one, parts[0], {}).run(), InputError);
+  const SocketPair sockets;
+  Link link(sockets.first.get(), "rank 1");
+  EXPECT_THROW(Rank(one, parts[0], {&link, nullptr}).run(), InputError);
+}
+
+// The meter measures frames with rows of neighbours, with the region of a pass or without a region.
+TEST(Ranks, TheirUpdatesCanBeMeasured) {
+  Problem one;
+  one.passes = {6};
+  for (const Part &part : parts_of(one, {10, 20})) {
+    KernelData data;
+    KernelData *const pointer = &data;
+    data.low = part.low, data.high = part.high;
+    Stages stages = stages_of(Equation::heat);
+    const auto *first = reinterpret_cast<const std::byte *>(&pointer);
+    stages.scalars.values = {first, first + sizeof pointer};
+    UpdateMeter meter(grid_of(one, part), stages, unbound(2), 2, 40);
+    const Pass pass = make_pass(one, part, 6);
+    for (const Action &action : pass.actions) {
+      const auto *update = std::get_if<UpdateAction>(&action);
+      if (update == nullptr) continue;
+      for (const long diamond : {0, 2})
+        for (const UpdateRegion &region : {update->region, UpdateRegion{}})
+          for (const double rate : meter.measure({diamond}, 6, 4, frame_of(one, part, 6), region, 2))
+            EXPECT_GT(rate, 0);
+      break;
+    }
+    EXPECT_EQ(data.faults, 0);
   }
 }
 

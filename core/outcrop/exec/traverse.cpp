@@ -118,7 +118,8 @@ void Traverse::update_tile(const Tile &tile, const Slab &slab, long down) {
   const long r = grid_.skew_z, first_level = stages_.lead.levels + 1;  // the first level that uses the state
   const UpdateRegion &region = slab.region;
   const long y_low = tile.y_low - down, y_high = tile.y_high - down;
-  if (y_low >= grid_.end_row() || y_high <= grid_.first_row()) return;
+  const long first_row = this->first_row(), end_row = this->end_row();
+  if (y_low >= end_row || y_high <= first_row) return;
   // The range of zeta in which at least one level of the tile has planes of the grid.
   const long begin = std::max(slab.zeta0 + tile.zeta_low, grid_.first_plane() + r * (tile.level_first - 1));
   const long end = std::min({slab.zeta1, slab.zeta0 + tile.zeta_high, grid_.end_plane() + r * (tile.level_last - 1)});
@@ -131,8 +132,8 @@ void Traverse::update_tile(const Tile &tile, const Slab &slab, long down) {
       const long z0 = std::max({grid_.first_plane(), zeta - r * (level - 1), region.z_low.at(level)});
       const long z1 = std::min({grid_.end_plane(), zeta_end - r * (level - 1), region.z_high.at(level)});
       const long inset = tile.slope * std::labs(level - tile.centre);
-      const Rectangle cells{std::max({grid_.first_row(), y_low + inset, region.y_low.at(level)}),
-                            std::min({grid_.end_row(), y_high - inset, region.y_high.at(level)}),
+      const Rectangle cells{std::max({first_row, y_low + inset, region.y_low.at(level)}),
+                            std::min({end_row, y_high - inset, region.y_high.at(level)}),
                             std::max(0L, region.x_low.at(level)),
                             std::min(grid_.pitch_cells(), region.x_high.at(level))};
       if (z0 >= z1 || cells.empty()) continue;

@@ -110,6 +110,10 @@ class Traverse {
 
   Chunks chunks_of(const Slab &slab) const;
   long rows() const { return window_.end_row() - window_.begin_row(); }
+  // Return the first row that an update may change, and one past the last row. At the side of a neighbour, the frame
+  // must hold all rows that the update reads.
+  long first_row() const { return grid_.rim_y_low < 0 ? window_.begin_row() + grid_.radius_y : grid_.first_row(); }
+  long end_row() const { return grid_.rim_y_high < 0 ? window_.end_row() - grid_.radius_y : grid_.end_row(); }
   std::vector<Tile> make_tiles(const Chunks &chunks, unsigned threads, const std::vector<long> &begin) const;
   Schedule make_schedule(const Chunks &chunks) const;
   Schedule &schedule(const Slab &slab);

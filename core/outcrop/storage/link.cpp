@@ -80,11 +80,11 @@ void Link::cancel() {
 void Link::send_all(std::span<const std::byte> bytes, int flags) const {
   while (!bytes.empty()) {
     if (cancelled_) fail(0);
-    const ssize_t sent = ::send(socket_.get(), bytes.data(), bytes.size(), flags | MSG_NOSIGNAL);
+    const ssize_t sent = ::send(socket_.get(), bytes.data(), bytes.size(), flags | MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent >= 0)
       bytes = bytes.subspan(static_cast<std::size_t>(sent));
     else if (errno == EAGAIN)
-      wait_until_ready(POLLOUT);
+      wait_for_room();
     else if (errno != EINTR)
       fail(errno);
   }
@@ -98,17 +98,21 @@ void Link::receive_all(std::span<std::byte> bytes) const {
       bytes = bytes.subspan(static_cast<std::size_t>(received));
     else if (received == 0)
       fail(0);
-    else if (errno == EAGAIN)
-      wait_until_ready(POLLIN);
-    else if (errno != EINTR)
+    else if (errno == EAGAIN) {  // the socket is in non-blocking mode
+      pollfd one{socket_.get(), POLLIN, 0};
+      poll(&one, 1, -1);
+    } else if (errno != EINTR)
       fail(errno);
   }
 }
 
-// Waits until a transfer does not block. An error or the end of the connection also ends the wait.
-void Link::wait_until_ready(short event) const {
-  pollfd one{socket_.get(), event, 0};
+// Waits until the socket has room for more bytes. If the neighbour has cancelled the link but its process goes on, the
+// system keeps a connection of TCP, and there may never be room. But the system reports that the neighbour sends no
+// more. Without an error, a neighbour closes the connection only when it has received everything.
+void Link::wait_for_room() const {
+  pollfd one{socket_.get(), POLLOUT | POLLRDHUP, 0};
   poll(&one, 1, -1);
+  if ((one.revents & POLLRDHUP) != 0 && (one.revents & POLLOUT) == 0) fail(0);
 }
 
 // Throws the error for an errno. 0 means that the neighbour has closed the connection.

@@ -45,7 +45,7 @@ class Link {
  private:
   void send_all(std::span<const std::byte> bytes, int flags) const;
   void receive_all(std::span<std::byte> bytes) const;
-  void wait_until_ready(short event) const;
+  void wait_for_room() const;
   [[noreturn]] void fail(int error) const;
 
   const std::string name_;
