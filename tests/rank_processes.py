@@ -48,7 +48,7 @@ class RankProcesses:
         for process, answer in zip(self.processes, self._answers, strict=True):
             try:
                 found.append(answer.recv() if answer.poll(SECONDS_MOST) else "no answer")
-            except EOFError:
+            except (EOFError, OSError):  # killed, perhaps while it gave its result
                 found.append(None)
             process.join(SECONDS_MOST)
             if process.exitcode is None:

@@ -187,6 +187,19 @@ def test_links_join_neighbours() -> None:
     assert ranks(2, talks, True) == [[(1, 1), (1, 1)], [(0, 0), (0, 0)]]
 
 
+def talks_over_tcp(group: RankGroup) -> Any:
+    """Connect neighbours as if each rank were on a node of its own."""
+    wire.place_of_process = lambda: f"a node of its own {os.getpid()}"  # type: ignore[assignment]
+    with links.linked(group, True) as both:
+        kinds = [link[0].family.name for link in both if link]
+    return kinds
+
+
+def test_links_between_nodes_use_tcp() -> None:
+    """Checks that neighbours on different nodes reach each other by the network."""
+    assert ranks(3, talks_over_tcp) == [["AF_INET", "AF_INET"]] * 3
+
+
 def test_only_connections_that_know_the_token_are_accepted() -> None:
     """Checks that a listener ignores other programs, and that a rank ignores other listeners."""
     listener = wire.Listener("right")

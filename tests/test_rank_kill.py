@@ -92,7 +92,8 @@ def computes(group: RankGroup, where: Path, kill: tuple[int, str, int, float] | 
         STEPS_OF_COMMIT[kill[1]](kill[2], kill[3])
     if (where / f"rank-{group.rank}" / "manifest.json").exists():
         sim = oc.open(where, comm=group)
-        sim.run(progress="none")
+        if sim.remaining_steps:
+            sim.run(progress="none")
     else:
         sim = oc.Simulation("acoustic8", shape=SHAPE, directory=where, comm=group, steps=STEPS, **GIVEN)
         sim.assign({"u": "gaussian", "v": SPEEDS})

@@ -13,8 +13,11 @@ import pytest
 
 import outcrop as oc
 from mpi_programs import launcher, mpirun, run_ranks
-from outcrop.errors import InputError
+from outcrop.durable import Directory
+from outcrop.errors import InputError, StorageError
+from outcrop.run.engine import Engine
 from outcrop.run.ranks import gather as gather_module
+from outcrop.run.ranks import wire
 from outcrop.run.ranks.group import RankGroup
 from rank_processes import ranks
 
@@ -65,11 +68,80 @@ def test_ranks_have_the_bits_of_one_process(tmp_path: Path, stencil: str, size: 
     assert [one[2] for one in found] == [report] * size
 
 
-def continues(group: RankGroup, where: Path, steps: int) -> Any:
-    """Open a run, assign new values between two calls, and go on."""
+def computes_over_tcp(group: RankGroup, where: Path, *more: Any) -> Any:
+    """Compute as if each rank were on a node of its own."""
+    wire.place_of_process = lambda: f"a node of its own {os.getpid()}"  # type: ignore[assignment]
+    return computes(group, where, *more)
+
+
+def test_ranks_on_different_nodes_have_the_same_bits(tmp_path: Path) -> None:
+    """Checks links over TCP."""
+    more = ("heat7", {"sizes": {"bt": 3}, "boundary": "periodic"}, [8])
+    expected, _, _ = computes(None, tmp_path / "alone.oc", *more)
+    found = ranks(3, computes_over_tcp, tmp_path / "parts", *more)
+    np.testing.assert_array_equal(np.concatenate([one[0]["u"] for one in found], axis=1), expected["u"])
+
+
+def fails(group: RankGroup, where: Path, way: str) -> Any:
+    """Let rank 1 fail in its second pass, or before the first pass."""
+    original, calls = Engine.run_pass, iter(range(1))
+
+    def run_pass(self: Engine, *given: Any) -> Any:
+        if way == "error" and next(calls, None) is None:
+            raise StorageError("write /disk/u: No space left on device")
+        if way == "damage" and next(calls, None) is None:
+            with open(state_file(where, "u"), "r+b") as file:
+                file.seek(4096)
+                file.write(b"damaged")
+        return original(self, *given)
+
+    if group.rank == 1:
+        Engine.run_pass = run_pass  # type: ignore[method-assign]
+    if way == "lock" and group.rank == 1:
+        sim = oc.open(where, comm=group)
+        with Directory.open(where / "rank-1") as directory:
+            held = directory.hold()
+            try:
+                return sim.run(12)
+            finally:
+                directory.release(held)
+    return oc.open(where, comm=group).run(12, progress="none")
+
+
+def state_file(where: Path, name: str) -> Path:
+    """Return the shard of the committed copy of an array of rank 1."""
+    return (where / "rank-1" / name).resolve() / "c" / "0" / "0" / "0"
+
+
+@pytest.mark.parametrize(
+    ("way", "kind", "text"),
+    [
+        ("error", "StorageError", "write /disk/u: No space left on device"),
+        ("damage", "CorruptionError", "plane"),
+        ("lock", "InputError", "is in use by another process"),
+    ],
+)
+def test_an_error_of_one_rank_ends_all_ranks_with_its_line(tmp_path: Path, way: str, kind: str, text: str) -> None:
+    """Checks that the rank with the error prints it, that the others end with the same reason, and that a later start
+    can go on."""
+    parts = tmp_path / "parts"
+    ranks(3, computes, parts, "heat7", {"sizes": {"bt": 2}}, [4])
+    found = ranks(3, fails, parts, way)
+    assert found[1][0] == kind and text in found[1][1] and found[1][2] is False, found
+    for rank in (0, 2):
+        assert found[rank][0] == ("InputError" if way == "lock" else "CommunicationError")
+        assert text in found[rank][1] and found[rank][2] is True, found
+    if way == "error":
+        assert "step 6 of 16 is intact; go on with: mpirun -n 3 outcrop resume" in found[1][1]
+        expected, _, _ = computes(None, tmp_path / "alone.oc", "heat7", {"sizes": {"bt": 2}}, [16])
+        again = ranks(3, finishes, parts)
+        np.testing.assert_array_equal(np.concatenate(again, axis=1), expected["u"])
+
+
+def finishes(group: RankGroup, where: Path) -> Any:
+    """Do the missing steps."""
     sim = oc.open(where, comm=group)
-    sim["u"] = np.random.default_rng(5).random(sim.shape, "float32")
-    sim.run(steps, progress="none")
+    sim.run(progress="none")
     return sim["u"][:]
 
 
@@ -218,7 +290,8 @@ def test_without_a_launcher_mpi4py_is_not_imported(tmp_path: Path) -> None:
     )
     names = ("PMI", "OMPI", "MPI", "SLURM", "FLUX")
     plain = {name: value for name, value in os.environ.items() if not name.startswith(names)}
-    subprocess.run([sys.executable, "-c", program, str(tmp_path / "run.oc")], check=True, env=plain)
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path / "run.oc")], env=plain)
+    assert done.returncode == 0
 
 
 def test_a_killed_rank_of_mpirun_can_be_resumed(tmp_path: Path) -> None:

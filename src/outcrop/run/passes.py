@@ -74,8 +74,12 @@ def execute(
         cells = rows * problem.shape[2] * problem.steps
         if group and group.rank:
             progress = "none"
+        # Rank 0 shows the progress of all ranks, on the assumption that they are equally fast.
+        share = problem.shape[1] / description.whole_layout.shape[1]
+        in_all = round(cells / share)
         try:
-            runner.run(make_progress(progress, len(prepared.plan.passes), first_step, last_step, cells, whole))
+            shown = make_progress(progress, len(prepared.plan.passes), first_step, last_step, in_all, whole)
+            runner.run(shown, share)
         finally:
             if lowered is not None:
                 traces = Traces(state.reader(), description)
@@ -134,17 +138,17 @@ class PassRunner:
         self._ended = threading.Event()
         self.seconds = self.seconds_commit = self.seconds_agree = 0.0
 
-    def run(self, progress: Progress) -> None:
-        """Run all passes and show progress. Raises InterruptedRun after Ctrl-C, StorageError or CorruptionError when
-        storage fails, and CommunicationError when another rank fails or is gone. The message says which step is
-        intact."""
+    def run(self, progress: Progress, share: float = 1.0) -> None:
+        """Run all passes and show progress. `share` is the share of the grid that this rank has. Raises InterruptedRun
+        after Ctrl-C, StorageError or CorruptionError when storage fails, and CommunicationError when another rank fails
+        or is gone. The message says which step is intact."""
         worker = threading.Thread(target=self._work, name="outcrop-passes")
         watching = self._group.watching(self._engine.cancel) if self._group else nullcontext()
         with watching, _interrupts_call(self._interrupt), progress:
             worker.start()
             try:
                 while not self._ended.wait(INTERVAL_SECONDS):
-                    progress.show(self._standing())
+                    progress.show(self._standing(share))
                     self._show_snapshots()
                 self._show_snapshots()
             except BaseException:  # if the display fails, the worker thread must end before the error is raised
@@ -226,10 +230,11 @@ class PassRunner:
                 self._group.fail("stopped", is_interrupt=True)
             self._engine.cancel()
 
-    def _standing(self) -> Standing:
+    def _standing(self, share: float) -> Standing:
         sample = self._engine.sample()
+        counts = (sample.cells_updated, sample.bytes_read, sample.bytes_written)
         steps = self._state.manifest.step - self._first_step
-        return Standing(self._passes_done, steps, sample.cells_updated, sample.bytes_read, sample.bytes_written)
+        return Standing(self._passes_done, steps, *(round(count / share) for count in counts))
 
     def _intact_text(self) -> str:
         manifest, path = self._state.manifest, self._state.path

@@ -131,8 +131,11 @@ def _set_up(options: RunOptions, group: RankGroup | None) -> Setup:
     if group is not None:
         refuse(vars(options))
         options = replace(options, directory=part_directory(options.directory, group))
+        sharing = group.ranks_on_same_cores
         if options.threads is None:
-            options = replace(options, threads=max(1, discover.available_cores() // group.ranks_on_same_cores))
+            options = replace(options, threads=max(1, discover.available_cores() // sharing))
+        if options.bind == "auto" and sharing > 1:
+            options = replace(options, bind="none")  # otherwise all ranks would bind their threads to the same cores
     settings = settings_of(options)
     sources = Initial(options, settings.memory_bytes)
     definition = definition_of(options, sources.shape)

@@ -251,7 +251,8 @@ class Simulation:
             if setup.force and may_hold_run(places[0]):  # if a source fails, the older run must survive
                 read_all(planes.values(), description.layout)
             with created_state(places, manifest, setup.force, setup.raw_device, setup.acquisition) as state:
-                assign(state, planes, io)
+                # If the first values cannot be written on one rank, no rank keeps its directory.
+                assign(state, planes, io, lambda: setup.group and setup.group.allgather(None))
             self._state = state
         self._ranges = ranges
         if static & planes.keys():
@@ -284,6 +285,10 @@ class Simulation:
 
     def check_values(self) -> None:
         """If `check_finite` is set, read the option `init` once. Raises InputError for NaN and infinity."""
+        with together(self._setup.group):
+            self._check_values()
+
+    def _check_values(self) -> None:
         if not self._has_checked_values:
             for source in self.initial_values.values():
                 scan_finite(source, self._description.dtype)

@@ -16,7 +16,7 @@ planes.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,9 +43,12 @@ def require_fields(manifest: Description, filled: Collection[str]) -> None:
         )
 
 
-def assign(state: State, values: Mapping[str, PlaneSource], io: str = "auto") -> None:
-    """Write values to these arrays at the current step. Raises InputError for a field that is only read, if steps have
-    already used it. Raises StorageError if a pass in place has lost the state and `values` do not replace all of it."""
+def assign(
+    state: State, values: Mapping[str, PlaneSource], io: str = "auto", written: Callable[[], object] = lambda: None
+) -> None:
+    """Write values to these arrays at the current step. `written` is called between the writes and the commit of the
+    first values of a run. Raises InputError for a field that is only read, if steps have already used it. Raises
+    StorageError if a pass in place has lost the state and `values` do not replace all of it."""
     with state.locked():
         manifest = state.manifest
         static = [name for name in values if manifest.entry(name).is_static]
@@ -61,7 +64,7 @@ def assign(state: State, values: Mapping[str, PlaneSource], io: str = "auto") ->
             if replaced:
                 _replace(state, {name: values[name] for name in replaced}, io)
         else:
-            _begin(state, values, static, io)
+            _begin(state, values, static, io, written)
 
 
 def complete(state: State, io: str = "auto") -> None:
@@ -103,7 +106,9 @@ def own_rows(planes: PlaneSource, manifest: Description) -> PlaneSource:
     return lambda z0, z1: planes(z0, z1)[:, first:end]
 
 
-def _begin(state: State, values: Mapping[str, PlaneSource], static: Sequence[str], io: str) -> None:
+def _begin(
+    state: State, values: Mapping[str, PlaneSource], static: Sequence[str], io: str, written: Callable[[], object]
+) -> None:
     """Write the first values, or new values after the state was lost. Other arrays of the state then have no values."""
     manifest = state.manifest
     needed = {entry.field for entry in manifest.state}
@@ -113,6 +118,7 @@ def _begin(state: State, values: Mapping[str, PlaneSource], static: Sequence[str
     state.begin_writing()
     for name, source in values.items():
         _write(state, name, 1 - manifest.current, source, io)
+    written()
     lost = [entry.name for entry in manifest.state if entry.name not in values]
     state.commit(manifest.step, values, lost)
 
