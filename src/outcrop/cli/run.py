@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,9 +12,13 @@ from outcrop.cli import options
 from outcrop.cli.main import discard_output
 from outcrop.cli.plan import describe
 from outcrop.errors import StorageError
+from outcrop.units import counted, format_bytes
 
 if TYPE_CHECKING:
+    from outcrop.plan.problem import Problem
+    from outcrop.run.engine import Prepared
     from outcrop.run.report import Report
+    from outcrop.run.simulation import Simulation
 
 
 @options.takes_run_options()
@@ -48,10 +53,24 @@ def run(
     if chosen.check_finite:
         with stage(f"checking {names}", progress):
             simulation.check_values()
-    output.print(describe(prepared))
+    output.print(describe(prepared, *_about_ranks(simulation, prepared)))
     with stage(f"writing initial values ({names})", progress):
         simulation.fill()
     output.finish(simulation.run(progress=progress), None if simulation.rank else json)
+
+
+def _about_ranks(simulation: Simulation, prepared: Prepared) -> tuple[Problem | None, list[tuple[str, str]]]:
+    """Return the problem of the whole grid and rows about all ranks, or (None, []) for a run of one process."""
+    part, plan = simulation.setup.description.part, prepared.plan
+    if part is None:
+        return None, []
+    rows = [end - first for first, end in pairwise(part.cut)]
+    parts = f"{min(rows)} rows" if min(rows) == max(rows) else f"{min(rows)} to {max(rows)} rows"
+    halo, sent = max(plan.problem.halo(plan.passes[0].levels)), plan.predicted.bytes_sent // len(plan.passes)
+    return simulation.setup.whole_problem(plan.problem.steps), [
+        ("ranks", f"{part.ranks} parts of {parts}; the plan of rank {part.rank} follows"),
+        ("halo", f"{counted(halo, 'row')} of each neighbour; a pass sends {format_bytes(sent)}"),
+    ]
 
 
 @options.takes_run_options("memory", "threads", "io", "bind", "ranks", unless="as before")
