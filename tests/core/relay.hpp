@@ -32,12 +32,13 @@ struct SocketPair {
 /// Joins two ends, `left` and `right`, by a slow connection. The destructor closes the connection.
 class Relay {
  public:
-  /// `max_delay` is the longest delay of a part. If `damaged_byte` is not negative, the byte with this number that goes
-  /// from left to right is changed.
-  Relay(unsigned seed, std::chrono::microseconds max_delay, std::int64_t damaged_byte = -1) {
+  /// `max_delay` is the longest delay of a part. If `one_way`, only bytes that go from left to right are delayed. If
+  /// `damaged_byte` is not negative, the byte with this number that goes from left to right is changed.
+  Relay(unsigned seed, std::chrono::microseconds max_delay, std::int64_t damaged_byte = -1, bool one_way = false) {
+    const std::chrono::microseconds back = one_way ? std::chrono::microseconds(0) : max_delay;
     const int left_inside = left_.second.get(), right_inside = right_.first.get();
     threads_[0] = std::thread([=] { forward(left_inside, right_inside, seed, max_delay, damaged_byte); });
-    threads_[1] = std::thread([=] { forward(right_inside, left_inside, seed + 1, max_delay, -1); });
+    threads_[1] = std::thread([=] { forward(right_inside, left_inside, seed + 1, back, -1); });
   }
   ~Relay() {
     cut();
@@ -60,7 +61,8 @@ class Relay {
     std::mt19937 random(seed);
     std::vector<std::byte> part(1 << 16);
     for (std::int64_t done = 0;;) {
-      const ssize_t length = recv(from, part.data(), 1 + random() % part.size(), 0);
+      const std::size_t most = random() % 2 == 0 ? part.size() : 4096;
+      const ssize_t length = recv(from, part.data(), 1 + random() % most, 0);
       if (length <= 0) break;
       if (damaged_byte >= done && damaged_byte < done + length)
         part[static_cast<std::size_t>(damaged_byte - done)] ^= std::byte{16};

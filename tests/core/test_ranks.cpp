@@ -30,6 +30,7 @@ struct Network {
   bool small_buffers = false;
   int damaged_link = -1;               // in the relay after this rank, one byte is changed
   std::uint64_t latency_of_files = 0;  // in microseconds
+  bool one_way = false;                // only faces to higher rows are slow
 };
 
 // The connection between a rank and the next rank.
@@ -41,7 +42,8 @@ struct Connection {
   Connection(const Network &network, std::size_t rank, std::size_t next) {
     const bool is_damaged = network.damaged_link == static_cast<int>(rank);
     if (network.max_delay.count() >= 0)
-      relay.emplace(network.seed + static_cast<unsigned>(10 * rank), network.max_delay, is_damaged ? 5000 : -1);
+      relay.emplace(network.seed + static_cast<unsigned>(10 * rank), network.max_delay, is_damaged ? 5000 : -1,
+                    network.one_way);
     else
       sockets.emplace();
     const int low = relay ? relay->left() : sockets->first.get();
@@ -230,10 +232,24 @@ TEST(Ranks, GiveTheBitsOfOneRank) {
 TEST(Ranks, GiveTheSameBitsOverSlowConnections) {
   for (unsigned seed = 1000; seed < 1000 + random_count() / 6 && !HasFailure(); ++seed) {
     std::vector<long> cuts;
-    const Problem problem = random_problem(seed, cuts);
+    Problem problem = random_problem(seed, cuts);
+    if (seed % 2 == 0) problem.pitch_bytes = 1024, problem.nx = 250;  // faces that do not fit the buffers
     const std::uint64_t latency = seed % 3 == 0 ? 300 : 0;
     run_case(problem, cuts, {seed, microseconds(500), true, -1, latency});
   }
+}
+
+// A rank gets faces in time but can send its own faces only slowly. Before it overwrites them, it must wait.
+TEST(Ranks, KeepTheirFacesUntilTheyAreSent) {
+  for (const Equation equation : {Equation::heat, Equation::wave, Equation::pair})
+    for (const long slab : {2L, 20L}) {
+      Problem one;
+      one.equation = equation, one.slab = slab;
+      one.pitch_bytes = 4096, one.nx = 1000;  // so many bytes that they do not fit the buffers
+      one.passes = {4, 4};
+      Network network{1, microseconds(3000), true, -1, 0, true};
+      run_case(one, {15}, network);
+    }
 }
 
 // Files on disk may bypass the page cache. In a frame with rows of a neighbour, the end of a record is not behind its
