@@ -1,6 +1,7 @@
 """Check the parts of ranks on disk: the cut, initial values, going back a generation, and what is refused."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,10 @@ import numpy as np
 import pytest
 
 import outcrop as oc
+from manifests import make_manifest
 from outcrop.errors import InputError, StorageError
+from outcrop.run.disk.entries import BeforeEntry, PartEntry
+from outcrop.run.disk.manifest import parse_manifest
 from outcrop.run.disk.verify import find_damage
 from outcrop.run.places import open_state
 from outcrop.run.ranks.agreement import agree
@@ -226,3 +230,26 @@ def test_a_run_without_complete_initial_values_can_be_started_again(tmp_path: Pa
     texts = [one[1] for one in ranks(3, starts_again, where, -1)]
     assert all("rank-0 holds the part of rank 0 of an unfinished run of heat7 (step 0 of 8)" in text for text in texts)
     assert f"continue it with 'mpirun -n 3 outcrop resume {where}'" in texts[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [
+        ({"part": PartEntry("a", 0, (0, 4, 10))}, "part"),  # not the rows of the arrays
+        ({"part": PartEntry("a", 2, (0, 5, 10))}, "part"),  # no such rank
+        ({"part": PartEntry("a", 1, (1, 5, 10))}, "part"),  # rows that no rank has
+        ({"part": PartEntry("a", 0, (0, 5, 5))}, "part"),  # a rank without rows
+        ({"part": PartEntry("a", 0, (0, 5, 10)), "in_place": True}, "part"),
+        ({"before": BeforeEntry(0, {"u": 1}, {})}, "before"),  # not a part
+        ({"part": PartEntry("a", 0, (0, 5, 10)), "before": BeforeEntry(9, {"u": 1}, {})}, "before"),  # a later step
+        ({"part": PartEntry("a", 0, (0, 5, 10)), "before": BeforeEntry(0, {"w": 1}, {})}, "before"),  # no such array
+        ({"part": PartEntry("a", 0, (0, 5, 10)), "before": BeforeEntry(0, {}, {})}, "before"),  # no values
+    ],
+)
+def test_manifests_with_impossible_parts_are_refused(changes: dict[str, Any], name: str) -> None:
+    """Checks that parts of a manifest that contradict each other are found before any file is opened."""
+    good = replace(make_manifest(Path("/a")), phase="ready", filled={"u": 1}, step=4, generation=1)
+    whole = replace(good, part=PartEntry("a", 0, (0, 5, 10)), before=BeforeEntry(0, {"u": 1}, {}))
+    assert parse_manifest(whole.to_bytes(), Path("it")) == whole
+    with pytest.raises(InputError, match=f"{name} contradicts the rest"):
+        parse_manifest(replace(good, **changes).to_bytes(), Path("it"))

@@ -3,8 +3,10 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +138,33 @@ def test_an_error_of_one_rank_ends_all_ranks_with_its_line(tmp_path: Path, way: 
         expected, _, _ = computes(None, tmp_path / "alone.oc", "heat7", {"sizes": {"bt": 2}}, [16])
         again = ranks(3, finishes, parts)
         np.testing.assert_array_equal(np.concatenate(again, axis=1), expected["u"])
+
+
+def is_interrupted(group: RankGroup, where: Path) -> Any:
+    """Send Ctrl-C to rank 1 in its second pass."""
+    original, calls = Engine.run_pass, iter(range(1))
+
+    def run_pass(self: Engine, *given: Any) -> Any:
+        if next(calls, None) is None:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.2)
+        return original(self, *given)
+
+    if group.rank == 1:
+        Engine.run_pass = run_pass  # type: ignore[method-assign]
+    sim = oc.open(where, comm=group)
+    return sim.run(12, progress="none")
+
+
+def test_ctrl_c_on_one_rank_stops_all_ranks(tmp_path: Path) -> None:
+    """Checks that all ranks stop, that one of them says how to go on, and that the run then has the same bits."""
+    parts = tmp_path / "parts"
+    ranks(3, computes, parts, "heat7", {"sizes": {"bt": 2}}, [4])
+    found = ranks(3, is_interrupted, parts)
+    text = f"stopped; step 6 of 16 is intact; go on with: mpirun -n 3 outcrop resume {parts}"
+    assert found == [("InterruptedRun", text, rank > 0) for rank in range(3)]
+    expected, _, _ = computes(None, tmp_path / "alone.oc", "heat7", {"sizes": {"bt": 2}}, [16])
+    np.testing.assert_array_equal(np.concatenate(ranks(3, finishes, parts), axis=1), expected["u"])
 
 
 def finishes(group: RankGroup, where: Path) -> Any:

@@ -356,10 +356,11 @@ def _is_part(manifest: Manifest, part: PartEntry) -> bool:
 
 def _is_before(manifest: Manifest, before: BeforeEntry) -> bool:
     known = {entry.name for entry in manifest.arrays}
-    return (
+    return bool(
         manifest.part is not None
         and manifest.generation > 0
         and before.step <= manifest.step
+        and before.filled
         and before.filled.keys() <= known
         and not before.sums
     )

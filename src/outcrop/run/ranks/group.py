@@ -297,12 +297,11 @@ class RankGroup:
             self._changed.notify_all()
 
     def _send(self, rank: int, message: dict[str, Any]) -> None:
+        # A failure is not judged here. The other end may have said why it ends, and the watcher has not read it yet.
         peer = self._peers[rank]
         if peer.is_open:
-            try:
+            with contextlib.suppress(OSError):
                 self._send_frame(peer, frame_of(message))
-            except OSError:
-                self._part(rank, f"rank {rank} has gone")
 
     def _send_all(self, message: dict[str, Any]) -> None:
         for rank in self._peers:
