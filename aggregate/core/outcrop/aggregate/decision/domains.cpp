@@ -164,7 +164,7 @@ DomainWork::DomainWork(std::size_t domain, Rounds rounds, std::vector<Sender> se
     parts_.push_back(
         static_cast<std::uint32_t>(local_parts_.size() - local_begins_.back() + remote_parts_.size() - remote_before));
     local_begins_.push_back(local_parts_.size());
-    dense_.push_back(present == whole);  // no byte is counted twice, because a plan that writes refuses overlaps
+    dense_.push_back(present == whole);  // `present` counts no byte twice, because a plan that writes refuses overlaps
   }
 }
 
