@@ -54,7 +54,8 @@ struct Opened {
 
 namespace {
 
-// Collective. Runs act() on each rank where `acts` is true. If act() fails on any rank, throws this error on all ranks.
+// Collective. Runs act() on each rank where `acts` is true. If act() throws an error on any rank, throws this error on
+// all ranks.
 template <typename Act>
 void on_ranks(Engine &engine, Failure::Kind kind, bool acts, Act &&act) {
   Task task;
@@ -174,7 +175,7 @@ NodeIndex read_index(const std::string &path) {
   return node_index_of(read_text(*Files::system().folder(folder_of(index)), name_in_folder(index)), index);
 }
 
-// Returns the bytes that the aggregators of this node transfer in a step.
+// Returns the number of bytes that the aggregators of this node transfer in a step.
 std::uint64_t bytes_of_node(const Engine &engine) {
   const PlanSummary &summary = engine.summary;
   std::uint64_t bytes = 0;
@@ -226,8 +227,8 @@ std::unique_ptr<Opened> open_file(std::shared_ptr<Engine> of_plan, const std::st
 // --- steps -----------------------------------------------------------------------------------------------------------
 
 // Collective. Prepares the stages for a step at `base`. If the step can overlap a staged step that has another base,
-// empties all stages. Otherwise the order of the two steps could be lost, because different aggregators can have the
-// overlapping bytes.
+// drains and empties all stages. Otherwise the older step could overwrite the newer step in the file, because different
+// aggregators can have the overlapping bytes.
 void meet_staged(Opened &opened, bool write, std::uint64_t base) {
   if (!opened.is_staged() || !opened.writable) return;
   Engine &engine = *opened.engine;
@@ -294,7 +295,7 @@ Task task_of(const Opened &opened, Task::Kind kind, std::span<const Memory> memo
   return task;
 }
 
-// Begins an operation. Bytes are written if they are constant, and read otherwise.
+// Begins an operation. The operation is a write if the type `Byte` is const, and a read otherwise.
 template <typename Byte>
 std::shared_ptr<Step> begin(Opened &opened, std::span<const std::span<Byte>> memory, std::uint64_t base,
                             const std::string &problem, bool beside) {

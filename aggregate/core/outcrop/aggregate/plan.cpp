@@ -133,8 +133,8 @@ std::vector<Contribution> contributions_of(const Engine &engine, const std::vect
   return contributions;
 }
 
-// Collective. Fills the tables of relays: each rank writes the lengths of its parts to shared memory. Then finds the
-// messages that this rank sends or receives as a relay.
+// Collective. Fills the tables of relays in shared memory. Each rank writes the lengths of its parts to these tables.
+// Then finds the messages that this rank sends or receives as a relay.
 void set_up_relays(Engine &engine) {
   const Node &node = *engine.node;
   if (!node.relays().any()) return;
@@ -376,7 +376,7 @@ void PlacedPlan::add_measured(const std::string &what, const Timing &timing) {
   if (kept.size() > max_measured) kept.pop_front();
 }
 
-// Returns one line for each kind of step, with the medians of the measured times.
+// Returns one line for each kind of step (such as "write" or "staged read"), with the medians of the measured times.
 std::vector<std::string> PlacedPlan::measured_lines() const {
   const std::map<std::string, double> seconds = predicted();
   std::vector<std::string> lines;
