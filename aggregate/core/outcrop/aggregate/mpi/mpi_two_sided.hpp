@@ -84,7 +84,7 @@ class Communicator {
 /// The way in which calls of a transport wait for other ranks.
 struct WaitPolicy {
   bool crowded = false;                  ///< true if this node has at least as many ranks as cores
-  const double *seconds_most = nullptr;  ///< the transport's time limit, which may change; 0: no limit
+  const double *seconds_most = nullptr;  ///< the transport's time limit, which may change; the value 0 means no limit
 };
 
 /// Pauses between two tests of an operation. The first pauses do nothing, later pauses give the core to other threads,
@@ -131,8 +131,8 @@ class Backoff {
   Clock::time_point begun_;
 };
 
-/// Returns a deadline for transfers that are still under way after a failure. The caller waits for them until this
-/// time.
+/// Returns a deadline for transfers that are still under way after a failure. The caller waits for these transfers
+/// until the deadline.
 inline std::chrono::steady_clock::time_point deadline_of_abandoned() {
   return std::chrono::steady_clock::now() + std::chrono::seconds(1);
 }
@@ -194,9 +194,9 @@ class MpiMessages {
     }
   }
 
-  /// After a failure, gives the transfers that are under way a short time to end, because MPI may still write into their
-  /// buffers. The time is limited, because a transfer whose partner has failed never ends. Returns false if MPI may still
-  /// use memory of these messages.
+  /// After a failure, gives the transfers that are under way a short time to end, because MPI may still write into
+  /// their buffers. The time is limited, because a transfer whose partner has failed never ends. Returns false if MPI
+  /// may still use memory of these messages.
   bool abandon() noexcept {
     bool ended = true;
     const auto deadline = deadline_of_abandoned();
@@ -206,8 +206,8 @@ class MpiMessages {
   }
 
  private:
-  /// A slot for one message. Later messages use the slot again, so that `chunks` need not be allocated for each
-  /// message.
+  /// The state of one message. When the message has ended, a later message uses the same object. So `chunks` is not
+  /// allocated for each message.
   struct Message {
     bool sending = false;
     std::size_t bytes = 0;
@@ -255,7 +255,7 @@ class MpiMessages {
     return slot + 1;
   }
 
-  /// Returns true if the message of this request has ended. Afterwards the slot can be used again.
+  /// Returns true if the message of this request has ended. Afterwards another message can use its element of slots_.
   bool over(outcrop_request request) {
     Message &message = slots_[request - 1];
     for (; message.finished < message.chunks.size(); ++message.finished) {
@@ -284,11 +284,11 @@ class MpiMessages {
 
 // --- collective calls ----------------------------------------------------------------------------------------------
 
-/// Gathers data of all ranks, and makes ranks wait at barriers. These calls use a communicator of their own, so that
-/// MPI cannot confuse their messages with other messages.
+/// Gathers data of all ranks, and makes ranks wait at barriers. This class uses a communicator of its own, so that MPI
+/// cannot confuse the messages of these calls with other messages.
 class MpiCollectives {
  public:
-  /// Does not own the communicator: the caller frees it. While a function of this class waits, it calls `meanwhile`
+  /// Does not own the communicator: the caller frees it. A function of this class that waits calls `meanwhile`
   /// repeatedly. Without these calls, ranks can wait for ever for messages that only `meanwhile` advances.
   MpiCollectives(MPI_Comm communicator, std::size_t chunk_bytes, const WaitPolicy &policy,
                  std::function<void()> meanwhile)
@@ -351,8 +351,8 @@ class MpiCollectives {
     }
   }
 
-  // Gathers data that are too long for one collective call. In step k, rank r sends to rank r + k, and receives from rank
-  // r - k (modulo the number of ranks).
+  // Gathers data that are too long for one collective call. In step k, rank r sends to rank r + k, and receives from
+  // rank r - k (modulo the number of ranks).
   void gather_by_messages(const std::byte *mine, std::span<const std::uint64_t> sizes, std::byte *all) {
     const std::size_t ranks = sizes.size(), own = static_cast<std::size_t>(rank_);
     std::vector<std::uint64_t> begins(ranks, 0);
