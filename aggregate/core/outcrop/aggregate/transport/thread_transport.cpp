@@ -147,8 +147,8 @@ class ThreadWorld {
       if (left.count() <= 0 || world_->changed.wait_for(lock, left) == std::cv_status::timeout)
         throw std::runtime_error("other ranks did not respond within the time of the setting seconds_most");
     }
-    // Returns false if the message of this request has not arrived. Otherwise copies the message to the request's memory,
-    // sets the request to 0, and returns true.
+    // Returns false if the message of this request has not arrived. Otherwise copies the message to the request's
+    // memory, sets the request to 0, and returns true.
     bool take(outcrop_request &request) {
       if (request == 0) return true;
       check(0);
