@@ -84,7 +84,7 @@ std::uint32_t update_table(std::uint32_t state, const std::byte *data, std::size
 
 // --- instruction ---------------------------------------------------------------------------------------------------
 
-// Three streams of this length are processed at the same time. Afterwards their checksums are joined.
+// The code processes three streams of this length at the same time, and then joins their checksums.
 constexpr std::size_t stream_bytes = 2048;
 
 using Shift = std::array<std::array<std::uint32_t, 256>, 4>;

@@ -135,7 +135,7 @@ class FaultyStore final : public Store {
   const std::unique_ptr<Store> inside_;
   const Faults faults_;
   std::mutex replacing_;
-  std::map<std::uint64_t, Pending> pending_;  // by the number of the transfer
+  std::map<std::uint64_t, Pending> pending_;  // the key is the number of the transfer
   std::vector<Completion> arrived_;
   std::deque<Delayed> delayed_;
   std::uint64_t transfers_ = 0, reads_ = 0, written_ = 0, flushes_ = 0;

@@ -1,4 +1,5 @@
-// An open file that is read and written at given offsets, and safe ways to open files.
+// This header has the class of an open file, which is read and written at given offsets, and functions that open files
+// safely.
 //
 // If the file system supports O_DIRECT, a file has a direct and a buffered descriptor. The buffered descriptor serves
 // transfers that do not consist of whole pages (an index at the end of a file, some rows of a plane), and transfers to
@@ -59,8 +60,8 @@ class File {
   /// arguments are those of open(). Throws StorageError.
   File open_like(const std::string &path, int folder, const std::string &label) const;
 
-  /// Creates or replaces a file of `size` bytes, allocates storage for all of them, and closes the file. Throws
-  /// StorageError, and then leaves no file behind.
+  /// Creates or replaces a file of `size` bytes, allocates storage for all bytes, and closes the file. Throws
+  /// StorageError. After an error, the file does not exist.
   static void create(const std::string &path, std::uint64_t size);
 
   /// Makes and opens a new empty file in an open folder. Messages contain `label`. Throws StorageError, also if the
@@ -79,7 +80,8 @@ class File {
   /// can be read or written.
   void narrow(std::uint64_t begin, std::uint64_t size);
 
-  /// Return the path or the label of this file. If this file is restricted to a part, path() also names the first byte.
+  /// These functions return the path or the label of this file. If this file is restricted to a part, path() also
+  /// contains the offset of the part.
   const std::string &path() const { return path_; }
   const std::string &whole_path() const { return whole_path_; }
 
@@ -90,25 +92,27 @@ class File {
   bool is_part() const { return part_size_ > 0; }
   std::uint64_t begin() const { return begin_; }  ///< the byte of the whole file at which this part begins
 
-  /// Returns whether a transfer stays inside this part. Always true for a whole file, because it may grow.
+  /// Returns true if a transfer stays inside the part to which this file is restricted. Always returns true for a whole
+  /// file, because a whole file may grow.
   bool holds(std::uint64_t offset, std::size_t length) const;
 
   bool writable() const { return writable_; }
   bool direct() const { return direct_.get() >= 0; }
-  /// Return the alignment, in bytes, that direct transfers need for offset and length, and for the memory address. The
-  /// alignment of the address may be smaller. Both are 1 if the file is not direct.
+  /// alignment() returns the alignment, in bytes, that the offset and the length of a direct transfer need.
+  /// memory_alignment() returns the alignment that the memory address needs, which may be smaller. Both functions
+  /// return 1 if the file is not direct.
   std::size_t alignment() const { return direct() ? alignment_ : 1; }
   std::size_t memory_alignment() const { return direct() ? memory_alignment_ : 1; }
 
   /// Returns the current size of the file, or of its part, in bytes. Throws StorageError.
   std::uint64_t size() const;
 
-  /// Allocates storage for all of the first `size` bytes. Throws StorageError.
+  /// Allocates storage for the first `size` bytes of the file. Throws StorageError.
   void allocate(std::uint64_t size) const;
 
-  /// Transfer all `length` bytes and wait until they are transferred. If the file is direct and the memory is aligned,
-  /// whole pages bypass the page cache. The bytes before and after these pages go through the page cache. Throw
-  /// StorageError. If the file ends too early, the errno in StorageError is 0.
+  /// These functions transfer `length` bytes, and return when all bytes are transferred. If the file is direct and the
+  /// memory is aligned, whole pages bypass the page cache. The bytes before and after these pages go through the page
+  /// cache. The functions throw StorageError. If the file ends too early, the errno in StorageError is 0.
   void read(std::uint64_t offset, std::byte *data, std::size_t length) const;
   void write(std::uint64_t offset, const std::byte *data, std::size_t length) const;
 

@@ -18,7 +18,7 @@ namespace outcrop {
 struct Workload {
   bool write = false;
   bool random = false;
-  bool flush = false;  ///< true: flush at the end, and include the time of the flush
+  bool flush = false;  ///< true if the series ends with a flush; the measured time then includes the flush
   std::size_t request_bytes = 4096;
   std::size_t depth = 1;  ///< number of requests in flight, or number of threads with one request each
   std::uint64_t span_bytes = 0;

@@ -10,8 +10,8 @@
 // into a slot starts after the write from that slot. A read that waits does not delay writes, and a write that waits
 // does not delay reads. If both can start, reads and writes alternate, chunk by chunk. The pump transfers the remaining
 // bytes after a short transfer, and repeats a transfer after EAGAIN or EINTR. After the first failure, the pump starts
-// no new transfer and reaps the transfers in flight, and every thread that waits gets the error. The pump allocates no
-// memory after its construction.
+// no new transfer. It waits for the results of the transfers in flight. Every thread that waits gets the error. The
+// pump allocates no memory after its construction.
 //
 // Request number t is in entry t mod capacity. An entry is reused only after its previous request is complete. So if
 // request t is in the entry, request t - capacity is complete.
@@ -34,8 +34,9 @@ namespace outcrop {
 using Ticket = std::uint64_t;
 constexpr Ticket no_ticket = 0;
 
-/// Transfers `rows` times `length` bytes between memory and a file of the store. The transfer starts when the request
-/// `after` is complete. `file_stride` and `data_stride` are the distances between rows in the file and in memory.
+/// Transfers `rows` times `length` bytes between memory and a file of the store. The transfer starts only after the
+/// request `after` is complete. `file_stride` and `data_stride` are the distances between rows in the file and in
+/// memory.
 struct Request {
   bool write = false;
   std::uint32_t file = 0;
@@ -74,14 +75,15 @@ class Pump {
 
   bool done(Ticket ticket) const;
 
-  /// Stops the pump: it starts no more transfers, and all waiting threads throw Cancelled.
+  /// Stops the pump. The pump starts no more transfers, and the functions that wait throw Cancelled in their threads.
   void cancel();
 
   std::uint64_t bytes_read() const { return bytes_read_; }
   std::uint64_t bytes_written() const { return bytes_written_; }
 
  private:
-  // An entry of the ring: a request, the bytes that have been divided into chunks, and the bytes not yet transferred.
+  // An entry of the ring: a request, the number of its bytes that have been divided into chunks (`issued`), and the
+  // number of its bytes that are not transferred yet (`remaining`).
   struct QueuedRequest {
     Request request;
     Ticket ticket = no_ticket;
@@ -121,7 +123,7 @@ class Pump {
   std::condition_variable work_;      // the I/O thread waits for this signal
   std::condition_variable finished_;  // all other threads wait for this signal
   std::vector<QueuedRequest> requests_;
-  std::array<TicketQueue, 2> queues_;  // reads, writes
+  std::array<TicketQueue, 2> queues_;  // the queue of reads and the queue of writes
   Ticket last_ = no_ticket;
   std::size_t unfinished_ = 0;
   bool stopping_ = false, cancelled_ = false;
@@ -129,11 +131,11 @@ class Pump {
 
   // Only the I/O thread uses the following members.
   std::vector<Chunk> chunks_;
-  std::vector<std::size_t> free_chunks_, retries_;  // numbers of chunks; chunks in retries_ count as in flight
+  std::vector<std::size_t> free_chunks_, retries_;  // indices in chunks_; chunks in retries_ count as in flight
   std::vector<Transfer> batch_;
   std::vector<Completion> completions_;
   std::size_t in_flight_ = 0, in_flight_bytes_ = 0;
-  std::size_t turn_ = 0;  // the number of the queue from which the next chunk comes
+  std::size_t turn_ = 0;  // the index in queues_ of the queue from which the next chunk comes
   bool again_ = false;    // true if a transfer got EAGAIN
 
   std::atomic<std::uint64_t> bytes_read_{0}, bytes_written_{0};

@@ -20,8 +20,8 @@ namespace {
 // The maximum size of a transfer. The kernel splits longer transfers.
 constexpr std::size_t max_transfer_bytes = std::size_t{1} << 30;
 
-// Returns a number that no other thread ever gets. The thread numbers of the system are not suitable, because the
-// system reuses them.
+// Returns a number for the calling thread. No other thread of the process ever gets the same number. The thread numbers
+// of the system are not suitable, because the system reuses them.
 std::uint64_t thread_number() {
   static std::atomic<std::uint64_t> last{0};
   thread_local const std::uint64_t number = ++last;
