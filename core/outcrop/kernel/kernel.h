@@ -16,11 +16,12 @@
  *
  * x0 and x1 are multiples of 64 bytes. The boundaries of the grid are handled as follows:
  *   x   If the boundary is fixed, cells closer to the boundary than the radius in x get the value of the same cell of
- *       the newest operand. Otherwise the kernel finds the cells beyond the boundary in the same row.
- *   y   If the boundary is fixed, no call asks for rows of the rim. Otherwise the kernel finds the rows beyond the
- *       boundary in the same plane.
- *   z   If the boundary is fixed, no call asks for planes of the rim. Otherwise the sources include the planes beyond
- *       the boundary.
+ *       the newest operand. If the boundary is a mirror or periodic, the kernel reads other cells of the same row in
+ *       place of the cells beyond the boundary.
+ *   y   If the boundary is fixed, no call asks for rows of the rim. If the boundary is a mirror or periodic, the kernel
+ *       reads other rows of the same plane in place of the rows beyond the boundary.
+ *   z   If the boundary is fixed, no call asks for planes of the rim. If the boundary is a mirror or periodic, the
+ *       caller passes the addresses of the planes that stand for the planes beyond the boundary.
  *
  * A kernel may read memory before the first cell and behind the last cell of a plane: up to 64 bytes for each unit of
  * the radius in x, rounded up to whole vectors. The window keeps this memory readable.
