@@ -68,8 +68,8 @@ typedef struct {
 /* Makes a trajectory for `states` states. The first states are in `memory_bytes` of memory, the next in the first
    directory, the next in the second, and so on. This function allocates all memory and makes all files. In addition,
    three buffers for transfers need the memory of three states. The type of all cells is "float32", "float64",
-   "complex64", "complex128", "int32" or "int64". Fails if the states do not fit. The error then says how many states fit
-   in each place. */
+   "complex64", "complex128", "int32" or "int64". Fails if the states do not fit. The error then says how many states
+   fit in each place. */
 OUTCROP_TRAJECTORY_API int outcrop_trajectory_create(const outcrop_trajectory_field *fields, size_t field_count,
                                                      const char *dtype, uint64_t states, uint64_t memory_bytes,
                                                      const outcrop_trajectory_directory *directories,
@@ -88,9 +88,9 @@ OUTCROP_TRAJECTORY_API uint64_t outcrop_trajectory_states(const outcrop_trajecto
 OUTCROP_TRAJECTORY_API int outcrop_trajectory_push(outcrop_trajectory *trajectory, const void *const *fields,
                                                    uint64_t *number);
 
-/* Removes the newest state, and sets fields[i] to the address of the cells of field i. The cells are valid until the next
-   pop, or until the trajectory is closed. Sets *number to the number of the state, unless `number` is NULL. Older states
-   are read ahead. */
+/* Removes the newest state, and sets fields[i] to the address of the cells of field i. The cells are valid until the
+   next pop, or until the trajectory is closed. Sets *number to the number of the state, unless `number` is NULL. Older
+   states are read ahead. */
 OUTCROP_TRAJECTORY_API int outcrop_trajectory_pop(outcrop_trajectory *trajectory, const void **fields,
                                                   uint64_t *number);
 
