@@ -1,7 +1,7 @@
 // This header rounds numbers of bytes to an alignment, and allocates memory for planes. The memory comes directly from
 // the system, is aligned to 2 MiB, and has huge pages if possible. The allocation does not touch the pages, so the
 // thread that will use a page can also be the first thread that touches the page. The size is rounded up to a multiple
-// of 4 KiB. It is not rounded up to a multiple of a huge page, because it could then exceed the budget.
+// of 4 KiB. The size is not rounded up to a multiple of a huge page, because the larger size could exceed the budget.
 #pragma once
 
 #include <sys/mman.h>

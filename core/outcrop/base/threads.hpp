@@ -26,13 +26,13 @@ class StandardRounding {
   StandardRounding(const StandardRounding &) = delete;
   StandardRounding &operator=(const StandardRounding &) = delete;
 
-  /// Sets the default mode permanently.
+  /// Sets the default mode of this thread permanently.
   static void restore() { write(standard); }
 
  private:
 #if defined(__SSE__)
   using Word = unsigned;
-  static constexpr Word standard = 0x1F80;  // all exceptions masked
+  static constexpr Word standard = 0x1F80;  // in this mode, all exceptions are masked
   static Word read() { return _mm_getcsr(); }
   static void write(Word word) { _mm_setcsr(word); }
 #elif defined(__aarch64__)
@@ -70,7 +70,7 @@ class FirstFailure {
     }
   }
 
-  /// Throws the first exception again, if there was one. No other thread may call guard() at the same time.
+  /// Throws the exception that this object keeps, if there is one. No other thread may call guard() at the same time.
   void rethrow() const {
     if (first_) std::rethrow_exception(first_);
   }
@@ -82,8 +82,8 @@ class FirstFailure {
 };
 
 /// Calls work(i) for each 0 <= i < count, in ascending order, by at most `threads` threads. The calling thread is one
-/// of them. Each call of this function starts new threads, so the work should take at least some milliseconds. After
-/// the first exception no more calls begin, and the exception is rethrown when all threads have ended.
+/// of these threads. Each call of this function starts new threads, so the work should take at least some milliseconds.
+/// After the first exception no more calls begin, and the exception is rethrown when all threads have ended.
 template <typename Work>
 void in_parallel(std::uint64_t count, std::uint64_t threads, const Work &work) {
   std::atomic<std::uint64_t> next = 0;

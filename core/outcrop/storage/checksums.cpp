@@ -37,7 +37,7 @@ constexpr std::uint32_t multiply(std::uint32_t a, std::uint32_t b) {
 }
 
 constexpr std::uint32_t power_of_x(std::uint64_t exponent) {
-  std::uint32_t result = 0x80000000, square = 0x40000000;  // 1 and x
+  std::uint32_t result = 0x80000000, square = 0x40000000;  // the polynomials 1 and x
   for (; exponent != 0; exponent >>= 1, square = multiply(square, square))
     if ((exponent & 1) != 0) result = multiply(result, square);
   return result;

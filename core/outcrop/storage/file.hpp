@@ -9,9 +9,10 @@
 // A File may be restricted to a part of the open file. For example, each shard on a raw block device is a part of the
 // device.
 //
-// The content of a folder may be untrusted. A name in the folder may be a symbolic link, may lead outside by "..", or
-// may belong to a pipe, and to open a pipe may take forever. So a path can be relative to the descriptor of a folder
-// that the caller trusts. Then only a regular file beneath this folder is opened, by one of two system calls:
+// The content of a folder may be untrusted. A name in the folder may be a symbolic link, or may lead out of the folder
+// by "..". A name may also belong to a pipe, and opening a pipe can take for ever. So a path can be relative to the
+// descriptor of a folder that the caller trusts. Then only a regular file beneath this folder is opened, by one of two
+// system calls:
 //
 //     openat2(RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS)     Linux 5.6 and later
 //     openat(O_NOFOLLOW) for each component                                      if openat2 is missing or forbidden

@@ -76,7 +76,7 @@ namespace {
 
 #if defined(__x86_64__)
 
-constexpr std::uintptr_t line_bytes = 64;  // bytes of a cache line of x86-64
+constexpr std::uintptr_t line_bytes = 64;  // the size of a cache line on x86-64
 
 // The body of this function is the same for all instructions, but each instruction needs its own compiled copy. The
 // instructions take a pointer to void, but do not change the memory.

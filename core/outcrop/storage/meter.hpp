@@ -37,8 +37,8 @@ struct Moved {
 Moved measure_transfers(Store &store, const Workload &workload);
 
 /// Measures transfers through the page cache by independent threads that share the span. If `mapped` is true, the
-/// threads use loads and stores, and a flush is msync. Otherwise they use pread and pwrite, and a flush is fdatasync.
-/// Throws the same errors as measure_transfers().
+/// threads use loads and stores, and a flush is msync. Otherwise the threads use pread and pwrite, and a flush is
+/// fdatasync. Throws the same errors as measure_transfers().
 Moved measure_threads(const std::string &path, bool mapped, const Workload &workload);
 
 }  // namespace outcrop

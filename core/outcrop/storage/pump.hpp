@@ -54,8 +54,8 @@ struct PumpOptions {
   std::size_t capacity = 1024;  ///< maximum number of unfinished requests; submit() waits if this number is reached
 };
 
-/// Runs the I/O thread. The store must outlive the pump. While the pump exists, no other code may use the store. All
-/// functions are thread-safe.
+/// Runs the I/O thread. The store must exist longer than the pump. While the pump exists, no other code may use the
+/// store. All functions are thread-safe.
 class Pump {
  public:
   explicit Pump(Store &store, const PumpOptions &options = {});
@@ -136,7 +136,7 @@ class Pump {
   std::vector<Completion> completions_;
   std::size_t in_flight_ = 0, in_flight_bytes_ = 0;
   std::size_t turn_ = 0;  // the index in queues_ of the queue from which the next chunk comes
-  bool again_ = false;    // true if a transfer got EAGAIN
+  bool again_ = false;    // true if the store has returned EAGAIN for a transfer
 
   std::atomic<std::uint64_t> bytes_read_{0}, bytes_written_{0};
   std::thread thread_;

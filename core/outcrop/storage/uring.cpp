@@ -43,7 +43,8 @@ Ring open_ring(unsigned entries) {
   result = io_uring_queue_init(entries, ring.get(),
                                IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_TASKRUN_FLAG);
 #endif
-  if (result == -EINVAL) result = io_uring_queue_init(entries, ring.get(), 0);  // kernels before 6.1
+  // kernels before 6.1 do not know these modes
+  if (result == -EINVAL) result = io_uring_queue_init(entries, ring.get(), 0);
   if (result < 0) throw StorageError("set up", "io_uring", -result);
   return Ring(ring.release());
 }
@@ -144,10 +145,11 @@ class UringStore final : public Store {
 
   const std::size_t depth_;
   Ring ring_;
-  std::uint64_t owner_ = no_thread;     // the thread that created the ring; no_thread if the ring is broken
-  std::size_t in_kernel_ = 0;           // number of transfers that the kernel has accepted and that are not reaped
-  std::vector<std::uint64_t> waiting_;  // tags of prepared entries that the kernel has not accepted, in order
-  std::vector<Completion> refused_;     // transfers that the kernel has refused
+  std::uint64_t owner_ = no_thread;  // the thread that created the ring; no_thread if the ring is broken
+  std::size_t in_kernel_ = 0;        // number of transfers that the kernel has accepted and that are not reaped
+  // the tags of entries that the kernel has not accepted yet, in the order of submission
+  std::vector<std::uint64_t> waiting_;
+  std::vector<Completion> refused_;  // transfers that the kernel has refused
 };
 
 }  // namespace

@@ -10,9 +10,9 @@
 // All files of states are made before the first state is pushed. At this time, the bytes of the files are allocated,
 // and their indices are written. States in memory get files only if the directories have room for all states.
 //
-// The content of a directory may be untrusted. Files are opened beneath it without following links. A further directory
-// is used only if its MEMBER file names the trajectory. The links in the first directory serve readers of Zarr; Outcrop
-// itself does not use them.
+// The content of a directory may be untrusted. Files are opened beneath the directory without following links. A
+// further directory is used only if its MEMBER file names the trajectory. The links in the first directory serve
+// readers of Zarr; Outcrop itself does not use them.
 #pragma once
 
 #include <cstddef>
@@ -50,8 +50,8 @@ class Places {
   static Places create(const StateLayout &layout, std::uint64_t states, std::uint64_t memory_bytes,
                        const std::vector<DirectoryLimit> &directories);
 
-  /// Opens a trajectory. Throws InputError if the directory holds none, or if another process uses it. Throws
-  /// StorageError and CorruptionError.
+  /// Opens a trajectory. Throws InputError if the directory contains no trajectory, or if another process uses the
+  /// trajectory. Throws StorageError and CorruptionError.
   static Places open(const std::string &path);
 
   const StateLayout &layout() const { return layout_; }

@@ -350,7 +350,7 @@ void Trajectory::read_ahead(std::uint64_t newest) {
 
 // Computes the checksum of each field of a state from the checksums of the field's pieces.
 void Trajectory::join_sums(std::uint32_t *sums) const {
-  std::fill_n(sums, layout().count(), 0);  // 0 is the checksum of no bytes
+  std::fill_n(sums, layout().count(), 0);  // a text without bytes has the checksum 0
   for (const Piece &piece : pieces_) sums[piece.field] = crc32c_join(sums[piece.field], piece.sum, piece.factor);
 }
 

@@ -4,14 +4,14 @@
 //      pop ◄──view── buffer ◄──pump── files of state n - 1      older states are read ahead
 //
 // States are counted from 0, in the order in which they were pushed. State k always has the same place: memory for the
-// first states, then the files in the first directory, then the files in the next. So no transfer between tiers is ever
-// needed. A push into memory copies the state to its place. The buffer of a popped state stays unchanged until the next
-// pop. For this reason, if the popped state is in memory, its memory becomes the buffer of the popped state. A free
-// buffer becomes the memory for the next state with this number.
+// first states, then the files in the first directory, then the files in the next directory. So no transfer between
+// tiers is ever needed. A push into memory copies the state to its place. The buffer of a popped state stays unchanged
+// until the next pop. For this reason, if the popped state is in memory, its memory becomes the buffer of the popped
+// state. A free buffer becomes the memory for the next state with this number.
 //
 // A commit makes all pushed states durable. A program that is killed must find the states of its last commit again. So
 // states that were popped stay on storage until the next commit, and a push is refused if its place still belongs to a
-// committed state. A program that never commits is never refused.
+// committed state. If a program never commits, no push is refused for this reason.
 //
 //     committed ▒▒▒▒▒▒▒▒▒▒▒▒       pop ──► ▒▒▒▒▒▒▒▒░░░░       push is refused: the place belongs to a committed state
 //                                  commit ──► ▒▒▒▒▒▒▒▒        push is possible
@@ -41,7 +41,7 @@ struct TrajectoryOptions {
   /// the number of buffers for states in flight, for states that are read ahead, and for the popped state; at least 2
   std::size_t buffers = 3;
   std::string io = "auto";  ///< the name of the backend, as for open_store()
-  Faults faults;            ///< for tests
+  Faults faults;            ///< simulated errors of the store, for tests
 };
 
 /// All functions are thread-safe. After a StorageError, only close() and remove() are useful; the last commit is still
@@ -139,14 +139,14 @@ class Trajectory {
   std::vector<Piece> pieces_;
   AlignedMemory memory_;
   std::vector<std::byte *> memory_states_;  // the address of each state that is kept in memory
-  std::vector<bool> in_memory_;             // for each element of memory_states_, true if it contains its state
+  std::vector<bool> in_memory_;  // for each state that is kept in memory, true if its memory has the state now
   std::vector<StateBuffer> buffers_;
   std::vector<std::uint32_t> sums_;  // the checksum of each field of all states that were pushed so far
   std::uint64_t states_ = 0;
   bool is_open_ = true;
   mutable std::mutex mutex_;
-  // If a buffer has the index b, its file of field f has the number b * fields + f in the store. The pump is destroyed
-  // before the store.
+  // The store has one file for each field of each buffer. The file of field f of buffer b has the number b * fields +
+  // f. The pump is destroyed before the store.
   std::unique_ptr<Store> store_;
   std::unique_ptr<Pump> pump_;
 };

@@ -3,7 +3,7 @@
 //     agree on the mode ─► settle stages of earlier programs ─► rank 0 creates the file ─► each aggregator opens its sink
 //                          (one rank of each node)              (node files: one rank of each node)
 //
-// After each phase, all ranks check that no rank has failed. This works for all kinds of sinks (sink.hpp).
+// After each phase, all ranks check that no rank has failed. This check is the same for all kinds of sinks (sink.hpp).
 #include "outcrop/aggregate/file.hpp"
 
 #include <fcntl.h>
@@ -32,7 +32,7 @@ struct Opened {
   std::string path;
   FileOptions options;
   bool writable = false, closed = false;
-  bool ample_room = false;                     // see OpenMode
+  bool ample_room = false;                     // has the same meaning as in OpenMode
   std::vector<std::shared_ptr<Sink>> sinks{};  // the sink of each domain of this rank
   std::vector<std::string> notes{};
   std::uint64_t steps = 0;           // the number of writes that have begun
@@ -227,8 +227,8 @@ std::unique_ptr<Opened> open_file(std::shared_ptr<Engine> of_plan, const std::st
 // --- steps -----------------------------------------------------------------------------------------------------------
 
 // Collective. Prepares the stages for a step at `base`. If the step can overlap a staged step that has another base,
-// drains and empties all stages. Otherwise the older step could overwrite the newer step in the file, because different
-// aggregators can have the overlapping bytes.
+// drains and empties all stages. If the stages were not emptied, a later drain of the older step could overwrite bytes
+// of the newer step. The reason is that different aggregators can have the overlapping bytes.
 void meet_staged(Opened &opened, bool write, std::uint64_t base) {
   if (!opened.is_staged() || !opened.writable) return;
   Engine &engine = *opened.engine;

@@ -28,7 +28,7 @@ struct ElectionInputs {
   std::uint64_t buffer_bytes = 0;  ///< the size of one buffer
   std::uint32_t buffers = 0;       ///< the number of buffers of each aggregator
   bool can_merge = false;  ///< true if ranks of one node may send their bytes in one message, by a relay (node.hpp)
-  /// The aggregator the aggregator of each domain, if each rank performs its own I/O. Empty otherwise.
+  /// The aggregator of each domain, if each rank performs its own I/O. Empty otherwise.
   std::span<const int> owners;
 };
 

@@ -1,10 +1,10 @@
 // Helpers for calls of MPI: texts of errors, waiting, messages of any size, and collective calls.
 //
-// While MPI waits, it keeps a core busy. With more ranks than cores, another rank or an I/O thread may need this core.
-// So this library never lets MPI wait. It begins an operation, and then tests the operation repeatedly, with pauses.
-// Times were measured with eight ranks on two cores, with MPICH. A barrier takes 0.6 to 0.7 ms with tests and pauses,
-// and 15 to 32 ms if MPI waits. If each rank sends 64 KiB to the same rank, all messages together take 0.4 ms with
-// tests and pauses, and 2 to 19 ms if MPI waits.
+// While MPI waits, it keeps a core busy. If a node has more ranks than cores, another rank or an I/O thread may need
+// this core. So this library never lets MPI wait. It begins an operation, and then tests the operation repeatedly, with
+// pauses. Times were measured with eight ranks on two cores, with MPICH. A barrier takes 0.6 to 0.7 ms with tests and
+// pauses, and 15 to 32 ms if MPI waits. If each rank sends 64 KiB to the same rank, all messages together take 0.4 ms
+// with tests and pauses, and 2 to 19 ms if MPI waits.
 #pragma once
 
 // These macros leave out the C++ bindings of old versions of MPI. The bindings cause warnings, and this library does
@@ -162,7 +162,7 @@ inline bool ends_before(std::chrono::steady_clock::time_point deadline, MPI_Requ
 /// messages with the same tag between two ranks, so chunks need no headers.
 class MpiMessages {
  public:
-  /// Does not own the communicator: the caller frees it.
+  /// The caller owns the communicator, and frees it.
   MpiMessages(MPI_Comm communicator, std::size_t chunk_bytes, const WaitPolicy &policy)
       : communicator_(communicator), chunk_bytes_(chunk_bytes), policy_(policy) {
     check(MPI_Comm_size(communicator, &size_), "asking for the number of ranks");
@@ -288,8 +288,8 @@ class MpiMessages {
 /// cannot confuse the messages of these calls with other messages.
 class MpiCollectives {
  public:
-  /// Does not own the communicator: the caller frees it. A function of this class that waits calls `meanwhile`
-  /// repeatedly. Without these calls, ranks can wait for ever for messages that only `meanwhile` advances.
+  /// The caller owns the communicator, and frees it. A function of this class that waits calls `meanwhile` repeatedly.
+  /// Without these calls, ranks can wait for ever for messages that only `meanwhile` advances.
   MpiCollectives(MPI_Comm communicator, std::size_t chunk_bytes, const WaitPolicy &policy,
                  std::function<void()> meanwhile)
       : communicator_(communicator),

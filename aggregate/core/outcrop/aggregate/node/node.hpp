@@ -256,7 +256,7 @@ class Node {
   RoundState *round_states_ = nullptr;
   std::uint64_t *tables_ = nullptr;
   ProcessWatch processes_;
-  mutable std::atomic<std::int64_t> checked_at_{0};  // in nanoseconds of the steady clock
+  mutable std::atomic<std::int64_t> checked_at_{0};  // the time of the last check, in nanoseconds of the steady clock
   // Each rank also keeps a reason of its own. A rank needs its own reason if the first rank that gave up was killed
   // before it wrote its reason.
   std::atomic<std::uint32_t> claimed_here_{0}, has_reason_here_{0};

@@ -172,8 +172,9 @@ std::string why_unusable(const Medium &medium) {
 }
 
 constexpr std::string_view blanks = " \t\r";
-// Element i is the number of links between two ranks if the first i parts of their places (group, switch, port) are
-// equal and the next part differs.
+// The numbers of links between two ranks. The places of the ranks (group, switch, port) are compared part by part.
+// Element i is for ranks whose first i parts are equal and whose next part differs. The last element is for ranks with
+// equal places.
 constexpr std::array<double, 4> LINKS = {5, 3, 2, 0};
 
 std::string_view next_line(std::string_view &text) {

@@ -46,7 +46,7 @@ enum class Verdict : std::uint8_t { chosen, dearer, taken, no_room, too_volatile
 struct Choice {
   std::uint32_t rank = 0;
   Option chosen;
-  Gathering gathering;  ///< the bytes that the aggregator collects; an input of the cost
+  Gathering gathering;  ///< the bytes that the aggregator collects; the cost is computed from them
   Buffering buffering;
   std::uint64_t bytes = 0;          ///< the number of bytes of the domain
   std::uint64_t rank_bytes = 0;     ///< the number of bytes that the rank `rank` has in the domain

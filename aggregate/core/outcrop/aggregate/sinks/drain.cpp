@@ -21,7 +21,7 @@ namespace outcrop::aggregate {
 namespace {
 
 constexpr std::string_view head = "outcrop stage 1\n";
-constexpr std::array<std::string_view, 3> endings{".data", ".list", ".done"};  // in the order of StageFile
+constexpr std::array<std::string_view, 3> endings{".data", ".list", ".done"};  // the order is that of StageFile
 
 bool take_list(std::string_view text, StageList &list) {
   if (!take_all(text, head, "target ") || !take_rest(text, list.target)) return false;
@@ -60,7 +60,8 @@ std::optional<StageName> StageName::of(const std::string &text) {
   for (const StageFile kind : {StageFile::data, StageFile::list, StageFile::done})
     if (rest == endings[static_cast<std::size_t>(kind)]) {
       name.kind = kind;
-      return name.text() == text ? std::optional(name) : std::nullopt;  // refuses "step-007"
+      // refuses other texts of the same numbers, such as "step-007"
+      return name.text() == text ? std::optional(name) : std::nullopt;
     }
   return std::nullopt;
 }
@@ -246,7 +247,7 @@ WriterLocks lock_dead_writers(Folder &folder, std::vector<std::uint32_t> &busy) 
 // later step. If a step is drained again, all later steps must be drained again, too.
 void undo_after_lists(Folder &folder, const WriterLocks &dead) {
   std::set<std::uint32_t> writers;                     // the writers for which a list was found
-  for (const auto &[key, kinds] : files_in(folder)) {  // sorted by writer, then by step
+  for (const auto &[key, kinds] : files_in(folder)) {  // the files are sorted by writer, then by step
     const auto &[writer, step] = key;
     if (!dead.contains(writer)) continue;
     if (kinds.contains(StageFile::list)) {
@@ -278,7 +279,7 @@ void drain_dead_writers(Files &files, Folder &folder, const WriterLocks &dead, c
   // remove the list. The target then has only a part of the step.
   folder.flush();
   std::set<std::uint32_t> stuck;
-  for (const auto &[key, kinds] : files_in(folder)) {  // sorted by writer, then by step
+  for (const auto &[key, kinds] : files_in(folder)) {  // the files are sorted by writer, then by step
     const auto &[writer, step] = key;
     if (!dead.contains(writer) || stuck.contains(writer)) continue;
     // A staged step has a data file and a list. The names of both files were durable before the step counted as staged.

@@ -133,7 +133,7 @@ class SharedFile final : public Sink {
   Store *choose_for_reading(std::uint64_t offset, std::uint64_t length) const;
   void write_through_cache(std::uint64_t offset, const std::byte *data, std::size_t length);
 
-  std::unique_ptr<Store> direct_, buffered_;  // null if the file is never opened in this way
+  std::unique_ptr<Store> direct_, buffered_;  // null if the file has no transfers of this kind
   const bool durable_;
   const Traffic traffic_;
   DeviceRates &rates_;

@@ -31,7 +31,7 @@
 
 namespace outcrop::aggregate {
 
-/// The cost of an operation at one rank, in seconds and bytes.
+/// The times of an operation at one rank, and the number of bytes that its I/O threads have transferred.
 struct Timing {
   double seconds = 0;           ///< time from the start of the operation until its outcome is known
   double seconds_copying = 0;   ///< time in which this rank copied its bytes to or from buffers

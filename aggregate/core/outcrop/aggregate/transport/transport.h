@@ -71,8 +71,8 @@ struct outcrop_transport {
    Fortran programs, and Python compiles them when a communicator is first used. */
 
 /* Collective over an intracommunicator, which is duplicated. `communicator` is the address of an MPI_Comm. A message
-   that is longer than `chunk_bytes` is cut into chunks of this size. The value 0 means 1 GiB. The maximum is 1 GiB,
-   too.
+   that is longer than `chunk_bytes` is cut into chunks of this size. The value 0 means 1 GiB, and 1 GiB is
+   also the maximum.
 
    Returns 0 and stores the new transport in `made`. The transport's function `free` frees the transport. After an
    error, returns 1 and stores one line in `error`. The line has at most `error_bytes` bytes, including the 0 at its
