@@ -6,8 +6,8 @@
 //
 // A file has the same content as a snapshot of a run. With three or more axes, the file is a shard of Zarr v3: its
 // inner chunks are the planes of the first axis, and the index follows the cells. With fewer axes, the file is a plain
-// chunk. The folder of a field is an array (time, *shape) of Zarr. The names of the files have dots instead of folders.
-// With folders, each state would need new folders, and each new folder would have to be flushed.
+// chunk. The folder of a field contains a Zarr array with the shape (time, *shape). The names of the files have dots
+// instead of folders. With folders, each state would need new folders, and each new folder would have to be flushed.
 //
 // The manifest is a text file. A commit replaces the manifest by a rename. So a reader always finds a complete
 // manifest, either of the last commit or of the commit before.

@@ -83,8 +83,9 @@ class Trajectory {
   /// errors as pop().
   void read(std::uint64_t state, std::span<std::byte *const> fields);
 
-  /// Makes the present states durable. States that were popped before the commit can then no longer be recovered.
-  /// Throws InputError if the directories have no files for the states in memory. Throws StorageError.
+  /// Makes all states durable that were pushed and not popped. After the commit, states that were popped before it can
+  /// no longer be recovered. Throws InputError if the directories have no files for the states in memory. Throws
+  /// StorageError.
   void commit();
 
   /// Waits for writes and closes the files. The memory of the popped state stays valid. States that were pushed after

@@ -99,9 +99,9 @@ OUTCROP_TRAJECTORY_API int outcrop_trajectory_pop(outcrop_trajectory *trajectory
 OUTCROP_TRAJECTORY_API int outcrop_trajectory_read(outcrop_trajectory *trajectory, uint64_t number,
                                                    void *const *fields);
 
-/* Makes the present states durable. States that were popped before the commit can then no longer be recovered. Fails if
-   the directories have no room for all states. A program that must survive a crash saves its own data before it calls
-   this function. */
+/* Makes all states durable that were pushed and not popped. After the commit, states that were popped before it can no
+   longer be recovered. Fails if the directories have no room for all states. A program that must survive a crash saves
+   its own data before it calls this function. */
 OUTCROP_TRAJECTORY_API int outcrop_trajectory_commit(outcrop_trajectory *trajectory);
 
 /* Closes the trajectory without a commit, and sets the handle to NULL. */

@@ -55,8 +55,9 @@ Election elect_by_bytes(const ElectionInputs &inputs);
 // --- the plan ------------------------------------------------------------------------------------------------------
 
 /// A special value of PlanOptions::own_run_bytes. If all ranks are on one node and the number of aggregators is not
-/// given, the value means 64 KiB, because an aggregator saves little time on one node. Otherwise the value means that
-/// ranks never perform their own I/O, because a file system that several nodes share is faster with few writers.
+/// given, the value means 64 KiB, because an aggregator saves little time on one node. In all other cases, the value
+/// means that ranks never perform their own I/O, because a file system that several nodes share is faster with few
+/// writers.
 constexpr std::uint64_t own_run_automatic = ~std::uint64_t{0};
 
 /// The options of a plan. All ranks must give the same options. Only `media` may differ between ranks, but its length
@@ -65,10 +66,10 @@ struct PlanOptions {
   std::uint64_t buffer_bytes = 0;  ///< the size of one buffer; a multiple of 4096
   std::uint32_t buffers = 0;       ///< the number of buffers of each aggregator, 2 to 8
   std::uint32_t aggregators = 0;   ///< the number of domains, if ranks do not perform their own I/O
-  /// the maximum number of aggregators on each node, if the plan chooses the aggregators
+  /// the maximum number of aggregators on each node, if `aggregators` is 0
   std::uint32_t aggregators_on_node = 1;
-  /// Each rank performs its own I/O if the contiguous runs of every rank have at least this mean length. The value 0
-  /// means never.
+  /// Each rank performs its own I/O if, on every rank, the mean length of the contiguous runs is at least this number
+  /// of bytes. If the value is 0, ranks never perform their own I/O.
   std::uint64_t own_run_bytes = 0;
   bool reading_only = false;  ///< if true, several ranks may declare the same bytes, and the plan cannot write
   Elect elect = elect_by_bytes;

@@ -85,7 +85,8 @@ std::vector<std::vector<Range>> cut_domains(std::span<const Region> regions, std
     std::uint64_t begin = change->first;
     const std::uint64_t end = next->first;
     while (begin < end) {
-      // Domain n ends where domains 1 to n together have n / `count` of all bytes. The last domain takes the rest.
+      // Domain n ends where domains 1 to n together have the fraction n / `count` of all bytes. The last domain takes
+      // all remaining bytes.
       const double missing = share * static_cast<double>(domains.size()) - assigned;
       if (domains.size() < count && missing < 1 && !domains.back().empty()) {
         domains.emplace_back();

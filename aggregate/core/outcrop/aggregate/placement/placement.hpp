@@ -105,9 +105,9 @@ struct Placed {
 };
 
 /// Returns a function that elects aggregators. The returned function places domains on `placed->machine` with
-/// `placed->options`, and stores the result in `placed`. It takes the size and the number of buffers from its inputs.
-/// If `exactly` is true, the number of domains stays the same. Otherwise place_best() chooses the number. The returned
-/// function throws InputError if each rank performs its own I/O and the buffers have no room.
+/// `placed->options`, and stores the result in `placed`. The returned function takes the size and the number of buffers
+/// from its inputs. If `exactly` is true, the number of domains stays the same. Otherwise place_best() chooses the
+/// number. The returned function throws InputError if each rank performs its own I/O and the buffers have no room.
 Elect elect_by_cost(std::shared_ptr<Placed> placed, bool exactly);
 
 // --- staging ---------------------------------------------------------------------------------------------------------
@@ -118,7 +118,7 @@ Elect elect_by_cost(std::shared_ptr<Placed> placed, bool exactly);
 //                                      [ drained: tier ─► target ]
 //
 // The cost of a step is the time for which the program waits. The program waits for the write. If the drain takes
-// longer than the computing between two steps, the program waits for the rest of the drain. The program also waits for
+// longer than the computing between two steps, the program waits until the drain has ended. The program also waits for
 // each read of the step. The drain alternates between reading from the tier and writing to the target. With staging,
 // the thread of an aggregator also allocates pages and computes checksums (StagingRates).
 //

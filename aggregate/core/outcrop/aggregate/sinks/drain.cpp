@@ -88,7 +88,7 @@ namespace {
 constexpr std::uint64_t part_bytes = std::uint64_t{16} << 20;
 constexpr std::uint64_t max_target_end = std::uint64_t{1} << 62;
 
-// the key is the writer and the step
+// the key is (writer, step)
 using StagedFiles = std::map<std::pair<std::uint32_t, std::uint64_t>, std::set<StageFile>>;
 
 std::string name_of(std::uint64_t step, std::uint32_t writer, StageFile kind) {
@@ -242,9 +242,9 @@ WriterLocks lock_dead_writers(Folder &folder, std::vector<std::uint32_t> &busy) 
   return locks;
 }
 
-// If a step still has a list, removes the done mark from all later steps of the same writer. Steps are marked as done
-// in their order, by renaming. But a power cut can undo the renaming of an earlier step, and keep the renaming of a
-// later step. If a step is drained again, all later steps must be drained again, too.
+// If a step still has a list, removes the done mark from all later steps of the same writer. The steps of a writer are
+// marked as done one after the other, by renaming. But a power cut can undo the renaming of an earlier step, and keep
+// the renaming of a later step. If a step is drained again, all later steps must be drained again, too.
 void undo_after_lists(Folder &folder, const WriterLocks &dead) {
   std::set<std::uint32_t> writers;                     // the writers for which a list was found
   for (const auto &[key, kinds] : files_in(folder)) {  // the files are sorted by writer, then by step

@@ -9,10 +9,10 @@
 //     evict   makes the folder durable, then removes the data, then the list
 //
 // The process may be killed at any moment. If a step has no list, its bytes are lost, and recovery reports the step. If
-// a step has a list, recovery drains the step again. It is harmless to drain a step twice if all later steps are then
-// drained again, too. After a power cut, the file of an earlier step can have the name `list` again, while the file of
-// a later step still has the name `done`. In this case, recovery drains the later step again, too. A lock on a file of
-// the folder tells whether a writer is alive. recover_stage() drains the steps of dead writers.
+// a step has a list, recovery drains the step again. A step may be drained twice if all later steps are then drained
+// again, too. After a power cut, the file of an earlier step can have the name `list` again, while the file of a later
+// step still has the name `done`. In this case, recovery drains the later step again, too. A lock on a file of the
+// folder tells whether a writer is alive. recover_stage() drains the steps of dead writers.
 #pragma once
 
 #include <condition_variable>

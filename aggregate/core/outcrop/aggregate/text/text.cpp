@@ -163,7 +163,7 @@ class Line {
   [[noreturn]] void fail(const std::string &why) const { throw InputError(place_ + ": " + why); }
 
  private:
-  // Removes the first `length` characters of the rest and the blanks after them. Returns these characters without the
+  // Removes the first `length` characters of `rest_`, and the blanks after them. Returns these characters without the
   // blanks.
   std::string take(std::size_t length) {
     std::string taken(rest_.substr(0, length));

@@ -140,7 +140,7 @@ class TextTable {
   std::set<std::string> asked_;
 };
 
-/// Returns the tables of a text, in their order. Error messages use `file` as the name of the text.
+/// Returns the tables of a text, in the order of the text. Error messages use `file` as the name of the text.
 std::vector<TextTable> parse_tables(std::string_view text, const std::string &file);
 
 }  // namespace outcrop::aggregate
