@@ -226,9 +226,9 @@ std::unique_ptr<Opened> open_file(std::shared_ptr<Engine> of_plan, const std::st
 
 // --- steps -----------------------------------------------------------------------------------------------------------
 
-// Collective. Prepares the stages for a step at `base`. If the step can overlap a staged step that has another base,
-// drains and empties all stages. If the stages were not emptied, a later drain of the older step could overwrite bytes
-// of the newer step. The reason is that different aggregators can have the overlapping bytes.
+// Collective. Prepares the stages for a step whose base is `base`. If the step can overlap a staged step that has
+// another base, drains and empties all stages. If the stages were not emptied, a later drain of the older step could
+// overwrite bytes of the newer step. The reason is that different aggregators can have the overlapping bytes.
 void meet_staged(Opened &opened, bool write, std::uint64_t base) {
   if (!opened.is_staged() || !opened.writable) return;
   Engine &engine = *opened.engine;

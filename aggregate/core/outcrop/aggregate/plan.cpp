@@ -275,8 +275,8 @@ Settings agreed_settings(outcrop_transport &transport, GivenSettings given, bool
   try {
     if (given.problem.empty()) read();
   } catch (const InputError &error) {
-    // If `first_has_environment`, the environment of rank 0 replaces this rank's environment below. In this case,
-    // errors are ignored here, because the second call of read() finds all errors that remain.
+    // If `first_has_environment` is true, the environment of rank 0 replaces this rank's environment below. In this
+    // case, errors are ignored here, because the second call of read() finds all errors that remain.
     if (!first_has_environment) given.problem = error.what();
   }
   if (first_has_environment) {

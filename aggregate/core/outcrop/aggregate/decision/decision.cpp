@@ -43,7 +43,7 @@ constexpr std::uint64_t usual_own_run_bytes = 64 << 10;
 constexpr std::uint64_t gap_bytes = 64 << 10;
 constexpr std::size_t max_regions = 262144, min_regions_of_rank = 64;
 // Direct transfers of 8 MiB each reach the full rate of a device, and transfers of 2 MiB each reach five sixths of this
-// rate. With four buffers, neither the ranks nor the device have to wait for a buffer.
+// rate. With four buffers, both the ranks and the device are busy nearly all the time.
 constexpr std::uint64_t max_buffer_bytes = 8 * mib, min_buffer_bytes = mib;
 constexpr std::uint32_t usual_buffers = 4;
 constexpr std::uint64_t min_domain_bytes = mib;

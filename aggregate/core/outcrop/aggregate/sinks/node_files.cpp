@@ -108,7 +108,8 @@ const OpenFile &NodeFiles::file(std::uint32_t number) {
   return *files_[number];
 }
 
-// Reads the bytes of `wanted` that the step at `base` has written. Adds the other parts of `wanted` to `missing`.
+// Reads the bytes of `wanted` that the step whose base is `base` has written. Adds the other parts of `wanted` to
+// `missing`.
 void NodeFiles::read_step(std::uint64_t base, const Range &wanted, std::uint64_t offset, std::span<std::byte> bytes,
                           std::vector<Range> &missing) {
   std::uint64_t at = wanted.begin;

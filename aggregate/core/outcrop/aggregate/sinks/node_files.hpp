@@ -37,7 +37,7 @@ struct NodeIndex {
   std::vector<std::uint64_t> bases;  ///< the bases of the steps; no base occurs twice, and the newest step is the last
   bool operator==(const NodeIndex &) const = default;
 
-  /// Adds a step that was written at `base`.
+  /// Adds a step whose base is `base`.
   void add_step(std::uint64_t base);
   /// Returns the size of the whole file, in bytes.
   std::uint64_t end() const;

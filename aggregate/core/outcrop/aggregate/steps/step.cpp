@@ -197,7 +197,7 @@ auto Step::or_break_off(Act &&act) {
   } catch (const CommunicationError &error) {
     engine_.break_off(error.what());
     throw;
-  } catch (const std::exception &error) {  // for example, too little memory for a message
+  } catch (const std::exception &error) {  // for example, there is too little memory for a message
     const std::string reason = who() + error.what();
     engine_.break_off(reason);
     throw CommunicationError(reason);

@@ -55,7 +55,8 @@ struct outcrop_transport {
      free this memory. */
   int (*abandon)(void *self);
 
-  /* Describes the last failure in one line, with the rank. The text is valid until the next call. */
+  /* Returns a text that describes the last failure in one line, with the rank. The text is valid until the next call of
+     a function of this transport. */
   const char *(*error)(void *self);
   /* Frees all resources of the transport. With MPI, this function is collective. No transfer may be in progress. */
   void (*free)(void *self);
