@@ -254,7 +254,8 @@ void Trajectory::wait(StateBuffer &buffer) {
   buffer.first = buffer.last = no_ticket;
 }
 
-// Waits until an earlier state with this number, which was popped, is written. Two writes of one file must not overlap.
+// An earlier state with the same number may have been pushed and popped. This function waits until that state is
+// written, because two writes of one file must not overlap.
 void Trajectory::wait_for_writes(std::uint64_t state) {
   for (StateBuffer &buffer : buffers_)
     if (buffer.files == state) wait(buffer);

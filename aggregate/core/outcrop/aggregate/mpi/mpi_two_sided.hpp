@@ -255,7 +255,8 @@ class MpiMessages {
     return slot + 1;
   }
 
-  /// Returns true if the message of this request has ended. Afterwards another message can use its element of slots_.
+  /// Returns true if the message of this request has ended. Afterwards another message can use the element of slots_
+  /// that this message has used.
   bool over(outcrop_request request) {
     Message &message = slots_[request - 1];
     for (; message.finished < message.chunks.size(); ++message.finished) {

@@ -1,6 +1,6 @@
-// A Step object performs one operation at one rank: a write or a read of one step of the program. The object copies
-// this rank's parts of rounds, gives jobs to this rank's aggregators, exchanges messages with other nodes, and finds
-// out the outcome.
+// A Step object performs one operation at one rank: a write or a read of one step of the program, or an operation
+// without data. The object copies this rank's parts of rounds, gives jobs to this rank's aggregators, exchanges
+// messages with other nodes, and finds out the outcome.
 //
 //     begin ─┬─► copy: this rank's parts of its node's rounds     (the caller, or the copy thread beside it) ─┐
 //            ├─► a job for each domain of this rank               (its I/O thread)                           ├─► the last arrives
