@@ -90,8 +90,8 @@ class Pump {
     std::size_t issued = 0, remaining = 0;
     Ticket joined = no_ticket;  // the next request in the same chunk
   };
-  // A transfer in flight, or the remaining bytes of a short transfer. `ticket` is the first request whose bytes are in
-  // the chunk.
+  // A transfer in flight, or the remaining bytes of a short transfer. `ticket` is the number of the first request whose
+  // bytes are in the chunk.
   struct Chunk {
     Ticket ticket = no_ticket;
     Transfer transfer;

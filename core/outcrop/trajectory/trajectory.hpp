@@ -44,8 +44,8 @@ struct TrajectoryOptions {
   Faults faults;            ///< simulated errors of the store, for tests
 };
 
-/// All functions are thread-safe. After a StorageError, only close() and remove() are useful; the last commit is still
-/// valid.
+/// All functions are thread-safe. After a StorageError, the caller can only close or remove the trajectory. The last
+/// commit is still valid.
 class Trajectory {
  public:
   /// Makes a new trajectory. The arguments are those of Places::create(). This function allocates all memory and makes
@@ -105,7 +105,7 @@ class Trajectory {
     bool is_read = false;                        // true if the state comes from files and is not checked yet
   };
 
-  // The bytes begin <= i < end of a field, which one thread copies at once. `factor` is crc32c_factor() of the length.
+  // The bytes begin <= i < end of a field, which one thread copies at once. `factor` is crc32c_factor(end - begin).
   struct Piece {
     std::size_t field = 0, begin = 0, end = 0;
     std::uint32_t factor = 0, sum = 0;
