@@ -10,7 +10,7 @@
 
 namespace outcrop {
 
-/// Returns a text that consists of these parts. A part is a text or a number.
+/// Returns a text that consists of the given parts. A part is a text or a number.
 template <typename... Parts>
 std::string text_from(const Parts &...parts) {
   std::string text;

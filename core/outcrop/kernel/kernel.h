@@ -10,9 +10,9 @@
  *           |  whole vectors only  |      nx:    cells in a row; the kernel sets the padding behind them to 0
  *       y1  +----------------------+      ny:    rows in a plane
  *
- * The first operands are the newest values of the updated fields, in the order of the fields. A target may be the plane
- * of one of the operands: a field with one copy is updated in place, and a field with two copies overwrites its older
- * value.
+ * The first operands are the newest values of the updated fields, in the order of the fields. A target may be a plane of
+ * one of the operands. If a field has one copy in memory, the update overwrites the values that it has read. If a field
+ * has two copies in memory, the update overwrites the older values.
  *
  * x0 and x1 are multiples of 64 bytes. The boundaries of the grid are handled as follows:
  *   x   If the boundary is fixed, cells closer to the boundary than the radius in x get the value of the same cell of
@@ -23,8 +23,8 @@
  *   z   If the boundary is fixed, no call asks for planes of the rim. If the boundary is a mirror or periodic, the
  *       caller passes the addresses of the planes that stand for the planes beyond the boundary.
  *
- * A kernel may read memory before the first cell and behind the last cell of a plane: up to 64 bytes for each unit of
- * the radius in x, rounded up to whole vectors. The window keeps this memory readable.
+ * A kernel may read memory before the first cell and behind the last cell of a plane. On each side, the kernel reads at
+ * most 64 bytes for each unit of the radius in x, rounded up to whole vectors. The window keeps this memory readable.
  *
  * A kernel never allocates memory, never takes a lock, and never fails.
  */

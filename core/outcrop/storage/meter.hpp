@@ -1,4 +1,4 @@
-// Measures the speed of a store, and of a file that is accessed by plain system calls or through a mapping.
+// Functions that measure the speed of transfers. They use a store, plain system calls or a mapping of a file.
 //
 //     request   ├──┤                       sequential: one request after another, repeatedly from the first
 //     span      ├──┬──┬──┬── … ──┬──┤      random: each request of the span with the same probability

@@ -8,10 +8,10 @@
 //
 // A request may name an earlier request, and starts only after this earlier request is complete. For example, a read
 // into a slot starts after the write from that slot. A read that waits does not delay writes, and a write that waits
-// does not delay reads. If both can start, reads and writes alternate, chunk by chunk. The pump transfers the remaining
-// bytes after a short transfer, and repeats a transfer after EAGAIN or EINTR. After the first failure, the pump starts
-// no new transfer. It waits for the results of the transfers in flight. Every thread that waits gets the error. The
-// pump allocates no memory after its construction.
+// does not delay reads. If a read and a write can both start, the pump alternates between reads and writes, chunk by
+// chunk. The pump transfers the remaining bytes after a short transfer, and repeats a transfer after EAGAIN or EINTR.
+// After the first failure, the pump starts no new transfer. It waits for the results of the transfers in flight. Every
+// thread that waits gets the error. The pump allocates no memory after its construction.
 //
 // Request number t is in entry t mod capacity. An entry is reused only after its previous request is complete. So if
 // request t is in the entry, request t - capacity is complete.
@@ -82,8 +82,8 @@ class Pump {
   std::uint64_t bytes_written() const { return bytes_written_; }
 
  private:
-  // An entry of the ring: a request, the number of its bytes that have been divided into chunks (`issued`), and the
-  // number of its bytes that are not transferred yet (`remaining`).
+  // An entry of the ring, which contains a request. `issued` is the number of its bytes that have been divided into
+  // chunks. `remaining` is the number of its bytes that are not transferred yet.
   struct QueuedRequest {
     Request request;
     Ticket ticket = no_ticket;

@@ -100,8 +100,8 @@ class Store {
 
  protected:
   /// The descriptor and the offset for the system call of a transfer. If the transfer is not possible, the descriptor
-  /// is -1, and the system call fails with EBADF. There are three such cases: the store has no file with this number,
-  /// the file was not opened for writing, or the transfer reaches beyond the part of the file.
+  /// is -1, and the system call fails with EBADF. A transfer is not possible if the store has no file with this number,
+  /// if the file was not opened for writing, or if the transfer reaches beyond the part of the file.
   struct Location {
     int descriptor = -1;
     std::uint64_t offset = 0;

@@ -274,8 +274,9 @@ Trajectory::StateBuffer *Trajectory::find(std::uint64_t state) {
   return nullptr;
 }
 
-// Returns the buffer that is best for another state: an empty buffer if possible, otherwise the buffer of the oldest
-// state whose transfers are complete, otherwise the buffer whose transfers were started first.
+// Returns the buffer that is best for another state. The first choice is an empty buffer. The second choice is the
+// buffer of the oldest state whose transfers are complete. The last choice is the buffer whose transfers were started
+// first.
 Trajectory::StateBuffer &Trajectory::best() {
   StateBuffer *found = nullptr;
   const auto rank = [this](const StateBuffer &buffer) {

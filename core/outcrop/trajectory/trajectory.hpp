@@ -10,7 +10,7 @@
 // state. A free buffer becomes the memory for the next state with this number.
 //
 // A commit makes all pushed states durable. A program that is killed must find the states of its last commit again. So
-// states that were popped stay on storage until the next commit, and a push is refused if its place still belongs to a
+// states that were popped stay on storage until the next commit. A push is refused if its place still belongs to a
 // committed state. If a program never commits, no push is refused for this reason.
 //
 //     committed ▒▒▒▒▒▒▒▒▒▒▒▒       pop ──► ▒▒▒▒▒▒▒▒░░░░       push is refused: the place belongs to a committed state

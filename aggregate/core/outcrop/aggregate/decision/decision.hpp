@@ -54,10 +54,10 @@ Election elect_by_bytes(const ElectionInputs &inputs);
 
 // --- the plan ------------------------------------------------------------------------------------------------------
 
-/// A special value of PlanOptions::own_run_bytes. If all ranks are on one node and the number of aggregators is not
-/// given, the value means 64 KiB, because an aggregator saves little time on one node. In all other cases, the value
-/// means that ranks never perform their own I/O, because a file system that several nodes share is faster with few
-/// writers.
+/// A special value of PlanOptions::own_run_bytes. The value means 64 KiB if all ranks are on one node and the number of
+/// aggregators is not given. The reason is that an aggregator saves little time on one node. In all other cases, the
+/// value means that ranks never perform their own I/O. The reason is that a file system that several nodes share is
+/// faster with few writers.
 constexpr std::uint64_t own_run_automatic = ~std::uint64_t{0};
 
 /// The options of a plan. All ranks must give the same options. Only `media` may differ between ranks, but its length

@@ -84,8 +84,8 @@ struct RunTotals {
   std::size_t long_runs = 0;  ///< the number of runs that are at least one page long
 };
 
-/// The data of an aggregator about its domain: for each round, which ranks have bytes in the round, and where in the
-/// file these bytes are.
+/// The data of an aggregator about its domain. For each round, these data say which ranks have bytes in the round, and
+/// where these bytes are in the file.
 class DomainWork {
  public:
   DomainWork(std::size_t domain, Rounds rounds, std::vector<Sender> senders, const Node &node);

@@ -216,7 +216,7 @@ class Pattern {
   }
 
   /// Returns a message that describes extents to another rank, without their places in memory. The message contains the
-  /// extents that have bytes in any of the ranges.
+  /// extents that have bytes in at least one of the ranges.
   std::vector<std::uint64_t> serialised(std::span<const Range> ranges) const;
   static Pattern parsed(std::span<const std::uint64_t> words);
 

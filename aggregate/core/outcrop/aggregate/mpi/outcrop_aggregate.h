@@ -135,9 +135,9 @@ OUTCROP_AGG_API int outcrop_agg_make_plan(MPI_Comm communicator, const outcrop_a
                                           MPI_Info hints, outcrop_agg_plan **made);
 /* Stores, in `bytes`, the minimum size of the memory of one of this rank's variables. */
 OUTCROP_AGG_API int outcrop_agg_memory_bytes(const outcrop_agg_plan *plan, size_t variable, uint64_t *bytes);
-/* Returns a text of several lines: the aggregators with the reasons for their choice, the predicted seconds, the places
-   of buffers, and the measured seconds of this rank's steps. Returns "" after an error. The text is valid until the
-   next call with this plan. */
+/* Returns a text of several lines. The text shows the aggregators with the reasons for their choice, the predicted
+   seconds, the places of buffers, and the measured seconds of this rank's steps. Returns "" after an error. The text is
+   valid until the next call with this plan. */
 OUTCROP_AGG_API const char *outcrop_agg_explain(outcrop_agg_plan *plan);
 /* Returns the transport between nodes. If you have set outcrop_agg_transport to rma, and a test between all ranks has
    succeeded, the result is "rma". If the test has failed, the result is "messages, though ...", with the rank and the

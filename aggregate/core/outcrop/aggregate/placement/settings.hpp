@@ -66,7 +66,7 @@ struct GivenText {
 /// "OUTCROP_AGG_" followed by `name` in capitals.
 struct SettingRow {
   std::string_view name;     ///< the name of the argument
-  std::string_view field;    ///< the name of the member of Settings
+  std::string_view field;    ///< the name of the member of Settings that has the value
   std::string_view romio;    ///< the name of ROMIO's hint with the same meaning; empty if there is none
   std::string_view unset;    ///< a text that describes the default
   std::string_view meaning;  ///< a description of the setting for the documents

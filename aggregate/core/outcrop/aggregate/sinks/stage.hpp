@@ -83,9 +83,9 @@ StageList read_list(outcrop::Folder &folder, const StageName &name);
 /// CorruptionError, StorageError.
 std::span<const std::byte> read_run(const OpenFile &data, const StagedRun &run, std::byte *bytes);
 
-/// Returns the address in `memory` where a run of bytes of the data file is placed. The address and the offset of the
-/// run in the data file have the same remainder modulo the page size, so that whole pages can bypass the page cache.
-/// `memory` must be one page longer than the run.
+/// Returns the address in `memory` where a run of bytes of the data file is placed. This address has the same remainder
+/// modulo the page size as the run's offset in the data file. So whole pages can bypass the page cache. `memory` must
+/// be one page longer than the run.
 std::byte *place_of(const StagedRun &run, const AlignedMemory &memory);
 
 /// Removes the files of a step that is done. The data are removed first, because a `done` file without data is
