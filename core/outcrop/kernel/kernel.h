@@ -3,7 +3,7 @@
  * A call updates the cells x0 <= x < x1 in the rows y0 <= y < y1 of `planes` consecutive planes of the grid.
  *
  *     source[i][k + dz]   first cell of plane (z + k + dz) of operand i, |dz| <= radius; the kernel reads this plane
- *     target[j][k]        first cell of plane (z + k) of updated field j, k = 0 .. planes-1; it writes this plane
+ *     target[j][k]        first cell of plane (z + k) of updated field j, k = 0 .. planes-1; the kernel writes it
  *
  *           x0                     x1
  *       y0  +----------------------+      pitch: elements from one row to the next, a multiple of 64 bytes
@@ -11,10 +11,10 @@
  *       y1  +----------------------+      ny:    rows in a plane
  *
  * The first operands are the newest values of the updated fields, in the order of the fields. A target may be a plane of
- * one of the operands. If a field has one copy in memory, the update overwrites the values that it has read. If a field
- * has two copies in memory, the update overwrites the older values.
+ * one of the operands. If a field has one version in memory, the new values replace the newest values. If a field has two
+ * versions in memory, the new values replace the older values.
  *
- * x0 and x1 are multiples of 64 bytes. The boundaries of the grid are handled as follows:
+ * The cells x0 and x1 begin at multiples of 64 bytes in the row. The boundaries of the grid are handled as follows:
  *   x   If the boundary is fixed, cells closer to the boundary than the radius in x get the value of the same cell of
  *       the newest operand. If the boundary is a mirror or periodic, the kernel reads other cells of the same row in
  *       place of the cells beyond the boundary.
