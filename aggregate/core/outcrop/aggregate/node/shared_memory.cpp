@@ -147,7 +147,8 @@ std::shared_ptr<Segment> Segment::attach(const Address &address, std::string &re
 namespace {
 
 constexpr std::size_t page = AlignedMemory::page_bytes;
-constexpr std::size_t max_checked_pages = 4096;  // the checked pages are spread evenly over the memory
+// the maximum number of pages that check() tests; these pages are spread evenly over the memory
+constexpr std::size_t max_checked_pages = 4096;
 constexpr std::size_t mask_bits = 8 * sizeof(unsigned long);
 
 InputError refused(std::span<const std::uint32_t> nodes, const std::string &reason) {

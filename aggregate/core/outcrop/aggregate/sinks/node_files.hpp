@@ -32,7 +32,7 @@ struct NodeRange {
 
 struct NodeIndex {
   std::uint64_t size_bytes = 0;      ///< the minimum size of the whole file
-  std::vector<std::string> files;    ///< the names of the files in the index's folder
+  std::vector<std::string> files;    ///< the names of the node files, which are in the same folder as the index
   std::vector<NodeRange> ranges;     ///< the ranges of a step whose base is 0, ascending
   std::vector<std::uint64_t> bases;  ///< the bases of the steps; no base occurs twice, and the newest step is the last
   bool operator==(const NodeIndex &) const = default;
