@@ -11,8 +11,8 @@
  *       y1  +----------------------+      ny:    rows in a plane
  *
  * The first operands are the newest values of the updated fields, in the order of the fields. A target may be a plane
- * of one of the operands. If a field has one version in memory, the new values replace the newest values. If a field has
- * two versions in memory, the new values replace the older values.
+ * of one of the operands. If a field has one version in memory, the new values replace the newest values. If a field
+ * has two versions in memory, the new values replace the older values.
  *
  * The cells x0 and x1 begin at multiples of 64 bytes in the row. The boundaries of the grid are handled as follows:
  *   x   If the boundary is fixed, cells closer to the boundary than the radius in x get the value of the same cell of
