@@ -59,8 +59,8 @@ TYPICAL = {
 
 @dataclass(frozen=True)
 class NodeTier:
-    """A tier of the nodes. `room_bytes` is the number of bytes that buffers may use on each node. `origin` is the
-    origin of the figures.
+    """A tier of the nodes. `room_bytes` is the number of bytes that buffers may use on each node. `origin` says whether
+    the rates were measured, declared or assumed.
     """
 
     tier: BufferTier
@@ -70,7 +70,7 @@ class NodeTier:
 
 @dataclass(frozen=True)
 class NodeTiers:
-    """The tiers that can hold buffers, memory first, and the file system that all nodes share, if known."""
+    """The tiers that can hold buffers. `shared` is the file system that all nodes share, or None if it is not known."""
 
     tiers: tuple[NodeTier, ...]
     shared: Target | None
@@ -152,7 +152,7 @@ def _find_distances(ranks: Ranks, facts: Any) -> Found:
 
 
 def _of_first(ranks: Ranks, make: Callable[[], Found]) -> Found:
-    """Call `make` on rank 0. All ranks return the result, or raise the InputError of `make`."""
+    """Call `make` on rank 0. All ranks return the result of `make`. If `make` raises InputError, all ranks raise it."""
     made, problem = None, ""
     if ranks.rank == 0:
         try:
@@ -246,7 +246,7 @@ def _tier_table(name: str, tier: Tier) -> str:
         name,
         kind=tier.kind,
         directory=str(tier.directory.absolute()) if tier.directory is not None else None,
-        # The system allocates ordinary memory near the thread that accesses the memory first.
+        # DRAM needs no NUMA nodes: the system allocates ordinary memory near the thread that first accesses it.
         nodes=None if tier.directory is not None or tier.kind == "dram" else ",".join(map(str, tier.nodes)),
         read=float(found.tier.empty_bytes_per_second),
         write=float(found.tier.fill_bytes_per_second),

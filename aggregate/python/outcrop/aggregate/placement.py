@@ -111,7 +111,7 @@ class Machine:
 @dataclass(frozen=True)
 class Tallies:
     """The number of bytes that each rank has in each domain. Rank `ranks[i]` has `bytes[i]` bytes in domain
-    `domains[i]`. Pairs without bytes can be left out.
+    `domains[i]`. A rank that has no bytes in a domain needs no entry for this domain.
     """
 
     domains: NDArray[np.uint32]

@@ -4,8 +4,9 @@
     hacc-aos   HACC-IO, array of structures: particles of 38 bytes, first those of rank 0, then those of rank 1, ...
     hacc-soa   HACC-IO, structure of arrays: nine variables, one after the other, each in the order of ranks
 
-A pattern gives the number of bytes that each rank has before any place in the file. The difference of the numbers for
-two places is the number of bytes between these places. So no list of segments is needed.
+A pattern computes how many of the first bytes of the file, up to any place, belong to each rank. The difference of
+these numbers for two places is the number of bytes that the rank has between these places. So no list of segments is
+needed.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ S3D_COMPONENTS = 11 + 1 + 1 + 3
 S3D_CELLS = 50
 """The default number of cells along each axis of the box of a rank."""
 ALIGNMENT_BYTES = 1 << 20
-"""Domains of at least this size begin at multiples of this size, as stripes and blocks of file systems do."""
+"""If domains are larger than this size, they begin at multiples of this size, as stripes and blocks of file systems
+do.
+"""
 
 
 class Pattern(Protocol):
@@ -160,7 +163,9 @@ WORKLOADS: dict[str, Callable[[int, int | None], list[Pattern]]] = {
     "hacc-aos": lambda ranks, size: [hacc(ranks, size, _AOS)],
     "hacc-soa": lambda ranks, size: [hacc(ranks, size, _SOA)],
 }
-"""For each workload, a function of the number of ranks and the bytes of a rank. It returns the patterns."""
+"""The function that makes the patterns of each workload. Its arguments are the number of ranks, and the number of bytes
+of each rank (None for the default).
+"""
 
 
 def tally(pattern: Pattern, domains: int) -> tuple[Tallies, int]:

@@ -47,7 +47,9 @@ if TYPE_CHECKING:
 RANKS = (4, 8, 16)
 MAX_RANKS = 4096
 COPIES_IN_MEMORY = 4
-"""The copies of a rank's data in memory: the original, the written bytes, the bytes read, and the buffers of a way."""
+"""The number of copies of a rank's data in memory: the original, the bytes to write, the bytes read, and the buffers of
+a way.
+"""
 COPIES_ON_DISK = 2
 SECONDS_BETWEEN_CHECKS = 0.1
 SECONDS_TO_END = 10.0

@@ -27,7 +27,7 @@ NOTES = (
 )
 COLORS = {"outcrop": "#e07b39", "posix": "#7f9db9"}
 OTHERS = ("#4c8c6b", "#c9b458", "#8e6c8a", "#333333")
-"""The colors of the implementations of MPI-IO, in the order of a figure."""
+"""The colors of the implementations of MPI-IO, in the order in which a picture shows them."""
 
 
 def of_programs(programs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -156,8 +156,8 @@ def remarks(figures: dict[str, Any]) -> Iterator[str]:
 
 
 def not_faster(figures: dict[str, Any], cell: dict[str, Any]) -> str:
-    """Return a remark on a cell in which Outcrop is slower. It has the ratio of the speeds, says whether the spreads
-    overlap, and has the shares of storage and copying in the time of Outcrop.
+    """Return a remark on a cell in which Outcrop is slower. The remark gives the ratio of the speeds and says whether
+    the spreads overlap. It also says which parts of the time of a rank Outcrop spends on storage and on copying.
     """
     ours, other = cell["seconds"][OURS], cell["seconds"][cell["best_other"]]
     inside = ours["min"] <= other["max"] and other["min"] <= ours["max"]
