@@ -51,8 +51,8 @@ _MAX_UNKNOWNS = 64
 """The maximum number of values of one cell that a step needs. Each field counts once, or twice if the step also needs
 its previous value."""
 _PHASES_ALONE, _PHASES = 32, 8
-"""The number of sampled phases in a full turn. The first number is for one unknown, which needs no eigenvalue solver.
-The second number is for several unknowns."""
+"""The number of sampled phases in a full turn. The first number is for stencils with one unknown in each cell, which
+need no eigenvalue solver. The second number is for stencils with several unknowns."""
 
 
 @dataclass(frozen=True)

@@ -198,7 +198,7 @@ class Stencil:
 
     @cached_property
     def storage(self) -> tuple[Storage, ...]:
-        """For each field, the storage that the stages require (`storage_of`)."""
+        """The storage that the stages require, with one entry for each field (`storage_of`)."""
         return tuple(storage_of(self.stages, number, field.name) for number, field in enumerate(self.fields))
 
     @cached_property

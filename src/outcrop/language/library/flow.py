@@ -66,7 +66,7 @@ def lattice_boltzmann(ndim: int = 3) -> Stencil:
     arriving = [f[tuple(-step for step in c)] for f, c in zip(fields, velocities, strict=True)]
     pairs = range(1, len(fields), 2)
     excess = as_one(arriving[0], *(as_one(arriving[i], arriving[i + 1]) for i in pairs))  # rho - 1
-    # With these scales the terms of f_i^eq need no further factors: momentum = 3 j, speed = 3/2 j / rho.
+    # The factors 3 and 3/2 of f_i^eq are included in two vectors: momentum = 3 j, speed = 3/2 j / rho.
     flows = {velocities[i]: arriving[i] - arriving[i + 1] for i in pairs}
     momentum = [_whole(_times(sympy.Integer(3), _carried(axis, flows))) for axis in range(ndim)]
     inverse = _times(sympy.Rational(1, 2), 1 / as_one(sympy.S.One, excess))
@@ -98,7 +98,9 @@ def _whole(term: sympy.Expr) -> sympy.Expr:
 
 
 def _carried(axis: int, flows: Mapping[Vector, sympy.Expr]) -> sympy.Expr:
-    """Return one component of the momentum that the pairs of opposite directions carry."""
+    """Return the component of the momentum j along `axis`: the sum of c[axis] times the flow along c. `flows` has one
+    velocity c of each pair of opposite velocities. The flow along c is the difference between the fields of c and of
+    -c."""
     return as_one(
         *(_times(sympy.Integer(c[axis]), flow) if c[axis] < 0 else flow for c, flow in flows.items() if c[axis])
     )
