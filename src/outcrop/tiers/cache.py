@@ -27,7 +27,7 @@ MAX_ENTRIES = 500
 
 
 def load(name: str, figures: type[FiguresT]) -> dict[str, FiguresT]:
-    """Return the figures in a file by their keys. Return no figures if the file cannot be used."""
+    """Return the figures in a file by their keys. Return an empty dictionary if the file cannot be used."""
     try:
         with open_folder(make=False) as folder:
             content = json.loads(folder.read(name, MAX_BYTES) or b"{}")
@@ -48,8 +48,8 @@ def keep(name: str, key: str, value: DataclassInstance) -> None:
 
 
 def _are(figures: type[DataclassInstance], values: object) -> bool:
-    """Return True if an object of the type `figures` can be made from the values: texts, finite numbers, and None for
-    an unknown figure."""
+    """Return True if an object of the type `figures` can be made from the values. Such values are texts, finite
+    numbers, and None for an unknown figure."""
     if not isinstance(values, Mapping):
         return False
     known = {field.name: field for field in fields(figures)}

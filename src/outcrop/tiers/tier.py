@@ -54,7 +54,8 @@ class Figures:
     latency_seconds_write: float | None = None
     """The latency of a write that bypasses the page cache and need not be durable. None for memory."""
     latency_seconds_flush: float | None = None
-    """The time until a few new bytes are as durable as `persistence` says. 0 if no flush is needed."""
+    """The time in seconds until a few new bytes are as durable as `persistence` says. The time is 0 if no flush is
+    needed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +69,8 @@ class Tier(Figures):
     where: str
     """The directory of the tier. For memory, the NUMA nodes of the tier: "node 2" or "nodes 0,1"."""
     capacity_bytes: int
-    """The size of the tier: at most the limit of the control group for memory, and at most a declared quota."""
+    """The size of the tier in bytes. For memory, the size is at most the limit of the control group. For a declared
+    tier, the size is at most the declared quota."""
     free_bytes: int
     """The bytes that are free now."""
     persistence: Persistence

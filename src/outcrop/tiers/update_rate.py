@@ -23,7 +23,7 @@ UPDATES_PER_MEASUREMENT = 1_200_000_000
 MIN_SECONDS, MAX_SECONDS = 2.0, 6.0
 SHARE_OF_RUN = 0.05
 SHORTEST_SECONDS = 1e-6
-"""The time limit with `only_one`. Every measurement takes longer, so no second one follows."""
+"""The time limit with `only_one`. Every measurement takes longer than this limit, so there is no second measurement."""
 MIN_REPEATS, MAX_REPEATS = 2, 40
 """The limits of the number of slabs in a measurement, after one slab that is not counted."""
 MAX_SETTLE_SECONDS = 3.0
@@ -34,8 +34,8 @@ EXPECTED_CELLS_PER_SECOND = 5e9
 
 
 class UpdateRateMeter:
-    """A function of sizes that returns the cell updates per second of all threads together, measured on slabs of a
-    block.
+    """A callable object. It takes sizes, and returns the number of cell updates per second of all threads together.
+    This rate is measured on slabs of a block.
 
     The meter uses at most `budget_bytes` of memory. Its measurements take a twentieth of the expected time of the run,
     but at least 2 s and at most 6 s. Before these measurements, the meter may need up to 3 s until the speed of the
@@ -90,8 +90,8 @@ class UpdateRateMeter:
         return self._known[reduced] * factors
 
     def _reduce(self, sizes: Sizes) -> Sizes:
-        """Return sizes with the same rate, but with fewer levels and planes, so that a measurement is short and fits
-        the memory."""
+        """Return sizes with the same rate, but with fewer levels and planes, so that a measurement is short and needs
+        no more memory than is available."""
         problem = self._problem
         frame, _ = _block(problem, sizes)
         planes = self._ring_planes * problem.record_bytes // slot_bytes(problem, frame)
@@ -107,7 +107,7 @@ class UpdateRateMeter:
 
     def _settle(self, meter: _core.UpdateMeter, sizes: Sizes) -> None:
         """Repeat measurements until the rate no longer grows. The first rate can be too low, because newly allocated
-        memory is slow for a while, on virtual machines for seconds."""
+        memory is slow at first. On virtual machines, it is slow for seconds."""
         end = time.perf_counter() + MAX_SETTLE_SECONDS
         before, now = 0.0, self._measure(meter, sizes)
         while now > SETTLED * before and time.perf_counter() < end:
