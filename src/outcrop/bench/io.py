@@ -13,8 +13,8 @@ benchmark IOR, and Figure 7 of the papers about out-of-core stencils, show such 
 Each part measures sequential and random reads and writes.
 
 Requests without the page cache transfer whole pages. The time of writes through the page cache includes their flush,
-except in `cached`. All cases (`io_cases`) are measured alternately. A figure is the bytes of all repeats divided by
-their total time.
+except in `cached`. All cases (`io_cases`) are measured alternately. Each printed rate is the number of bytes that all
+repeats transferred, divided by the total time of all repeats.
 """
 
 from __future__ import annotations

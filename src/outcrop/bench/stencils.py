@@ -57,8 +57,8 @@ Planes: TypeAlias = Callable[[int, int], NDArray[np.float32]]
 class StencilCase:
     """One stencil of the library. `plane` is (ny, nx) for a grid of three axes, and (nx,) for a grid of two axes.
 
-    Fields are smooth waves around 0, or around their value in `means`. With such values, the simulation does not grow
-    without bound. The values also do not become denormal, because denormal values make the processor slower.
+    Fields are smooth waves around 0, or around their value in `means`. From such values, the simulation does not grow
+    without bound. It also does not compute denormal numbers, which would make the processor slower.
     """
 
     name: str
@@ -195,7 +195,8 @@ def shape_of(case: StencilCase, scale: StencilScale, size: tuple[int, int, int] 
 
 
 def require_room(case: StencilCase, shape: tuple[int, ...], directory: Path) -> None:
-    """Raise InputError if memory is too small for all arrays, or the disk for both copies of the fields."""
+    """Raise InputError if memory is too small for all arrays, or if the disk is too small for both copies of the
+    fields."""
     in_memory = copies_of(case) * math.prod(shape) * 4
     on_disk = 2 * sum(storage.history for storage in case.stencil.storage) * math.prod(shape) * 4
     if in_memory > 0.75 * discover.memory_bytes() or on_disk > 0.9 * discover.free_disk_bytes(directory):

@@ -244,7 +244,7 @@ class RankStream:
 
     @property
     def flushed_at_once_bytes(self) -> int | None:
-        """The bytes of one individual flush. None if the tier has no file."""
+        """The number of bytes of one individual flush. None if the tier has no file."""
         return None if self._mapping is None else _core.Stream.flushed_at_once(self._mapping)
 
     def measure(self, mode: StreamMode) -> ModeTimes:

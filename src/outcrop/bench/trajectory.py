@@ -66,7 +66,8 @@ def bench(directory: Path, small: bool = False) -> dict[str, Any]:
 
 
 def _storage_rounds(folder: Path, scale: TrajectoryScale) -> list[dict[str, float]]:
-    """Return the rates of each round in bytes per second, for push, pop, and the tier just before each of the two."""
+    """Return the rates of each round in bytes per second: for pushes, for pops, and for direct transfers to and from
+    the tier. The transfers are measured just before the pushes and just before the pops."""
     state = _state(scale)
     total = scale.total_bytes
     found = []

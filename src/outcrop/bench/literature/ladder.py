@@ -122,13 +122,14 @@ class Bar:
 
     @property
     def comparable(self) -> bool:
-        """True if a control group limited the memory to the budget, or if the program keeps to the budget by itself."""
+        """True if a control group limited the memory to the budget, or if the program itself needs no more than the
+        budget."""
         one = self.typical
         return one is not None and (self.is_in_core or not self.column.needs_limit or one.limit_bytes is not None)
 
     @property
     def notes(self) -> list[str]:
-        """Remarks without which a reader can misunderstand the figures."""
+        """Remarks that a reader needs to understand the figures correctly."""
         one = self.typical
         if one is None:
             return [self.problem]
@@ -159,7 +160,8 @@ class Bar:
 
 
 class _Ladder:
-    """All bars of the ladder. Figures that show the same column with the same budget share one bar."""
+    """All bars of the ladder. If two figures of the paper show the same column with the same budget, they use the same
+    bar."""
 
     def __init__(self, directory: Path, scale: LadderScale, budget_bytes: int) -> None:
         self._directory, self._scale = directory, scale
@@ -222,7 +224,7 @@ class _Ladder:
 
 
 def same_bits(bars: list[Bar]) -> bool:
-    """Return True if all runs of all steps have the same final grid."""
+    """Return True if all runs that computed all steps have the same final grid."""
     digests = {run.measured.digest for bar in bars for run in bar.runs if run.measured.steps == bar.steps}
     return len(digests) <= 1
 

@@ -56,8 +56,8 @@ NAIVE_STEPS = 2
 new."""
 PAGED_SHARE = 0.5
 """The share of the budget for blocks if the system moves pages. The rest of the budget is for pages in transfer. In
-measurements, larger blocks were slower, in one layer by a factor of three, because the system moved pages out before
-their last use."""
+measurements, larger blocks were slower, because the system moved pages out before their last use. Columns with one
+layer were slower by a factor of three."""
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ def scaled(
 
 
 def _missing(scale: LadderScale, directory: Path, swap: bool) -> str:
-    """Return a text about the memory or disk space that this machine lacks, or ""."""
+    """Return a text about the memory or disk space that this machine lacks. Return "" if it has enough of both."""
     needed = scale.in_core_bytes + OVERHEAD_BYTES
     if needed > discover.memory_bytes():
         return f"needs {format_bytes(needed)} of memory for what it measures in core"
@@ -203,7 +203,8 @@ def budget_of(memory: str | None, scale: LadderScale) -> int:
 # --- one measurement -------------------------------------------------------------------------------------------------
 
 COMPONENTS = ("update", "read_wait", "write_wait", "copy", "checksum", "commit")
-"""The kinds of work of the thread that executes a plan. With one layer, updates include the waits for pages."""
+"""The components of the time of the thread that executes a plan. With one layer, the time of updates includes the waits
+for pages."""
 CHUNK_PLANES = 16
 """The number of planes that are filled or added to the digest together."""
 
@@ -257,8 +258,8 @@ class ColumnRun:
 
 @dataclass(frozen=True)
 class LimitedRun:
-    """A measurement, and its memory limit, or None if no control group could be made. `group_peak_bytes` is the peak
-    memory of the group, including its page cache, or None if the system does not count it."""
+    """A measurement, and its memory limit. The limit is None if no control group could be made. `group_peak_bytes` is
+    the peak memory of the group, including its page cache, or None if the system does not count it."""
 
     measured: ColumnRun
     limit_bytes: int | None
@@ -276,7 +277,7 @@ def run_job(job: ColumnJob, directory: Path, limit_bytes: int, may_swap: bool, m
 
 
 def measure(job: ColumnJob) -> ColumnRun:
-    """Make the initial values, run, and compute the digest."""
+    """Make the initial values, run the job, and compute the digest of the final grid."""
     column = find_column(job.number)
     if column.layers == 1:
         return _one_layer(job, column)

@@ -44,8 +44,8 @@ from outcrop.run.engine import ring_specs, translated
 
 NAME = "one-layer"
 PLANE_LINES = 5
-"""The cache lines of a padded plane beyond whole pages. Their number is odd, so that neighbouring planes use different
-cache sets."""
+"""The number of cache lines that a padded plane has in addition to whole pages. This number is odd, so that
+neighbouring planes use different cache sets."""
 
 InitialPlanes: TypeAlias = Callable[[int, int], NDArray[Any]]
 """A function of a and b that returns the planes a <= z < b of the initial values."""
@@ -137,7 +137,8 @@ class ArrayMemory:
 
 
 class OneLayerRun:
-    """Executes a plan of `make_plan` in the given memory. `seconds_flush` is the time of the waits for the file."""
+    """Executes a plan of `make_plan` in the given memory. `seconds_flush` is the time of all waits until the mapped
+    file is written."""
 
     def __init__(self, plan: Plan, calls: Calls, scalars: bytes, threads: int, memory: ArrayMemory) -> None:
         """Check the plan and make an executor for it. `scalars` are the kernel's parameters in binary form.
@@ -165,7 +166,8 @@ class OneLayerRun:
         )
 
     def fill(self, source: InitialPlanes, planes: int) -> None:
-        """Write the initial values to both arrays, `planes` planes at a time. The second array needs only their rim."""
+        """Write the initial values to both arrays, `planes` planes at a time. The second array needs only the values of
+        the rim."""
         nz = self._plan.problem.planes
         for z0 in range(0, nz, planes):
             z1 = min(nz, z0 + planes)

@@ -4,8 +4,8 @@ that each scheme moves.
 No simulation is run, because the problems have up to 2 TiB. The machine file of crest10 declares the machine. Each
 scheme gets as much memory as the largest block of Blk-Tune needs. The table has three columns of bytes: `by formula`
 (the formula of plan/schemes for the volume), `of our plan` (the sum over all actions of a plan), and `estimate`, an
-older figure without plans. For AL-NR, the estimate assumes that all blocks are as large as the largest block. So it is
-up to 12 % too large.
+older figure without plans. For AL-NR, the estimate assumes that all blocks are as large as the largest block. So the
+estimate is up to 12 % too large.
 
     `AL-NR`        The rows aio, aio3y and aio5y are the schemes skewed-full, skewed-3y and skewed-5y with the sizes of
                    Blk-Tune.
@@ -116,7 +116,7 @@ class Traffic:
 
 
 def bench(directory: Path, small: bool) -> dict[str, Any]:
-    """Print both tables, and return their figures as plain data. If `small` is true, they show only the first
+    """Print both tables, and return their figures as plain data. If `small` is true, both tables show only the first
     problem."""
     machine = load_machine("crest10")
     problems = [(one, table2_problem(one)) for one in TABLE[: 1 if small else None]]
@@ -251,7 +251,8 @@ def _best_with(problem: Problem, memory_bytes: int, count_x: int) -> BlkTune | N
 
 
 def _best_of(problem: Problem, memory_bytes: int, bt: int, count_x: int) -> BlkTune | None:
-    """Return the sizes with the fewest blocks in z, which determine the cost, and then with the fewest blocks in y."""
+    """Return the sizes with the fewest blocks in z, because the number of blocks in z determines the cost. Among these,
+    return the sizes with the fewest blocks in y."""
     max_blocks = _max_blocks(problem, 1, bt)
     finest = _with_blocks(problem, memory_bytes, bt, count_x, max_blocks)
     if finest is None:
