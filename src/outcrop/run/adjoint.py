@@ -441,7 +441,7 @@ def settings_beside(forward: Forward, memory: str | int | None = None, threads: 
 
 
 def _definition(forward: Forward, derived: Derived, samples: Sequence[Residuals]) -> Definition:
-    """Return the computation of the adjoint run. Step s of this run goes from step N - s to step N - s - 1."""
+    """Return the definition of the adjoint run. Step s of this run goes from step N - s to step N - s - 1."""
     adjoint = derived.adjoint
     manifest, steps, made = forward.manifest, forward.steps, adjoint.stencil
     injections = []
@@ -513,7 +513,7 @@ def _last_adjoint(
         if name in adjoint.scales:
             read = forward.state.source_of
             factor = forward.factor(adjoint, name, lambda static: read(static)(z0, z1).astype(np.float64))
-            np.multiply(block, factor, out=block, where=block != 0, casting="same_kind")  # 1/m is infinite in padding
+            np.multiply(block, factor, out=block, where=block != 0, casting="same_kind")  # 1/m may be infinite
         return block
 
     return give

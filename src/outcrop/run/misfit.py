@@ -1,4 +1,5 @@
-"""`Misfit`: compares the results of a run with observed values. `gradient`: the value and the gradient of a misfit.
+"""`Misfit` compares the results of a run with observed values. `gradient` computes the value and the gradient of a
+misfit.
 
 A misfit is any function that takes a simulation at its last step, and returns a value and its derivatives:
 
@@ -261,7 +262,8 @@ def gradient(
         reader.refresh()  # another object may have freed the history
     keeps_history = reader is not None and reader.manifest.taps.history is not None
     begins_history = bool(derived.states) and simulation.step < steps and not keeps_history
-    history = History("all") if begins_history else None  # `run` refuses this if it has made steps without a history
+    # `run` refuses this history if the run has already computed steps without a history
+    history = History("all") if begins_history else None
     if begins_history and simulation.step == 0:
         task = task_of(simulation.setup, steps, derived.names)
         history = history_of(choose_here(task, simulation.setup, memory_bytes=budget_bytes))

@@ -49,7 +49,8 @@ class Original:
     """A run at step 0, and copies of this run that take `steps` steps with other inputs."""
 
     def __init__(self, simulation: Simulation, steps: int) -> None:
-        """Write missing initial values to the directory of the run. Raises InputError after step 0."""
+        """Write missing initial values to the directory of the run. Raises InputError if the run is no longer at step
+        0."""
         require_initial(simulation)
         simulation.fill()
         state = simulation.reader()

@@ -1,5 +1,5 @@
-"""Adjoint runs whose history does not have room for all states that they need: the execution of a schedule
-(plan/schedule.py).
+"""Execute the schedule (plan/schedule.py) of an adjoint run. A schedule is needed if the history does not have room for
+all states that the adjoint run needs.
 
     adjoint run     passes that go back over segments whose states exist       commits after each pass
     free            states that no later pass needs                            only after this commit
@@ -72,8 +72,8 @@ def damaged_states(adjoint: State) -> tuple[list[str], int]:
 
 def parts_of(states: StatesEntry, first_step: int, steps: int) -> list[int]:
     """Divide `steps` steps of an adjoint run, beginning with step `first_step`, into parts. Each pass must end at a
-    state of the history. So the first part ends at the newest state that is still ahead, and the second part has all
-    other steps. Raises InputError if the last step is not at a state of the history."""
+    state of the history. So the first part ends at the first state of the history that the adjoint run reaches, and the
+    second part has all other steps. Raises InputError if the last step is not at a state of the history."""
     first, every = (states.steps - first_step) % states.every, states.every
     if steps < first or (steps - first) % every:
         nearest = first + max(0, steps - first) // every * every or every
@@ -95,7 +95,8 @@ def run_segments(
     history = forward.manifest.taps.history
 
     def whole(step: int) -> Whole:
-        passes = [-(-(states.steps - one) // states.every) for one in (first_step, step, end)]  # from each to step 0
+        # the numbers of passes from `first_step`, from `step` and from `end` to step 0 of the forward run
+        passes = [-(-(states.steps - one) // states.every) for one in (first_step, step, end)]
         return Whole(first_step, end, passes[0] - passes[2], passes[0] - passes[1])
 
     if history is None or not history.slots or forward.manifest.identity != states.identity:
@@ -119,7 +120,7 @@ def run_segments(
                     report = replace(report, steps_repeated=repeated, seconds_repeated=seconds, predicted=guess)
                 reports.append(report)
             replay.free(-(-(states.steps - step) // states.every) - 1)
-    except KeyboardInterrupt:  # between two passes
+    except KeyboardInterrupt:  # the interrupt came between two passes
         raise InterruptedRun(f"stopped; go on with: outcrop resume {place}") from None
     return reduce(Report.followed_by, reports)
 
@@ -135,8 +136,8 @@ class _Replay:
 
     def bring(self, number: int) -> tuple[int, int, float]:
         """Free the states after state `number`, and compute this state if it is missing. Return three values: the
-        oldest state from which on all states up to `number` exist, the number of repeated steps, and their predicted
-        seconds."""
+        smallest number such that all states from this number to `number` exist, the number of repeated steps, and their
+        predicted seconds."""
         self.free(number)
         found, repeated, predicted = self._find(), 0, 0.0
         if number not in found:
@@ -164,8 +165,8 @@ class _Replay:
         return dict(sorted(every.items()))
 
     def _sweep(self, number: int, found: Mapping[int, KeptStates]) -> tuple[int, float]:
-        """Run forward from the newest state to state `number`, and keep states for later. Return the number of steps
-        and their predicted seconds."""
+        """Run forward from the newest state before `number` to state `number`, and keep states for later. Return the
+        number of steps and their predicted seconds."""
         entry = self._forward.manifest.taps.history
         assert entry is not None
         numbers = [one for one in found if one < number]

@@ -72,7 +72,7 @@ def refuse_unstable_run(stencil: Stencil, state: State) -> None:
 
 
 def growing(stencil: Stencil, state: State) -> str | None:
-    """Return a text if waves grow in a run whose fields all have values, else None."""
+    """Return a text if waves grow in a run, and None if no wave grows. All fields of the run must have values."""
     manifest = state.manifest
     names = [entry.name for entry in manifest.static]
     if all(name in manifest.ranges for name in names):

@@ -38,9 +38,9 @@ def taylor_test(
     correct, each rate is 2.0 +- 0.05. If it is wrong, the rates are near 1.
 
     The inputs are changed in a random direction, first by `change` times the root mean square of their values. If all
-    values are 0, the first change is `change`. Each further change is half of the change before. Each input in `wrt` is
-    changed by itself, in cells that steps update. For a misfit that is not quadratic in the inputs, a large `change`
-    moves the rates away from 2.
+    values are 0, the first change is `change`. Each further change is half of the change before. The inputs in `wrt`
+    are changed one at a time, and only in cells that steps update. For a misfit that is not quadratic in the inputs, a
+    large `change` moves the rates away from 2.
 
     `simulation` must be at step 0 and stays there: the test runs copies in temporary folders beside it. The first name
     needs six runs and an adjoint run, and each further name needs five runs. The gradient is computed in the dtype of

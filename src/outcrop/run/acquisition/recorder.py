@@ -127,9 +127,9 @@ class Recorder:
         return whole
 
     def _injection(self, number: int, first_step: int, steps: int) -> PointInjection:
-        """Return the values that a source adds to each corner in each step of a pass. They are 0 after its last value.
-        The file with the values is mapped again for each pass: a single mapping would keep in memory all pages that
-        were read."""
+        """Return the values that a source adds to each corner in each step of a pass. After the last value of the
+        source, it adds 0. The file with the values is mapped again for each pass: a single mapping would keep in memory
+        all pages that were read."""
         source = self._sources[number]
         values = np.zeros((steps, source.weights.size), self._state.manifest.dtype)
         given = mapped_values(self._state.records, self._state.manifest, number)[first_step : first_step + steps]

@@ -49,7 +49,8 @@ of compression (NotImplementedError, a RuntimeError)."""
 
 
 class PlainFile:
-    """An uncompressed file. `read` counts offsets in bytes, and removes what it has read from the page cache."""
+    """An uncompressed file. `read` counts offsets in bytes. After each read, the bytes that were read are removed from
+    the page cache."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -175,7 +176,7 @@ def open_packed_npy(path: Path, variable: str, cache_bytes: int) -> InputArray:
 
 
 def open_npz(path: Path, variable: str, cache_bytes: int) -> InputArray:
-    """Return the array `variable`, or the only array, of an .npz archive."""
+    """Return the array `variable` of an .npz archive, or its only array if `variable` is ""."""
     try:
         with open_regular(path) as file, zipfile.ZipFile(file) as archive:
             names = sorted(name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy"))
@@ -192,7 +193,8 @@ def open_npz(path: Path, variable: str, cache_bytes: int) -> InputArray:
 
 
 def choose_variable(path: Path, variable: str, names: list[str]) -> str:
-    """Return `variable`, or the only name in `names`. Otherwise raise InputError with a list of the names."""
+    """Return `variable`, or the only name in `names` if `variable` is "". Raises InputError with a list of the names if
+    this is not possible."""
     there = f"there are: {', '.join(names) or 'none'}"
     if variable and variable not in names:
         raise InputError(f"{path} has no array {variable!r}; {there}")
@@ -217,7 +219,8 @@ def _packed_array(file: PackedFile, packed_bytes: int, cache_bytes: int) -> Inpu
 
 
 def _read_header(name: str, file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
-    """Return the shape, True for Fortran order, the dtype, and the offset of the first cell."""
+    """Return four values: the shape, whether the array is in Fortran order, the dtype, and the offset of the first
+    cell."""
     headers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     begin = BytesIO(_header_bytes(file))
     try:
