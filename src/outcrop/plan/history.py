@@ -34,7 +34,7 @@ writes it. A late step of the adjoint run uses a value of an early step of the f
       1  |  lead: the state t - k + 1, which is kept for 2 k levels
 
 The recomputed values have the same bits as in the forward run, because the same kernels compute them from the same
-values. With memory for P planes, k can be sqrt(P / r), and the disk has 1 / k words for each cell and step.
+values. With memory for P planes, k can be sqrt(P / r), and the disk holds 1 / k words for each cell and step.
 
 A value that no adjoint step reads is needed only until the forward run replaces it. Such values share two rings, as in
 the forward run: the first ring has updates 0, 2, 4, ..., and the second ring has updates 1, 3, 5, ... So if the adjoint
@@ -131,7 +131,7 @@ class Values:
         return self.forward is not None or (step - self.problem.phase) % self.problem.every == 0
 
     def read(self, field: int, step: int) -> Value:
-        """Return the value for which field number `field` stands in step `step` of the pass."""
+        """Return the value that field number `field` represents in step `step` of the pass."""
         one = self.problem.fields[field]
         number = self.names.index(one.history)
         if self.forward is None:
@@ -144,7 +144,8 @@ class Values:
         return self._statics[self.names[value[0]]] if found is None else found
 
     def number_read(self, field: int, step: int) -> int:
-        """Return the number in the listed problem of the field for which number `field` stands in step `step`."""
+        """Return the number of a field in the listed problem: the field that holds the values of field number `field`
+        of the problem in step `step`."""
         return self.number(self.read(field, step)) if self.problem.fields[field].history else field
 
     def of_step(self, step: int, stage: int, field: int, age: int) -> Value:
