@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 Buffer: TypeAlias = "bytes | NDArray[Any]"
 
 MAX_TEXT_BYTES = 256 << 20
-"""Maximum length of the description of a run or an array. Longer files are refused."""
+"""The maximum length in bytes of the description of a run or an array. Longer files are refused."""
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _INSIDE = os.O_NOFOLLOW | os.O_CLOEXEC
@@ -122,7 +122,7 @@ class Directory:
             return None
 
     def names(self, name: str = "") -> list[str]:
-        """Return the names in a folder, by default in the directory itself, sorted."""
+        """Return the sorted names in a folder. The default folder is the directory itself."""
         with self._folder(name) as folder:
             return sorted(self._system.listdir(folder))
 
@@ -288,7 +288,7 @@ class Directory:
                 self._system.rmdir(last, dir_fd=folder)
 
     def flush(self, name: str = "") -> None:
-        """Make the names in a folder durable, by default in the directory itself."""
+        """Make the names in a folder durable. The default folder is the directory itself."""
         with self._folder(name) as folder, self._named(name):
             self._system.fsync(folder)
 
@@ -341,7 +341,8 @@ class Directory:
                 assert part not in ("", ".", ".."), name
                 with self._named(name):
                     inner = self._system.open(part, _FOLDER | _INSIDE, dir_fd=handle)
-                outer, handle = handle, inner  # before the close, because Ctrl-C may arrive just after it
+                # `handle` is changed before the close, because Ctrl-C may arrive just after the close.
+                outer, handle = handle, inner
                 if outer != self.handle:
                     self._system.close(outer)
             yield handle

@@ -89,8 +89,8 @@ def _machine() -> list[str]:
 
 
 def run_compiler(command: Sequence[str], what: str) -> None:
-    """Run a compiler. If it fails, raise InputError with the first line of its output that has the word "error". The
-    message calls the compiled code `what`."""
+    """Run a compiler. If it fails, raise InputError with the first line of its output that has the word "error". `what`
+    names the compiled code in the message."""
     done = _run(command)
     if done.returncode != 0:
         first = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr)
@@ -108,7 +108,7 @@ VARIABLES = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "C
 @lru_cache
 def find_compiler(language: str) -> tuple[str, ...]:
     """Return the command of a compiler for "C" or "C++". These are tried in this order: $CC or $CXX, usual commands
-    such as `cc`, the `ziglang` package. Raises InputError if none exists."""
+    such as `cc`, the `ziglang` package. Raises InputError if no compiler is found."""
     variable, names, in_zig = COMPILERS[language]
     try:
         named = shlex.split(os.environ.get(variable, ""))

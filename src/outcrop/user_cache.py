@@ -92,7 +92,8 @@ class CacheFolder:
 
 
 def cache_home() -> Path:
-    """Return $XDG_CACHE_HOME, or ~/.cache if it is unset, empty or relative. Raises InputError if no home exists."""
+    """Return $XDG_CACHE_HOME, or ~/.cache if this variable is unset, empty or relative. Raises InputError if no home
+    exists."""
     named = os.environ.get("XDG_CACHE_HOME", "")
     if os.path.isabs(named):  # the XDG specification says to ignore relative paths
         return Path(named)
@@ -107,8 +108,8 @@ def cache_home() -> Path:
 
 @contextmanager
 def open_folder(kind: str = "", home: Path | None = None, *, make: bool) -> Iterator[CacheFolder]:
-    """Open the folder <home>/outcrop/<kind> and check it. `home` defaults to cache_home(). With `make`, missing folders
-    are made. Raises InputError if a folder is missing, cannot be used, or can be changed by other users."""
+    """Open the folder <home>/outcrop/<kind> and check it. `home` defaults to cache_home(). If `make` is true, missing
+    folders are made. Raises InputError if a folder is missing, cannot be used, or can be changed by other users."""
     path = cache_home() if home is None else home
     handle = -1
     try:
