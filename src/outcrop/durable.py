@@ -40,7 +40,8 @@ MAX_TEXT_BYTES = 256 << 20
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _INSIDE = os.O_NOFOLLOW | os.O_CLOEXEC
 _ATTEMPTS, _PAUSE_SECONDS = 20, 0.01
-"""`hold` tries for 0.2 s, because another process may hold the directory only to check whether it is in use."""
+"""`hold` tries for 0.2 s, because another process may lock the directory for a moment, only to check whether the
+directory is in use."""
 
 
 class System:
@@ -225,7 +226,7 @@ class Directory:
             self._system.allocate(handle, 0, size)
 
     def put(self, name: str, *parts: Buffer) -> None:
-        """Make missing folders, and a durable file that contains these parts."""
+        """Make a durable file that contains `parts`, one after the other. Missing folders are made, too."""
         folder = name.rpartition("/")[0]
         if folder:
             self.make_folder(folder)
@@ -263,7 +264,7 @@ class Directory:
             raise
 
     def link(self, name: str, target: str) -> None:
-        """Make `name` a link, in one step. This replaces an existing file or link, but not a folder."""
+        """Make `name` a link, in one step. An existing file or link with this name is replaced, but not a folder."""
         beside = name + ".tmp"
         self.remove(beside)
         with self._parent(name) as (folder, last), self._named(name):

@@ -91,8 +91,8 @@ class Committed(ArrayStorage):
                 self._folder = Directory.open(path.absolute())
                 undo.callback(self.close)
                 reads_only = self._hold(spec.access)
-                # If the constructor fails, the folders in `made` are removed if they are empty. This happens before
-                # `close` unlocks the folder of the array.
+                # If the constructor fails, the empty folders among `made` are removed before `close` unlocks the folder
+                # of the array.
                 undo.callback(remove_made, made)
                 records, problems = self._look(spec)
                 if not reads_only:

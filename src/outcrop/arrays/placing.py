@@ -166,8 +166,8 @@ def place(
     not slow down a step. With the default, 0, each array goes to the fastest tier with room. `capacities` maps the name
     of a tier to the maximum number of bytes that arrays may take there, such as "2GiB" or 0. By default, arrays may
     take all free bytes. `tiers` defaults to the tiers of this machine. If several tiers are possible and one of them
-    was never measured, all tiers are measured first. This takes some seconds. An array with commits but without a path
-    gets a folder in the directory of its tier. The folder has the name of the array.
+    was never measured, all tiers are measured first. The measurement takes some seconds. An array with commits but
+    without a path gets a folder in the directory of its tier. The folder has the name of the array.
 
     Raises InputError if no tier is possible for an array, or if the arrays do not fit.
     """

@@ -129,9 +129,9 @@ class Volatile(ArrayStorage):
 
 
 def take_memory(tier: Tier, nbytes: int) -> NDArray[np.uint8]:
-    """Return `nbytes` bytes of zeros on a tier. The bytes exist until the process ends. They are in memory of the
-    tier's NUMA nodes, or in a mapped file without a name. A page of DRAM comes from the NUMA node of the thread that
-    touches the page first. Raises InputError, StorageError."""
+    """Return `nbytes` bytes of zeros on a tier. The bytes exist until the process ends. On a tier of memory, they are
+    in the memory of the tier's NUMA nodes. On a file system, they are in a mapped file without a name. A page of DRAM
+    comes from the NUMA node of the thread that touches the page first. Raises InputError, StorageError."""
     if tier.directory is not None:
         with storage_errors(tier.directory, "used"), Directory.open(tier.directory) as folder:
             opened = path_of(folder.handle)

@@ -45,7 +45,8 @@ IN_FLIGHT_BYTES, MAX_DEPTH = 32 << 20, 64
 """The number of bytes in flight is the same as in runs, but at most MAX_DEPTH requests are in flight."""
 RECORD_BYTES = 1 << 20
 BEYOND_INTERFACES = ("buffered", "mmap", "load/store")
-"""The interfaces that use the page cache. They are compared with the best interface that bypasses the page cache."""
+"""The interfaces that use the page cache. The part `beyond` compares these interfaces with the best interface that
+bypasses the page cache."""
 SPACE_FACTOR = 1.1
 """The free space that is needed, as a multiple of the size of the file."""
 

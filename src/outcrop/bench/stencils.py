@@ -44,7 +44,7 @@ from outcrop.units import format_bytes, format_rate
 SHARE = 0.0625
 """The memory of runs out of core, as a share of the memory of a run in memory (all copies of all fields)."""
 SWEEP_BYTES = 400 << 20
-"""The memory for plain sweeps. It is much larger than the caches."""
+"""The memory for plain sweeps. This memory is much larger than the caches."""
 DEVITO_STEPS, DEVITO_BYTES = 32, 1 << 30
 """The maximum numbers of steps and bytes of a run of Devito. Devito's time is scaled up to the whole case, because all
 steps and planes take equal times."""

@@ -50,8 +50,8 @@ class Adjoint:
 
     `sources` maps the name of each field that has sources to the name of a gradient field. The values of the gradient
     field are the gradients with respect to the sources of the step. If the last stage updates the field with sources,
-    the gradient field is the adjoint of this field. It must then be read before the step of the adjoint. Otherwise, a
-    stage of the adjoint writes the gradient field.
+    the gradient field is the adjoint of this field. In this case, the gradient field must be read before the step of
+    the adjoint. Otherwise, a stage of the adjoint writes the gradient field.
 
     `history` maps names of read-only fields to the values of the forward step that these fields must have. The values
     differ for each step. `edges` maps names of read-only fields to an axis (0 for z). Along this axis, the field must

@@ -84,7 +84,8 @@ class Fields:
 
 
 def updates_before(stencil: Stencil) -> list[tuple[int, ...]]:
-    """Return one tuple for each stage. The tuple has one number for each field: how many earlier stages update it."""
+    """Return one tuple for each stage. The tuple has one number for each field: how many earlier stages update this
+    field."""
     count = [0] * len(stencil.fields)
     found = []
     for stage in stencil.stages:

@@ -42,7 +42,7 @@ class Way:
     `forward` is the problem of the forward run, whose last snapshot is the history. `adjoint` is the problem of the
     adjoint run, with the updates of one step. The history has `states` states, which take `history_bytes` on the disk.
     If these are not all states that the adjoint run needs, `repeated_steps` steps of the forward run are repeated.
-    `refusal` is the reason why the adjoint run cannot use this history, or "".
+    `refusal` is the reason why the adjoint run cannot use this history, or "" if it can use the history.
     """
 
     every: int
@@ -114,7 +114,8 @@ class JudgedWay:
 
 @dataclass(frozen=True)
 class WayChoice:
-    """All ways in the given order. `chosen` is the best way, or None if all ways are impossible."""
+    """All ways, in the order in which `choose_way` got them. `chosen` is the best way, or None if all ways are
+    impossible."""
 
     ways: tuple[JudgedWay, ...]
     chosen: JudgedWay | None

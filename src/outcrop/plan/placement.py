@@ -19,8 +19,8 @@ After MAX_BRANCHES branches, the search stops and returns the best placement fou
 
 The static fields of a run, which no stage updates, have two possible places:
 
-    `memory`   Only the first pass reads the static fields. They then stay in memory, so less memory is left for other
-               fields.
+    `memory`   Only the first pass reads the static fields. The static fields then stay in memory, so less memory is left
+               for other fields.
     `disk`     The window holds only the planes of static fields that the current updates need. Each pass reads all
                planes again.
 

@@ -71,7 +71,8 @@ def fit_staging(problem: Problem, sizes: Sizes, threads: int, room_bytes: int) -
 def snapshot_writes(
     problem: Problem, sizes: Sizes, staging: Staging, threads: int, first_step: int, steps: int
 ) -> SnapshotWrites:
-    """Return the snapshots of a pass of `steps` steps after step `first_step` of the run."""
+    """Return the writes of the snapshots in one pass. The pass has `steps` steps and begins after step `first_step` of
+    the run."""
     total, writes, late = 0, 0.0, 0.0
     opened = _open_slots(problem, sizes, staging.slot_bytes, threads) if staging.slots else 0
     has_room = _needed_slots(opened) <= staging.slots

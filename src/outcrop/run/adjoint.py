@@ -1,4 +1,5 @@
-"""`AdjointRun`: the adjoint of a run. It is a run of the adjoint stencil, from the last step to the first step.
+"""`AdjointRun`: the adjoint of a run. An adjoint run is a run of the adjoint stencil. It goes from the last step of the
+forward run to its first step.
 
     forward run    state 0 ──► step 1 ──► ... ──► step N        sources are added, receivers record after each step
     adjoint run    adjoint 0 ◄── step N ◄── ... ◄── adjoint N   residuals are added, sources record before each step

@@ -71,11 +71,11 @@ class Misfit(Summable):
     `sim.snapshots["side/u"]`, of shape (times, nz, ny, nx). Snapshots need a name and a small box: their residuals need
     8 bytes for each cell of the box and each step. At most 256 MiB are possible.
 
-    `observed` has the same shape. It is an array, a memory map of NumPy or a Zarr array. For fields, any form that
-    `sim[name] = ...` accepts is possible. None means zeros, so that the misfit is an energy. `weight` is a number or an
-    array of the same shape. None means 1.
+    `observed` has the same shape. `observed` may be an array, a memory map of NumPy or a Zarr array. For fields, any
+    form that `sim[name] = ...` accepts is possible. None means zeros, so that the misfit is an energy. `weight` is a
+    number or an array of the same shape. None means 1.
 
-    Misfits can be added. A call of a misfit with a simulation returns the value and the residuals for
+    Misfits can be added with `+`. A call of a misfit with a simulation returns the value and the residuals for
     `Simulation.adjoint`. Sums are computed in float64. Raises InputError for unknown names, wrong shapes, and values
     that are not finite.
     """

@@ -5,10 +5,10 @@ all states that the adjoint run needs.
     free            states that no later pass needs                            only after this commit
     replay          a sweep of the forward run, which stores missing states    only if the next state is missing
 
-The replay is a copy of the forward run beside it (acquisition/history.py). It has the same inputs, so it computes the
-same bits, but it records only states. Before a sweep, the values of the newest state before the missing state are
-written to the replay. Nothing else is stored about the schedule. After an interruption, the states on the disk and the
-step of the adjoint run determine the next action.
+The replay is a copy of the forward run beside it (acquisition/history.py). The replay has the same inputs as the
+forward run, so it computes the same bits. But the replay records only states. Before a sweep, the values of the newest
+state before the missing state are written to the replay. Nothing else is stored about the schedule. After an
+interruption, the states on the disk and the step of the adjoint run determine the next action.
 """
 
 from __future__ import annotations
@@ -243,8 +243,8 @@ def _go_to(replay: State, kept: KeptStates, number: int) -> None:
 
 
 def _sums_at(replay: State, entry: SnapshotsEntry, step: int) -> dict[str, int]:
-    """Return the checksums of the records at `step`. Rows that do not exist yet are written. They are 0, because they
-    belong to states that do not exist."""
+    """Return the checksums of the records at `step`. Rows that do not exist yet are written with the value 0, because
+    they belong to states that do not exist."""
     manifest, count = replay.manifest, entry.count(step)
     sums = dict(manifest.sums)
     for field in entry.fields:

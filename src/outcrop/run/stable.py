@@ -89,8 +89,8 @@ def growing(stencil: Stencil, state: State) -> str | None:
 def watched(
     name: str, planes: PlaneSource, manifest: Description, ranges: Ranges, done: Callable[[], None]
 ) -> PlaneSource:
-    """Return a function that returns the same planes as `planes`. It also updates `ranges` with the minimum and maximum
-    of these planes, without the padding, and calls `done` just before it returns the last plane."""
+    """Return a function that returns the same planes as `planes`. The returned function also updates `ranges` with the
+    minimum and maximum of these planes, without the padding. It calls `done` just before it returns the last plane."""
     pads = zip(inside(manifest.padding, 0), manifest.layout.shape, strict=True)
     (z_first, z_end), rows, cells = ((pad, n - pad) for pad, n in pads)
 

@@ -222,7 +222,8 @@ def history_of(choice: WayChoice) -> History | None:
 def choose_history(setup: Setup, state: State | None, given: History, steps: int) -> tuple[History | None, str]:
     """Return the history that a run keeps. If `given` is "auto", this is the history with which a gradient is fastest,
     or None if no history is needed. A run that already keeps a history continues this history. Also return a text that
-    says why no gradient needs a history, or "". Raises InputError and BudgetError."""
+    says why no gradient needs a history. The text is "" if gradients need a history. Raises InputError and
+    BudgetError."""
     if not isinstance(given.every, str) or given.every != "auto":
         return given, ""
     if given.recompute:

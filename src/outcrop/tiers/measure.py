@@ -7,16 +7,17 @@ All arrays together have at most a quarter of the free memory.
 A storage tier is measured with the store that runs use, without the page cache if possible. The measurement uses up to
 1 GiB of scratch space and takes about ten seconds:
 
-    `fill`         The first write only shows how many bytes can be used in the given time. Its rate does not count,
-                   because this write allocates blocks, and writes of runs do not.
+    `fill`         The first write only shows how many bytes can be transferred in the given time. Its rate does not
+                   count, because this write allocates blocks, and writes of runs do not.
     `sequential`   The size of requests and the number in flight are the same as in runs.
     `random`       Many requests of 4 KiB are in flight.
     `latency`      One request of 4 KiB is in flight.
     `flush`        A page of 4 KiB is written and made durable.
 
-The storage of a run is measured with the executor, which makes the transfers of a run without updates. It writes a
-scratch file, reads this file, and then reads and writes at the same time. The first write to the new file is timed
-separately, because snapshots are also written to new files. The measured rates are cached for each device and backend.
+The storage of a run is measured with the executor, which makes the transfers of a run without updates. The executor
+writes a scratch file, reads this file, and then reads and writes at the same time. The first write to the new file is
+timed separately, because snapshots are also written to new files. The measured rates are cached for each device and
+backend.
 """
 
 from __future__ import annotations
@@ -223,8 +224,8 @@ def _key(folder: Path, io: str) -> str:
 
 
 def measure_device(folder: Path, io: str) -> StorageRates:
-    """Measure reads, writes, and reads and writes at the same time. This takes a few seconds, and up to 1 GiB of
-    scratch space."""
+    """Measure reads, writes, and reads and writes at the same time. The measurement takes a few seconds, and up to 1
+    GiB of scratch space."""
     records = min(SCRATCH_RECORDS, shutil.disk_usage(folder).free // 4 // RECORD_BYTES)
     if records < 2 * RING_RECORDS:
         return ASSUMED

@@ -17,7 +17,8 @@ from outcrop.plan.tuner import with_tiles
 
 LEVELS_MEASURED = 48
 WINDOW_BYTES = 1 << 30
-"""The size of the window for measurements. It is much larger than the caches, and can be allocated quickly."""
+"""The size of the window for measurements. The window is much larger than the caches, but it can be allocated
+quickly."""
 UPDATES_PER_MEASUREMENT = 1_200_000_000
 """The number of cell updates in a measurement of a heat equation. Slower stencils are measured with fewer updates."""
 MIN_SECONDS, MAX_SECONDS = 2.0, 6.0
@@ -58,7 +59,7 @@ class UpdateRateMeter:
     ) -> None:
         """Make a meter. `work` is the time of an update relative to the time of an update of a heat equation. The
         larger `work` is, the fewer updates are measured. `lead_scalars` has the scalars of the steps of another run
-        that passes compute again. With `only_one`, the meter measures only the first sizes that it gets."""
+        that passes compute again. If `only_one` is true, the meter measures only the first sizes that it gets."""
         slots = slots_within(problem, problem.record_bytes, min(budget_bytes, WINDOW_BYTES))
         self._problem, self._threads, self._ring_planes = problem, threads, slots // problem.rings
         self._given = problem, problem.fields, calls, scalars, threads, self._ring_planes, bind, lead_scalars

@@ -169,7 +169,9 @@ def by_slurm(around: Surroundings) -> Distances | str:
 
 
 def by_pmix(around: Surroundings) -> Distances | str:
-    """Return distances in a tree. The path of a node in the tree consists of its coordinates, from the top down."""
+    """Return distances in a tree. The path of a node, from the top of the tree down, consists of the coordinates of the
+    node.
+    """
     missing = next((node.pmix for node in around.nodes if not node.pmix.coordinates), None)
     if missing:
         return missing.refusal or "a node has no coordinates"

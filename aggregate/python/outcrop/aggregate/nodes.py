@@ -54,7 +54,9 @@ TYPICAL = {
     "tmpfs": Typical(5e9, 1e-6),
     "pfs": Typical(1e11, 1e-3),
 }
-"""These figures are orders of magnitude. The paper on the cost model gives the figures of HBM and DRAM."""
+"""Only the order of magnitude of these figures is right. The figures of HBM and DRAM are from the paper on the cost
+model (placement/cost.hpp).
+"""
 
 
 @dataclass(frozen=True)
@@ -87,8 +89,8 @@ HEAD = """\
 
 @dataclass(frozen=True)
 class KnownMachine:
-    """The description of the machine by one rank, for the core. On the first rank of a node, `node_text` is the text of
-    a machine file. If this text cannot be made, `problem` is the reason. `Plan.explain` shows `lines`.
+    """The description of the machine that one rank gives to the core. On the first rank of a node, `node_text` is the
+    text of a machine file. If this text cannot be made, `problem` is the reason. `Plan.explain` shows `lines`.
     """
 
     node_text: str
@@ -124,9 +126,9 @@ def _node_text(file: Path | None, target: Path) -> str:
 
 
 def text_of_this_node(file: Path | None, target: Path) -> str:
-    """Return the text of the machine file `file`, or a text that describes this node if `file` is None. The core adds
-    the tiers that cannot be used on this node, and a target if the text has none. Raises InputError for an invalid
-    file.
+    """Return the text of the machine file `file`, or a text that describes this node if `file` is None. The core adds a
+    table of the tiers that this node cannot use, with the reasons. The core also adds a target if the text has none.
+    Raises InputError for an invalid file.
     """
     name = "this machine" if file is None else str(file)
     return _aggregate.text_of_this_node(_node_text(file, target), name, str(target))

@@ -126,8 +126,8 @@ class Tallies:
 
 
 def place(machine: Machine, tallies: Tallies, domains: int, options: PlacementOptions) -> Placement:
-    """Return the placement of `domains` domains with the smallest sum of costs. Raises InputError if no tier has room
-    for the buffers.
+    """Return the placement of `domains` domains with the smallest sum of the costs of all domains. Raises InputError if
+    no tier has room for the buffers.
     """
     _check(machine, tallies, domains)
     return _aggregate.place(machine, tallies, domains, options)

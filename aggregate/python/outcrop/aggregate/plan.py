@@ -4,7 +4,8 @@
                                   an error at one rank is raised on all ranks
 
 An extent describes bytes of a file, and the places of these bytes in the memory of a rank (decision/extent.hpp of the
-core). It is contiguous, strided (blocks of equal size, a stride apart), or a part of an array in C order.
+core). There are three kinds of extents: contiguous bytes, blocks of equal size at equal distances (strided), and a part
+of an array in C order.
 
 Settings come from arguments, MPI info hints and the environment. The core has the table of all settings
 (placement/settings.cpp).
@@ -145,7 +146,7 @@ class Plan:
 
     @property
     def settings(self) -> Settings:
-        """The settings. They are equal on all ranks, except for the folder and the size of a stage."""
+        """The settings of the plan. All ranks have equal settings, except for the folder and the size of a stage."""
         return self._core.settings
 
     def explain(self, domains: int = 1) -> str:

@@ -110,7 +110,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Simulated:
-    """The placements of one pattern. The first is the chosen placement."""
+    """The placements of one pattern. The first of `rows` is the chosen placement."""
 
     pattern: Pattern
     rows: tuple[Row, ...]

@@ -105,7 +105,7 @@ def ask_pmix(library: Path | None = None) -> PmixAnswer:
 
 
 def loaded_pmix(maps: Path = MAPS) -> Path | None:
-    """Return the path of the PMIx library that this process has loaded, or None."""
+    """Return the path of the PMIx library that this process has loaded, or None if it has loaded none."""
     try:
         lines = maps.read_text().splitlines()
     except OSError:

@@ -185,8 +185,8 @@ def tally(pattern: Pattern, domains: int) -> tuple[Tallies, int]:
 
 
 def _within(place: int, block: NDArray[np.intp], length: int) -> tuple[Counts, NDArray[np.bool_]]:
-    """Return two values for each rank, which has `length` cells along an axis: the number of its cells before `place`,
-    and whether `place` is inside its cells.
+    """Each rank has `length` cells along an axis. Return two values for each rank: the number of the rank's cells
+    before `place`, and whether `place` is inside the rank's cells.
     """
     begin = block * length
     counts: Counts = np.clip(place - begin, 0, length)

@@ -124,7 +124,7 @@ MIN_PLANES = 64
 class LadderScale:
     """The scale of the benchmark: the grid (nz, ny, nx), and the limits of the measurements.
 
-    Each bar is measured up to `max_repeats` times. It is measured again only if its last measurement took less than
+    Each bar is measured up to `max_repeats` times. A bar is measured again only if its last measurement took less than
     `repeat_below_seconds`. No measurement is repeated after `seconds_in_all` seconds. A measurement ends after
     `max_seconds`.
     """

@@ -1,11 +1,11 @@
-"""Run a program for comparison. It updates both arrays in place, in plain memory or in a mapped file. The program does
-not read, write or copy planes.
+"""Run a program with which other programs are compared. This program updates both arrays in place, in plain memory or
+in a mapped file. The program does not read, write or copy planes.
 
 The window consists of the two arrays. Each ring has a slot for each plane. The even ring is the array with the even
 levels, and the odd ring is the array with the odd levels. The operating system moves pages between memory and a disk.
-Temporal blocking makes this program faster, too. It uses the blocks of AL-NR (module `skewed`): in a block, each level
-covers cells at slightly lower positions than the level before. Without temporal blocking, each step sweeps over all
-planes.
+Temporal blocking makes this program faster, too. The program uses the blocks of AL-NR (module `skewed`): in a block,
+each level covers cells at slightly lower positions than the level before. Without temporal blocking, each step sweeps
+over all planes.
 
     array of even levels   | plane 0 | plane 1 | ...            level 0, 2, ...
     array of odd levels    | plane 0 | plane 1 | ...            level 1, 3, ...; both arrays have the same rim

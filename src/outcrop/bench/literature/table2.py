@@ -9,10 +9,11 @@ estimate is up to 12 % too large.
 
     `AL-NR`        The rows aio, aio3y and aio5y are the schemes skewed-full, skewed-3y and skewed-5y with the sizes of
                    Blk-Tune.
-    `wavefront`    The scheme has k blocks in y: k = 1, or the k that moves the fewest bytes. It has the maximum number
-                   of levels that fits into 90 % of the memory. The rest is for slabs that are read or written.
-    `overlapped`   The candidate that moves the fewest bytes.
-    `floor`        The grid is read once and written once.
+    `wavefront`    The scheme has k blocks in y: k = 1, or the k that moves the fewest bytes. A pass has the maximum
+                   number of levels that fits into 90 % of the memory. The other 10 % are for slabs that are read or
+                   written.
+    `overlapped`   The candidate of the scheme that moves the fewest bytes.
+    `floor`        The minimum: the grid is read once and written once.
 
 Blk-Tune chooses block sizes for the out-of-core stencils of Midorikawa and Tan (AL-NR, aio5y). The sizes fit into a
 given memory and move the fewest bytes between flash and memory. The authors have not published their search. The

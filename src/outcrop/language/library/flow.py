@@ -118,10 +118,10 @@ def stream_function() -> Stencil:
     neighbours) / 4.
 
     psi (m^2/s) is the stream function of a flow without friction or vorticity. Its contours are stream lines, and its
-    differences are fluxes. The values on a fixed rim are the boundary condition (`inlet_outlet`). The stencil has no
-    parameters. The iteration converges on any grid. On a side of n cells, each step multiplies an error of k half waves
-    by cos(pi k/n). Source: C. G. J. Jacobi, Astron. Nachr. 22, 297, 1845; example: A. Jackson, EPCC's computational
-    fluid dynamics exercise.
+    differences are fluxes. The values on a fixed rim are the boundary condition. `inlet_outlet` computes such values.
+    The stencil has no parameters. The iteration converges on any grid. On a side of n cells, each step multiplies an
+    error of k half waves by cos(pi k/n). Source: C. G. J. Jacobi, Astron. Nachr. 22, 297, 1845; example: A. Jackson,
+    EPCC's computational fluid dynamics exercise.
     """
     psi = Field("psi")
     near = both_sides(psi, 0, 1, 2) + both_sides(psi, 1, 1, 2)

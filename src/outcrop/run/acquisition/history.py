@@ -1,5 +1,5 @@
 """The history of a run: the values of all updated fields, kept at step 0 and after every k-th step. With
-`recompute=True`, the history also has the previous values of fields, if a step needs them.
+`recompute=True`, the history also has the previous values of those fields whose previous values a step needs.
 
 A history is stored like snapshots with the reserved name HISTORY. A pass computes states and writes them to files.
 The commit of the pass makes these states valid. Each file has a checksum. A history differs from other snapshots in
@@ -53,7 +53,7 @@ from outcrop.run.user_values import as_flag, as_whole_number
 from outcrop.units import format_bytes, parse_bytes
 
 DIRECT_BYTES, PAGE_BYTES = 1 << 20, 4096
-"""States of at least DIRECT_BYTES bypass the page cache. They are read in whole pages."""
+"""States of at least DIRECT_BYTES bypass the page cache. Such states are read in whole pages."""
 
 STATES_IN_MEMORY = 4
 """The number of states in memory during `reversed`: the state that was yielded, and three that are read ahead."""

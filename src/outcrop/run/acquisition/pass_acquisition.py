@@ -38,8 +38,8 @@ CORNER_BYTES = 120
 """The number of bytes of memory for one corner of a point: its cell and its weight in Python, and its cell and its
 table entry in the core."""
 TRACE_BYTES = 32
-"""The number of bytes of memory for one point of a trace in one step. They are needed while the corners are added to
-the rows of the trace, and while these rows are written."""
+"""The number of bytes of memory for one point of a trace in one step. This memory is needed while the corners are added
+to the rows of the trace, and while these rows are written."""
 
 RawSum: TypeAlias = tuple[bytes, float, bytes, float, float, float]
 

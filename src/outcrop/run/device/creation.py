@@ -100,8 +100,8 @@ def check_devices(devices: list[Path], description: Description, force: bool) ->
 
 def hold_devices(devices: list[Path], description: Description, force: bool) -> list[int]:
     """Open the devices exclusively, and return their descriptors. Closing a descriptor releases its device. Raises
-    InputError if a device is given twice, is in use, is too small, or may not be written. Without `force`, also raises
-    InputError if a device has known content."""
+    InputError if a device is given twice, is in use, is too small, or may not be written. If `force` is false, also
+    raises InputError if a device has known content."""
     manifest = new_manifest(description)
     longest = manifest.to_bytes().decode() + " " * SLACK_BYTES
     encode_slot(Header(RUN, manifest.identity, longest))  # raises InputError if the manifest is too long for a slot
@@ -248,7 +248,7 @@ def _write_zeros(handle: int, begin: int, end: int) -> None:
 
 
 def _write_indices(device: Path, manifest: Manifest, index: int) -> None:
-    # The indices are not flushed here. They are flushed together with the first values, before the first commit.
+    # The indices are not flushed here. The indices are flushed together with the first values, before the first commit.
     layout = manifest.layout
     with _opened_new(device) as handle:
         for (_, _, shard), place in ranges_on(manifest, index, str(device)).items():
@@ -276,7 +276,8 @@ def _opened_new(device: Path) -> Iterator[int]:
 
 def check_records_folder(devices: list[Path], manifest: Description, force: bool) -> None:
     """Raise InputError if the run needs a folder of records and none is given, or if it needs none. The folder must be
-    new or empty. With `force`, it may belong to the run on these devices, or to a run that no longer exists."""
+    new or empty. If `force` is true, the folder may belong to the run on these devices, or to a run that no longer
+    exists."""
     if bool(manifest.taps) != bool(manifest.records):
         raise InputError(
             f"{devices[0]}: block devices hold arrays only; give records=DIRECTORY for the files of sources, "

@@ -54,10 +54,10 @@ def resample(
     """Interpolate `values` linearly onto a grid of `shape`. The result can be assigned to a field.
 
     Planes are interpolated when they are read. `values` is an array of one to three axes, an object of zarr, dask or
-    xarray, or a file that `--init` accepts. It may also be a result of `resample` or `extrude`. `axes` has the letters
-    of the axes of `values`, slowest first: "xz" for an array of shape (nx, nz). If the input does not have an axis of
-    the grid, or has only one sample along this axis, its values are repeated along this axis. On a grid of three axes,
-    a section without letters is (z, x), and a profile is (x).
+    xarray, or a file that `--init` accepts. `values` may also be a result of `resample` or `extrude`. `axes` has the
+    letters of the axes of `values`, slowest first: "xz" for an array of shape (nx, nz). If the input does not have an
+    axis of the grid, or has only one sample along this axis, its values are repeated along this axis. On a grid of
+    three axes, a section without letters is (z, x), and a profile is (x).
 
     Without spacings, the first and the last samples of both grids are at the same places. With spacings, sample i along
     an axis is at i * `spacing` in the input and at `origin` + i * `new_spacing` in the result. All lengths have the

@@ -10,7 +10,7 @@ measured alternately, so that changes of the machine's load affect all ways equa
                         turn 1    write: b c a    ...
 
     write   remove the file, sync ─► create ─► │ write, flush if durable │ ─► close ─► read back by another way
-    read    drop its pages ─► open ─► (warm: read once) ─► │ read │ ─► close, compare
+    read    drop the cached pages ─► open ─► (warm: read once) ─► │ read │ ─► close, compare
                              measured from barrier to barrier, for the slowest rank
 
 Each write creates a new file. All reads of a workload read the same file. Each rank has written and flushed its part of

@@ -96,7 +96,7 @@ def _find_engine(path: Path) -> str:
 
 
 def is_xarray(values: object) -> bool:
-    """Return True if `values` is an object of xarray. This does not import xarray."""
+    """Return True if `values` is an object of xarray. This function does not import xarray."""
     package = sys.modules.get("xarray")
     return package is not None and isinstance(values, (package.DataArray, package.Dataset))
 
