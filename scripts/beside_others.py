@@ -5,7 +5,7 @@
     .venv/bin/python scripts/beside_others.py triad ./stream [REPEATS]      Compare DRAM in `outcrop tiers` with STREAM.
 
 `io` uses one file. `tiers` uses a new file for each repeat and program, because the speed of small writes can differ by
-half from file to file, and on virtual disks also from minute to minute.
+50 % from file to file. On virtual disks, it can also differ by 50 % from minute to minute.
 
 STREAM is the program of J. McCalpin. Compile it with this command:
 

@@ -16,13 +16,13 @@ GridShape: TypeAlias = tuple[int, int, int]
 """The number of cells along each of the engine's axes z, y and x."""
 
 NAMES: dict[int, tuple[str, ...]] = {1: ("x",), 2: ("y", "x"), 3: ("z", "y", "x")}
-"""Maps the number of axes of a grid to the names of its axes."""
+"""A dictionary from the number of axes of a grid to the names of these axes."""
 
 PLACES: dict[int, tuple[int, ...]] = {1: (2,), 2: (0, 2), 3: (0, 1, 2)}
-"""Maps the number of axes of a grid to the engine's axes that the grid uses."""
+"""A dictionary from the number of axes of a grid to the engine's axes that the grid uses."""
 
 ORDERS = {1: "(nx,)", 2: "(ny, nx)", 3: "(nz, ny, nx)"}
-"""Maps the number of axes of a grid to the text that messages use for its shape."""
+"""A dictionary from the number of axes of a grid to the text that messages use for its shape."""
 
 T = TypeVar("T")
 

@@ -180,8 +180,8 @@ class Directory:
                 self._system.mkdir(last, dir_fd=folder)
 
     def create(self, name: str, *parts: Buffer, size: int = 0, flush: bool = False) -> None:
-        """Make a file that begins with these parts, and allocate `size` bytes for it. Raises FileExistsError if the
-        name is taken. If the new file cannot be completed, it is removed."""
+        """Make a file that begins with `parts`, one after the other, and allocate `size` bytes for the file. Raises
+        FileExistsError if the name is taken. If the new file cannot be completed, it is removed."""
         with self._parent(name) as (folder, last), self._named(name):
             handle = self._system.open(last, os.O_RDWR | os.O_CREAT | os.O_EXCL | _INSIDE, 0o666, dir_fd=folder)
             try:

@@ -130,7 +130,8 @@ def compiler_identity(compiler: tuple[str, ...]) -> list[str]:
 
 @lru_cache
 def _program(compiler: tuple[str, ...]) -> tuple[str, ...]:
-    """Return two texts about a compiler: its path with size and time (a wrapper may change), and its version."""
+    """Return two texts about a compiler. The first text has the path, size and time of its file, because a wrapper may
+    change. The second text is the version."""
     found = Path(shutil.which(compiler[0]) or compiler[0]).resolve()
     try:
         file = f"{found} {found.stat().st_size} {found.stat().st_mtime_ns}"

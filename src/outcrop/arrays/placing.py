@@ -1,7 +1,8 @@
 """`oc.array`, `oc.open_array` and `oc.place`: plan and show the places of arrays on the tiers of a machine, and make
 the arrays.
 
-The plan depends on the bytes that each array takes on each possible tier, and on the time of its transfers in one step.
+The plan depends on two numbers for each array and each possible tier: the number of bytes that the array takes there,
+and the time of the array's transfers in one step.
 """
 
 from __future__ import annotations
@@ -89,8 +90,8 @@ def _make(spec: ArraySpec, seconds_per_step: float) -> Array:
 
 @dataclass(frozen=True)
 class PlacedArray:
-    """The place of one array. `takes` has the names of the tiers that the array uses, with the bytes on each tier.
-    `transfer_seconds` is the time of the array's transfers in one step."""
+    """The place of one array. `takes` has the names of the tiers that the array uses, with the number of bytes on each
+    tier. `transfer_seconds` is the time of the array's transfers in one step."""
 
     name: str
     spec: ArraySpec
@@ -202,7 +203,7 @@ def place(
 
 def _with_shared(demand: Demand, shared: Sequence[SharedRoom]) -> Demand:
     """Return a copy of `demand`. Some tiers share free space, such as DRAM and tmpfs. In this copy, `takes` of each
-    choice also counts the bytes that the choice takes of each shared space."""
+    choice also has the number of bytes that the choice takes of each shared space."""
 
     def takes(one: Choice) -> tuple[tuple[str, int], ...]:
         sums = ((room.name, sum(count for place, count in one.takes if place in room.tiers)) for room in shared)
@@ -307,7 +308,8 @@ def measured(tier: Tier) -> bool:
 
 
 def _choice(spec: ArraySpec, tier: Tier, working: Tier) -> Choice:
-    """Return the bytes and the transfer time of an array with commits on `tier` and its working copy on `working`."""
+    """Return a choice with the numbers of bytes and the transfer time of an array. The array is on `tier`, and the
+    working copy of an array with commits is on `working`."""
     exists = spec.path is not None and check_path(spec.path, spec)
     takes = {tier.name: 0, working.name: 0}
     if spec.is_committed:
@@ -337,8 +339,8 @@ def why(
     free_bytes: Mapping[str, int],
     computing_seconds: float,
 ) -> str:
-    """Return the reason for the place of demand `number`. `free_bytes` has the free bytes of each place, beginning with
-    the fastest place."""
+    """Return the reason for the place of demand `number`. `free_bytes` has the number of free bytes of each place,
+    beginning with the fastest place."""
     demand, chosen = demands[number], found.chosen[number]
     if spec.path is not None:
         return "its path is there"

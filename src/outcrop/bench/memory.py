@@ -44,8 +44,8 @@ group for a moment after its end."""
 
 @dataclass(frozen=True)
 class GroupFiles:
-    """The names of the files with the limit of memory, the limit of swap (or of memory and swap together), and the peak
-    memory."""
+    """The names of the files of a control group with the limit of memory, the limit of swap, and the peak memory. If
+    `swap_counts_memory` is true, the limit of swap is a limit of memory and swap together."""
 
     limit: str
     swap_limit: str

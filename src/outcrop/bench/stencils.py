@@ -120,7 +120,8 @@ CASES = (
 
 @dataclass(frozen=True)
 class StencilScale:
-    """The bytes of all arrays of a grid together, the number of repeats, and the maximum number of steps of a case."""
+    """The scale of the benchmark: the number of bytes of all arrays of a grid together, the number of repeats, and the
+    maximum number of steps of a case."""
 
     grid_bytes: int
     repeats: int

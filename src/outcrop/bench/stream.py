@@ -163,9 +163,9 @@ PROBED_PAGES, PROBES = 8, 3
 
 @dataclass(frozen=True)
 class StreamScale:
-    """The bytes of one array of one rank, and the number of measurements. The measurement has `rounds` rounds, and each
-    mode has one turn in each round. A turn has one repeat that does not count, and then `repeats` repeats that count. A
-    turn that has already taken `max_seconds` ends early."""
+    """The number of bytes of one array of one rank, and the number of measurements. The measurement has `rounds`
+    rounds, and each mode has one turn in each round. A turn has one repeat that does not count, and then `repeats`
+    repeats that count. A turn that has already taken `max_seconds` ends early."""
 
     array_bytes: int
     rounds: int

@@ -35,7 +35,7 @@ class TrajectoryScale:
 
     @property
     def total_bytes(self) -> int:
-        """The bytes of all states."""
+        """The number of bytes of all states together."""
         return self.states * 2 * 4 * int(np.prod(self.shape))
 
 

@@ -187,7 +187,8 @@ class Stencil:
 
     @cached_property
     def radii(self) -> tuple[int, int, int]:
-        """The largest offset of all stages along z, y and x, but at least `min_radii`. A fixed rim is this thick."""
+        """The largest offset of all stages along z, y and x, but at least `min_radii`. The radii are also the thickness
+        of a fixed rim."""
         every = [self.min_radii, *(stage.radii for stage in self.stages)]
         return tuple(max(radii[axis] for radii in every) for axis in range(3))  # type: ignore[return-value]
 

@@ -23,7 +23,8 @@ pass first computes the states between two kept states again (the lead). Then it
 
 All these levels belong to one wavefront, so every plane is read once and written once. The values that the lead
 computes stay in memory. Each value that the adjoint reads is a separate field. The field has one copy, and one level
-writes it. A late step of the adjoint run uses a value of an early step of the forward run, so its ring is long:
+writes it. A late step of the adjoint run uses a value of an early step of the forward run, so the ring of this value is
+long:
 
     level
      2k  |              adjoint: the last step reads the state t - k + 1 ...
@@ -61,10 +62,10 @@ Operands: TypeAlias = tuple[tuple[int, int], ...]
 Calls: TypeAlias = tuple[tuple[int, Operands, Operands], ...]
 """The kernel calls of successive levels, in the format of `Kernel.calls` (language/compile.py)."""
 Value: TypeAlias = tuple[int, int]
-"""A value of the other run: the number of its field, and its time. With recomputation, the field belongs to the forward
-problem. The time is then the number of updates of the field since the state with which the pass begins; -1 means the
-previous value of this state. Without recomputation, the time is the number of steps from the newest state back to the
-value."""
+"""A value of the other run: the number of its field, and the time of the value. With recomputation, the field belongs
+to the forward problem. The time is then the number of updates of the field since the state with which the pass begins;
+-1 means the previous value of this state. Without recomputation, the time is the number of steps from the newest state
+back to the value."""
 
 
 @dataclass(frozen=True)
@@ -186,8 +187,8 @@ def steps_of_pass(problem: Problem, steps: int) -> int:
 
 def listed(problem: Problem, steps: int) -> Problem:
     """Return the problem with the levels of a pass of `steps` steps: first the levels that compute states of the other
-    run again, then the levels of the steps. `problem` must have the updates of one step that reads the history, and its
-    last fields must be the fields that are a history."""
+    run again, then the levels of the `steps` steps. `problem` must have the updates of one step that reads the history.
+    The last fields of `problem` must be the fields that are a history."""
     values = Values(problem, steps)
     updates, uses, seen = list[StagePlan](), dict[int, list[int]](), set[int]()
 

@@ -37,8 +37,8 @@ class SnapshotWrites:
     """The snapshots of a pass. `bytes` is the size of all snapshots together, and `writes` is the number of their
     writes.
 
-    `late` is the share of the bytes that is not complete before the end of a slab, from 0 to 1. `waiting_bytes` is the
-    memory for slots that are complete and not written yet. If more bytes are complete, updates wait.
+    `late` is the fraction of the bytes, from 0 to 1, that is not complete before the end of a slab. `waiting_bytes` is
+    the memory for slots that are complete and not written yet. If more bytes are complete, updates wait.
     """
 
     bytes: int = 0

@@ -70,7 +70,7 @@ MAX_RESIDUAL_BYTES = 256 << 20
 """The maximum size of the residuals of the snapshots of one field: a value for each cell of the box and each step."""
 
 POINT_BYTES = 4 * 8
-"""The bytes of a point with one corner: three numbers for the cell, and a weight."""
+"""The number of bytes of a point with one corner: three numbers for the cell, and a weight."""
 
 Residuals: TypeAlias = tuple[Sampling, NDArray[np.float64]]
 """Receivers, and the residuals of their traces, which have the shape (steps, points)."""

@@ -66,7 +66,7 @@ def _agree(limits: Sequence[float | None]) -> bool:
 
 
 def refuse_unstable_run(stencil: Stencil, state: State) -> None:
-    """Raise InputError when waves grow in a run at step 0. All its fields must have values."""
+    """Raise InputError when waves grow in a run at step 0. All fields of the run must have values."""
     if not state.manifest.unstable and not state.manifest.step and (text := growing(stencil, state)):
         raise _refusal(text)
 

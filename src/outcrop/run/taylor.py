@@ -1,4 +1,4 @@
-"""The Taylor test: does a gradient agree with the values of its misfit?
+"""The Taylor test checks whether a gradient agrees with the values of its misfit.
 
 J(m + h d) is the misfit J of a run with the inputs m, changed by h times a random direction d. If g is the gradient of
 J at m, the remainder falls as the square of h:

@@ -1,7 +1,7 @@
 """Store measured figures in JSON files in $XDG_CACHE_HOME/outcrop, so that each figure is measured only once.
 
 Each file has a seal (`outcrop.user_cache`), and each value is checked when the file is read. If a file is damaged, or
-if other users can write to it, its figures are ignored.
+if other users can write to the file, the figures in the file are ignored.
 """
 
 from __future__ import annotations

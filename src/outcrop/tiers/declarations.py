@@ -156,7 +156,7 @@ def _persistence(table: Table) -> Persistence | None:
 
 
 def _bytes_in(folder: Path) -> int:
-    """Return the bytes of disk space that all files in a folder use."""
+    """Return the number of bytes of disk space that all files in a folder use."""
     count, left = 0, [os.fspath(folder)]
     while left:
         try:

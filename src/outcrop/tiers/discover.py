@@ -27,8 +27,8 @@ UNLIMITED = 1 << 60
 CGROUP_FILE, CGROUP_ROOT = PROC / "self" / "cgroup", SYS / "fs" / "cgroup"
 
 BINDS = ("auto", "cores", "none")
-"""The ways to bind threads to cores: "auto" binds them only on machines with several NUMA nodes, "cores" always, "none"
-never."""
+"""The ways to bind threads to cores. "auto" binds threads only on machines with several NUMA nodes. "cores" always
+binds threads, and "none" never binds threads."""
 
 
 def read(path: Path) -> str:
@@ -143,7 +143,7 @@ def free_node_bytes(node: int) -> int | None:
 
 
 def free_disk_bytes(folder: Path) -> int:
-    """Return the bytes that this user may still write in a folder, or in its nearest existing parent."""
+    """Return the number of bytes that this user may still write in a folder, or in its nearest existing parent."""
     space = os.statvfs(nearest_existing(folder))
     return space.f_bavail * space.f_frsize
 
@@ -169,7 +169,8 @@ class _ControlGroup:
         return min(UNLIMITED, number(read(self.folder / self.limit)) or UNLIMITED)
 
     def used_bytes(self) -> int:
-        """Return the bytes in use without cached files, which the kernel drops when programs need memory."""
+        """Return the number of bytes in use. Cached files do not count, because the kernel drops them when programs
+        need memory."""
         counts = numbered(read(self.folder / "memory.stat"))
         used = number(read(self.folder / self.usage)) or 0
         return max(0, used - sum(counts.get(key, 0) for key in self.file_cache))

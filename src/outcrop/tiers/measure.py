@@ -1,8 +1,8 @@
 """Measure memory and storage: the figures of tiers, and the bandwidths of the storage of a run.
 
 In memory, all threads perform plain reads, plain writes, STREAM's triad, and random accesses to cache lines. The
-latency is also measured. Each of three arrays has four times the bytes of all last-level caches, as STREAM requires.
-All arrays together have at most a quarter of the free memory.
+latency is also measured. Each of three arrays has four times the size of all last-level caches together, as STREAM
+requires. All arrays together have at most a quarter of the free memory.
 
 A storage tier is measured with the store that runs use, without the page cache if possible. The measurement uses up to
 1 GiB of scratch space and takes about ten seconds:

@@ -41,7 +41,7 @@ def find_tiers(
 
     If one of `directories` is on a file system, the tier uses this directory, or its closest parent that exists.
     `declared` is a file with the user's tiers. If `measure` is true, unknown figures are measured. If `refresh` is
-    true, cached figures are not used, so they are measured again. `progress` is called with a text before each
+    true, figures in the cache are not used, but measured again. `progress` is called with a text before each
     measurement. Raises InputError for directories and files that cannot be used.
     """
     directories = [nearest_existing(folder) for folder in directories]

@@ -72,7 +72,7 @@ class Tier(Figures):
     """The size of the tier in bytes. For memory, the size is at most the limit of the control group. For a declared
     tier, the size is at most the declared quota."""
     free_bytes: int
-    """The bytes that are free now."""
+    """The number of bytes that are free now."""
     persistence: Persistence
     primitive: str
     """The call that makes stored bytes durable: "none", "msync or fdatasync", "MAP_SYNC + cache-line write-back"."""

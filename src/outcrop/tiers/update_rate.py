@@ -1,4 +1,5 @@
-"""Measure the update rate of this machine for given kernels and tilings, in a few seconds altogether."""
+"""Measure the update rate of this machine for given kernels and tilings. All measurements together take a few
+seconds."""
 
 from __future__ import annotations
 

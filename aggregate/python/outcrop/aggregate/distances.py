@@ -127,7 +127,9 @@ class TableDistances:
 
 @dataclass(frozen=True)
 class Found:
-    """Distances, the provider that knew these distances, and the reasons why earlier providers did not know them."""
+    """The result of the search: the distances, the provider that knew them, and the reasons why earlier providers did
+    not know them.
+    """
 
     distances: Distances
     provider: str

@@ -76,8 +76,8 @@ class SharedMemory:
 
 @dataclass(frozen=True)
 class Machine:
-    """The ranks, nodes, tiers and network. `room_bytes` has the bytes that buffers may use, with a row for each node
-    and a column for each tier.
+    """The ranks, nodes, tiers and network. `room_bytes` has the number of bytes that buffers may use, with a row for
+    each node and a column for each tier.
     """
 
     node_of_rank: NDArray[np.uint32]

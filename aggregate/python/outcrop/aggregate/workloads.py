@@ -26,7 +26,7 @@ from outcrop.errors import InputError
 Counts = NDArray[np.int64]
 
 HACC_BYTES = {"xx": 4, "yy": 4, "zz": 4, "vx": 4, "vy": 4, "vz": 4, "phi": 4, "pid": 8, "mask": 2}
-"""The bytes of each variable of a particle: 38 in all."""
+"""The number of bytes of each variable of a particle. A particle has 38 bytes."""
 HACC_PARTICLES = 100_000
 """The default number of particles of a rank."""
 S3D_COMPONENTS = 11 + 1 + 1 + 3
@@ -151,7 +151,9 @@ def s3d(ranks: int, bytes_of_rank: int | None = None) -> S3d:
 
 
 def hacc(ranks: int, bytes_of_rank: int | None, parts: tuple[int, ...]) -> Hacc:
-    """Return the pattern of HACC-IO. `parts` has, for each part of the file, the bytes of one particle in this part."""
+    """Return the pattern of HACC-IO. `parts` has one number for each part of the file: the number of bytes of one
+    particle in this part.
+    """
     size = sum(HACC_BYTES.values())
     return Hacc(ranks, HACC_PARTICLES if bytes_of_rank is None else max(1, bytes_of_rank // size), parts)
 

@@ -115,7 +115,7 @@ IN_CORE_SHARE = 2.0
 """The memory for columns in core, as a multiple of the size of both arrays, as in the paper (64 GiB in 128 GiB)."""
 USUAL_BUDGET = "50%"
 SHARES = (1.0, 0.5, 0.25, 0.125, 0.0625, 0.03125, 0.015)
-"""The memory for the figure of relative speed, as shares of the size of both arrays."""
+"""The amounts of memory for the diagram of the relative speed, as fractions of the size of both arrays."""
 SWAP_SPARE_BYTES = 256 << 20
 MIN_PLANES = 64
 
@@ -139,7 +139,7 @@ class LadderScale:
 
     @property
     def both_bytes(self) -> int:
-        """The bytes of all cells of both arrays, without padding. The paper counts memory in the same way."""
+        """The number of bytes of all cells of both arrays, without padding. The paper counts memory in the same way."""
         nz, ny, nx = self.shape
         return 2 * 4 * nz * ny * nx
 
@@ -360,8 +360,9 @@ def _memory_scratch(count: int) -> Iterator[Sequence[ShardFile]]:
 
 
 def _moved_bytes() -> dict[str, int]:
-    """Return four counters of ColumnRun by name. Two count the bytes that this process has read from devices or marked
-    for writing, and are 0 if the system does not count them. Two count the bytes that the machine has swapped."""
+    """Return four counters of ColumnRun by name. Two counters are the numbers of bytes that this process has read from
+    devices and marked for writing. They are 0 if the system does not count these bytes. The other two counters are the
+    numbers of bytes that the machine has swapped in and out."""
     own, machine = _counters("/proc/self/io"), _counters("/proc/vmstat")
     page_bytes = os.sysconf("SC_PAGE_SIZE")
     return {

@@ -141,7 +141,7 @@ class OneLayerRun:
     file is written."""
 
     def __init__(self, plan: Plan, calls: Calls, scalars: bytes, threads: int, memory: ArrayMemory) -> None:
-        """Check the plan and make an executor for it. `scalars` are the kernel's parameters in binary form.
+        """Check the plan and make an executor for the plan. `scalars` are the kernel's parameters in binary form.
 
         Raises IllegalPlan if the plan is wrong.
         """

@@ -1,5 +1,5 @@
-"""`outcrop bench table2`: compute Table II of Midorikawa and Tan with our version of Blk-Tune, and compute the bytes
-that each scheme moves.
+"""`outcrop bench table2`: compute Table II of Midorikawa and Tan with our version of Blk-Tune, and compute how many
+bytes each scheme moves.
 
 No simulation is run, because the problems have up to 2 TiB. The machine file of crest10 declares the machine. Each
 scheme gets as much memory as the largest block of Blk-Tune needs. The table has three columns of bytes: `by formula`
@@ -164,7 +164,8 @@ def traffic(problem: Problem, tuned: BlkTune, one: Published, machine: DeclaredM
 
 
 def formula_bytes(problem: Problem, scheme: str, sizes: Sizes) -> float:
-    """Return the bytes that all passes together move, by the scheme's formula for its volume."""
+    """Return the number of bytes that all passes together move, computed by the formula of the scheme for its
+    volume."""
     volume = SCHEMES[scheme].volume(problem, sizes)
     return -(-problem.steps // sizes.levels) * (volume.bytes_read + volume.bytes_written)
 

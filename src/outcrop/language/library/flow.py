@@ -17,7 +17,7 @@ from outcrop.language.stencil import Field, Parameter, Stencil
 
 Vector = tuple[int, ...]
 
-_RATIONALS = {  # ndim -> weights of the velocity 0, of velocities along one axis, along two axes
+_RATIONALS = {  # ndim -> weights of the velocity 0, of velocities along one axis, of velocities along two axes
     2: (sympy.Rational(4, 9), sympy.Rational(1, 9), sympy.Rational(1, 36)),
     3: (sympy.Rational(1, 3), sympy.Rational(1, 18), sympy.Rational(1, 36)),
 }
@@ -117,11 +117,11 @@ def stream_function() -> Stencil:
     """Make a stencil for Laplace's equation psi_yy + psi_xx = 0 in 2-D by Jacobi's iteration: psi' = (sum of the four
     neighbours) / 4.
 
-    psi (m^2/s) is the stream function of a flow without friction or vorticity. Its contours are stream lines, and its
-    differences are fluxes. The values on a fixed rim are the boundary condition. `inlet_outlet` computes such values.
-    The stencil has no parameters. The iteration converges on any grid. On a side of n cells, each step multiplies an
-    error of k half waves by cos(pi k/n). Source: C. G. J. Jacobi, Astron. Nachr. 22, 297, 1845; example: A. Jackson,
-    EPCC's computational fluid dynamics exercise.
+    psi (m^2/s) is the stream function of a flow without friction or vorticity. The contours of psi are stream lines.
+    The difference of psi between two points is the flux between these points. The values on a fixed rim are the
+    boundary condition. `inlet_outlet` computes such values. The stencil has no parameters. The iteration converges on
+    any grid. On a side of n cells, each step multiplies an error of k half waves by cos(pi k/n). Source: C. G. J.
+    Jacobi, Astron. Nachr. 22, 297, 1845; example: A. Jackson, EPCC's computational fluid dynamics exercise.
     """
     psi = Field("psi")
     near = both_sides(psi, 0, 1, 2) + both_sides(psi, 1, 1, 2)

@@ -62,7 +62,7 @@ class AcquisitionDefinitions:
 
     @property
     def files(self) -> Definitions:
-        """The arrays in the files with points and values, by the name of the file."""
+        """The arrays that the files with points and values contain. The keys are the names of the files."""
         points: dict[str, list[NDArray[Any]]] = {}
         for number, source in enumerate(self.injections):
             points[f"source-{number}"] = [source.cells, source.weights, source.values]

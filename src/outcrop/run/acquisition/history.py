@@ -392,9 +392,9 @@ def repeated_steps(state: State) -> int:
 
 
 def keep_only(state: State, numbers: Collection[int]) -> None:
-    """Free all states of a history except `numbers` and the states that later steps keep. First commit the manifest,
-    then delete files, including files that a killed process has left. The calling process must hold the lock of the
-    run. Raises StorageError."""
+    """Free all states of a history except `numbers` and the states that later steps keep. The manifest is committed
+    first. Then the files are deleted, including files that a killed process has left. The calling process must hold the
+    lock of the run. Raises StorageError."""
     taps, step = state.manifest.taps, state.manifest.step
     entry = taps.history
     assert entry is not None

@@ -118,13 +118,13 @@ NO_ACQUISITION = Acquisition()
 
 @dataclass(frozen=True)
 class FieldSum:
-    """Sums over all cells of a field after `step` steps, including the rim, in float64. `squares` is the sum of
-    squares.
+    """Sums in float64 over all cells of a field after `step` steps. The cells of the rim are included. `squares` is the
+    sum of squares.
 
     Each group of 64 bytes along x is summed first. To sum a group, its second half is added to its first half, again
-    and again, until one number is left. The sums of the groups are then added without rounding, so their bits do not
-    depend on the plan or on the number of threads. `minimum` and `maximum` ignore NaN. Both are infinite if every cell
-    is NaN."""
+    and again, until one number is left. The sums of the groups are then added without rounding. So the bits of the
+    result do not depend on the plan or on the number of threads. `minimum` and `maximum` ignore NaN. Both are infinite
+    if every cell is NaN."""
 
     step: int
     sum: float

@@ -174,9 +174,9 @@ def require_space(directory: Directory, manifest: Manifest, last_step: int) -> N
 def make_files(
     directory: Directory, manifest: Manifest, fields: list[str], first: int, steps: int
 ) -> Iterator[tuple[str, int, SnapshotFile]]:
-    """Make the files for the snapshots of the pass that begins with step `first`. For each snapshot, yield the name of
-    the file for its checksum, its number, and its `SnapshotFile`. `fields` has the names of the stencil's fields.
-    Raises OSError and StorageError."""
+    """Make the files for the snapshots of the pass that begins with step `first`. For each snapshot, yield three
+    values: the name of the file for the checksum of the snapshot, the number of the snapshot, and its `SnapshotFile`.
+    `fields` has the names of the stencil's fields. Raises OSError and StorageError."""
     itemsize = np.dtype(manifest.dtype).itemsize
     for entry in manifest.taps.snapshots:
         size, index = math.prod(entry.shape) * itemsize, snapshot_index(entry.shape, itemsize)

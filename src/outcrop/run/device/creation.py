@@ -13,8 +13,8 @@ A run on block devices stores its acquisition (points, traces, norms and snapsho
       .taps/                 the same as in a run's own directory
       snapshots.zarr/
 
-The manifest on the first device names the folder, and its step says which rows and snapshots are valid. The lock of the
-devices also protects this folder.
+The manifest on the first device names the folder. The step in this manifest determines which rows and snapshots are
+valid. The lock of the devices also protects this folder.
 """
 
 from __future__ import annotations

@@ -119,7 +119,7 @@ class Device(RunStorage):
 
     def hold(self, shared: bool = False) -> list[int]:
         """Lock the devices exclusively, even if `shared` is True, and return their descriptors. Raises InputError if a
-        device is in use, or if another program has written to it."""
+        device is in use, or if another program has written to the device."""
         handles: list[int] = []
         self._found.clear()
         try:
@@ -337,7 +337,7 @@ def write_slot(handle: int, header: Header) -> None:
 
 
 def write_superblock(handle: int, header: Header) -> None:
-    """Write and flush the superblock. After this, the device belongs to the run. Raises OSError."""
+    """Write and flush the superblock. From then on, the device belongs to the run. Raises OSError."""
     write_all(handle, encode_superblock(header.kind, header.identity), 0)
     os.fsync(handle)
 

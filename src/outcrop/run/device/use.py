@@ -1,8 +1,8 @@
 """Find out which program uses a block device, and whether the device holds content that other programs recognise.
 
 The kernel grants O_EXCL on a device to one user at a time: a file system, swap, a volume manager or a program. If a
-partition is in use, the whole disk counts as in use, and vice versa. O_EXCL decides whether a device is free. The other
-checks only find out, for messages, which program uses the device.
+partition is in use, the whole disk counts as in use. If the whole disk is in use, each partition counts as in use.
+O_EXCL decides whether a device is free. The other checks only find out, for messages, which program uses the device.
 
 File systems, partition tables, swap and arrays of disks are recognised by their signatures. `blkid` knows nearly all
 signatures. The most common signatures are also listed here, for machines without blkid.

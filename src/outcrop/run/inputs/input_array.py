@@ -158,7 +158,8 @@ def arrange(array: InputArray, axes: str, cache_bytes: int) -> InputArray:
 
 
 class _Across:
-    """An input array with reordered axes, including the first, with the interface of a chunked array with one chunk."""
+    """An input array whose axes are reordered, so that another axis becomes the first. This class has the interface of
+    a chunked array with one chunk."""
 
     def __init__(self, array: InputArray, order: tuple[int, ...]) -> None:
         self._array, self._order = array, order

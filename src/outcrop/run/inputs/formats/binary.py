@@ -231,8 +231,8 @@ def _read_header(name: str, file: BinaryIO) -> tuple[tuple[int, ...], bool, np.d
 
 
 def _header_bytes(file: BinaryIO) -> bytes:
-    """Return the bytes of the header. Nothing after the header is read, because a small packed file may contain an
-    endless amount of data."""
+    """Read and return the header. Nothing after the header is read, because a small packed file may contain an endless
+    amount of data."""
     begin = file.read(12)
     short = begin[6:7] == b"\1"  # version 1 of the format has two bytes for the length, and version 2 has four
     count = 10 + int.from_bytes(begin[8:10], "little") if short else 12 + int.from_bytes(begin[8:12], "little")
