@@ -36,7 +36,8 @@ from an untrusted file could take days."""
 
 def shared_object(kind: str, content: Sequence[str], build: Callable[[Path], None]) -> Path:
     """Return the path of the cached shared object for this content. `load_library` loads the object. If the object is
-    missing, `build(path)` makes it. Raises InputError if the cache cannot be used, and all exceptions of `build`."""
+    missing, `build(path)` makes it. Raises InputError if the cache cannot be used. Exceptions that `build` raises are
+    not caught."""
     key = hashlib.sha256(json.dumps([*content, *_machine()]).encode()).hexdigest()[:32]
     name = f"{key}.so"
     with open_folder(kind, make=True) as folder:

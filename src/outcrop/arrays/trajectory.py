@@ -161,9 +161,9 @@ class Trajectory:
         advance.
 
         The arrays are valid until the next pop. If `into` is given, it maps each field to an array. The values are
-        copied into these arrays, and these arrays are returned. Raises InputError if no state is left, and
-        StorageError. Raises CorruptionError if the state differs from the state that was pushed. In this case the state
-        is not removed.
+        copied into these arrays, and these arrays are returned. Raises InputError if no state is left, and StorageError
+        if the state cannot be read. Raises CorruptionError if the state differs from the state that was pushed. In this
+        case the state is not removed.
         """
         targets = None if into is None else self._checked(into)
         number, parts = self._stack.pop()

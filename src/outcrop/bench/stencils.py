@@ -95,8 +95,8 @@ def smooth(shape: tuple[int, ...], mean: float) -> Planes:
 _WIDE, _LONG, _NARROW, _ROW = (256, 512), (128, 512), (128, 256), (16384,)
 _VELOCITY = {"v": 2000.0}
 
-# For each step, the window needs r more planes. So stencils with a large radius r get a grid with smaller planes, but
-# with more planes.
+# For each step, the window needs r more planes, where r is the radius of the stencil. So stencils with a large radius
+# get a grid with smaller planes, but with more planes.
 CASES = (
     StencilCase("heat2", _WIDE, 96, {"u": 1.0}),
     StencilCase("heat4", _WIDE, 64, {"u": 1.0}),

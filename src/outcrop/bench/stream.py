@@ -140,7 +140,8 @@ def why_not_flushed(tier: Tier) -> str:
 
 
 def check_room(tier: Tier, needed_bytes: int) -> None:
-    """Raise InputError if the tier or DRAM has less room than `needed_bytes`."""
+    """Raise InputError if the arrays do not fit into half of the free bytes of the tier and of DRAM. The arrays need
+    `needed_bytes` bytes in each place."""
     if tier.note and not tier.free_bytes:
         raise InputError(f"tier {tier.name} ({tier.where}) cannot be used: {tier.note}")
     in_memory = 2 * needed_bytes if tier.is_memory or tier.kind == "tmpfs" else needed_bytes

@@ -38,9 +38,9 @@ def first_states(segments: int, slots: int) -> tuple[int, ...]:
 
 
 def usable(states: list[int], slots: int) -> int:
-    """When a sweep begins, it keeps only the oldest states. Return the number of these states. All states stay if a
-    slot is free. All slots may be in use if the forward run continues beyond the steps for which its states were
-    chosen."""
+    """When a sweep begins, it keeps only the oldest states. Return the number of these states. If a slot is free, the
+    sweep keeps all states. All slots may be in use if the forward run continues beyond the steps for which its states
+    were chosen."""
     return min(len(states), slots - 1)
 
 

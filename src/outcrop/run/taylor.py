@@ -75,8 +75,9 @@ def taylor_test(
 
 
 class _Direction:
-    """A random direction in which an input is changed. Its values are as large as those of the input. Each plane of an
-    array has its own random numbers, so that the plane can be computed again."""
+    """A random direction in which an input is changed. The values of the direction have about the same root mean square
+    as the values of the input. Each plane of an array has its own random numbers, so that the plane can be computed
+    again."""
 
     def __init__(self, original: Original, name: str, seed: Sequence[int]) -> None:
         self.name, self._original, self._seed = name, original, list(seed)

@@ -102,7 +102,8 @@ class Tier(Figures):
 
 
 def with_figures(tier: Tier, figures: Figures) -> Tier:
-    """Return a copy of the tier with all `figures` that are not None. Figures that the user has declared are kept."""
+    """Return a copy of the tier in which all values of `figures` that are not None replace the values of the tier.
+    Values that the user has declared are not replaced."""
     known = {name: value for name, value in asdict(figures).items() if value is not None}
     if tier.origin == "declared":
         known = {name: value for name, value in known.items() if getattr(tier, name) is None}

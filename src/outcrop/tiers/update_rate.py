@@ -116,8 +116,8 @@ class UpdateRateMeter:
             before, now = now, self._measure(meter, sizes)
 
     def _measure(self, meter: _core.UpdateMeter, sizes: Sizes) -> float:
-        """Return the median of the rates of several slabs, or the higher rate of two slabs. One slab is not enough,
-        because a thin slab of a narrow block takes only a few milliseconds."""
+        """Return the median of the rates of several slabs. For two slabs, return the higher rate. One slab is not
+        enough, because a thin slab of a narrow block takes only a few milliseconds."""
         frame, region = _block(self._problem, sizes)
         repeats = self._updates_per_measurement // (sizes.slab * sizes.levels * frame.cells)
         rates = meter.measure(sizes, frame, region, max(MIN_REPEATS, min(MAX_REPEATS, repeats)))

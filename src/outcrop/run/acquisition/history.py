@@ -225,7 +225,7 @@ class HistoryView(Mapping[str, SnapshotView]):
 
         Threads read older states ahead, and at most four states are in memory. The arrays are valid until the next
         state is requested: copy values that you need longer. Raises CorruptionError for a state that differs from what
-        the run has written, and StorageError."""
+        the run has written, and StorageError if a state cannot be read."""
         self._require_kept()
         reader = _Reader(self._state, self._entry)
         numbers = reversed(self._entry.numbers(self._state.manifest.step))
@@ -249,7 +249,8 @@ class HistoryView(Mapping[str, SnapshotView]):
 
     def free(self) -> None:
         """Remove the history from the run, and delete its files and the replay of the run. Call this method when you no
-        longer need the states. Raises InputError if another process uses the run, and StorageError."""
+        longer need the states. Raises InputError if another process uses the run, and StorageError if a file cannot be
+        changed."""
         with self._state.locked():
             taps = self._state.manifest.taps
             if taps.history is not None:
@@ -445,7 +446,7 @@ def _computed(manifest: Manifest) -> tuple[object, ...]:
 
 def remove_replay(state: State) -> None:
     """Delete the replay of a run, if the replay exists. Raises InputError if another process uses the replay, and
-    StorageError."""
+    StorageError if a file cannot be deleted."""
     place = replay_place(state)
     if not place.is_dir():
         return

@@ -318,7 +318,7 @@ def decode_slot(slot: bytes, kind: str, identity: str) -> Header | None:
 
 def read_header(handle: int, path: object) -> Header | None:
     """Return the header of an open device, or None if the device has no run. Raises InputError when the header is
-    damaged or of another version, and OSError."""
+    damaged or of another version, and OSError when the device cannot be read."""
     block = os.pread(handle, BLOCK_BYTES, 0)
     found = decode_superblock(block, path) if len(block) == BLOCK_BYTES else None
     if found is None:

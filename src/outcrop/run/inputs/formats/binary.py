@@ -1,4 +1,4 @@
-"""Files of contiguous numbers, plain or compressed. The files are read in ranges, with little memory.
+"""Files of contiguous numbers, plain or compressed. The files are read part by part, so little memory is needed.
 
     FILE.npy     FILE.npy.xz     FILE.npy.gz     FILE.npz[:NAME]       NumPy's own
     raw:FILE:DTYPE:SIZES[:OFFSET]        raw:vp.bin:float32:401,1601        raw:head.img:>i2:256,256,109:1024
