@@ -1,4 +1,5 @@
-"""The parts of the gradients of an adjoint run: views that are computed when they are read, and the scales of sources.
+"""Compute parts of the gradients of an adjoint run: views whose values are computed when they are read, and the
+contributions of the scales of sources.
 
 `Computed`, and `Corrected`, which adds values in a few cells, are indexed like arrays. They read planes of a run, so a
 gradient is never in memory as a whole.

@@ -132,7 +132,8 @@ def require_shape_of_grid(shape: Sequence[int]) -> Shape:
 
 
 def _between_ends(array: InputArray, place: int, target: Shape) -> AxisMap:
-    """Return the map along one of the engine's axes, with the first and the last samples at the same places."""
+    """Return the map along one of the engine's axes. The first and the last samples of both grids are at the same
+    places."""
     size, count = array.shape[place], grid_shape(target)[place]
     if size > 1 and count == 1:
         raise InputError(

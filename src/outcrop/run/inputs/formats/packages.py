@@ -234,8 +234,8 @@ def open_zarr(path: Path, variable: str, cache_bytes: int) -> InputArray:
 
 
 def _dimension_names(array: Any) -> tuple[str | None, ...]:
-    """Return the names of the axes of a Zarr array. Version 3 has them in the metadata. For version 2, xarray stores
-    them in an attribute."""
+    """Return the names of the axes of a Zarr array. In version 3 of Zarr, the metadata has these names. For version 2,
+    xarray stores the names in an attribute."""
     names = getattr(array.metadata, "dimension_names", None) or array.attrs.get("_ARRAY_DIMENSIONS", ())
     return tuple(names)
 
