@@ -200,7 +200,8 @@ class Directory:
                 raise
 
     def create_whole(self, name: str, content: bytes, size: int) -> None:
-        """Make a durable file as `create` does. The name appears when the file is complete. Raises FileExistsError."""
+        """Make a durable file as `create` does. The file gets its name only when it is complete. Raises
+        FileExistsError."""
         beside = f"{name.rpartition('/')[0]}/.outcrop-{uuid4().hex}".lstrip("/")  # no other process uses this name
         self.create(beside, content, size=size, flush=True)
         try:

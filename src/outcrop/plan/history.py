@@ -1,5 +1,6 @@
-"""Problems whose updates read the states of another run. The reverse pass of a gradient is such a problem: it goes back
-through the steps of a forward run, and each of its steps reads states of the forward run near this step.
+"""Problems whose updates read the states of another run. The reverse pass of a gradient is such a problem. The reverse
+pass goes back through the steps of a forward run. Each step of the reverse pass reads states of the forward run near
+this step.
 
     forward run     state t-2 ──► state t-1 ──► state t ──► state t+1
     reverse pass                    step 2  ◄──  step 1  ◄──  step 0        step j reads states near t - j

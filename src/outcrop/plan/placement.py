@@ -7,12 +7,13 @@ places. Not every place has room for all things.
 
 A step takes as long as its computation or as all its transfers together, whichever is longer. Transfers and computation
 run at the same time. But the transfers run one after another, because the same cores perform all transfers. The best
-placement has, in this order:
+placement has the following properties. An earlier property has priority over a later one:
 
-1. the shortest step; 2. the shortest time for transfers of updated things. So updated things are in the fastest place
-that has room, even if slower transfers would not delay a step; 3. the fewest bytes of read-only things in the fastest
-place, then in the second fastest place, and so on. So read-only things are in the slowest place that does not delay a
-step.
+1. The shortest step.
+2. The shortest time for transfers of updated things. So updated things are in the fastest place that has room, even if
+   slower transfers would not delay a step.
+3. The fewest bytes of read-only things in the fastest place, then in the second fastest place, and so on. So read-only
+   things are in the slowest place that does not delay a step.
 
 The search is exact and depth first. It skips a branch that cannot become better than the best placement found so far.
 After MAX_BRANCHES branches, the search stops and returns the best placement found so far, with `is_best` false.

@@ -229,7 +229,7 @@ def check(misfit: object, simulation: Simulation, steps: int) -> None:
 
 
 def evaluate(misfit: MisfitFunction, simulation: Simulation) -> tuple[float, Mapping[str, Any]]:
-    """Return the value and the residuals of a misfit. Raises InputError for other results."""
+    """Return the value and the residuals of a misfit. Raises InputError if the misfit returns anything else."""
     found: Any = misfit(simulation)
     try:
         value, residuals = found

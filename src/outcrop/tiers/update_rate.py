@@ -41,8 +41,9 @@ class UpdateRateMeter:
 
     The meter uses at most `budget_bytes` of memory. Its measurements take a twentieth of the expected time of the run,
     but at least 2 s and at most 6 s. Before these measurements, the meter may need up to 3 s until the speed of the
-    machine is constant. When the time for measurements is used up, or if `measure` is false, the meter returns the rate
-    of the most similar measured sizes, or an assumed rate.
+    machine is constant. If `measure` is false, or when the time for measurements is used up, the meter measures no
+    more. It then returns the rate of the most similar measured sizes. If no sizes were measured, it returns an assumed
+    rate.
     """
 
     def __init__(

@@ -30,11 +30,11 @@ following rules are published, or follow from their Table II (7-point, fp64, 100
                no term. An axis with one block has no term either.
     `fringe`   Along an axis that is cut, a block is at least twice as wide as its fringe of r bt cells.
 
-Three details are our own assumptions, which agree with Table II. Sizes are rounded to 96 planes, because sockets and
+The following assumptions are our own. They agree with Table II. Sizes are rounded to 96 planes, because sockets and
 threads can share 96 planes evenly. Without the rounding, the numbers of blocks are the same. The factor in the rule
 `fringe` is 2, but all factors from 1.8 to 2.04 give the same table. crest10.toml declares 120 of 128 GiB as usable, but
-all shares from 91 to 97 % give the same table. If several choices move the same number of bytes, the choice with the
-fewest blocks is used. The authors' poster shows an example with other sizes, on a machine that it does not name.
+any usable part from 91 to 97 % gives the same table. If several choices move the same number of bytes, the choice with
+the fewest blocks is used. The authors' poster shows an example with other sizes, on a machine that it does not name.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ The first command measures on the 8 ranks that mpirun starts. The second command
 ranks.
 
 kernel.py contains the I/O kernels, which are the variables of known programs. way.py contains the ways to write and
-read the file, and job.py determines the order of measurements. Usually one MPI program measures all ways. But Open MPI
+read the file. job.py determines the order of measurements. Usually one MPI program measures all ways. But Open MPI
 chooses its implementation of MPI-IO when a program starts. So each implementation needs its own program:
 
 Open MPI   mpirun --mca io ompio       outcrop, mpi-io:ompio, posix   ─┐ alternating, task by task
