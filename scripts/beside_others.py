@@ -5,14 +5,14 @@
     .venv/bin/python scripts/beside_others.py triad ./stream [REPEATS]      Compare DRAM in `outcrop tiers` with STREAM.
 
 `io` uses one file. `tiers` uses a new file for each repeat and program, because the speed of small writes can differ by
-half from file to file, and on virtual disks also from minute to minute.
+50 % from file to file. On virtual disks, it can also differ by 50 % from minute to minute.
 
 STREAM is the program of J. McCalpin. Compile it with this command:
 
     cc -O3 -march=native -fopenmp -DSTREAM_ARRAY_SIZE=16777216 stream.c -o stream
 
-Both programs report the fastest of a few sweeps over three arrays of 128 MiB. The result is the median of the ratios,
-because other virtual machines on the same computer may halve the bandwidth from one second to the next.
+Outcrop and STREAM each report the fastest of a few sweeps over three arrays of 128 MiB. The result is the median of the
+ratios, because other virtual machines on the same computer may halve the bandwidth from one second to the next.
 
 fio and STREAM use huge pages, as Outcrop does. On some disks, these programs are three times faster with huge pages.
 """
@@ -50,7 +50,7 @@ CASES = [
 ]
 SEQUENTIAL = own.RECORD_BYTES, own.RECORDS_IN_FLIGHT, own.SEQUENTIAL_SECONDS
 RANDOM = own.PAGE_BYTES, own.PAGES_IN_FLIGHT, own.RANDOM_SECONDS
-# For each figure of a tier, the settings of the job of fio: pattern, bytes of a request, requests in flight, seconds.
+# The settings of fio's job for each figure of a tier: pattern, bytes of a request, requests in flight, seconds.
 TIER_FIGURES = {
     "sequential write": ("write", *SEQUENTIAL),
     "sequential read": ("read", *SEQUENTIAL),
@@ -61,7 +61,7 @@ ARRAY_BYTES = 8 << 24
 
 
 def fio(path: Path, pattern: str, request_bytes: int, depth: int, seconds: float | None, **options: object) -> float:
-    """Run one job of fio on a file, and return its bytes per second. Without `seconds`, the job reads or writes the
+    """Run one job of fio on a file, and return its bytes per second. If `seconds` is None, the job reads or writes the
     whole file once."""
     options = {"name": "case", "filename": path, "rw": pattern, "bs": request_bytes, "iodepth": depth,
                "ioengine": "io_uring", "direct": 1, "iomem_align": "2M", **options}  # fmt: skip
@@ -110,8 +110,8 @@ def tiers_of_outcrop(directory: Path) -> dict[str, float]:
 
 
 def tiers_of_fio(directory: Path) -> dict[str, float]:
-    """Measure each of TIER_FIGURES with fio, and return the bytes per second by name: the best of as many repeats as
-    Outcrop makes."""
+    """Measure each of TIER_FIGURES with fio, and return the bytes per second by name. Each result is the best of
+    several repeats. fio makes as many repeats as Outcrop."""
     with tempfile.TemporaryDirectory(prefix="outcrop-fio-", dir=directory) as folder:
         path, found = Path(folder) / "file", {}
         _core.create_file(str(path), own.SCRATCH_BYTES)

@@ -4,8 +4,9 @@ of order 8 out of core.
     .venv/bin/python scripts/cost_of_acquisition.py DIRECTORY [REPEATS]
 
 The script measures several runs alternately, on a machine without other work. Each snapshot contains the whole field,
-so it is as large as possible. Apart from the time of the device for the bytes of the snapshots, a run may take at most
-5 % longer than the run without acquisition. The script also prints the seconds that the plan has predicted.
+so it is as large as possible. The time that the device needs for the bytes of the snapshots is subtracted from the time
+of a run. The rest may be at most 5 % longer than the run without acquisition. The script also prints the seconds that
+the plan has predicted.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from outcrop.tiers import measure
 
 SHAPE, STEPS = (2730, 128, 512), 100
 EVERY = {"nothing": 0, "points": 0, "both": 50, "many": 10}
-"""The runs, and the number of steps between two snapshots of each run."""
+"""The runs, and the number of steps between two snapshots of each run. 0 means no snapshots."""
 SPACING = 10.0
 BUDGET_BYTES = math.prod(SHAPE) * 4 * 4 // 16  # 1/16 of the size of four arrays: u, its previous values, v and damp
 ALLOWED = 1.05

@@ -156,11 +156,11 @@ def storage_names() -> tuple[str, ...]:
 
 
 def differences(example: Example) -> list[str]:
-    """Return the differences between an example and the output of its command, or no lines if they are equal.
+    """Return the differences between an example and the output of its command, or an empty list if they are equal.
 
     If the output differs between machines, the comparison uses `form`. The first lines must agree. Each further line on
-    the page must agree with a line of the output. It is not compared if no line of the output begins with the same
-    word, which may name a tier that this machine does not have.
+    the page must agree with a line of the output. A line on the page is not compared if no line of the output begins
+    with the same word. This word may name a tier that this machine does not have.
     """
     lines = printed(example)
     if not example.of_one_machine:

@@ -53,8 +53,8 @@ std::vector<Value> to_vector(const Array<Value> &array) {
   return {array.data(), array.data() + array.size()};
 }
 
-// Returns an object that reads distances from the rows of a Python object. The Python object must exist while the
-// distances are used. While the object reads a row, it holds the GIL.
+// Returns a function that reads distances from the rows of a Python object. The Python object must exist while the
+// function is used. While the function reads a row, it holds the GIL.
 Distances to_distances(nb::handle python) {
   return [python](std::size_t node, std::span<double> row) {
     const nb::gil_scoped_acquire hold;
@@ -187,7 +187,7 @@ auto with_spans(const std::list<Buffer> &memory, Act &&act) {
   return act(spans);
 }
 
-// Calls File::begin_write or begin_read. A write takes constant bytes.
+// Calls File::begin_write() or File::begin_read(). The type `Byte` is const for a write.
 template <auto Begin, typename Byte>
 std::unique_ptr<BoundRequest> begin(BoundFile &file, nb::handle arrays, std::uint64_t base,
                                     const std::string &problem) {
@@ -197,15 +197,15 @@ std::unique_ptr<BoundRequest> begin(BoundFile &file, nb::handle arrays, std::uin
   return std::make_unique<BoundRequest>(std::move(memory), std::move(operation));
 }
 
-// Calls File::write or read.
+// Calls File::write() or File::read(). The type `Byte` is const for a write.
 template <auto Move, typename Byte>
 Timing move(BoundFile &file, nb::handle arrays, std::uint64_t base, const std::string &problem) {
   return with_spans<Byte>(to_memory(arrays, !std::is_const_v<Byte>),
                           [&](const auto &spans) { return (file.value.*Move)(spans, base, problem); });
 }
 
-// Writes or reads each contiguous run of a rank with one plain system call. The benchmark compares aggregation with
-// these calls.
+// Writes or reads each contiguous run of bytes of a rank with one plain system call. The benchmark compares aggregation
+// with these calls.
 class PlainRuns {
  public:
   PlainRuns(const std::string &path, Variables variables, bool writable)

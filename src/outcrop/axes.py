@@ -11,18 +11,18 @@ from collections.abc import Sequence
 from typing import TypeAlias, TypeVar
 
 Shape: TypeAlias = tuple[int, ...]
-"""Cells along a grid's own axes."""
+"""The number of cells along each of the grid's own axes."""
 GridShape: TypeAlias = tuple[int, int, int]
-"""Cells along the engine's axes z, y and x."""
+"""The number of cells along each of the engine's axes z, y and x."""
 
 NAMES: dict[int, tuple[str, ...]] = {1: ("x",), 2: ("y", "x"), 3: ("z", "y", "x")}
-"""Names of the axes, by the number of axes."""
+"""A dictionary from the number of axes of a grid to the names of these axes."""
 
 PLACES: dict[int, tuple[int, ...]] = {1: (2,), 2: (0, 2), 3: (0, 1, 2)}
-"""The engine's axes that a grid uses, by the number of axes."""
+"""A dictionary from the number of axes of a grid to the engine's axes that the grid uses."""
 
 ORDERS = {1: "(nx,)", 2: "(ny, nx)", 3: "(nz, ny, nx)"}
-"""The texts for shapes in messages, by the number of axes."""
+"""A dictionary from the number of axes of a grid to the text that messages use for its shape."""
 
 T = TypeVar("T")
 

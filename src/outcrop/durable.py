@@ -35,12 +35,13 @@ if TYPE_CHECKING:
 Buffer: TypeAlias = "bytes | NDArray[Any]"
 
 MAX_TEXT_BYTES = 256 << 20
-"""Maximum length of the description of a run or an array. Longer files are refused."""
+"""The maximum length in bytes of the description of a run or an array. Longer files are refused."""
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _INSIDE = os.O_NOFOLLOW | os.O_CLOEXEC
 _ATTEMPTS, _PAUSE_SECONDS = 20, 0.01
-"""`hold` tries for 0.2 s, because another process may hold the directory only to check whether it is in use."""
+"""`hold` tries for 0.2 s, because another process may lock the directory for a moment, only to check whether the
+directory is in use."""
 
 
 class System:
@@ -122,7 +123,7 @@ class Directory:
             return None
 
     def names(self, name: str = "") -> list[str]:
-        """Return the names in a folder, by default in the directory itself, sorted."""
+        """Return the sorted names in a folder. The default folder is the directory itself."""
         with self._folder(name) as folder:
             return sorted(self._system.listdir(folder))
 
@@ -179,8 +180,8 @@ class Directory:
                 self._system.mkdir(last, dir_fd=folder)
 
     def create(self, name: str, *parts: Buffer, size: int = 0, flush: bool = False) -> None:
-        """Make a file that begins with these parts, and allocate `size` bytes for it. Raises FileExistsError if the
-        name is taken. If the new file cannot be completed, it is removed."""
+        """Make a file that begins with `parts`, one after the other, and allocate `size` bytes for the file. Raises
+        FileExistsError if the name is taken. If the new file cannot be completed, it is removed."""
         with self._parent(name) as (folder, last), self._named(name):
             handle = self._system.open(last, os.O_RDWR | os.O_CREAT | os.O_EXCL | _INSIDE, 0o666, dir_fd=folder)
             try:
@@ -199,7 +200,8 @@ class Directory:
                 raise
 
     def create_whole(self, name: str, content: bytes, size: int) -> None:
-        """Make a durable file as `create` does. The name appears when the file is complete. Raises FileExistsError."""
+        """Make a durable file as `create` does. The file gets its name only when it is complete. Raises
+        FileExistsError."""
         beside = f"{name.rpartition('/')[0]}/.outcrop-{uuid4().hex}".lstrip("/")  # no other process uses this name
         self.create(beside, content, size=size, flush=True)
         try:
@@ -225,7 +227,7 @@ class Directory:
             self._system.allocate(handle, 0, size)
 
     def put(self, name: str, *parts: Buffer) -> None:
-        """Make missing folders, and a durable file that contains these parts."""
+        """Make a durable file that contains `parts`, one after the other. Missing folders are made, too."""
         folder = name.rpartition("/")[0]
         if folder:
             self.make_folder(folder)
@@ -263,7 +265,7 @@ class Directory:
             raise
 
     def link(self, name: str, target: str) -> None:
-        """Make `name` a link, in one step. This replaces an existing file or link, but not a folder."""
+        """Make `name` a link, in one step. An existing file or link with this name is replaced, but not a folder."""
         beside = name + ".tmp"
         self.remove(beside)
         with self._parent(name) as (folder, last), self._named(name):
@@ -288,7 +290,7 @@ class Directory:
                 self._system.rmdir(last, dir_fd=folder)
 
     def flush(self, name: str = "") -> None:
-        """Make the names in a folder durable, by default in the directory itself."""
+        """Make the names in a folder durable. The default folder is the directory itself."""
         with self._folder(name) as folder, self._named(name):
             self._system.fsync(folder)
 
@@ -341,7 +343,8 @@ class Directory:
                 assert part not in ("", ".", ".."), name
                 with self._named(name):
                     inner = self._system.open(part, _FOLDER | _INSIDE, dir_fd=handle)
-                outer, handle = handle, inner  # before the close, because Ctrl-C may arrive just after it
+                # `handle` is changed before the close, because Ctrl-C may arrive just after the close.
+                outer, handle = handle, inner
                 if outer != self.handle:
                     self._system.close(outer)
             yield handle

@@ -47,7 +47,7 @@ class InterruptedRun(OutcropError):
 @contextmanager
 def os_errors_as(kind: type[OutcropError], what: str, names_file: bool = False) -> Iterator[None]:
     """Raise an OSError of the body as an error of type `kind`. The message is `what`, then the reason of the system.
-    With `names_file`, the name of the file follows."""
+    If `names_file` is true, the name of the file follows."""
     try:
         yield
     except OSError as error:

@@ -48,7 +48,8 @@ def as_path(given: object, name: str) -> Path:
 
 
 def as_place(given: object, name: str) -> Path:
-    """Convert text or an os.PathLike to a Path, which need not exist. Raises InputError if it cannot be followed."""
+    """Convert text or an os.PathLike to a Path, which need not exist. Raises InputError if the path cannot be
+    followed."""
     path = as_path(given, name)
     is_there(path)
     return path
@@ -129,7 +130,8 @@ def nearest_existing(path: Path) -> Path:
 
 
 def require_directory(directory: Path) -> None:
-    """Raise InputError if the directory neither exists nor can be made, or cannot be written. This changes nothing."""
+    """Raise InputError if the directory neither exists nor can be made, or cannot be written. This function changes
+    nothing."""
     existing = nearest_existing(directory)
     try:
         mode = existing.stat().st_mode

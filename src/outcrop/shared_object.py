@@ -36,7 +36,8 @@ from an untrusted file could take days."""
 
 def shared_object(kind: str, content: Sequence[str], build: Callable[[Path], None]) -> Path:
     """Return the path of the cached shared object for this content. `load_library` loads the object. If the object is
-    missing, `build(path)` makes it. Raises InputError if the cache cannot be used, and all exceptions of `build`."""
+    missing, `build(path)` makes it. Raises InputError if the cache cannot be used. Exceptions that `build` raises are
+    not caught."""
     key = hashlib.sha256(json.dumps([*content, *_machine()]).encode()).hexdigest()[:32]
     name = f"{key}.so"
     with open_folder(kind, make=True) as folder:
@@ -89,8 +90,8 @@ def _machine() -> list[str]:
 
 
 def run_compiler(command: Sequence[str], what: str) -> None:
-    """Run a compiler. If it fails, raise InputError with the first line of its output that has the word "error". The
-    message calls the compiled code `what`."""
+    """Run a compiler. If it fails, raise InputError with the first line of its output that has the word "error". `what`
+    names the compiled code in the message."""
     done = _run(command)
     if done.returncode != 0:
         first = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr)
@@ -108,7 +109,7 @@ VARIABLES = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "C
 @lru_cache
 def find_compiler(language: str) -> tuple[str, ...]:
     """Return the command of a compiler for "C" or "C++". These are tried in this order: $CC or $CXX, usual commands
-    such as `cc`, the `ziglang` package. Raises InputError if none exists."""
+    such as `cc`, the `ziglang` package. Raises InputError if no compiler is found."""
     variable, names, in_zig = COMPILERS[language]
     try:
         named = shlex.split(os.environ.get(variable, ""))
@@ -130,7 +131,8 @@ def compiler_identity(compiler: tuple[str, ...]) -> list[str]:
 
 @lru_cache
 def _program(compiler: tuple[str, ...]) -> tuple[str, ...]:
-    """Return two texts about a compiler: its path with size and time (a wrapper may change), and its version."""
+    """Return two texts about a compiler. The first text has the path, size and time of its file, because a wrapper may
+    change. The second text is the version."""
     found = Path(shutil.which(compiler[0]) or compiler[0]).resolve()
     try:
         file = f"{found} {found.stat().st_size} {found.stat().st_mtime_ns}"

@@ -3,9 +3,10 @@
     $XDG_CACHE_HOME/outcrop/<kind>/<name>     content, then a seal: the SHA-256 of kind, name and content
 
 Outcrop executes compiled code from the cache, so other users must not be able to change it. The folders belong to this
-user, have mode 0700 and are not links. They are opened one by one, and files are opened only through the open folder.
-Therefore no other user can replace a folder or file after the check. A file is valid if it belongs to this user, is not
-a link, has the right seal, and cannot be written by other users. Any other file is made again.
+user, have mode 0700 and are not links. The folders are opened one by one, from the outermost to the innermost. Files
+are opened only through the open folder. Therefore no other user can replace a folder or file after the check. A file is
+valid if it belongs to this user, is not a link, has the right seal, and cannot be written by other users. A file that
+is not valid is made again.
 
 Several processes can write the same file at the same time. Each process writes a whole file under a temporary name,
 flushes the file and renames it.
@@ -92,7 +93,8 @@ class CacheFolder:
 
 
 def cache_home() -> Path:
-    """Return $XDG_CACHE_HOME, or ~/.cache if it is unset, empty or relative. Raises InputError if no home exists."""
+    """Return $XDG_CACHE_HOME, or ~/.cache if this variable is unset, empty or relative. Raises InputError if no home
+    exists."""
     named = os.environ.get("XDG_CACHE_HOME", "")
     if os.path.isabs(named):  # the XDG specification says to ignore relative paths
         return Path(named)
@@ -107,8 +109,8 @@ def cache_home() -> Path:
 
 @contextmanager
 def open_folder(kind: str = "", home: Path | None = None, *, make: bool) -> Iterator[CacheFolder]:
-    """Open the folder <home>/outcrop/<kind> and check it. `home` defaults to cache_home(). With `make`, missing folders
-    are made. Raises InputError if a folder is missing, cannot be used, or can be changed by other users."""
+    """Open the folder <home>/outcrop/<kind> and check it. `home` defaults to cache_home(). If `make` is true, missing
+    folders are made. Raises InputError if a folder is missing, cannot be used, or can be changed by other users."""
     path = cache_home() if home is None else home
     handle = -1
     try:

@@ -1,7 +1,7 @@
-// Rounds byte counts to an alignment, and allocates memory for planes. The memory comes directly from the system, is
-// aligned to 2 MiB, and has huge pages if possible. The allocation does not touch the pages, so the thread that will
-// use a page can also be the first thread that touches the page. The size is rounded up to a multiple of 4 KiB. A
-// multiple of a huge page could exceed the budget.
+// This header rounds numbers of bytes to an alignment, and allocates memory for planes. The memory comes directly from
+// the system, is aligned to 2 MiB, and has huge pages if possible. The allocation does not touch the pages, so the
+// thread that will use a page can also be the first thread that touches the page. The size is rounded up to a multiple
+// of 4 KiB. The size is not rounded up to a multiple of a huge page, because the larger size could exceed the budget.
 #pragma once
 
 #include <sys/mman.h>
@@ -22,7 +22,7 @@ constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) { retu
 /// Returns the largest multiple of `unit` that is at most `value`.
 constexpr std::uint64_t round_down(std::uint64_t value, std::uint64_t unit) { return value / unit * unit; }
 
-/// Memory from mmap(). It is unmapped when its owner is destroyed.
+/// Unmaps memory from mmap() when the owner of the memory is destroyed.
 struct Unmap {
   std::size_t bytes = 0;
   void operator()(std::byte *data) const { munmap(data, bytes); }
@@ -60,7 +60,8 @@ class AlignedMemory {
   MappedBytes data_;
 };
 
-/// Locks pages in memory until they are unmapped. Throws InputError if the system refuses.
+/// Locks pages in memory, so that the system does not swap them out. The lock ends when the pages are unmapped. Throws
+/// InputError if the system refuses.
 inline void lock_memory(std::byte *data, std::size_t size) {
   if (mlock(data, size) != 0)
     throw InputError("cannot lock ", size, " bytes in memory: ", std::strerror(errno),

@@ -10,19 +10,21 @@
 
 namespace outcrop {
 
-/// Returns a text that consists of these parts. A part is a text or a number.
+/// Returns a text that consists of the given parts. A part is a text or a number.
 template <typename... Parts>
 std::string text_from(const Parts &...parts) {
-  const auto to_text = []<typename Part>(const Part &part) {
+  std::string text;
+  const auto append = [&text]<typename Part>(const Part &part) {
     if constexpr (std::is_arithmetic_v<Part>)
-      return std::to_string(part);
+      text += std::to_string(part);
     else
-      return std::string(part);
+      text += part;
   };
-  return (to_text(parts) + ...);
+  (append(parts), ...);
+  return text;
 }
 
-/// The request cannot be fulfilled. The message names the wrong value and says which values are valid.
+/// The program cannot do what its caller asks for. The message names the wrong value and says which values are valid.
 struct InputError : std::runtime_error {
   template <typename... Parts>
   explicit InputError(const Parts &...parts) : std::runtime_error(text_from(parts...)) {}
@@ -52,7 +54,7 @@ struct StorageError : std::runtime_error {
   std::string path;
   std::uint64_t offset = 0;
   std::uint64_t length = 0;
-  int error;  ///< errno, or 0 if a transfer ended early
+  int error;  ///< the errno, or 0 if the file ended before the transfer was complete
 };
 
 /// The bytes that were read differ from the bytes that were written.

@@ -1,4 +1,4 @@
-// What threads need: the floating-point mode on which results depend, and work that is divided among threads.
+// Tools for threads. They set the floating-point mode, on which results depend, and divide work among threads.
 #pragma once
 
 #if defined(__SSE__)
@@ -26,13 +26,13 @@ class StandardRounding {
   StandardRounding(const StandardRounding &) = delete;
   StandardRounding &operator=(const StandardRounding &) = delete;
 
-  /// Sets the default mode permanently.
+  /// Sets the default mode of this thread permanently.
   static void restore() { write(standard); }
 
  private:
 #if defined(__SSE__)
   using Word = unsigned;
-  static constexpr Word standard = 0x1F80;  // all exceptions masked
+  static constexpr Word standard = 0x1F80;  // in this mode, all exceptions are masked
   static Word read() { return _mm_getcsr(); }
   static void write(Word word) { _mm_setcsr(word); }
 #elif defined(__aarch64__)
@@ -70,7 +70,7 @@ class FirstFailure {
     }
   }
 
-  /// Throws the kept exception, if any. No other thread may call guard() at the same time.
+  /// Throws the exception that this object keeps, if there is one. No other thread may call guard() at the same time.
   void rethrow() const {
     if (first_) std::rethrow_exception(first_);
   }
@@ -82,8 +82,8 @@ class FirstFailure {
 };
 
 /// Calls work(i) for each 0 <= i < count, in ascending order, by at most `threads` threads. The calling thread is one
-/// of them. The function starts the threads, so the work should take milliseconds. After the first exception no more
-/// calls begin, and the exception is rethrown when all threads have ended.
+/// of these threads. Each call of this function starts new threads, so the work should take at least some milliseconds.
+/// After the first exception no more calls begin, and the exception is rethrown when all threads have ended.
 template <typename Work>
 void in_parallel(std::uint64_t count, std::uint64_t threads, const Work &work) {
   std::atomic<std::uint64_t> next = 0;
@@ -94,7 +94,8 @@ void in_parallel(std::uint64_t count, std::uint64_t threads, const Work &work) {
   std::vector<std::jthread> others;
   try {
     for (std::uint64_t i = 1; i < std::min(count, threads); ++i) others.emplace_back(loop);
-  } catch (const std::system_error &) {  // the system gives no more threads, so the others do the work
+    // the system refuses more threads, so the threads that have started do the work
+  } catch (const std::system_error &) {
   }
   loop();
   others.clear();

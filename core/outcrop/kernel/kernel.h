@@ -3,30 +3,31 @@
  * A call updates the cells x0 <= x < x1 in the rows y0 <= y < y1 of `planes` consecutive planes of the grid.
  *
  *     source[i][k + dz]   first cell of plane (z + k + dz) of operand i, |dz| <= radius; the kernel reads this plane
- *     target[j][k]        first cell of plane (z + k) of updated field j, k = 0 .. planes-1; it writes this plane
+ *     target[j][k]        first cell of plane (z + k) of updated field j, k = 0 .. planes-1; the kernel writes it
  *
  *           x0                     x1
  *       y0  +----------------------+      pitch: elements from one row to the next, a multiple of 64 bytes
  *           |  whole vectors only  |      nx:    cells in a row; the kernel sets the padding behind them to 0
  *       y1  +----------------------+      ny:    rows in a plane
  *
- * The first operands are the newest values of the updated fields, in the order of the fields. A target may be the plane
- * of one of the operands: a field with one copy is updated in place, and a field with two copies overwrites its older
- * value.
+ * The first operands are the newest values of the updated fields, in the order of the fields. A target may be a plane
+ * of one of the operands. If a field has one version in memory, the new values replace the newest values. If a field
+ * has two versions in memory, the new values replace the older values.
  *
- * x0 and x1 are multiples of 64 bytes. The boundaries of the grid are handled as follows:
+ * The cells x0 and x1 begin at multiples of 64 bytes in the row. The boundaries of the grid are handled as follows:
  *   x   If the boundary is fixed, cells closer to the boundary than the radius in x get the value of the same cell of
- *       the newest operand. Otherwise the kernel finds the cells beyond the boundary in the same row.
- *   y   If the boundary is fixed, no call asks for rows of the rim. Otherwise the kernel finds the rows beyond the
- *       boundary in the same plane.
- *   z   If the boundary is fixed, no call asks for planes of the rim. Otherwise the sources include the planes beyond
- *       the boundary.
+ *       the newest operand. If the boundary is a mirror or periodic, the kernel reads other cells of the same row in
+ *       place of the cells beyond the boundary.
+ *   y   If the boundary is fixed, no call asks for rows of the rim. If the boundary is a mirror or periodic, the kernel
+ *       reads other rows of the same plane in place of the rows beyond the boundary.
+ *   z   If the boundary is fixed, no call asks for planes of the rim. If the boundary is a mirror or periodic, the
+ *       caller passes the addresses of the planes that stand for the planes beyond the boundary.
  *
  * In the part of a rank, memory may hold rows of a neighbour before or behind the rows of the plane. For the kernel,
  * they are rows of the plane, and the boundary on this side is fixed.
  *
- * A kernel may read memory before the first cell and behind the last cell of a plane: up to 64 bytes for each unit of
- * the radius in x, rounded up to whole vectors. The window keeps this memory readable.
+ * A kernel may read memory before the first cell and behind the last cell of a plane. On each side, the kernel reads at
+ * most 64 bytes for each unit of the radius in x, rounded up to whole vectors. The window keeps this memory readable.
  *
  * A kernel never allocates memory, never takes a lock, and never fails.
  */

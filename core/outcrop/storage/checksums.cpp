@@ -37,7 +37,7 @@ constexpr std::uint32_t multiply(std::uint32_t a, std::uint32_t b) {
 }
 
 constexpr std::uint32_t power_of_x(std::uint64_t exponent) {
-  std::uint32_t result = 0x80000000, square = 0x40000000;  // 1 and x
+  std::uint32_t result = 0x80000000, square = 0x40000000;  // the polynomials 1 and x
   for (; exponent != 0; exponent >>= 1, square = multiply(square, square))
     if ((exponent & 1) != 0) result = multiply(result, square);
   return result;
@@ -84,7 +84,7 @@ std::uint32_t update_table(std::uint32_t state, const std::byte *data, std::size
 
 // --- instruction ---------------------------------------------------------------------------------------------------
 
-// Three streams of this length are processed at the same time. Afterwards their checksums are joined.
+// The code processes three streams of this length at the same time, and then joins their checksums.
 constexpr std::size_t stream_bytes = 2048;
 
 using Shift = std::array<std::array<std::uint32_t, 256>, 4>;

@@ -14,7 +14,8 @@ namespace outcrop {
 /// bytes and `bytes` together.
 std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t crc = 0);
 
-/// Returns the factor that crc32c_join() needs if the second part has `length` bytes. Takes about a microsecond.
+/// Returns the factor that crc32c_join() needs if the second part has `length_bytes` bytes. This function takes about a
+/// microsecond.
 std::uint32_t crc32c_factor(std::uint64_t length_bytes);
 
 /// Returns the CRC32C of two successive parts from the CRC32C of each part. `second_factor` is crc32c_factor(length of
@@ -28,8 +29,8 @@ struct Crc32cVariant {
   std::uint32_t (*update)(std::uint32_t state, const std::byte *data, std::size_t length);
 };
 
-/// Returns the implementations that this processor can run. The first one is the fastest, and crc32c() uses it. The
-/// last one runs on every processor.
+/// Returns the implementations that this processor can run. The first implementation is the fastest, and crc32c() uses
+/// it. The last implementation runs on every processor.
 std::span<const Crc32cVariant> crc32c_variants();
 
 // --- The seal of a plane: it identifies the plane --------------------------------------------------------------------

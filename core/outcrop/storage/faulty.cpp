@@ -18,11 +18,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Returns a random word. It depends only on the seed, on the number of the transfer, and on the number of the decision
-// that uses the word. It does not depend on the order of completions.
+// Returns a random word. The word depends only on the seed, on the number of the transfer, and on the number of the
+// decision that uses the word. So the word does not depend on the order of completions.
 std::uint64_t random_word(std::uint64_t seed, std::uint64_t number, std::uint64_t question) {
   std::uint64_t word = seed * 0x9E3779B97F4A7C15 + number * 0xBF58476D1CE4E5B9 + question * 0x94D049BB133111EB;
-  for (int round = 0; round < 2; ++round) {  // the finaliser of splitmix64
+  for (int round = 0; round < 2; ++round) {  // the last steps of the generator splitmix64
     word = (word ^ (word >> 30)) * 0xBF58476D1CE4E5B9;
     word = (word ^ (word >> 27)) * 0x94D049BB133111EB;
     word ^= word >> 31;
@@ -135,7 +135,7 @@ class FaultyStore final : public Store {
   const std::unique_ptr<Store> inside_;
   const Faults faults_;
   std::mutex replacing_;
-  std::map<std::uint64_t, Pending> pending_;  // by the number of the transfer
+  std::map<std::uint64_t, Pending> pending_;  // the key is the number of the transfer
   std::vector<Completion> arrived_;
   std::deque<Delayed> delayed_;
   std::uint64_t transfers_ = 0, reads_ = 0, written_ = 0, flushes_ = 0;

@@ -37,7 +37,7 @@ std::size_t direct_alignment([[maybe_unused]] int descriptor) {
   return usual_alignment;
 }
 
-// Returns whether the file accepts a direct read into memory with this alignment. Some file systems accept O_DIRECT and
+// Returns true if the file accepts a direct read into memory with this alignment. Some file systems accept O_DIRECT and
 // then refuse the first transfer. Some file systems need a larger alignment of the memory.
 bool direct_reads_work(int descriptor, std::size_t alignment) {
   const AlignedMemory pages(2 * usual_alignment);
@@ -272,7 +272,8 @@ Descriptor open_beneath(int folder, const std::string &path, int flags, const st
   const int error = errno;
   if (file.get() < 0 && (error == ELOOP || error == EXDEV))
     throw StorageError("open", label, "links and paths that lead out of the folder are not followed", error);
-  if (file.get() < 0 && (error == ENXIO || error == EISDIR))  // a pipe without a reader, a socket or a folder
+  // the file is a pipe without a reader, a socket or a folder
+  if (file.get() < 0 && (error == ENXIO || error == EISDIR))
     throw StorageError("open", label, "it is not a regular file", error);
   if (file.get() < 0) throw StorageError("open", label, error);
   struct stat status {};

@@ -1,16 +1,18 @@
-// An open file that is read and written at given offsets, and safe ways to open files.
+// This header has the class of an open file, which is read and written at given offsets, and functions that open files
+// safely.
 //
 // If the file system supports O_DIRECT, a file has a direct and a buffered descriptor. The buffered descriptor serves
-// transfers that do not consist of whole pages (an index at the end of a file, some rows of a plane), and transfers to
-// memory that is not aligned. A page is never written both by direct and by buffered transfers, because the system does
-// not keep the order of such writes.
+// transfers that do not consist of whole pages. Examples are an index at the end of a file, and some rows of a plane.
+// It also serves transfers from or to memory that is not aligned. A page is never written both by direct and by
+// buffered transfers, because the system does not keep the order of such writes.
 //
 // A File may be restricted to a part of the open file. For example, each shard on a raw block device is a part of the
 // device.
 //
-// The content of a folder may be untrusted. A name in the folder may be a symbolic link, may lead outside by "..", or
-// may belong to a pipe, and to open a pipe may take forever. So a path can be relative to the descriptor of a folder
-// that the caller trusts. Then only a regular file beneath this folder is opened, by one of two system calls:
+// The content of a folder may be untrusted. A name in the folder may be a symbolic link, or may lead out of the folder
+// by "..". A name may also belong to a pipe, and opening a pipe can take for ever. So a path can be relative to the
+// descriptor of a folder that the caller trusts. Then only a regular file beneath this folder is opened, by one of two
+// system calls:
 //
 //     openat2(RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS)     Linux 5.6 and later
 //     openat(O_NOFOLLOW) for each component                                      if openat2 is missing or forbidden
@@ -59,8 +61,8 @@ class File {
   /// arguments are those of open(). Throws StorageError.
   File open_like(const std::string &path, int folder, const std::string &label) const;
 
-  /// Creates or replaces a file of `size` bytes, allocates storage for all of them, and closes the file. Throws
-  /// StorageError, and then leaves no file behind.
+  /// Creates or replaces a file of `size` bytes, allocates storage for all bytes, and closes the file. Throws
+  /// StorageError. After an error, the file does not exist.
   static void create(const std::string &path, std::uint64_t size);
 
   /// Makes and opens a new empty file in an open folder. Messages contain `label`. Throws StorageError, also if the
@@ -79,7 +81,8 @@ class File {
   /// can be read or written.
   void narrow(std::uint64_t begin, std::uint64_t size);
 
-  /// Return the path or the label of this file. If this file is restricted to a part, path() also names the first byte.
+  /// These functions return the path or the label of this file. If this file is restricted to a part, path() also
+  /// contains the offset of the part.
   const std::string &path() const { return path_; }
   const std::string &whole_path() const { return whole_path_; }
 
@@ -90,25 +93,27 @@ class File {
   bool is_part() const { return part_size_ > 0; }
   std::uint64_t begin() const { return begin_; }  ///< the byte of the whole file at which this part begins
 
-  /// Returns whether a transfer stays inside this part. Always true for a whole file, because it may grow.
+  /// Returns true if a transfer stays inside the part to which this file is restricted. Always returns true for a whole
+  /// file, because a whole file may grow.
   bool holds(std::uint64_t offset, std::size_t length) const;
 
   bool writable() const { return writable_; }
   bool direct() const { return direct_.get() >= 0; }
-  /// Return the alignment, in bytes, that direct transfers need for offset and length, and for the memory address. The
-  /// alignment of the address may be smaller. Both are 1 if the file is not direct.
+  /// alignment() returns the alignment, in bytes, that the offset and the length of a direct transfer need.
+  /// memory_alignment() returns the alignment that the memory address needs, which may be smaller. Both functions
+  /// return 1 if the file is not direct.
   std::size_t alignment() const { return direct() ? alignment_ : 1; }
   std::size_t memory_alignment() const { return direct() ? memory_alignment_ : 1; }
 
   /// Returns the current size of the file, or of its part, in bytes. Throws StorageError.
   std::uint64_t size() const;
 
-  /// Allocates storage for all of the first `size` bytes. Throws StorageError.
+  /// Allocates storage for the first `size` bytes of the file. Throws StorageError.
   void allocate(std::uint64_t size) const;
 
-  /// Transfer all `length` bytes and wait until they are transferred. If the file is direct and the memory is aligned,
-  /// whole pages bypass the page cache. The bytes before and after these pages go through the page cache. Throw
-  /// StorageError. If the file ends too early, the errno in StorageError is 0.
+  /// These functions transfer `length` bytes, and return when all bytes are transferred. If the file is direct and the
+  /// memory is aligned, whole pages bypass the page cache. The bytes before and after these pages go through the page
+  /// cache. The functions throw StorageError. If the file ends too early, the errno in StorageError is 0.
   void read(std::uint64_t offset, std::byte *data, std::size_t length) const;
   void write(std::uint64_t offset, const std::byte *data, std::size_t length) const;
 

@@ -1,5 +1,6 @@
-// Open folders and their files, for protocols that survive a power cut. Files::system() is the file system of this
-// machine. Tests use a model of storage instead, which loses unflushed bytes and kills processes at any point.
+// Classes for open folders and their files. Code that must survive a power cut uses these classes. Files::system() is
+// the file system of this machine. Tests use a model of storage instead, which loses unflushed bytes and kills
+// processes at any point.
 //
 //     Files ──► open Folder ──► OpenFile          a name is the plain name of a file in the folder, never a path
 //
@@ -32,7 +33,7 @@ class OpenFile {
   virtual const File *file() const { return nullptr; }
 };
 
-/// A lock. The destructor or the end of the process releases it.
+/// A lock on a file of a folder. The destructor or the end of the process releases the lock.
 class FolderLock {
  public:
   virtual ~FolderLock() = default;
@@ -53,7 +54,7 @@ class Folder {
   virtual void create(const std::string &name, std::uint64_t size, Allocation allocation = Allocation::at_once) = 0;
   /// Renames the file `from` to `to`. An existing file `to` is replaced.
   virtual void rename(const std::string &from, const std::string &to) = 0;
-  /// Removes a file. Returns whether the file existed.
+  /// Removes a file. Returns true if the file existed.
   virtual bool remove(const std::string &name) = 0;
   virtual std::vector<std::string> names() = 0;
   /// Makes the names of all created, renamed and removed files durable.

@@ -74,8 +74,8 @@ class LibaioStore final : public Store {
     waiting_.push_back(block);
   }
 
-  // Submits prepared blocks to the kernel. The kernel stops at the first block that it refuses. It returns the reason
-  // only if this block is the first block of the call.
+  // Passes control blocks (iocb) to the kernel. The kernel stops at the first block that it refuses. The kernel returns
+  // the reason only if this block is the first block of the call.
   void push() {
     std::size_t next = 0;
     while (next < waiting_.size()) {
@@ -96,7 +96,7 @@ class LibaioStore final : public Store {
   io_context_t context_{};
   std::vector<iocb> blocks_;
   std::vector<iocb *> free_;
-  std::vector<iocb *> waiting_;  // prepared blocks that the kernel has not accepted yet, in order
+  std::vector<iocb *> waiting_;  // the control blocks that the kernel has not accepted yet, in the order of submission
   std::vector<Completion> refused_;
   std::vector<io_event> events_;
   std::size_t in_kernel_ = 0;

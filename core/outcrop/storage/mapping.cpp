@@ -76,7 +76,7 @@ namespace {
 
 #if defined(__x86_64__)
 
-constexpr std::uintptr_t line_bytes = 64;  // bytes of a cache line of x86-64
+constexpr std::uintptr_t line_bytes = 64;  // the size of a cache line on x86-64
 
 // The body of this function is the same for all instructions, but each instruction needs its own compiled copy. The
 // instructions take a pointer to void, but do not change the memory.
@@ -102,7 +102,7 @@ std::vector<WriteBackVariant> find_variants() {
     if ((b & bit_CLWB) != 0) found.push_back({"clwb", by_clwb});
     if ((b & bit_CLFLUSHOPT) != 0) found.push_back({"clflushopt", by_clflushopt});
   }
-  found.push_back({"clflush", by_clflush});  // every x86-64 processor has it
+  found.push_back({"clflush", by_clflush});  // every x86-64 processor has this instruction
   return found;
 }
 
@@ -119,7 +119,8 @@ void by_dc_cvap(const std::byte *data, std::size_t length) {
   static const std::uintptr_t bytes = smallest_line_bytes();
   const auto begin = reinterpret_cast<std::uintptr_t>(data);
   for (std::uintptr_t line = begin / bytes * bytes; line < begin + length; line += bytes)
-    asm volatile("sys #3, c7, c12, #1, %0" : : "r"(line) : "memory");  // dc cvap, for old assemblers
+    // the instruction dc cvap, whose name old assemblers do not know
+    asm volatile("sys #3, c7, c12, #1, %0" : : "r"(line) : "memory");
 }
 
 std::vector<WriteBackVariant> find_variants() {

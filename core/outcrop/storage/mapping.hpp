@@ -1,4 +1,4 @@
-// Maps files into memory, and makes writes to the mapped memory durable. A mapping has one of two kinds:
+// Maps files into memory, and makes writes to the mapped memory durable. There are two kinds of mappings:
 //
 //     synchronous   a file on persistent memory (DAX), mapped with MAP_SYNC: written-back cache lines are durable
 //     otherwise     pages of the page cache, which msync makes durable
@@ -21,8 +21,9 @@ class Mapping {
  public:
   Mapping() = default;
 
-  /// Maps an open file, or the part to which the file is restricted. The mapping is writable if the file is. With
-  /// `tries_sync`, the mapping is synchronous if the file system and the processor support this. Throws StorageError.
+  /// Maps an open file, or the part to which the file is restricted. The mapping is writable if the file is writable.
+  /// If `tries_sync` is true, the mapping is synchronous if the file system and the processor support this. Throws
+  /// StorageError.
   explicit Mapping(const File &file, bool tries_sync = false);
 
   /// Reserves addresses for `size` bytes. An address is usable only after place() has mapped a file to it. Throws
@@ -51,8 +52,8 @@ class Mapping {
 /// device. Throws StorageError.
 void flush_in_parallel(const Mapping &mapping, std::size_t begin, std::size_t length, unsigned threads);
 
-/// An instruction that writes cache lines back. It is chosen at run time. The best instruction is clwb, because it
-/// keeps the line in the cache. The other instructions remove the line from the cache.
+/// An instruction that writes cache lines back. The program chooses the instruction at run time. The best instruction
+/// is clwb, because it keeps the line in the cache. The other instructions remove the line from the cache.
 struct WriteBackVariant {
   const char *name;
   void (*write_back)(const std::byte *data, std::size_t length);
@@ -63,7 +64,7 @@ std::span<const WriteBackVariant> write_back_variants();
 
 inline bool can_write_back() { return !write_back_variants().empty(); }
 
-/// Waits until memory has all cache lines that this thread has started to write back.
+/// Waits until all cache lines that this thread has started to write back have arrived in memory.
 void write_back_fence();
 
 }  // namespace outcrop

@@ -22,7 +22,8 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-// Returns the next number of SplitMix64 (Steele, Lea, Flood 2014). This generator gives good numbers for every seed.
+// Returns the next number of SplitMix64 (Steele, Lea, Flood 2014). The numbers of this generator are good random
+// numbers for every seed.
 std::uint64_t next_random(std::uint64_t &state) {
   std::uint64_t z = state += 0x9E3779B97F4A7C15;
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9;

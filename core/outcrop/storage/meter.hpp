@@ -1,4 +1,4 @@
-// Measures the speed of a store, and of a file that is accessed by plain system calls or through a mapping.
+// Functions that measure the speed of transfers. They use a store, plain system calls or a mapping of a file.
 //
 //     request   ├──┤                       sequential: one request after another, repeatedly from the first
 //     span      ├──┬──┬──┬── … ──┬──┤      random: each request of the span with the same probability
@@ -18,7 +18,7 @@ namespace outcrop {
 struct Workload {
   bool write = false;
   bool random = false;
-  bool flush = false;  ///< true: flush at the end, and include the time of the flush
+  bool flush = false;  ///< true if the series ends with a flush; the measured time then includes the flush
   std::size_t request_bytes = 4096;
   std::size_t depth = 1;  ///< number of requests in flight, or number of threads with one request each
   std::uint64_t span_bytes = 0;
@@ -37,8 +37,8 @@ struct Moved {
 Moved measure_transfers(Store &store, const Workload &workload);
 
 /// Measures transfers through the page cache by independent threads that share the span. If `mapped` is true, the
-/// threads use loads and stores, and a flush is msync. Otherwise they use pread and pwrite, and a flush is fdatasync.
-/// Throws the same errors as measure_transfers().
+/// threads use loads and stores, and a flush is msync. Otherwise the threads use pread and pwrite, and a flush is
+/// fdatasync. Throws the same errors as measure_transfers().
 Moved measure_threads(const std::string &path, bool mapped, const Workload &workload);
 
 }  // namespace outcrop

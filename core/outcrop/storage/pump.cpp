@@ -86,7 +86,7 @@ void Pump::cancel() {
 
 // --- with the lock held --------------------------------------------------------------------------------------------
 
-// Returns whether a request is complete. An entry is reused only after its request is complete. So a request is
+// Returns true if a request is complete. An entry is reused only after its request is complete. So a request is
 // complete if its entry contains a later request.
 bool Pump::complete(Ticket ticket) const {
   if (ticket == no_ticket) return true;
@@ -120,8 +120,8 @@ bool Pump::gather_from(TicketQueue &queue) {
   if (!complete(next.request.after)) return false;
   const Request &request = next.request;
   const std::size_t row = next.issued / request.length, done = next.issued % request.length;
-  // If less than half a chunk remains after a chunk, the remaining bytes are added to this chunk. Records are often a
-  // few KiB longer than a power of two.
+  // If at most half a chunk would remain after a chunk, the remaining bytes are added to this chunk. Records are often
+  // a few KiB longer than a power of two.
   const std::size_t rest = request.length - done;
   const std::size_t length = rest <= options_.chunk_bytes + options_.chunk_bytes / 2 ? rest : options_.chunk_bytes;
   if (in_flight_ > 0 && in_flight_bytes_ + length > options_.in_flight_bytes) return false;
@@ -214,7 +214,7 @@ void Pump::settle(const Completion &completion) {
   retries_.push_back(number);
 }
 
-// Distributes the transferred bytes of a chunk to its requests, in order.
+// Subtracts the transferred bytes of a chunk from the remaining bytes of its requests, in the order of the requests.
 void Pump::credit(Chunk &chunk, std::size_t moved) {
   while (moved > 0) {
     QueuedRequest &whole = queued(chunk.ticket);
@@ -231,7 +231,8 @@ void Pump::credit(Chunk &chunk, std::size_t moved) {
 // --- the thread ----------------------------------------------------------------------------------------------------
 
 void Pump::loop() {
-  // The wait after EAGAIN if no transfer is in flight. A transfer in flight frees resources when it is complete.
+  // The time to wait after EAGAIN if no transfer is in flight. A transfer in flight frees resources when it is
+  // complete.
   constexpr std::chrono::milliseconds pause_again{1};
   std::unique_lock lock(mutex_);
   for (;;) {

@@ -8,10 +8,10 @@
 //
 // A request may name an earlier request, and starts only after this earlier request is complete. For example, a read
 // into a slot starts after the write from that slot. A read that waits does not delay writes, and a write that waits
-// does not delay reads. If both can start, reads and writes alternate, chunk by chunk. The pump transfers the remaining
-// bytes after a short transfer, and repeats a transfer after EAGAIN or EINTR. After the first failure, the pump starts
-// no new transfer and reaps the transfers in flight, and every thread that waits gets the error. The pump allocates no
-// memory after its construction.
+// does not delay reads. If a read and a write can both start, the pump alternates between reads and writes, chunk by
+// chunk. The pump transfers the remaining bytes after a short transfer, and repeats a transfer after EAGAIN or EINTR.
+// After the first failure, the pump starts no new transfer. It waits for the results of the transfers in flight. Every
+// thread that waits gets the error. The pump allocates no memory after its construction.
 //
 // Request number t is in entry t mod capacity. An entry is reused only after its previous request is complete. So if
 // request t is in the entry, request t - capacity is complete.
@@ -34,8 +34,9 @@ namespace outcrop {
 using Ticket = std::uint64_t;
 constexpr Ticket no_ticket = 0;
 
-/// Transfers `rows` times `length` bytes between memory and a file of the store. The transfer starts when the request
-/// `after` is complete. `file_stride` and `data_stride` are the distances between rows in the file and in memory.
+/// Transfers `rows` times `length` bytes between memory and a file of the store. The transfer starts only after the
+/// request `after` is complete. `file_stride` and `data_stride` are the distances between rows in the file and in
+/// memory.
 struct Request {
   bool write = false;
   std::uint32_t file = 0;
@@ -53,8 +54,8 @@ struct PumpOptions {
   std::size_t capacity = 1024;  ///< maximum number of unfinished requests; submit() waits if this number is reached
 };
 
-/// Runs the I/O thread. The store must outlive the pump. While the pump exists, no other code may use the store. All
-/// functions are thread-safe.
+/// Runs the I/O thread. The store must exist longer than the pump. While the pump exists, no other code may use the
+/// store. All functions are thread-safe.
 class Pump {
  public:
   explicit Pump(Store &store, const PumpOptions &options = {});
@@ -74,21 +75,23 @@ class Pump {
 
   bool done(Ticket ticket) const;
 
-  /// Stops the pump: it starts no more transfers, and all waiting threads throw Cancelled.
+  /// Stops the pump. The pump starts no more transfers, and the functions that wait throw Cancelled in their threads.
   void cancel();
 
   std::uint64_t bytes_read() const { return bytes_read_; }
   std::uint64_t bytes_written() const { return bytes_written_; }
 
  private:
-  // An entry of the ring: a request, the bytes that have been divided into chunks, and the bytes not yet transferred.
+  // An entry of the ring, which contains a request. `issued` is the number of its bytes that have been divided into
+  // chunks. `remaining` is the number of its bytes that are not transferred yet.
   struct QueuedRequest {
     Request request;
     Ticket ticket = no_ticket;
     std::size_t issued = 0, remaining = 0;
     Ticket joined = no_ticket;  // the next request in the same chunk
   };
-  // A transfer in flight, or the rest of a short transfer. `ticket` is the first request whose bytes are in the chunk.
+  // A transfer in flight, or the remaining bytes of a short transfer. `ticket` is the number of the first request whose
+  // bytes are in the chunk.
   struct Chunk {
     Ticket ticket = no_ticket;
     Transfer transfer;
@@ -121,7 +124,7 @@ class Pump {
   std::condition_variable work_;      // the I/O thread waits for this signal
   std::condition_variable finished_;  // all other threads wait for this signal
   std::vector<QueuedRequest> requests_;
-  std::array<TicketQueue, 2> queues_;  // reads, writes
+  std::array<TicketQueue, 2> queues_;  // the queue of reads and the queue of writes
   Ticket last_ = no_ticket;
   std::size_t unfinished_ = 0;
   bool stopping_ = false, cancelled_ = false;
@@ -129,12 +132,12 @@ class Pump {
 
   // Only the I/O thread uses the following members.
   std::vector<Chunk> chunks_;
-  std::vector<std::size_t> free_chunks_, retries_;  // numbers of chunks; chunks in retries_ count as in flight
+  std::vector<std::size_t> free_chunks_, retries_;  // indices in chunks_; chunks in retries_ count as in flight
   std::vector<Transfer> batch_;
   std::vector<Completion> completions_;
   std::size_t in_flight_ = 0, in_flight_bytes_ = 0;
-  std::size_t turn_ = 0;  // the number of the queue from which the next chunk comes
-  bool again_ = false;    // true if a transfer got EAGAIN
+  std::size_t turn_ = 0;  // the index in queues_ of the queue from which the next chunk comes
+  bool again_ = false;    // true if the store has returned EAGAIN for a transfer
 
   std::atomic<std::uint64_t> bytes_read_{0}, bytes_written_{0};
   std::thread thread_;

@@ -45,7 +45,7 @@ Store::Location Store::locate(const Transfer &transfer) const {
 }
 
 void Store::move(Transfer whole) {
-  // larger than a chunk of the pump, because this function never has several transfers in flight
+  // This size is larger than a chunk of the pump, because this function has only one transfer in flight at a time.
   constexpr std::size_t max_transfer_bytes = std::size_t{64} << 20;
   const std::lock_guard lock(moving_);
   while (whole.length > 0) {

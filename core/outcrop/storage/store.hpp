@@ -26,9 +26,9 @@ struct FileSpec {
   std::string path;
   bool writable = false;
   std::uint64_t begin = 0;
-  std::uint64_t size = 0;  ///< 0 means the whole file
-  bool scratch = false;    ///< true: never flushed, because the content is not needed after the run
-  bool direct = true;      ///< true: transfers may bypass the page cache
+  std::uint64_t size = 0;  ///< the value 0 means the whole file
+  bool scratch = false;    ///< true if the file is never flushed, because its content is not needed after the run
+  bool direct = true;      ///< true if transfers may bypass the page cache
   int folder = -1;         ///< if not -1, the path is relative to this open folder and must not lead outside
   std::string label = "";  ///< names the file in messages instead of the path
 };
@@ -63,7 +63,7 @@ class Store {
   /// Returns the maximum number of transfers in flight. The caller must not submit more.
   virtual std::size_t depth() const = 0;
 
-  /// Starts the transfers. reap() reports each transfer exactly once.
+  /// Starts the transfers. Later, reap() reports the end of each transfer exactly once.
   virtual void submit(std::span<const Transfer> transfers) = 0;
 
   /// Writes up to completions.size() results to `completions` and returns their number. If `wait` is true, waits until
@@ -88,19 +88,20 @@ class Store {
   /// Returns the alignment, in bytes, of offset, length and address for O_DIRECT. Returns 1 if no file is direct.
   std::size_t alignment() const;
 
-  /// Returns the reason why the store does not use the preferred backend or mode, if any.
+  /// Returns the reason why the store does not use the preferred backend or mode. Returns an empty text if it uses
+  /// them.
   const std::string &note() const { return note_; }
   void add_note(const std::string &text) { note_ += (note_.empty() ? "" : "; ") + text; }
 
-  /// Transfer `length` bytes and wait until they are transferred. Any thread may call these functions, but not while a
-  /// pump uses the store. Throw StorageError.
+  /// These functions transfer `length` bytes, and return when all bytes are transferred. Any thread may call these
+  /// functions, but not while a pump uses the store. The functions throw StorageError.
   void read(std::uint32_t file, std::uint64_t offset, std::byte *data, std::size_t length);
   void write(std::uint32_t file, std::uint64_t offset, const std::byte *data, std::size_t length);
 
  protected:
-  /// Returns the descriptor and the offset for the system call of a transfer. The descriptor is -1, and the system call
-  /// then fails with EBADF, in three cases: the store has no file with this number, the file was not opened for
-  /// writing, or the transfer reaches beyond the part of the file.
+  /// The descriptor and the offset for the system call of a transfer. If the transfer is not possible, the descriptor
+  /// is -1, and the system call fails with EBADF. A transfer is not possible if the store has no file with this number,
+  /// if the file was not opened for writing, or if the transfer reaches beyond the part of the file.
   struct Location {
     int descriptor = -1;
     std::uint64_t offset = 0;
@@ -159,12 +160,13 @@ struct Faults {
 };
 
 struct StoreOptions {
-  bool direct = true;      ///< true: bypass the page cache for files that support direct I/O
+  bool direct = true;      ///< true if transfers bypass the page cache for files that support direct I/O
   std::size_t depth = 64;  ///< maximum number of transfers in flight
   Faults faults;
 };
 
-/// The result of a trial of a backend. `reason` says why the backend does not work here. It is empty if it works.
+/// The result of a trial of a backend. `reason` says why the backend does not work here. `reason` is empty if the
+/// backend works.
 struct Probe {
   std::string name;
   std::string reason;
@@ -174,14 +176,14 @@ struct Probe {
 /// backends.
 std::vector<Probe> probe_backends();
 
-/// Opens the files with the backend of this name. "auto" chooses the first backend that works. Then note() names the
-/// backends that do not work, and a file for which the system refuses O_DIRECT. Throws InputError for a backend that is
-/// unknown or does not work, and StorageError for a file that cannot be opened.
+/// Opens the files with the backend of this name. The name "auto" chooses the first backend that works. Afterwards
+/// note() names the backends that do not work, and a file for which the system refuses O_DIRECT. Throws InputError for
+/// a backend that is unknown or does not work, and StorageError for a file that cannot be opened.
 std::unique_ptr<Store> open_store(const std::string &backend, const std::vector<FileSpec> &files,
                                   const StoreOptions &options = {});
 
-/// Makes a store of `count` closed files. The caller replaces them by open files (Store::replace). Throws InputError
-/// for a backend that is unknown, does not work, or maps its files.
+/// Makes a store of `count` closed files. The caller must replace them by open files (Store::replace()). Throws
+/// InputError for a backend that is unknown, does not work, or maps its files.
 std::unique_ptr<Store> open_empty_store(const std::string &backend, std::size_t count,
                                         const StoreOptions &options = {});
 

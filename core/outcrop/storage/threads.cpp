@@ -30,8 +30,8 @@
 namespace outcrop {
 namespace {
 
-// The maximum number of threads. This number keeps a device busy with transfers of megabytes. The threads sleep in the
-// kernel nearly all the time.
+// The maximum number of threads. This number of threads keeps a device busy if each transfer has a size of megabytes.
+// The threads sleep in the kernel nearly all the time.
 constexpr std::size_t max_threads = 8;
 
 class PoolStore : public Store {

@@ -20,8 +20,8 @@ namespace {
 // The maximum size of a transfer. The kernel splits longer transfers.
 constexpr std::size_t max_transfer_bytes = std::size_t{1} << 30;
 
-// Returns a number that no other thread ever gets. The thread numbers of the system are not suitable, because the
-// system reuses them.
+// Returns a number for the calling thread. No other thread of the process ever gets the same number. The thread numbers
+// of the system are not suitable, because the system reuses them.
 std::uint64_t thread_number() {
   static std::atomic<std::uint64_t> last{0};
   thread_local const std::uint64_t number = ++last;
@@ -43,7 +43,8 @@ Ring open_ring(unsigned entries) {
   result = io_uring_queue_init(entries, ring.get(),
                                IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_TASKRUN_FLAG);
 #endif
-  if (result == -EINVAL) result = io_uring_queue_init(entries, ring.get(), 0);  // kernels before 6.1
+  // kernels before 6.1 do not know these modes
+  if (result == -EINVAL) result = io_uring_queue_init(entries, ring.get(), 0);
   if (result < 0) throw StorageError("set up", "io_uring", -result);
   return Ring(ring.release());
 }
@@ -144,10 +145,11 @@ class UringStore final : public Store {
 
   const std::size_t depth_;
   Ring ring_;
-  std::uint64_t owner_ = no_thread;     // the thread that created the ring; no_thread if the ring is broken
-  std::size_t in_kernel_ = 0;           // number of transfers that the kernel has accepted and that are not reaped
-  std::vector<std::uint64_t> waiting_;  // tags of prepared entries that the kernel has not accepted, in order
-  std::vector<Completion> refused_;     // transfers that the kernel has refused
+  std::uint64_t owner_ = no_thread;  // the thread that created the ring; no_thread if the ring is broken
+  std::size_t in_kernel_ = 0;        // number of transfers that the kernel has accepted and that are not reaped
+  // the tags of entries that the kernel has not accepted yet, in the order of submission
+  std::vector<std::uint64_t> waiting_;
+  std::vector<Completion> refused_;  // transfers that the kernel has refused
 };
 
 }  // namespace

@@ -54,7 +54,7 @@ void append(std::string &bytes, std::uint64_t number, std::size_t count) {
 }
 
 // Returns the index of a shard whose inner chunks are planes: (offset, length) of each plane, then the CRC32C of all
-// entries. It is the index of a snapshot (src/outcrop/run/disk/layout.py).
+// entries. The index has the same format as the index of a snapshot (src/outcrop/run/disk/layout.py).
 std::string index_of(const std::vector<std::uint64_t> &shape, std::uint64_t cell_bytes) {
   if (shape.size() < 3) return "";
   std::string index;
@@ -220,7 +220,7 @@ bool is_path(std::string_view text) {
          std::ranges::all_of(text, [](char c) { return static_cast<unsigned char>(c) >= 0x20 && c != 0x7F; });
 }
 
-// `text` ends with a newline, and its checksum is right.
+// Reads a manifest. The caller has checked that `text` ends with a newline, and that its checksum is right.
 TrajectoryManifest read(std::string_view text) {
   Unread lines(text);
   TrajectoryManifest found;

@@ -1,15 +1,16 @@
-// The fields of a state, how a state lies in memory and in files, and the manifest that names the states.
+// This header describes the fields of a state, the layout of a state in memory and in files, and the manifest, which
+// lists the committed states.
 //
 //     buffer:  | u, padding to pages | p, padding to pages |          one buffer holds one state
 //     u/c.K.0.0.0:  | cells of u in state K, in C order | index |     one file for each state and field
 //
 // A file has the same content as a snapshot of a run. With three or more axes, the file is a shard of Zarr v3: its
 // inner chunks are the planes of the first axis, and the index follows the cells. With fewer axes, the file is a plain
-// chunk. The folder of a field is an array (time, *shape) of Zarr. Keys have dots instead of folders, because each
-// folder would have to be made and flushed for each state.
+// chunk. The folder of a field contains a Zarr array with the shape (time, *shape). The names of the files have dots
+// instead of folders. With folders, each state would need new folders, and each new folder would have to be flushed.
 //
-// The manifest is a text file. A rename replaces it, so a reader always finds a complete manifest, from the last commit
-// or from the commit before it.
+// The manifest is a text file. A commit replaces the manifest by a rename. So a reader always finds a complete
+// manifest, either of the last commit or of the commit before.
 //
 //     outcrop trajectory 1
 //     identity 5c0f...            a random name; the MEMBER files of further directories have the same name
@@ -45,12 +46,16 @@ class StateLayout {
   const std::vector<StateField> &fields() const { return fields_; }
   const std::string &dtype() const { return dtype_; }
 
-  std::size_t cell_bytes(std::size_t field) const { return cells_[field]; }  ///< bytes of the cells of a field
-  std::size_t offset(std::size_t field) const { return offsets_[field]; }    ///< where the cells begin in a buffer
-  std::uint64_t state_bytes() const { return state_bytes_; }                 ///< bytes of the cells of all fields
+  /// the number of bytes of a field's cells
+  std::size_t cell_bytes(std::size_t field) const { return cells_[field]; }
+  /// the offset in a buffer at which the field's cells begin
+  std::size_t offset(std::size_t field) const { return offsets_[field]; }
+  std::uint64_t state_bytes() const { return state_bytes_; }  ///< the number of bytes of the cells of all fields
   std::size_t buffer_bytes() const { return buffer_bytes_; }
-  std::uint64_t stored_bytes() const { return stored_bytes_; }  ///< bytes of all files, in blocks of a file system
-  const std::string &index(std::size_t field) const { return indices_[field]; }  ///< the bytes behind the cells
+  /// the number of bytes of a state's files, rounded up to blocks of a file system
+  std::uint64_t stored_bytes() const { return stored_bytes_; }
+  /// the index that follows the cells in the file
+  const std::string &index(std::size_t field) const { return indices_[field]; }
   std::uint64_t file_bytes(std::size_t field) const { return cells_[field] + indices_[field].size(); }
 
   /// Returns the name of the file of a field in a state, relative to the directory.
@@ -87,7 +92,7 @@ struct TrajectoryManifest {
 
   std::uint64_t committed() const { return sums.size() / fields.size(); }
 
-  /// Returns whether the states in memory have files, too, so that a commit can write them.
+  /// Returns true if the states in memory have files, too, so that a commit can write these states.
   bool all_have_files() const;
 
   std::string to_text() const;
@@ -97,11 +102,11 @@ struct TrajectoryManifest {
   static TrajectoryManifest parse(const std::string &text, const std::string &label);
 };
 
-/// Returns the text of the MEMBER file of a further directory, which proves that the directory belongs to the
+/// Returns the text of the MEMBER file of a further directory. This file proves that the directory belongs to the
 /// trajectory.
 std::string member_text(const std::string &identity, std::size_t place);
 
-/// Returns 8 hexadecimal digits.
+/// Returns the number as 8 hexadecimal digits.
 std::string hex(std::uint32_t number);
 
 }  // namespace outcrop

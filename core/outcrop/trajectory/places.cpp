@@ -64,7 +64,8 @@ void write(const File &file, const std::string &content, std::uint64_t offset) {
   file.write(offset, reinterpret_cast<const std::byte *>(content.data()), content.size());
 }
 
-// Replaces a file. A reader sees the old or the new content. With `durable`, this also holds after a power cut.
+// Replaces a file. A reader sees either the old or the new content. If `durable` is true, this also holds after a power
+// cut.
 void replace_file(const OpenFolder &folder, const std::string &name, const std::string &content, bool durable) {
   const int handle = folder.handle.get();
   const std::string beside = name + ".tmp";
@@ -294,7 +295,8 @@ bool Places::has_file(std::uint64_t state) const {
   return state >= manifest_.memory_states || manifest_.all_have_files();
 }
 
-// The files of states that are not in memory come first, because they are used first.
+// Returns the index of the directory that has the files of a state. The first directories have the files of the states
+// that are not in memory, because these files are used first.
 std::size_t Places::place_of(std::uint64_t state) const {
   const std::uint64_t in_memory = manifest_.memory_states;
   std::uint64_t slot = state >= in_memory ? state - in_memory : manifest_.states - in_memory + state;
@@ -345,7 +347,7 @@ void Places::show_states() {
 
 // Removes all files. Files and folders that do not exist are ignored.
 void Places::remove_files() {
-  if (!folders_.empty()) {  // the manifest first: without it, the other files are not used
+  if (!folders_.empty()) {  // the manifest is removed first, because the other files are not used without it
     unlinkat(folders_[0].handle.get(), manifest_name, 0);
     unlinkat(folders_[0].handle.get(), (std::string(manifest_name) + ".tmp").c_str(), 0);
   }

@@ -7,12 +7,12 @@
 //     further/member.txt          names the trajectory
 //     further/u/c.K.0.0.0
 //
-// All files of states are made before the first state: their bytes are allocated, and their index is written. States in
-// memory get files only if the directories have room for all states.
+// All files of states are made before the first state is pushed. At this time, the bytes of the files are allocated,
+// and their indices are written. States in memory get files only if the directories have room for all states.
 //
-// The content of a directory may be untrusted. Files are opened beneath it without following links. A further directory
-// is used only if its MEMBER file names the trajectory. The links in the first directory serve readers of Zarr; Outcrop
-// itself does not use them.
+// The content of a directory may be untrusted. Files are opened beneath the directory without following links. A
+// further directory is used only if its MEMBER file names the trajectory. The links in the first directory serve
+// readers of Zarr; Outcrop itself does not use them.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,8 @@
 
 namespace outcrop {
 
-/// A directory that a trajectory may use, with the maximum number of bytes of its files. 0 means all free bytes.
+/// A directory that a trajectory may use, with the maximum number of bytes of the trajectory's files in it. The value 0
+/// means all free bytes.
 struct DirectoryLimit {
   std::string path;
   std::uint64_t bytes = 0;
@@ -49,8 +50,8 @@ class Places {
   static Places create(const StateLayout &layout, std::uint64_t states, std::uint64_t memory_bytes,
                        const std::vector<DirectoryLimit> &directories);
 
-  /// Opens a trajectory. Throws InputError if the directory holds none, or if another process uses it. Throws
-  /// StorageError and CorruptionError.
+  /// Opens a trajectory. Throws InputError if the directory contains no trajectory, or if another process uses the
+  /// trajectory. Throws StorageError and CorruptionError.
   static Places open(const std::string &path);
 
   const StateLayout &layout() const { return layout_; }
@@ -72,7 +73,7 @@ class Places {
   /// Returns the path of a file, for messages.
   std::string label(std::size_t field, std::uint64_t state) const;
 
-  /// Closes the directories, which releases the locks.
+  /// Closes the directories. This also releases the locks on the directories.
   void close();
 
   /// Deletes all files of the trajectory, and the directories if they are empty. Throws StorageError.

@@ -15,9 +15,9 @@ namespace {
 
 constexpr std::size_t page_bytes = AlignedMemory::page_bytes;
 constexpr std::size_t min_piece_bytes = std::size_t{2} << 20, max_pieces = 256;
-// The unit of copying. The checksum of a part is computed while the part is in a cache.
+// A state is copied in parts of this size. The checksum of a part is computed while the part is in a cache.
 constexpr std::size_t copy_bytes = std::size_t{128} << 10;
-// Smaller files go through the page cache, because direct transfers of few pages are slow.
+// Files that are smaller than this size go through the page cache, because direct transfers of few pages are slow.
 constexpr std::size_t direct_bytes = std::size_t{1} << 20;
 
 std::uint32_t copy_and_sum(std::byte *to, const std::byte *from, std::size_t length) {
@@ -30,7 +30,8 @@ std::uint32_t copy_and_sum(std::byte *to, const std::byte *from, std::size_t len
   return sum;
 }
 
-// Returns the number of threads that copy a state. A state that is copied within a few milliseconds needs only one.
+// Returns the number of threads that copy a state. If one thread can copy a state within a few milliseconds, only one
+// thread copies it.
 std::uint64_t threads_for(const StateLayout &layout) {
   constexpr std::uint64_t min_bytes = std::uint64_t{8} << 20, max_threads = 4;
   if (layout.state_bytes() < min_bytes) return 1;
@@ -39,7 +40,8 @@ std::uint64_t threads_for(const StateLayout &layout) {
 
 std::size_t buffers_of(const TrajectoryOptions &options) { return std::max<std::size_t>(options.buffers, 2); }
 
-// Returns the memory that the system can give without swapping, or the largest number if this is unknown.
+// Returns the number of bytes that the system can allocate without swapping, or the largest number if the system does
+// not report this.
 std::uint64_t available_bytes() {
   std::ifstream file("/proc/meminfo");
   std::uint64_t kibibytes = 0;
@@ -53,7 +55,8 @@ AlignedMemory memory_for(const StateLayout &layout, std::uint64_t states, std::s
   if (buffers > SIZE_MAX / 4 / bytes || states > SIZE_MAX / 4 / bytes)
     throw InputError("cannot take memory for ", states, " states and ", buffers, " buffers");
   const std::uint64_t needed = (states + buffers) * bytes, available = available_bytes();
-  if (needed > available)  // the system gives more memory than it has, and ends the program when the memory is touched
+  // the system allocates more memory than it has, and ends the program when the memory is touched
+  if (needed > available)
     throw InputError("the states in memory and the buffers need ", needed, " bytes of memory, but ", available,
                      " are free; give less memory");
   return AlignedMemory((states + buffers) * bytes);
@@ -65,7 +68,7 @@ std::unique_ptr<Trajectory> Trajectory::create(const StateLayout &layout, std::u
                                                std::uint64_t memory_bytes,
                                                const std::vector<DirectoryLimit> &directories,
                                                const TrajectoryOptions &options) {
-  open_empty_store(options.io, 1);  // throws before a file is made
+  open_empty_store(options.io, 1);  // if the backend does not work, throws InputError before a file is made
   AlignedMemory memory =
       memory_for(layout, std::min(states, memory_bytes / layout.buffer_bytes()), buffers_of(options));
   Places places = Places::create(layout, states, memory_bytes, directories);
@@ -99,7 +102,7 @@ Trajectory::Trajectory(Places places, AlignedMemory memory, const TrajectoryOpti
   StoreOptions store_options;
   store_options.faults = options.faults;
   store_ = open_empty_store(options.io, count * layout().count(), store_options);
-  // A piece is at most two requests, so the pump never waits for room in its queue.
+  // A piece needs at most two requests. So submit() never waits for an entry in the ring of the pump.
   PumpOptions pump_options;
   pump_options.capacity = 2 * pieces_.size() * count;
   pump_ = std::make_unique<Pump>(*store_, pump_options);
@@ -251,7 +254,8 @@ void Trajectory::wait(StateBuffer &buffer) {
   buffer.first = buffer.last = no_ticket;
 }
 
-// Waits until an earlier state with this number, which was popped, is written. Two writes of one file must not overlap.
+// An earlier state with the same number may have been pushed and popped. This function waits until that state is
+// written, because two writes of one file must not overlap.
 void Trajectory::wait_for_writes(std::uint64_t state) {
   for (StateBuffer &buffer : buffers_)
     if (buffer.files == state) wait(buffer);
@@ -263,15 +267,16 @@ bool Trajectory::is_idle(const StateBuffer &buffer) const {
   return true;
 }
 
-// Returns the buffer that holds a state that was not popped, or null.
+// Returns the buffer that holds the state `state`, if the state was not popped. Otherwise returns null.
 Trajectory::StateBuffer *Trajectory::find(std::uint64_t state) {
   for (StateBuffer &buffer : buffers_)
     if (buffer.state == state && !buffer.is_held) return &buffer;
   return nullptr;
 }
 
-// Returns the buffer that is best for another state: an empty buffer if possible, otherwise the buffer of the oldest
-// state whose transfers are complete, otherwise the buffer whose transfers were started first.
+// Returns the buffer that is best for another state. The first choice is an empty buffer. The second choice is the
+// buffer of the oldest state whose transfers are complete. The last choice is the buffer whose transfers were started
+// first.
 Trajectory::StateBuffer &Trajectory::best() {
   StateBuffer *found = nullptr;
   const auto rank = [this](const StateBuffer &buffer) {
@@ -301,7 +306,7 @@ void Trajectory::open_files(StateBuffer &buffer, std::uint64_t state) {
 }
 
 // Starts the transfer of the bytes begin <= i < end of a field whose cells are at `data`. `begin` is a multiple of the
-// page size. The last page, which may be incomplete, is a transfer of its own, so the other pages can bypass the page
+// page size. If the last page is incomplete, it is transferred separately, so that the other pages can bypass the page
 // cache.
 void Trajectory::transfer(StateBuffer &buffer, std::byte *data, bool write, std::size_t field, std::size_t begin,
                           std::size_t end) {
@@ -345,9 +350,9 @@ void Trajectory::read_ahead(std::uint64_t newest) {
   }
 }
 
-// Sets the checksums of a state from the checksums of its pieces.
+// Computes the checksum of each field of a state from the checksums of the field's pieces.
 void Trajectory::join_sums(std::uint32_t *sums) const {
-  std::fill_n(sums, layout().count(), 0);  // 0 is the checksum of no bytes
+  std::fill_n(sums, layout().count(), 0);  // a text without bytes has the checksum 0
   for (const Piece &piece : pieces_) sums[piece.field] = crc32c_join(sums[piece.field], piece.sum, piece.factor);
 }
 

@@ -4,19 +4,20 @@
 //      pop ◄──view── buffer ◄──pump── files of state n - 1      older states are read ahead
 //
 // States are counted from 0, in the order in which they were pushed. State k always has the same place: memory for the
-// first states, then the files in the first directory, then the files in the next. So no transfer between tiers is ever
-// needed. A push into memory copies the state to its place. The buffer of a popped state stays unchanged until the next
-// pop. For this reason, the pop of a state in memory exchanges the memory of the state for a free buffer.
+// first states, then the files in the first directory, then the files in the next directory. So no transfer between
+// tiers is ever needed. A push into memory copies the state to its place. The buffer of a popped state stays unchanged
+// until the next pop. For this reason, if the popped state is in memory, its memory becomes the buffer of the popped
+// state. A free buffer becomes the memory for the next state with this number.
 //
 // A commit makes all pushed states durable. A program that is killed must find the states of its last commit again. So
-// states that were popped stay on storage until the next commit, and a push is refused if its place still belongs to a
-// committed state. A program that never commits is never refused.
+// states that were popped stay on storage until the next commit. A push is refused if its place still belongs to a
+// committed state. If a program never commits, no push is refused for this reason.
 //
 //     committed ▒▒▒▒▒▒▒▒▒▒▒▒       pop ──► ▒▒▒▒▒▒▒▒░░░░       push is refused: the place belongs to a committed state
 //                                  commit ──► ▒▒▒▒▒▒▒▒        push is possible
 //
-// The checksum of a state is computed while the state is copied, or when it is written from memory. It is compared when
-// the state is popped from files.
+// The checksum of a state is computed while the state is copied, or when it is written from memory. When the state is
+// popped from files, its checksum is computed again and compared.
 #pragma once
 
 #include <cstddef>
@@ -37,17 +38,18 @@
 namespace outcrop {
 
 struct TrajectoryOptions {
-  std::size_t buffers = 3;  ///< number of states in flight or read ahead, with the one that was popped; at least 2
-  std::string io = "auto";  ///< the backend, see open_store()
-  Faults faults;            ///< for tests
+  /// the number of buffers for states in flight, for states that are read ahead, and for the popped state; at least 2
+  std::size_t buffers = 3;
+  std::string io = "auto";  ///< the name of the backend, as for open_store()
+  Faults faults;            ///< simulated errors of the store, for tests
 };
 
-/// All functions are thread-safe. After a StorageError, only close() and remove() are useful; the last commit is still
-/// valid.
+/// All functions are thread-safe. After a StorageError, the caller can only close or remove the trajectory. The last
+/// commit is still valid.
 class Trajectory {
  public:
-  /// Makes a new trajectory. The arguments are those of Places::create(). All memory is taken and all files are made
-  /// now. Throws InputError and StorageError.
+  /// Makes a new trajectory. The arguments are those of Places::create(). This function allocates all memory and makes
+  /// all files. Throws InputError and StorageError.
   static std::unique_ptr<Trajectory> create(const StateLayout &layout, std::uint64_t states, std::uint64_t memory_bytes,
                                             const std::vector<DirectoryLimit> &directories,
                                             const TrajectoryOptions &options = {});
@@ -60,30 +62,34 @@ class Trajectory {
   std::uint64_t max_states() const { return places_.manifest().states; }
   std::uint64_t states() const;
   std::uint64_t committed() const;
-  std::uint64_t memory_states() const { return places_.manifest().memory_states; }  ///< number of states in memory
-  /// Returns whether commit() is possible: whether all states have files.
+  /// the number of states that are kept in memory
+  std::uint64_t memory_states() const { return places_.manifest().memory_states; }
+  /// Returns true if commit() is possible, because all states have files.
   bool is_durable() const { return places_.manifest().all_have_files(); }
 
-  /// Copies a state, given as the cells of each field. Waits only if all buffers are in flight. Returns the number of
-  /// the state. Throws StorageError. Throws InputError if no place is left.
+  /// Copies a state. `fields` contains the address of the cells of each field. Waits only if all buffers are in flight.
+  /// Returns the number of the state. Throws StorageError. Throws InputError if no place is left.
   std::uint64_t push(std::span<const std::byte *const> fields);
 
   struct Popped {
     std::uint64_t state = 0;
-    std::byte *data = nullptr;  ///< the buffer: field f begins at layout().offset(f)
+    std::byte *data = nullptr;  ///< the buffer with the state; field f begins at layout().offset(f)
   };
   /// Removes the newest state and returns it. The memory stays valid and unchanged until the next pop. Throws
   /// InputError if there is no state, and CorruptionError if the state is damaged. Throws StorageError.
   Popped pop();
 
-  /// Copies the cells of a state to the memory of each field. Throws the errors of pop().
+  /// Copies the cells of each field of a state to the address that `fields` contains for the field. Throws the same
+  /// errors as pop().
   void read(std::uint64_t state, std::span<std::byte *const> fields);
 
-  /// Makes the present states durable. States that were popped before the commit can then no longer be recovered.
-  /// Throws InputError if the directories have no files for the states in memory. Throws StorageError.
+  /// Makes all states durable that were pushed and not popped. After the commit, states that were popped before it can
+  /// no longer be recovered. Throws InputError if the directories have no files for the states in memory. Throws
+  /// StorageError.
   void commit();
 
-  /// Waits for writes and closes the files. Popped memory stays valid. States since the last commit are lost.
+  /// Waits for writes and closes the files. The memory of the popped state stays valid. States that were pushed after
+  /// the last commit are lost.
   void close();
 
   /// Closes the trajectory and deletes its files.
@@ -94,12 +100,12 @@ class Trajectory {
     std::byte *data = nullptr;
     std::optional<std::uint64_t> state{};        // the state that the buffer holds, or that is read into it
     std::optional<std::uint64_t> files{};        // the state whose files are open for this buffer
-    Ticket first = no_ticket, last = no_ticket;  // the transfers of these files
-    bool is_held = false;                        // whether the state was popped
-    bool is_read = false;                        // whether the state comes from files and is not checked yet
+    Ticket first = no_ticket, last = no_ticket;  // the first and the last transfer of these files
+    bool is_held = false;                        // true if the state was popped
+    bool is_read = false;                        // true if the state comes from files and is not checked yet
   };
 
-  // The bytes begin <= i < end of a field, which one thread copies at once. `factor` is crc32c_factor() of the length.
+  // The bytes begin <= i < end of a field, which one thread copies at once. `factor` is crc32c_factor(end - begin).
   struct Piece {
     std::size_t field = 0, begin = 0, end = 0;
     std::uint32_t factor = 0, sum = 0;
@@ -133,14 +139,15 @@ class Trajectory {
   const std::uint64_t threads_;  // the number of threads that copy a state or compute its checksum
   std::vector<Piece> pieces_;
   AlignedMemory memory_;
-  std::vector<std::byte *> memory_states_;  // the memory of each state that is kept in memory
-  std::vector<bool> in_memory_;             // whether this memory has the present state
+  std::vector<std::byte *> memory_states_;  // the address of each state that is kept in memory
+  std::vector<bool> in_memory_;  // for each state that is kept in memory, true if its memory has the state now
   std::vector<StateBuffer> buffers_;
   std::vector<std::uint32_t> sums_;  // the checksum of each field of all states that were pushed so far
   std::uint64_t states_ = 0;
   bool is_open_ = true;
   mutable std::mutex mutex_;
-  // File f of buffer b is file b * fields + f of the store. The pump is destroyed before the store.
+  // The store has one file for each field of each buffer. The file of field f of buffer b has the number b * fields +
+  // f. The pump is destroyed before the store.
   std::unique_ptr<Store> store_;
   std::unique_ptr<Pump> pump_;
 };

@@ -180,7 +180,8 @@ class Array(NumpyLike):
         return self._steps
 
     def step(self) -> Flush | None:
-        """Count a step. Commit the values if a commit is due. Call this after each step. Raises StorageError."""
+        """Count a step. Commit the values if a commit is due. Call this function after each step of the program. Raises
+        StorageError."""
         self._steps += 1
         every = self._spec.commit_every
         if every and self._steps % every == 0:

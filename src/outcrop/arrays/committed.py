@@ -61,9 +61,10 @@ NAMES = frozenset({TILES, *RECORDS, *(f"{name}.tmp" for name in RECORDS)})
 """All names that are allowed in the folder."""
 TILE_BYTES = 1 << 20
 MAX_RECORD_BYTES = 1 << 30
-"""The maximum size of a record: the record of an array of 100 TiB."""
+"""The maximum size of a record in bytes. The record of an array of 100 TiB has about this size."""
 BYTES_PER_TILE, OTHER_BYTES = 10, 1 << 14
-"""The characters of a record for each tile (slot and checksum in hexadecimal), and at most for all other fields."""
+"""The number of characters in a record for each tile (its slot and its checksum in hexadecimal), and the maximum number
+of characters for all other fields."""
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_NUMBER)]
 _Cells = Annotated[int, msgspec.Meta(ge=1, le=MAX_NUMBER)]
@@ -90,8 +91,8 @@ class Committed(ArrayStorage):
                 self._folder = Directory.open(path.absolute())
                 undo.callback(self.close)
                 reads_only = self._hold(spec.access)
-                # If the constructor fails, the folders in `made` are removed if they are empty. This happens before
-                # `close` unlocks the folder of the array.
+                # If the constructor fails, the empty folders among `made` are removed before `close` unlocks the folder
+                # of the array.
                 undo.callback(remove_made, made)
                 records, problems = self._look(spec)
                 if not reads_only:
@@ -158,8 +159,8 @@ class Committed(ArrayStorage):
         self._folder.close()
 
     def _hold(self, access: str) -> bool:
-        """Lock the folder, and return True if the lock is shared. It is shared if the array is only read and has a
-        commit."""
+        """Lock the folder, and return True if the lock is shared. The lock is shared if the array is only read and has
+        a commit."""
         if access == "read":
             self._held = _held(self._folder, shared=True)
             if has_commits(self._folder):
@@ -213,7 +214,8 @@ class Committed(ArrayStorage):
             raise _gone(self.path)
 
     def _show(self) -> None:
-        """Map the tiles of the last commit into memory. They are the values, which are now read-only."""
+        """Map the tiles of the last commit into memory. From then on, the mapped bytes are the values of the array, and
+        the array is read-only."""
         with named(self._opened, self.path / TILES):
             self.bytes = self._file.map().bytes
         self.read_only = True

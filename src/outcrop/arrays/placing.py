@@ -1,7 +1,8 @@
 """`oc.array`, `oc.open_array` and `oc.place`: plan and show the places of arrays on the tiers of a machine, and make
 the arrays.
 
-The plan depends on the bytes that each array takes on each possible tier, and on the time of its transfers in one step.
+The plan depends on two numbers for each array and each possible tier: the number of bytes that the array takes there,
+and the time of the array's transfers in one step.
 """
 
 from __future__ import annotations
@@ -89,8 +90,8 @@ def _make(spec: ArraySpec, seconds_per_step: float) -> Array:
 
 @dataclass(frozen=True)
 class PlacedArray:
-    """The place of one array. `takes` has the names of the tiers that the array uses, with the bytes on each tier.
-    `transfer_seconds` is the time of the array's transfers in one step."""
+    """The place of one array. `takes` has the names of the tiers that the array uses, with the number of bytes on each
+    tier. `transfer_seconds` is the time of the array's transfers in one step."""
 
     name: str
     spec: ArraySpec
@@ -117,8 +118,8 @@ class Placement:
 
     @property
     def dram_bytes(self) -> int:
-        """The bytes of DRAM that the arrays always hold, including files on tmpfs, without cached pages of other
-        files."""
+        """The number of bytes of DRAM that the arrays occupy. Files on tmpfs are included. Pages of other files in the
+        page cache are not included."""
         return sum(self.bytes_on(tier.name) for tier in self.tiers if tier.kind in MAIN_MEMORY)
 
     def make(self) -> dict[str, Array]:
@@ -138,8 +139,8 @@ class Placement:
         return self.explain()
 
     def explain(self) -> str:
-        """Return a table with the tier, bytes, transfer time and reason of each array, and the time of a step below
-        it."""
+        """Return a table with the tier, bytes, transfer time and reason of each array. The text below the table gives
+        the time of a step."""
         rows = [
             PlacementRow(one.name, one.spec.nbytes, one.tier.name, one.takes, one.transfer_seconds, one.why)
             for one in self.arrays
@@ -160,14 +161,14 @@ def place(
     capacities: Mapping[str, str | int] | None = None,
     tiers: Sequence[Tier] | None = None,
 ) -> Placement:
-    """Plan the places of arrays. This makes and changes no files.
+    """Plan the places of arrays. This function makes no files and changes no files.
 
     `seconds_per_step` is the computing time of a step with all data in memory. Transfers that take at most this time do
     not slow down a step. With the default, 0, each array goes to the fastest tier with room. `capacities` maps the name
     of a tier to the maximum number of bytes that arrays may take there, such as "2GiB" or 0. By default, arrays may
     take all free bytes. `tiers` defaults to the tiers of this machine. If several tiers are possible and one of them
-    was never measured, all tiers are measured first. This takes some seconds. An array with commits but without a path
-    gets a folder in the directory of its tier. The folder has the name of the array.
+    was never measured, all tiers are measured first. The measurement takes some seconds. An array with commits but
+    without a path gets a folder in the directory of its tier. The folder has the name of the array.
 
     Raises InputError if no tier is possible for an array, or if the arrays do not fit.
     """
@@ -201,8 +202,8 @@ def place(
 
 
 def _with_shared(demand: Demand, shared: Sequence[SharedRoom]) -> Demand:
-    """Return a copy of `demand`. In this copy, `takes` of each choice also has the bytes that the choice takes of each
-    space that several tiers share."""
+    """Return a copy of `demand`. Some tiers share free space, such as DRAM and tmpfs. In this copy, `takes` of each
+    choice also has the number of bytes that the choice takes of each shared space."""
 
     def takes(one: Choice) -> tuple[tuple[str, int], ...]:
         sums = ((room.name, sum(count for place, count in one.takes if place in room.tiers)) for room in shared)
@@ -212,8 +213,8 @@ def _with_shared(demand: Demand, shared: Sequence[SharedRoom]) -> Demand:
 
 
 def _tiers_for(arrays: Mapping[str, ArraySpec]) -> list[Tier]:
-    """Return the tiers of this machine, with the folders of the paths. If an array has several possible tiers and one
-    of them was never measured, measure all tiers first."""
+    """Return the tiers of this machine. A tier that contains the path of an array uses the folder of this path. If an
+    array has several possible tiers and one of them was never measured, measure all tiers first."""
     parents = [nearest_existing(spec.path.absolute().parent) for spec in arrays.values() if spec.path is not None]
     folders = [folder for folder in parents if folder.is_dir()]
     tiers = find_tiers(folders)
@@ -307,7 +308,8 @@ def measured(tier: Tier) -> bool:
 
 
 def _choice(spec: ArraySpec, tier: Tier, working: Tier) -> Choice:
-    """Return the bytes and the transfer time of an array with commits on `tier` and its working copy on `working`."""
+    """Return a choice with the numbers of bytes and the transfer time of an array. The array is on `tier`, and the
+    working copy of an array with commits is on `working`."""
     exists = spec.path is not None and check_path(spec.path, spec)
     takes = {tier.name: 0, working.name: 0}
     if spec.is_committed:
@@ -324,8 +326,8 @@ def _choice(spec: ArraySpec, tier: Tier, working: Tier) -> Choice:
 
 
 def _seconds(count: float, per_second: float | None) -> float:
-    """Return the time of a transfer. For an unmeasured tier, it is 0. This has no effect, because no other tier was
-    possible."""
+    """Return the time of a transfer. For an unmeasured tier, the time is 0. This does not affect the choice, because an
+    unmeasured tier is used only if no measured tier is possible."""
     return count / per_second if per_second else 0.0
 
 
@@ -337,8 +339,8 @@ def why(
     free_bytes: Mapping[str, int],
     computing_seconds: float,
 ) -> str:
-    """Return the reason for the place of demand `number`. `free_bytes` has the free bytes of each place, the fastest
-    first."""
+    """Return the reason for the place of demand `number`. `free_bytes` has the number of free bytes of each place,
+    beginning with the fastest place."""
     demand, chosen = demands[number], found.chosen[number]
     if spec.path is not None:
         return "its path is there"
@@ -381,8 +383,8 @@ def _objections(
 
 
 def no_room(demands: Sequence[Demand], free_bytes: Mapping[str, int]) -> str:
-    """Return an error message: one array fits on no tier, or the arrays do not fit together. It also says how many
-    bytes are free."""
+    """Return an error message: one array fits on no tier, or the arrays do not fit together. The message also says how
+    many bytes are free."""
     for demand in demands:
         if not any(placement.fits([one], free_bytes) for one in demand.choices):
             needs = "; ".join(_lacks(one, free_bytes) for one in demand.choices)

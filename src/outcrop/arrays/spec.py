@@ -22,11 +22,11 @@ from outcrop.tiers.tier import KINDS, Persistence, Tier
 from outcrop.units import ADDRESSABLE_BYTES
 
 MAX_AXES = 32
-"""The maximum number of axes in all versions of NumPy."""
+"""The maximum number of axes of an array. All versions of NumPy support this number."""
 MAX_NUMBER = 1 << 62
 """The maximum for the bytes, steps and generations of an array. Sums of such numbers fit into 64 bits."""
 MAX_CELL_BYTES = 32
-"""Bytes of the largest dtype of plain numbers."""
+"""The number of bytes of a cell of the largest dtype for plain numbers."""
 
 Persist: TypeAlias = "str | int"
 """The value that says when an array is committed: "never", "end", "step", or an interval in steps."""
@@ -112,7 +112,7 @@ class ArraySpec:
 
     @property
     def commit_every(self) -> int:
-        """The number of steps from one commit to the next, or 0 if steps do not commit."""
+        """The number of steps from one commit to the next, or 0 if no step makes a commit."""
         return {"never": 0, "end": 0, "step": 1}.get(self.persist, 0) if isinstance(self.persist, str) else self.persist
 
     def check_same(self, path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
@@ -218,8 +218,8 @@ def _named(name: str, spec: ArraySpec, tiers: Sequence[Tier]) -> list[Tier]:
 
 
 def _holding(name: str, spec: ArraySpec, path: Path, found: Sequence[Tier], tiers: Sequence[Tier]) -> list[Tier]:
-    """Return the one tier whose file system contains the path. If several tiers are on it, return the tier that was
-    declared for a folder above the path."""
+    """Return the one tier whose file system contains the path. If several tiers are on this file system, return the
+    tier that was declared for a folder above the path."""
     existing = nearest_existing(path)
     try:
         existing.stat()
@@ -238,8 +238,8 @@ def _holding(name: str, spec: ArraySpec, path: Path, found: Sequence[Tier], tier
 
 
 def _lasting(name: str, spec: ArraySpec, found: Sequence[Tier], tiers: Sequence[Tier]) -> list[Tier]:
-    """Return the tiers that keep values after the process has ended, or after a reboot if the user has named neither
-    tier nor path."""
+    """Return the tiers that keep values after the process has ended. If the user has named neither a tier nor a path,
+    return only the tiers that also keep values after a reboot."""
     needed = Persistence.JOB if spec.tier == "auto" and spec.path is None else Persistence.REBOOT
     lasting = [tier for tier in found if tier.persistence >= needed]
     if not lasting:

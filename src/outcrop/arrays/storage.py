@@ -2,8 +2,8 @@
 
 The system may write the changed pages of a mapped file at any time. A flush writes the remaining pages. If a flush does
 not finish, the file contains a mixture of old and new values. Arrays with commits (committed.py) do not have this
-problem. The header fills one page, so that the values begin at the start of a page. The path of a .npy file may be a
-link, because the user has named it. The link is followed once, when the file is opened.
+problem. The header of a new .npy file fills one page, so that the values begin at the start of a page. The path of a
+.npy file may be a link, because the user has named it. The link is followed once, when the file is opened.
 
 Python passes open files to C++ by their descriptors, so that no name is looked up twice.
 """
@@ -40,7 +40,7 @@ from outcrop.tiers.survey import MAIN_MEMORY
 from outcrop.tiers.tier import Tier
 
 MIN_TRANSFERS = 16
-"""The minimum number of concurrent transfers. It keeps the queue of a device full."""
+"""The minimum number of concurrent transfers. With this number, the queue of a device does not become empty."""
 
 HEADER_BYTES = 4096
 MAX_HEADER_BYTES = 1 << 16
@@ -108,7 +108,7 @@ class ArrayStorage(ABC):
         """The number of steps that were done before the last commit."""
         return 0
 
-    def close(self) -> None:  # noqa: B027 - most hold nothing
+    def close(self) -> None:  # noqa: B027 - most storages have nothing to release
         """Release locks and open files. The bytes stay valid while arrays refer to them."""
 
     def values(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -129,9 +129,9 @@ class Volatile(ArrayStorage):
 
 
 def take_memory(tier: Tier, nbytes: int) -> NDArray[np.uint8]:
-    """Return `nbytes` bytes of zeros on a tier. The bytes exist until the process ends. They are in memory of the
-    tier's NUMA nodes, or in a mapped file without a name. A page of DRAM comes from the NUMA node of the thread that
-    touches the page first. Raises InputError, StorageError."""
+    """Return `nbytes` bytes of zeros on a tier. The bytes exist until the process ends. On a tier of memory, they are
+    in the memory of the tier's NUMA nodes. On a file system, they are in a mapped file without a name. A page of DRAM
+    comes from the NUMA node of the thread that touches the page first. Raises InputError, StorageError."""
     if tier.directory is not None:
         with storage_errors(tier.directory, "used"), Directory.open(tier.directory) as folder:
             opened = path_of(folder.handle)
@@ -148,14 +148,15 @@ def _memory_of(tier: Tier) -> str:
 
 
 def subtract_reserved(tiers: Sequence[Tier]) -> list[Tier]:
-    """Return the tiers without the free bytes that arrays of this process have reserved but not yet touched."""
+    """Return the tiers with reduced `free_bytes`. The bytes that arrays of this process have reserved but not yet
+    touched are subtracted."""
     reserved = {memory: sum(map(untouched_bytes, list(arrays.values()))) for memory, arrays in _IN_USE.items()}
     return [replace(tier, free_bytes=max(0, tier.free_bytes - reserved.get(_memory_of(tier), 0))) for tier in tiers]
 
 
 def untouched_bytes(content: NDArray[Any]) -> int:
-    """Return the number of bytes in pages of `content` that were never touched, or 0 if it is unknown. `content` begins
-    at the start of a page."""
+    """Return the number of bytes in pages of `content` that were never touched, or 0 if this number is unknown.
+    `content` begins at the start of a page."""
     pages = np.zeros(-(-content.nbytes // mmap.PAGESIZE), np.uint8)
     answer = ctypes.CDLL(None).mincore(
         ctypes.c_void_p(content.ctypes.data), ctypes.c_size_t(content.nbytes), ctypes.c_void_p(pages.ctypes.data)
@@ -261,8 +262,8 @@ def _header_of(path: Path, folder: Directory, handle: int) -> Header:
 
 
 def _parsed(path: Path, data: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
-    """Return the shape, True for Fortran order, the dtype, and the offset of the first value. Raises InputError for
-    headers longer than MAX_HEADER_BYTES."""
+    """Return four values: the shape, whether the array is in Fortran order, the dtype, and the offset of the first
+    value. Raises InputError for headers longer than MAX_HEADER_BYTES."""
     readers = {(1, 0): (np.lib.format.read_array_header_1_0, 2), (2, 0): (np.lib.format.read_array_header_2_0, 4)}
     file = BytesIO(data)
     try:

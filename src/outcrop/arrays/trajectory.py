@@ -40,9 +40,9 @@ class Trajectory:
     may be used.
 
     The constructor makes all files and allocates all memory, so that no push fails because a disk is full. In addition,
-    memory for `buffers` states is allocated. It holds the states that are being written or read. The directories must
-    be new or empty. Raises InputError if the memory and the directories have no room for `states` states. The message
-    says how many states fit in each place. Raises BudgetError if too little memory is free.
+    memory for `buffers` states is allocated. This memory holds the states that are being written or read. The
+    directories must be new or empty. Raises InputError if the memory and the directories have no room for `states`
+    states. The message says how many states fit in each place. Raises BudgetError if too little memory is free.
 
         with oc.Trajectory("history", {"u": (nz, ny, nx)}, "float32", states=1000, memory="2GiB") as history:
             for step in range(1000):
@@ -161,9 +161,9 @@ class Trajectory:
         advance.
 
         The arrays are valid until the next pop. If `into` is given, it maps each field to an array. The values are
-        copied into these arrays, and these arrays are returned. Raises InputError if no state is left, and
-        StorageError. Raises CorruptionError if the state differs from the state that was pushed. In this case the state
-        is not removed.
+        copied into these arrays, and these arrays are returned. Raises InputError if no state is left, and StorageError
+        if the state cannot be read. Raises CorruptionError if the state differs from the state that was pushed. In this
+        case the state is not removed.
         """
         targets = None if into is None else self._checked(into)
         number, parts = self._stack.pop()

@@ -3,12 +3,13 @@
 Each repeat has a forward run and an adjoint run with the same grid, steps and memory, which stream the grid from the
 disk. The first repeat does not count, because it compiles kernels.
 
-For stencils of one field, each repeat also computes gradients with respect to an input. It uses every fourth state, all
-states, and the exact history that the planner chooses. The forward run writes these states, and the adjoint run reads
-them. The table has the time of both runs divided by the time of both runs without states. An adjoint run without states
-has fewer updates, because it computes no gradient with respect to an input. So the column "sums" has the time of an
-adjoint run with all updates of the gradient. This run reads one and the same state in each step. A gradient for which
-the disk or the memory has no room is left out, with a note.
+For stencils of one field, each repeat also computes gradients with respect to an input. The gradients are computed
+three times: with every fourth state, with all states, and with the exact history that the planner chooses. The forward
+run writes these states, and the adjoint run reads them. For each history, the table has the time of both runs divided
+by the time of both runs without states. An adjoint run without states has fewer updates, because it computes no
+gradient with respect to an input. So the column "sums" has the time of an adjoint run with all updates of the gradient.
+This run reads one and the same state in each step. A gradient for which the disk or the memory has no room is left out,
+with a note.
 """
 
 from __future__ import annotations
@@ -38,8 +39,9 @@ DEFAULT = ("heat2", "acoustic8", "acoustic8_sponge", "elastic4", "maxwell")
 
 @dataclass(frozen=True)
 class AdjointScale:
-    """The shape of the grid, the steps of each run, the number of repeats, and the memory as a share of two copies of
-    the state. A stencil with fewer axes has the first axes of the shape."""
+    """The shape of the grid, the number of steps of each run, the number of repeats, and the memory budget as a share
+    of the size of two copies of the state. A stencil with fewer than three axes uses only the first axes of the
+    shape."""
 
     shape: tuple[int, int, int]
     steps: int

@@ -144,7 +144,8 @@ def _maxwell(shape: tuple[int, ...], order: int, _: bool) -> tuple[list[Any], di
 
 
 def tuned(state: Mapping[str, Any]) -> dict[str, int]:
-    """Return the block sizes that Devito's tuner chose last, or no sizes. `state` is the state of the operator."""
+    """Return the block sizes that Devito's tuner chose last. Return an empty dictionary if the tuner chose no sizes.
+    `state` is the private dictionary `_state` of Devito's operator."""
     found = [one["tuned"] for one in state.get("autotuning", ()) if one.get("tuned")]
     return {str(name): int(size) for name, size in found[-1].items()} if found else {}
 

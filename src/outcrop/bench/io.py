@@ -13,8 +13,8 @@ benchmark IOR, and Figure 7 of the papers about out-of-core stencils, show such 
 Each part measures sequential and random reads and writes.
 
 Requests without the page cache transfer whole pages. The time of writes through the page cache includes their flush,
-except in `cached`. All cases (`io_cases`) are measured alternately. A figure is the bytes of all repeats divided by
-their total time.
+except in `cached`. All cases (`io_cases`) are measured alternately. Each printed rate is the number of bytes that all
+repeats transferred, divided by the total time of all repeats.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ IN_FLIGHT_BYTES, MAX_DEPTH = 32 << 20, 64
 """The number of bytes in flight is the same as in runs, but at most MAX_DEPTH requests are in flight."""
 RECORD_BYTES = 1 << 20
 BEYOND_INTERFACES = ("buffered", "mmap", "load/store")
-"""The interfaces that use the page cache. They are compared with the best interface that bypasses the page cache."""
+"""The interfaces that use the page cache. The part `beyond` compares these interfaces with the best interface that
+bypasses the page cache."""
 SPACE_FACTOR = 1.1
 """The free space that is needed, as a multiple of the size of the file."""
 

@@ -22,8 +22,8 @@ from outcrop.bench.memory import drop_from_page_cache, run_limited
 
 @dataclass(frozen=True)
 class Interface:
-    """A way to transfer bytes: by the backend of a store, or by one thread for each request in flight if `backend` is
-    ""."""
+    """A way to transfer bytes. `backend` is the name of the store's backend that transfers the bytes. If `backend` is
+    "", one thread for each request in flight transfers them."""
 
     name: str
     backend: str

@@ -38,14 +38,14 @@ from outcrop.errors import InputError, StorageError
 from outcrop.units import format_bytes
 
 MAX_REMOVALS, SECONDS_BETWEEN = 50, 0.1
-"""The number and the length of waits when a group is removed. A process may stay in its group for a moment after its
-end."""
+"""The maximum number of attempts to remove a group, and the seconds between two attempts. A process may stay in its
+group for a moment after its end."""
 
 
 @dataclass(frozen=True)
 class GroupFiles:
-    """The names of the files with the limit of memory, the limit of swap (or of memory and swap together), and the peak
-    memory."""
+    """The names of the files of a control group with the limit of memory, the limit of swap, and the peak memory. If
+    `swap_counts_memory` is true, the limit of swap is a limit of memory and swap together."""
 
     limit: str
     swap_limit: str
@@ -160,8 +160,8 @@ PROC, PAGE_BYTES = Path("/proc/self"), mmap.PAGESIZE
 
 
 class PeakMemory:
-    """The peak memory of this process since this object was made. If several processes share a page, each process
-    counts its share."""
+    """The peak memory of this process since this object was made. If n processes share a page, each process counts 1/n
+    of the page."""
 
     def __init__(self) -> None:
         try:
@@ -172,7 +172,8 @@ class PeakMemory:
 
     @property
     def bytes_more(self) -> int | None:
-        """The bytes of the peak beyond the memory at the start, or None if the system does not report the peak."""
+        """The number of bytes by which the peak exceeds the memory that was in use when this object was made. None if
+        the system does not report the peak."""
         return None if self._before is None else max(0, _peak_bytes() - self._before)
 
 
@@ -198,7 +199,8 @@ def drop_from_page_cache(path: Path, length: int = 0) -> None:
 
 
 def cached_share(path: Path) -> float | None:
-    """Return the share of a file's pages that are in the page cache, from 0 to 1, or None if it is unknown."""
+    """Return the share of a file's pages that are in the page cache, from 0 to 1. Return None if this share is
+    unknown."""
     with path.open("r+b") as file:  # mincore reports only pages of files that may be written
         if os.fstat(file.fileno()).st_size == 0:
             return 0.0

@@ -44,7 +44,7 @@ from outcrop.units import format_bytes, format_rate
 SHARE = 0.0625
 """The memory of runs out of core, as a share of the memory of a run in memory (all copies of all fields)."""
 SWEEP_BYTES = 400 << 20
-"""The memory for plain sweeps. It is much larger than the caches."""
+"""The memory for plain sweeps. This memory is much larger than the caches."""
 DEVITO_STEPS, DEVITO_BYTES = 32, 1 << 30
 """The maximum numbers of steps and bytes of a run of Devito. Devito's time is scaled up to the whole case, because all
 steps and planes take equal times."""
@@ -57,8 +57,8 @@ Planes: TypeAlias = Callable[[int, int], NDArray[np.float32]]
 class StencilCase:
     """One stencil of the library. `plane` is (ny, nx) for a grid of three axes, and (nx,) for a grid of two axes.
 
-    Fields are smooth waves around 0, or around their value in `means`. With such values, the simulation does not grow
-    without bound. The values also do not become denormal, because denormal values make the processor slower.
+    Fields are smooth waves around 0, or around their value in `means`. From such values, the simulation does not grow
+    without bound. It also does not compute denormal numbers, which would make the processor slower.
     """
 
     name: str
@@ -95,8 +95,8 @@ def smooth(shape: tuple[int, ...], mean: float) -> Planes:
 _WIDE, _LONG, _NARROW, _ROW = (256, 512), (128, 512), (128, 256), (16384,)
 _VELOCITY = {"v": 2000.0}
 
-# For each step, the window needs r more planes. So stencils with a large radius r get a grid with smaller planes, but
-# with more planes.
+# For each step, the window needs r more planes, where r is the radius of the stencil. So stencils with a large radius
+# get a grid with smaller planes, but with more planes.
 CASES = (
     StencilCase("heat2", _WIDE, 96, {"u": 1.0}),
     StencilCase("heat4", _WIDE, 64, {"u": 1.0}),
@@ -120,7 +120,8 @@ CASES = (
 
 @dataclass(frozen=True)
 class StencilScale:
-    """The bytes of all arrays of a grid together, the number of repeats, and the maximum number of steps of a case."""
+    """The scale of the benchmark: the number of bytes of all arrays of a grid together, the number of repeats, and the
+    maximum number of steps of a case."""
 
     grid_bytes: int
     repeats: int
@@ -195,7 +196,8 @@ def shape_of(case: StencilCase, scale: StencilScale, size: tuple[int, int, int] 
 
 
 def require_room(case: StencilCase, shape: tuple[int, ...], directory: Path) -> None:
-    """Raise InputError if memory is too small for all arrays, or the disk for both copies of the fields."""
+    """Raise InputError if memory is too small for all arrays, or if the disk is too small for both copies of the
+    fields."""
     in_memory = copies_of(case) * math.prod(shape) * 4
     on_disk = 2 * sum(storage.history for storage in case.stencil.storage) * math.prod(shape) * 4
     if in_memory > 0.75 * discover.memory_bytes() or on_disk > 0.9 * discover.free_disk_bytes(directory):

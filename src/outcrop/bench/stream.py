@@ -1,7 +1,8 @@
 """`outcrop bench stream`: measure the bandwidth of DRAM, and of arrays on a tier.
 
-The benchmark is the distributed STREAM of A. Jackson (EPCC). It runs the four loops of McCalpin on all ranks of all
-nodes at the same time, in the modes of Jackson. The arrays of a node have four times the size of its last-level caches.
+The benchmark is the distributed STREAM of A. Jackson (EPCC). All ranks of all nodes run the four loops of McCalpin's
+STREAM at the same time. The arrays of a node have four times the size of its last-level caches. The modes are those of
+Jackson's benchmark:
 
     `dram`         Reads from DRAM and writes to DRAM.
     `none`         Reads from the tier and writes to the tier, without flushes.
@@ -139,7 +140,8 @@ def why_not_flushed(tier: Tier) -> str:
 
 
 def check_room(tier: Tier, needed_bytes: int) -> None:
-    """Raise InputError if the tier or DRAM has less room than `needed_bytes`."""
+    """Raise InputError if the arrays do not fit into half of the free bytes of the tier and of DRAM. The arrays need
+    `needed_bytes` bytes in each place."""
     if tier.note and not tier.free_bytes:
         raise InputError(f"tier {tier.name} ({tier.where}) cannot be used: {tier.note}")
     in_memory = 2 * needed_bytes if tier.is_memory or tier.kind == "tmpfs" else needed_bytes
@@ -162,9 +164,9 @@ PROBED_PAGES, PROBES = 8, 3
 
 @dataclass(frozen=True)
 class StreamScale:
-    """The bytes of one array of one rank, and the number of measurements. The measurement has `rounds` rounds, and each
-    mode has one turn in each round. A turn has one repeat that does not count, and then `repeats` repeats that count. A
-    turn that has already taken `max_seconds` ends early."""
+    """The number of bytes of one array of one rank, and the number of measurements. The measurement has `rounds`
+    rounds, and each mode has one turn in each round. A turn has one repeat that does not count, and then `repeats`
+    repeats that count. A turn that has already taken `max_seconds` ends early."""
 
     array_bytes: int
     rounds: int
@@ -244,7 +246,7 @@ class RankStream:
 
     @property
     def flushed_at_once_bytes(self) -> int | None:
-        """The bytes of one individual flush. None if the tier has no file."""
+        """The number of bytes of one individual flush. None if the tier has no file."""
         return None if self._mapping is None else _core.Stream.flushed_at_once(self._mapping)
 
     def measure(self, mode: StreamMode) -> ModeTimes:

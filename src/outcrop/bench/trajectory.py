@@ -35,7 +35,7 @@ class TrajectoryScale:
 
     @property
     def total_bytes(self) -> int:
-        """The bytes of all states."""
+        """The number of bytes of all states together."""
         return self.states * 2 * 4 * int(np.prod(self.shape))
 
 
@@ -66,7 +66,8 @@ def bench(directory: Path, small: bool = False) -> dict[str, Any]:
 
 
 def _storage_rounds(folder: Path, scale: TrajectoryScale) -> list[dict[str, float]]:
-    """Return the rates of each round in bytes per second, for push, pop, and the tier just before each of the two."""
+    """Return the rates of each round in bytes per second: for pushes, for pops, and for direct transfers to and from
+    the tier. The transfers are measured just before the pushes and just before the pops."""
     state = _state(scale)
     total = scale.total_bytes
     found = []

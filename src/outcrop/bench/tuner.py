@@ -37,8 +37,8 @@ SECONDS_OF_TURNS = 30.0
 
 @dataclass(frozen=True)
 class TunerScale:
-    """The grids (nz, ny, nx), the number of steps, the budgets as shares of the size of both arrays, and the sizes for
-    the sweep."""
+    """The scale of the benchmark: the grids (nz, ny, nx), the number of steps, the budgets as fractions of the size of
+    both arrays, and the sizes for the sweep over plans."""
 
     shapes: tuple[tuple[int, int, int], ...]
     steps: int

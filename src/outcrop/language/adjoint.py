@@ -1,4 +1,4 @@
-"""Derive the adjoint of a stencil. The adjoint is a stencil again.
+"""Derive the adjoint of a stencil. The adjoint is also a stencil.
 
 A program computes a number, such as a misfit, from a run. The adjoint of a field u is the derivative of this number
 with respect to u. One step of the adjoint reverses one step of the stencil. The adjoint treats the stages of the
@@ -7,9 +7,10 @@ after the stage, the adjoint of u_j before the stage is:
 
     adjoint of u_j before the stage at y  =  [j is not updated] a_j(y)  +  sum over i, o of  D(y - o) a_i(y - o)
 
-D(z) is the derivative of the update of u_i in cell z with respect to the load of u_j in cell z + o. The module
-`gather.py` describes how the sum is computed, also at a boundary. In the fixed rim all adjoints stay 0, because no step
-changes the rim. Derivatives with respect to values of the rim are not computed.
+The bracket is 1 if the stage does not update u_j, and 0 if it does. D(z) is the derivative of the update of u_i in cell
+z with respect to the load of u_j in cell z + o. The module `gather.py` describes how the sum is computed, also at a
+boundary. In the fixed rim all adjoints stay 0, because no step changes the rim. Derivatives with respect to values of
+the rim are not computed.
 
 If steps need the previous value u.previous, this value is also a part of the state. Its adjoint is stored in a separate
 field. In wave equations, the adjoint of u.previous is the adjoint of u one step later, times a factor that is known in
@@ -40,17 +41,17 @@ class Adjoint:
     `adjoints` maps the name of each updated field, and names of previous values such as "u.previous", to the name of
     the field that holds the adjoint. If this field holds a multiple of the adjoint of a field "u", `scales` maps "u" to
     the program that computes the factor. `values` has a program for each adjoint that no field holds, such as a scaled
-    adjoint. All programs read fields of `stencil` at the same cell.
+    adjoint. Each program reads fields of `stencil`, only in the cell for which it computes a value.
 
     `gradients` maps names in `wrt` to names of fields. For a static field, the values of this field are the gradient.
     For a parameter, this field has the contribution of each cell, and the gradient is the sum over all cells. For a
     signal, the sum over all cells is the gradient with respect to the signal's value in the latest step of the adjoint.
-    Names that do not affect the updates are left out.
+    If a name in `wrt` does not affect the updates, it is left out.
 
     `sources` maps the name of each field that has sources to the name of a gradient field. The values of the gradient
     field are the gradients with respect to the sources of the step. If the last stage updates the field with sources,
-    the gradient field is the adjoint of this field. It must then be read before the step of the adjoint. Otherwise, a
-    stage of the adjoint writes the gradient field.
+    the gradient field is the adjoint of this field. In this case, the gradient field must be read before the step of
+    the adjoint. Otherwise, a stage of the adjoint writes the gradient field.
 
     `history` maps names of read-only fields to the values of the forward step that these fields must have. The values
     differ for each step. `edges` maps names of read-only fields to an axis (0 for z). Along this axis, the field must
@@ -78,8 +79,9 @@ def adjoint_of(
 
     `wrt` has the names of static fields, parameters and signals whose gradients are computed, too. `sources` has the
     names of updated fields that have sources. In each step, sources act after the last update of their field. The
-    adjoint of the state is always computed. Without `is_scaled`, no adjoint is scaled. A scaled adjoint loses its value
-    in cells where the factor is 0. Raises InputError for unknown names, and for an adjoint that no kernel can compute.
+    adjoint of the state is always computed. If `is_scaled` is false, no adjoint is scaled. A scaled adjoint loses its
+    value in cells where the factor is 0. Raises InputError for unknown names, and for an adjoint that no kernel can
+    compute.
     """
     return _Derivation(stencil, wrt, boundary, sources, is_scaled).result()
 
@@ -119,7 +121,8 @@ class _Derivation:
         for number in reversed(range(len(updates))):
             stages += self._stages(self.stencil.stages[number], updates[number], stages)
         names, forward, versions = self.fields.names, self.fields.forward, self.fields.versions
-        # values of the forward step are last, because runs read them from another run (plan/history.py)
+        # Fields with values of the forward step come last, because an adjoint run reads their values from another run
+        # (plan/history.py).
         read = sorted(fields_read(stages), key=lambda number: (names[number] in versions, names[number]))
         made = assemble(f"adjoint of {self.stencil.name}", self.stencil, names, stages, read, all_scalars=False)
         adjoints = {forward[field]: names[self.of(field)] for field in self.updated}
@@ -191,10 +194,10 @@ class _Derivation:
         return [*gather.stored_stage(), *last]
 
     def _may_repeat(self, load: Load) -> bool:
-        """Return True if neighbours may compute a core with this load again. The result is False for values of the
-        forward step. If the core were computed again, the adjoint would read these values at twice the distance. If a
-        side is fixed, the result is also False for static fields. Their values in the rim may be 0 or NaN, because the
-        forward step does not compute with them."""
+        """Return True if a core that contains this load may be computed again at each neighbour. The result is False
+        for values of the forward step. If the core were computed again, the adjoint would read these values at twice
+        the distance. If a side is fixed, the result is also False for static fields. Their values in the rim may be 0
+        or NaN, because the forward step does not compute with them."""
         name = self.fields.names[load.field]
         has_rim = any("fixed" in self.boundary.sides[axis] for axis in range(3) if self.stencil.radii[axis])
         return name not in self.fields.versions and not (has_rim and name in self.fields.forward)
@@ -204,7 +207,8 @@ class _Derivation:
     ) -> dict[int, int]:
         """If the stage changes the adjoint of a field or of its previous value, append the new adjoint to the tape of
         `gather`. `more` has positions on this tape that are added to the adjoint of the field. The keys of the returned
-        mapping are the numbers of the fields that hold these adjoints. Its values are positions on the tape."""
+        mapping are the numbers of the fields that hold these adjoints. The values of the mapping are positions on the
+        tape."""
 
         def here(number: int) -> int:
             return gather.tape.append(Load(number, HERE))
@@ -246,14 +250,14 @@ class _Derivation:
         return found
 
     def _unscaled(self, tape: Tape, core: int, seeds: Mapping[int, int]) -> int:
-        """Return the core without the factor of a scaled adjoint."""
+        """Return the position of the scaled adjoint that a core reads. Return `core` if it reads no scaled adjoint."""
         for field in _fields_in(tape, core, seeds):
             if field in self.scales:
                 return seeds[field]
         return core
 
     def _scales(self) -> dict[int, Program]:
-        """Return the factor of each adjoint that neighbours need only in a product with this factor. The factor depends
+        """Return a factor for each adjoint that neighbours read only in a product with this factor. The factor depends
         only on parameters, and on static fields in the same cell. The keys are the numbers of the fields."""
         found: dict[int, Program | None] = {}
         far: set[int] = set()

@@ -1,5 +1,5 @@
-"""Compile a generated kernel with the machine's C compiler. The user's cache keeps the compiled kernel under a hash of
-the source, the compiler, the flags and the processor.
+"""Compile a generated kernel with the machine's C compiler. The compiled kernel is kept in the user's cache. The name
+of its file is a hash of the source, the compiler, the flags and the processor.
 
 stencil, dtype, vectors ──► C ──► key = hash(C, compiler, flags, processor) ──► <cache>/kernels/<key>.so ──► address
 """
@@ -25,7 +25,8 @@ from outcrop.shared_object import compiler_identity, find_compiler, load_library
 FLAGS = ("-std=gnu11", "-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno", "-Wno-psabi", "-fPIC", "-shared")
 
 VECTOR_BYTES = {"avx512": 64, "avx2": 32, "neon": 16, "sse2": 16, "plain": 0}
-"""The bytes of a vector for each instruction set. With `plain`, the compiler decides whether it uses vectors."""
+"""The number of bytes of a vector for each instruction set. With `plain`, the compiler decides whether it uses
+vectors."""
 
 PROCESSOR = ("vendor_id", "cpu family", "model", "model name", "stepping", "flags", "cache size",
              "CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision", "Features",

@@ -1,7 +1,8 @@
 """Differentiate a program: append operations that compute how the program's results change with its loads and scalars.
 
 A program is differentiated operation by operation, in one of two orders (A. Griewank and A. Walther, Evaluating
-Derivatives, 2nd ed., SIAM 2008, chapters 3 and 6). Both orders need only a few times the operations of the program:
+Derivatives, 2nd ed., SIAM 2008, chapters 3 and 6). In both orders, the number of appended operations is only a few
+times the number of operations of the program:
 
     tangent    from loads to results: d(a b) = a db + b da                forward mode
     adjoint    from results to loads: a̅ += b r̅ and b̅ += a r̅ for r = a b   reverse mode

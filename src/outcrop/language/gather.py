@@ -5,8 +5,8 @@ adjoint, cell y gathers the contributions of these cells:
 
     result(y) = carried(y) + sum of  coefficient * core(y - o)
 
-A core with few operations is computed again at each neighbour. Other cores are computed once, in an additional stage,
-which stores them in a field w:
+A core is the part of a contribution that depends on the cell (derivative.py). A core with few operations is computed
+again at each neighbour. Other cores are computed once, in an additional stage, which stores them in a field w:
 
     core reads only adjoints and static fields at its own cell, few operations     computed at y - o
     other cores, o is 0                                                            computed at y
@@ -42,8 +42,8 @@ MAX_REPEATED = 4
 
 def edge_values(extent: int, radius: int) -> list[int]:
     """Return the values of an edge field along its axis, for a stencil of radius r. Cell k of the first r cells has the
-    value r - k. In the last r cells, a cell with k cells behind it has the value -(r - k). All other cells have the
-    value 0. Raises InputError for an axis with fewer than 2 r cells."""
+    value r - k. The last r cells have negative values: if k cells follow a cell, its value is -(r - k). All other cells
+    have the value 0. Raises InputError for an axis with fewer than 2 r cells."""
     if extent < 2 * radius:
         raise InputError(f"a mirrored axis has {extent} cells; the adjoint of this stencil needs {2 * radius} or more")
     return [max(0, radius - k) - max(0, radius - (extent - 1 - k)) for k in range(extent)]

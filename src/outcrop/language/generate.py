@@ -316,8 +316,8 @@ class _Expressions:
                     yield from self._apply(place, operator, [f"t{i}" for i in operands])
 
     def cell_operations(self, column: Callable[[int], str]) -> Iterator[str]:
-        """Yield the same operations for one cell. `column(dx)` returns the C expression for the column of the cell at
-        distance dx."""
+        """Yield the operations that depend on the cell, for one cell. `column(dx)` returns the C expression for the
+        column of the cell at distance dx."""
         numbers = {row: number for number, row in enumerate(self.rows)}
         uniform = self.program.uniform
         for place, operation in self._of_cells():

@@ -27,8 +27,8 @@ from outcrop.language.stencil import Stencil
 def hoisted(stencil: Stencil, adjoint: Adjoint) -> tuple[Stencil, Adjoint]:
     """Return the forward stencil with a field for each hoisted value, and the adjoint that reads these fields.
 
-    Return both arguments unchanged if no sum over neighbours can be hoisted. Also do so if more values would wait for
-    the adjoint in each step, because these values need most of the memory.
+    Return both arguments unchanged if no sum over neighbours can be hoisted. Also return them unchanged if hoisting
+    would increase the number of values that wait in memory for the adjoint step. These values need most of the memory.
     """
     found = _Hoisting(stencil, adjoint)
     if not found.values or found.waiting_after > found.waiting_before:

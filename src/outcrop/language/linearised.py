@@ -84,7 +84,8 @@ class Fields:
 
 
 def updates_before(stencil: Stencil) -> list[tuple[int, ...]]:
-    """Return one tuple for each stage. The tuple has one number for each field: how many earlier stages update it."""
+    """Return one tuple for each stage. The tuple has one number for each field: how many earlier stages update this
+    field."""
     count = [0] * len(stencil.fields)
     found = []
     for stage in stencil.stages:
@@ -151,10 +152,10 @@ def assemble(
     name: str, forward: Stencil, names: Sequence[str], stages: Sequence[Stage], read: Iterable[int],
     all_scalars: bool = True,
 ) -> Assembly:  # fmt: skip
-    """Make a stencil from stages. In their loads and targets, a number is the position of a field in `names`. The
-    updated fields come first, in the order of their first updates. The other fields follow in the order of `read`. The
-    scalars are the scalars of `forward`. If `all_scalars` is false, unused scalars are left out. The stencil has the
-    fixed rim of `forward`. Raises InputError if no kernel can compute the stencil."""
+    """Make a stencil from stages. In the loads and targets of `stages`, a number is the position of a field in `names`.
+    The updated fields come first, in the order of their first updates. The other fields follow in the order of `read`.
+    The scalars are the scalars of `forward`. If `all_scalars` is false, unused scalars are left out. The stencil has
+    the fixed rim of `forward`. Raises InputError if no kernel can compute the stencil."""
     order = list(dict.fromkeys([*(target for stage in stages for target in stage.targets), *read]))
     fields = {number: place for place, number in enumerate(order)}
     count = len(forward.parameters)

@@ -164,8 +164,8 @@ class _Builder:
 
 
 def _split(term: sympy.Expr) -> tuple[bool, sympy.Expr, sympy.Expr]:
-    """Return three parts of a term: whether the term is subtracted, the product of its uniform factors (which do not
-    depend on the cell), and the product of all other factors."""
+    """Return three parts of a term: whether the term is subtracted, the product of its uniform factors, and the product
+    of all other factors. A uniform factor does not depend on the cell."""
     number, rest = term.as_coeff_Mul()
     negative = bool(number.is_negative)
     positive = term

@@ -88,8 +88,8 @@ class Program:
         return tuple(found)
 
     def require_sound(self, fields: int, scalars: int) -> None:
-        """Raise ValueError if the program is too long, reads a field or scalar that does not exist, or reads a field
-        too far away."""
+        """Raise ValueError if the program is too long, reads a field or scalar that does not exist, or has an offset
+        that is too large."""
         if len(self.operations) > schema.MAX_OPERATIONS:
             raise ValueError(f"{len(self.operations)} operations, at most {schema.MAX_OPERATIONS} are possible")
         for operation in self.operations:

@@ -43,9 +43,9 @@ to float32."""
 
 @dataclass(frozen=True)
 class SourceFactor:
-    """A factor, such as dt**2/m, that multiplies sources. It is computed from read-only fields at the corners of the
-    sources. `program` has one result. Field number i of the program is `fields[i]`. `scalars` has the values of the
-    program's scalars, and `names` has the names of their parameters. Factors that earlier versions of Outcrop have
+    """A factor, such as dt**2/m, that multiplies sources. The factor is computed from read-only fields at the corners
+    of the sources. `program` has one result. Field number i of the program is `fields[i]`. `scalars` has the values of
+    the program's scalars, and `names` has the names of their parameters. Factors that earlier versions of Outcrop have
     stored have no names."""
 
     program: Program

@@ -1,5 +1,5 @@
-"""Compute by which factor the fastest growing wave (the worst wave) grows in each step. This is von Neumann's analysis.
-A stencil that is not linear is analysed near a uniform state.
+"""Compute by which factor the fastest growing wave (the worst wave) grows in each step, with von Neumann's analysis. A
+stencil that is not linear is analysed near a uniform state.
 
 For a plane wave exp(i k x), the value of each load is the value of the field in the updated cell, times a complex
 number. So a whole step, with its stages and previous values, is one matrix for each wave number k (J. von Neumann and
@@ -51,8 +51,8 @@ _MAX_UNKNOWNS = 64
 """The maximum number of values of one cell that a step needs. Each field counts once, or twice if the step also needs
 its previous value."""
 _PHASES_ALONE, _PHASES = 32, 8
-"""The number of sampled phases in a full turn. The first number is for one unknown, which needs no eigenvalue solver.
-The second number is for several unknowns."""
+"""The number of sampled phases in a full turn. The first number is for stencils with one unknown in each cell, which
+need no eigenvalue solver. The second number is for stencils with several unknowns."""
 
 
 @dataclass(frozen=True)
@@ -272,8 +272,8 @@ class Extremes:
 
 
 class _Amplification:
-    """Computes one matrix for each wave number. The matrix represents one step of the stencil. It multiplies the vector
-    of all values of a cell that a step needs."""
+    """Computes one matrix for each wave number. The matrix represents one step of the stencil. One step multiplies the
+    vector of all values of a cell that the step needs by this matrix."""
 
     def __init__(self, stencil: Stencil, stages: Sequence[Sequence[Linear]]) -> None:
         self.stencil, self.stages = stencil, stages

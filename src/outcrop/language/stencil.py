@@ -187,7 +187,8 @@ class Stencil:
 
     @cached_property
     def radii(self) -> tuple[int, int, int]:
-        """The largest offset of all stages along z, y and x, but at least `min_radii`. A fixed rim is this thick."""
+        """The largest offset of all stages along z, y and x, but at least `min_radii`. The radii are also the thickness
+        of a fixed rim."""
         every = [self.min_radii, *(stage.radii for stage in self.stages)]
         return tuple(max(radii[axis] for radii in every) for axis in range(3))  # type: ignore[return-value]
 
@@ -198,7 +199,7 @@ class Stencil:
 
     @cached_property
     def storage(self) -> tuple[Storage, ...]:
-        """For each field, the storage that the stages require (`storage_of`)."""
+        """The storage that the stages require, with one entry for each field (`storage_of`)."""
         return tuple(storage_of(self.stages, number, field.name) for number, field in enumerate(self.fields))
 
     @cached_property

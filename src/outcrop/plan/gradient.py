@@ -42,7 +42,7 @@ class Way:
     `forward` is the problem of the forward run, whose last snapshot is the history. `adjoint` is the problem of the
     adjoint run, with the updates of one step. The history has `states` states, which take `history_bytes` on the disk.
     If these are not all states that the adjoint run needs, `repeated_steps` steps of the forward run are repeated.
-    `refusal` is the reason why the adjoint run cannot use this history, or "".
+    `refusal` is the reason why the adjoint run cannot use this history, or "" if it can use the history.
     """
 
     every: int
@@ -55,7 +55,8 @@ class Way:
 
     @property
     def limit_bytes(self) -> int | None:
-        """The maximum size of a history that keeps only some of its states, or None."""
+        """The maximum size of a history that keeps only some of its states. None if the history keeps all its
+        states."""
         return self.history_bytes if self.repeated_steps else None
 
     @property
@@ -113,14 +114,15 @@ class JudgedWay:
 
 @dataclass(frozen=True)
 class WayChoice:
-    """All ways in the given order. `chosen` is the best way, or None if all ways are impossible."""
+    """All ways, in the order in which `choose_way` got them. `chosen` is the best way, or None if all ways are
+    impossible."""
 
     ways: tuple[JudgedWay, ...]
     chosen: JudgedWay | None
 
     @property
     def refusal(self) -> str:
-        """The error message if all ways are impossible. The message gives the reasons for two histories: the first
+        """The error message if all ways are impossible. The message says why two histories are impossible: the first
         history, and the history that needs the least memory or disk."""
         kept = [one for one in self.ways if one.way.every]
 
@@ -136,9 +138,9 @@ class WayChoice:
 @dataclass(frozen=True)
 class Limits:
     """The memory and the disk for a gradient. `memory_forward_bytes` and `memory_adjoint_bytes` are the budgets of both
-    runs. The forward run has the scheme `scheme` and the sizes `given`. The history may take `disk_bytes`, for the
-    reason `disk_why`, such as "12 GiB are free". If parts of the forward run are repeated, the history may take
-    `replay_disk_bytes`, because the replay also needs space. None means that a number is not known."""
+    runs. The forward run has the scheme `scheme` and the sizes `given`. The history may take `disk_bytes`. `disk_why`
+    is the reason for this limit, such as "12 GiB are free". If parts of the forward run are repeated, the history may
+    take `replay_disk_bytes`, because the replay also needs space. None means that a number is not known."""
 
     memory_forward_bytes: int
     memory_adjoint_bytes: int
@@ -208,7 +210,7 @@ def _refused(way: Way, limits: Limits) -> JudgedWay:
 
 @dataclass(frozen=True)
 class _Task:
-    """A problem for planning, with its budget, scheme and sizes."""
+    """A problem for which a plan is made, with its budget, scheme and sizes."""
 
     problem: Problem
     budget_bytes: int
@@ -282,7 +284,7 @@ def _planned(way: Way, machine: Machine, limits: Limits, rates: Rates) -> Judged
 
 def _parts(problem: Problem, steps: int) -> Iterator[Problem]:
     """Yield the problems of an adjoint run with the updates of all steps of a pass. If passes compute states again, a
-    shorter first pass may be necessary. It ends at the newest state of the history."""
+    shorter first pass may be necessary. This pass ends at the newest state of the history."""
     if problem.forward is None:
         yield listed(problem, steps) if problem.histories else problem
         return
@@ -310,7 +312,8 @@ def _why_not(one: JudgedWay, chosen: JudgedWay) -> str:
 
 
 def described(choice: WayChoice) -> list[str]:
-    """Return the lines of a table with all ways. The mark "~" means that formulas gave a time."""
+    """Return the lines of a table with all ways. The mark "~" means that a time was computed by formulas, without a
+    plan."""
     head = ("way", "states on disk", "memory needed", "forward", "adjoint", "sum", "why")
     return aligned([head, *map(_row, _worth_showing(choice))], range(1, len(head) - 1))
 

@@ -1,5 +1,6 @@
-"""Problems whose updates read the states of another run. The reverse pass of a gradient is such a problem: it goes back
-through the steps of a forward run, and each of its steps reads states of the forward run near this step.
+"""Problems whose updates read the states of another run. The reverse pass of a gradient is such a problem. The reverse
+pass goes back through the steps of a forward run. Each step of the reverse pass reads states of the forward run near
+this step.
 
     forward run     state t-2 ──► state t-1 ──► state t ──► state t+1
     reverse pass                    step 2  ◄──  step 1  ◄──  step 0        step j reads states near t - j
@@ -23,7 +24,8 @@ pass first computes the states between two kept states again (the lead). Then it
 
 All these levels belong to one wavefront, so every plane is read once and written once. The values that the lead
 computes stay in memory. Each value that the adjoint reads is a separate field. The field has one copy, and one level
-writes it. A late step of the adjoint run uses a value of an early step of the forward run, so its ring is long:
+writes it. A late step of the adjoint run uses a value of an early step of the forward run, so the ring of this value is
+long:
 
     level
      2k  |              adjoint: the last step reads the state t - k + 1 ...
@@ -34,7 +36,7 @@ writes it. A late step of the adjoint run uses a value of an early step of the f
       1  |  lead: the state t - k + 1, which is kept for 2 k levels
 
 The recomputed values have the same bits as in the forward run, because the same kernels compute them from the same
-values. With memory for P planes, k can be sqrt(P / r), and the disk has 1 / k words for each cell and step.
+values. With memory for P planes, k can be sqrt(P / r), and the disk holds 1 / k words for each cell and step.
 
 A value that no adjoint step reads is needed only until the forward run replaces it. Such values share two rings, as in
 the forward run: the first ring has updates 0, 2, 4, ..., and the second ring has updates 1, 3, 5, ... So if the adjoint
@@ -61,10 +63,10 @@ Operands: TypeAlias = tuple[tuple[int, int], ...]
 Calls: TypeAlias = tuple[tuple[int, Operands, Operands], ...]
 """The kernel calls of successive levels, in the format of `Kernel.calls` (language/compile.py)."""
 Value: TypeAlias = tuple[int, int]
-"""A value of the other run: the number of its field, and its time. With recomputation, the field belongs to the forward
-problem. The time is then the number of updates of the field since the state with which the pass begins; -1 means the
-previous value of this state. Without recomputation, the time is the number of steps from the newest state back to the
-value."""
+"""A value of the other run: the number of its field, and the time of the value. With recomputation, the field belongs
+to the forward problem. The time is then the number of updates of the field since the state with which the pass begins;
+-1 means the previous value of this state. Without recomputation, the time is the number of steps from the newest state
+back to the value."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +133,7 @@ class Values:
         return self.forward is not None or (step - self.problem.phase) % self.problem.every == 0
 
     def read(self, field: int, step: int) -> Value:
-        """Return the value for which field number `field` stands in step `step` of the pass."""
+        """Return the value that field number `field` represents in step `step` of the pass."""
         one = self.problem.fields[field]
         number = self.names.index(one.history)
         if self.forward is None:
@@ -144,7 +146,8 @@ class Values:
         return self._statics[self.names[value[0]]] if found is None else found
 
     def number_read(self, field: int, step: int) -> int:
-        """Return the number in the listed problem of the field for which number `field` stands in step `step`."""
+        """Return the number of a field in the listed problem: the field that holds the values of field number `field`
+        of the problem in step `step`."""
         return self.number(self.read(field, step)) if self.problem.fields[field].history else field
 
     def of_step(self, step: int, stage: int, field: int, age: int) -> Value:
@@ -185,8 +188,8 @@ def steps_of_pass(problem: Problem, steps: int) -> int:
 
 def listed(problem: Problem, steps: int) -> Problem:
     """Return the problem with the levels of a pass of `steps` steps: first the levels that compute states of the other
-    run again, then the levels of the steps. `problem` must have the updates of one step that reads the history, and its
-    last fields must be the fields that are a history."""
+    run again, then the levels of the `steps` steps. `problem` must have the updates of one step that reads the history.
+    The last fields of `problem` must be the fields that are a history."""
     values = Values(problem, steps)
     updates, uses, seen = list[StagePlan](), dict[int, list[int]](), set[int]()
 

@@ -7,27 +7,28 @@ places. Not every place has room for all things.
 
 A step takes as long as its computation or as all its transfers together, whichever is longer. Transfers and computation
 run at the same time. But the transfers run one after another, because the same cores perform all transfers. The best
-placement has, in this order:
+placement has the following properties. An earlier property has priority over a later one:
 
-1. the shortest step; 2. the shortest time for transfers of updated things. So updated things are in the fastest place
-that has room, even if slower transfers would not delay a step; 3. the fewest bytes of read-only things in the fastest
-place, then in the second fastest place, and so on. So read-only things are in the slowest place that does not delay a
-step.
+1. The shortest step.
+2. The shortest time for transfers of updated things. So updated things are in the fastest place that has room, even if
+   slower transfers would not delay a step.
+3. The fewest bytes of read-only things in the fastest place, then in the second fastest place, and so on. So read-only
+   things are in the slowest place that does not delay a step.
 
 The search is exact and depth first. It skips a branch that cannot become better than the best placement found so far.
 After MAX_BRANCHES branches, the search stops and returns the best placement found so far, with `is_best` false.
 
 The static fields of a run, which no stage updates, have two possible places:
 
-    `memory`   Only the first pass reads the static fields. They then stay in memory, so less memory is left for other
-               fields.
+    `memory`   Only the first pass reads the static fields. After that, the static fields stay in memory, so less
+               memory is left for other fields.
     `disk`     The window holds only the planes of static fields that the current updates need. Each pass reads all
                planes again.
 
 All static fields are in one place, because all fields need the same amount of memory and are read equally often. The
-cost of a place depends on the slabs and levels that the rest of the memory allows. So the tuner predicts the cost of
-whole plans with each place, and `taken` chooses one of these plans. The same kind of table reports the places of arrays
-and of static fields.
+cost of a place depends on the slabs and levels for which the remaining memory is large enough. So the tuner predicts
+the cost of whole plans with each place, and `taken` chooses one of these plans. The same kind of table reports the
+places of arrays and of static fields.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ MAX_BRANCHES = 30_000
 
 @dataclass(frozen=True)
 class Choice:
-    """A possible place of a thing. `takes` has the bytes that the thing needs in this place and in other places.
-    `transfer_seconds` is the time that the transfers of the thing take in each step."""
+    """A possible place of a thing. `takes` has the number of bytes that the thing needs in this place and in other
+    places. `transfer_seconds` is the time that the transfers of the thing take in each step."""
 
     place: str
     takes: tuple[tuple[str, int], ...]
@@ -85,8 +86,8 @@ Cost: TypeAlias = "tuple[int, int, tuple[int, ...]]"
 
 
 def assign(demands: Sequence[Demand], free_bytes: Mapping[str, int], computing_seconds: float) -> Assignment | None:
-    """Return the best placement, or None if the places do not have room for all demands. `free_bytes` lists the fastest
-    place first."""
+    """Return the best placement, or None if the places do not have room for all demands. `free_bytes` has the number of
+    free bytes of each place, with the fastest place first."""
     search = _Search(demands, free_bytes, computing_seconds)
     search.place(0, {})
     if search.best is None:
@@ -98,8 +99,9 @@ def assign(demands: Sequence[Demand], free_bytes: Mapping[str, int], computing_s
 
 def cost(demands: Sequence[Demand], chosen: Sequence[Choice], places: Sequence[str], computing_seconds: float) -> Cost:
     """Return the cost to be minimised, a tuple of numbers. The first number is the time of a step in nanoseconds. The
-    second number is the time of the transfers of updated things. The other numbers are the bytes of read-only things in
-    each of `places`, with the fastest place first. Two costs are compared by the first number in which they differ."""
+    second number is the time of the transfers of updated things. The other numbers are the numbers of bytes of
+    read-only things in each of `places`, with the fastest place first. Two costs are compared by the first number in
+    which they differ."""
     pairs = list(zip(demands, chosen, strict=True))
     step = max(round(computing_seconds * 1e9), sum(one.nanoseconds for one in chosen))
     updated = sum(one.nanoseconds for demand, one in pairs if demand.updated)
@@ -191,8 +193,8 @@ MIN_SHOWN_SECONDS = 0.001
 
 @dataclass(frozen=True)
 class PlacementRow:
-    """A row of the table. `takes` has the bytes that the thing needs in each place. `why` is a text with the reason for
-    `place`."""
+    """A row of the table. `takes` has the number of bytes that the thing needs in each place. `why` is a text with the
+    reason for `place`."""
 
     name: str
     nbytes: int

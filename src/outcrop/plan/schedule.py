@@ -1,9 +1,9 @@
 """Schedules for adjoint runs whose history lacks some of the necessary states, because the disk is too small.
 
-A history with recomputation needs a state at the beginning of each segment of k steps. If the disk holds only `slots`
-of these states, the forward run keeps some of them. The adjoint run goes back over one segment after another. If the
-state of the next segment is missing, a part of the forward run is repeated from the newest state before this segment.
-This sweep stores other states in the slots that have become free:
+A history with recomputation needs a state at the beginning of each segment of k steps. If the disk has room for only
+`slots` of these states, the forward run keeps only some of these states. The adjoint run goes back over one segment
+after another. If the state of the next segment is missing, a part of the forward run is repeated from the newest state
+before this segment. This sweep stores other states in the slots that have become free:
 
     segments        0    1    2    3    4    5         4 slots: the states 0, 3, 4 and 5 are kept
     forward run     K──────────────►K───►K───►K───►    K: the state is kept
@@ -38,9 +38,9 @@ def first_states(segments: int, slots: int) -> tuple[int, ...]:
 
 
 def usable(states: list[int], slots: int) -> int:
-    """When a sweep begins, it keeps only the oldest states. Return the number of these states. All states stay if a
-    slot is free. All slots may be in use if the forward run continues beyond the steps for which its states were
-    chosen."""
+    """When a sweep begins, it keeps only the oldest states. Return the number of these states. If a slot is free, the
+    sweep keeps all states. All slots may be in use if the forward run continues beyond the steps for which its states
+    were chosen."""
     return min(len(states), slots - 1)
 
 

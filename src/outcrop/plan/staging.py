@@ -1,8 +1,8 @@
 """Plan the writes of snapshots, and the staging in which snapshots wait until they are written.
 
 A tile has only a few rows of each plane. At each level that a snapshot keeps, the tiles copy their rows to slots of the
-staging (core/outcrop/exec/snapshots.hpp). A slot is a contiguous part of a file. It is open from its first row to its
-last row, and then it is written:
+staging (core/outcrop/exec/snapshots.hpp). A slot of the staging holds a contiguous part of a file. A slot is open from
+the time when its first row is copied until its last row is copied. Then the slot is written to the file:
 
     file of a box   | plane 0               | plane 1               | plane 2               |
     slots           |█████|█████|▒▒▒  |     |█████|█████|▒▒▒  |     |█████|█████|▒▒▒  |     |    ▒ open   █ written
@@ -25,18 +25,20 @@ from outcrop.plan.problem import Problem, SnapshotDemand
 MAX_SLOT_BYTES = 1 << 20
 MAX_SLOTS = 2048
 LARGE_DIAMOND = 16
-"""The staging has enough memory for tiles of this half height."""
+"""The half height of large tiles, in levels. The staging has enough memory for tiles of this height."""
 EDGES_OF_PIECE = 2
-"""A piece of a slot usually begins and ends within a page. These two pages are written separately. If rows consist of
-whole pages, there are no such pages."""
+"""The number of additional writes for a piece of a slot. Usually, a piece begins in the middle of a page and ends in
+the middle of another page. These two pages are written separately. If rows consist of whole pages, there are no such
+pages."""
 
 
 @dataclass(frozen=True)
 class SnapshotWrites:
-    """The snapshots of a pass. `bytes` is their size, and `writes` is the number of their writes.
+    """The snapshots of a pass. `bytes` is the size of all snapshots together, and `writes` is the number of their
+    writes.
 
-    `late` is the share of the bytes that is not complete before the end of a slab, from 0 to 1. `waiting_bytes` is the
-    memory for slots that are complete and not written yet. If more bytes are complete, updates wait.
+    `late` is the fraction of the bytes, from 0 to 1, that is not complete before the end of a slab. `waiting_bytes` is
+    the memory for slots that are complete and not written yet. If more bytes are complete, updates wait.
     """
 
     bytes: int = 0
@@ -50,8 +52,8 @@ NO_WRITES = SnapshotWrites()
 
 def fit_staging(problem: Problem, sizes: Sizes, threads: int, room_bytes: int) -> Staging:
     """Return the staging with the longest writes within `room_bytes`, or the smallest staging if nothing else fits.
-    With more memory, the staging has up to twice the number of open slots. Half of the slots can then wait for the
-    device."""
+    If there is more room, the staging gets up to twice as many slots as are open at the same time. Half of the slots
+    can then wait for the device."""
     whole = (_longest_bytes(problem, sizes, one) for one, count in _boxes(problem, sizes) if count)
     largest = max(whole, default=0)
     if not largest:
@@ -69,7 +71,8 @@ def fit_staging(problem: Problem, sizes: Sizes, threads: int, room_bytes: int) -
 def snapshot_writes(
     problem: Problem, sizes: Sizes, staging: Staging, threads: int, first_step: int, steps: int
 ) -> SnapshotWrites:
-    """Return the snapshots of a pass of `steps` steps after step `first_step` of the run."""
+    """Return the writes of the snapshots in one pass. The pass has `steps` steps and begins after step `first_step` of
+    the run."""
     total, writes, late = 0, 0.0, 0.0
     opened = _open_slots(problem, sizes, staging.slot_bytes, threads) if staging.slots else 0
     has_room = _needed_slots(opened) <= staging.slots
@@ -121,13 +124,13 @@ def _open_slots_of_box(problem: Problem, sizes: Sizes, one: SnapshotDemand, slot
 
 
 def _longest_bytes(problem: Problem, sizes: Sizes, one: SnapshotDemand) -> int:
-    """Return the number of neighbouring bytes of a box that one block computes."""
+    """Return the number of contiguous bytes of a box that one block computes."""
     part = _part_bytes(problem, sizes, one)
     return part if part < one.rows * one.row_bytes else one.box_bytes
 
 
 def _part_bytes(problem: Problem, sizes: Sizes, one: SnapshotDemand) -> int:
-    """Return the bytes of a plane of a box that are in one block."""
+    """Return the number of bytes of a plane of a box that are in one block."""
     return min(one.rows, sizes.block_y or one.rows) * one.row_bytes
 
 

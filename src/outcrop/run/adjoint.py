@@ -1,4 +1,5 @@
-"""`AdjointRun`: the adjoint of a run. It is a run of the adjoint stencil, from the last step to the first step.
+"""`AdjointRun`: the adjoint of a run. An adjoint run is a run of the adjoint stencil. It goes from the last step of the
+forward run to its first step.
 
     forward run    state 0 ──► step 1 ──► ... ──► step N        sources are added, receivers record after each step
     adjoint run    adjoint 0 ◄── step N ◄── ... ◄── adjoint N   residuals are added, sources record before each step
@@ -69,7 +70,7 @@ MAX_RESIDUAL_BYTES = 256 << 20
 """The maximum size of the residuals of the snapshots of one field: a value for each cell of the box and each step."""
 
 POINT_BYTES = 4 * 8
-"""The bytes of a point with one corner: three numbers for the cell, and a weight."""
+"""The number of bytes of a point with one corner: three numbers for the cell, and a weight."""
 
 Residuals: TypeAlias = tuple[Sampling, NDArray[np.float64]]
 """Receivers, and the residuals of their traces, which have the shape (steps, points)."""
@@ -441,7 +442,7 @@ def settings_beside(forward: Forward, memory: str | int | None = None, threads: 
 
 
 def _definition(forward: Forward, derived: Derived, samples: Sequence[Residuals]) -> Definition:
-    """Return the computation of the adjoint run. Step s of this run goes from step N - s to step N - s - 1."""
+    """Return the definition of the adjoint run. Step s of this run goes from step N - s to step N - s - 1."""
     adjoint = derived.adjoint
     manifest, steps, made = forward.manifest, forward.steps, adjoint.stencil
     injections = []
@@ -513,7 +514,7 @@ def _last_adjoint(
         if name in adjoint.scales:
             read = forward.state.source_of
             factor = forward.factor(adjoint, name, lambda static: read(static)(z0, z1).astype(np.float64))
-            np.multiply(block, factor, out=block, where=block != 0, casting="same_kind")  # 1/m is infinite in padding
+            np.multiply(block, factor, out=block, where=block != 0, casting="same_kind")  # 1/m may be infinite
         return block
 
     return give

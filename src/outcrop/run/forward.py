@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from outcrop.run.simulation import Simulation
 
 _EXACT = "history=oc.History('all') or history=oc.History(8, recompute=True)"
-"""Histories with which all gradients are exact, for messages."""
+"""Two histories with which all gradients are exact. Error messages contain this text."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,8 @@ class Forward:
         return evaluate(program, lambda load: read(made.fields[load.field].name), scalars, dtype)[0]
 
     def factor_at(self, adjoint: Adjoint, name: str, cells: Cells) -> Weights:
-        """Return the factor of the adjoint of a field at cells of the arrays: 1 if the adjoint is not scaled."""
+        """Return the factor of the adjoint of a field at cells of the arrays. The factor is 1 if the adjoint is not
+        scaled."""
         if name not in adjoint.scales:
             return np.ones(cells.shape[:-1])
         found: Weights = self.factor(adjoint, name, lambda static: self.state.cells_of(static, cells))
@@ -104,8 +105,8 @@ class Forward:
 @dataclass(frozen=True)
 class Derived:
     """An adjoint of `stencil` with the gradients with respect to `names`. `inputs` are the static fields, parameters
-    and signals among these names. If `is_linear`, only the gradients with respect to `inputs` need states of the
-    forward run. `scaled` has the numbers of the sources whose scale depends on `inputs`."""
+    and signals among these names. If `is_linear` is true, only the gradients with respect to `inputs` need states of
+    the forward run. `scaled` has the numbers of the sources whose scale depends on `inputs`."""
 
     stencil: Stencil
     names: tuple[str, ...]
@@ -127,8 +128,8 @@ class Derived:
         return f"the adjoint of {self.stencil.name}, which is not linear,"
 
     def needs(self, every: int) -> str:
-        """Return the reason why a history with every `every`-th state is not enough, or "" if it is enough. For 1,
-        return the reason why the adjoint needs a history."""
+        """Return the reason why a history with every `every`-th state is not enough, or "" if it is enough. If `every`
+        is 1, return the reason why the adjoint needs a history."""
         fields = ", ".join(dict.fromkeys(one.field for one in self.states))
         if every == 1:
             return f"{self.reason} needs {fields} after each step"
@@ -155,7 +156,8 @@ class Derived:
 
     @property
     def missing(self) -> str:
-        """The reason why the adjoint needs values that recomputation gives and that no history has, or ""."""
+        """The reason why the adjoint needs values that no history has and that only recomputation gives. The reason is
+        "" if the adjoint needs no such values."""
         for one in self.states:
             if one.later > 0:
                 return (
@@ -170,15 +172,15 @@ class Derived:
 
 
 def computes_again(forward: Forward, before: StatesEntry | None = None) -> bool:
-    """Return whether passes of the adjoint run compute states of the forward run again. If its history was freed,
-    `before` has the states that an adjoint run on disk has read."""
+    """Return whether passes of the adjoint run compute states of the forward run again. If the history of the forward
+    run was freed, `before` has the states that an adjoint run on disk has read."""
     kept = forward.manifest.taps.history
     return kept.recompute if kept else before is not None and before.stencil is not None
 
 
 def states_of(forward: Forward, derived: Derived, before: StatesEntry | None = None) -> StatesEntry | None:
-    """Return the states of the forward run that the adjoint reads, or None. See `computes_again` for `before`. If
-    passes compute states again, `derived` must be hoisted."""
+    """Return the states of the forward run that the adjoint reads, or None if it reads none. See `computes_again` for
+    `before`. If passes compute states again, `derived` must be hoisted."""
     if not derived.states:
         return None
     kept, sums = forward.manifest.taps.history, tuple(derived.adjoint.gradients.values())

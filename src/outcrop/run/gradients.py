@@ -1,4 +1,5 @@
-"""The parts of the gradients of an adjoint run: views that are computed when they are read, and the scales of sources.
+"""Compute parts of the gradients of an adjoint run: views whose values are computed when they are read, and the
+contributions of the scales of sources.
 
 `Computed`, and `Corrected`, which adds values in a few cells, are indexed like arrays. They read planes of a run, so a
 gradient is never in memory as a whole.
@@ -46,7 +47,7 @@ class Computed(PlanesView):
     def __init__(
         self, simulation: Simulation, stencil: Stencil, program: Program, scalars: Sequence[float], held: str
     ) -> None:
-        """`held` is the field of the adjoint. The result is 0 in cells in which this field is 0."""
+        """`held` is the name of the field that holds the adjoint. The result is 0 in cells in which this field is 0."""
         self._program, self._scalars, self._held = program, scalars, held
         self._loads = {
             load: simulation[stencil.fields[load.field].name + PREVIOUS * load.age] for load in program.loads
@@ -68,7 +69,8 @@ class Computed(PlanesView):
 
 
 class Corrected(PlanesView):
-    """A view of another view, or of an array, with values added in some cells."""
+    """A view of another view or of an array. In some cells, values are added to the values of the other view or
+    array."""
 
     def __init__(self, base: Any, cells: NDArray[np.int64], values: NDArray[np.float64]) -> None:
         """`cells` has the shape (cells, axes), and `values` has the shape (cells,). Values of the same cell are added
@@ -138,9 +140,9 @@ def corner_sampling(forward: Forward, adjoint: Adjoint, number: int) -> Sampling
 def scale_terms(
     forward: Forward, traces: Mapping[str, NDArray[np.float64]], name: str
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the contributions of all scales to the gradient with respect to the input `name`: cells of the arrays, of
-    shape (contributions, 3), and values. `traces` are the traces of the adjoint run. The gradient with respect to a
-    parameter is the sum of all values."""
+    """Return the contributions of all scales to the gradient with respect to the input `name`. The first result has the
+    cells of the contributions, with the shape (contributions, 3). The second result has their values. `traces` are the
+    traces of the adjoint run. The gradient with respect to a parameter is the sum of all values."""
     cells, values = [np.zeros((0, 3), np.int64)], [np.zeros(0)]
     for number in scaled_sources(forward.stencil, forward.manifest.taps.sources, [name]):
         source = forward.definitions.injections[number]

@@ -1,4 +1,5 @@
-"""`Misfit`: compares the results of a run with observed values. `gradient`: the value and the gradient of a misfit.
+"""`Misfit` compares the results of a run with observed values. `gradient` computes the value and the gradient of a
+misfit.
 
 A misfit is any function that takes a simulation at its last step, and returns a value and its derivatives:
 
@@ -70,11 +71,11 @@ class Misfit(Summable):
     `sim.snapshots["side/u"]`, of shape (times, nz, ny, nx). Snapshots need a name and a small box: their residuals need
     8 bytes for each cell of the box and each step. At most 256 MiB are possible.
 
-    `observed` has the same shape. It is an array, a memory map of NumPy or a Zarr array. For fields, any form that
-    `sim[name] = ...` accepts is possible. None means zeros, so that the misfit is an energy. `weight` is a number or an
-    array of the same shape. None means 1.
+    `observed` has the same shape. `observed` may be an array, a memory map of NumPy or a Zarr array. For fields, any
+    form that `sim[name] = ...` accepts is possible. None means zeros, so that the misfit is an energy. `weight` is a
+    number or an array of the same shape. None means 1.
 
-    Misfits can be added. A call of a misfit with a simulation returns the value and the residuals for
+    Misfits can be added with `+`. A call of a misfit with a simulation returns the value and the residuals for
     `Simulation.adjoint`. Sums are computed in float64. Raises InputError for unknown names, wrong shapes, and values
     that are not finite.
     """
@@ -228,7 +229,7 @@ def check(misfit: object, simulation: Simulation, steps: int) -> None:
 
 
 def evaluate(misfit: MisfitFunction, simulation: Simulation) -> tuple[float, Mapping[str, Any]]:
-    """Return the value and the residuals of a misfit. Raises InputError for other results."""
+    """Return the value and the residuals of a misfit. Raises InputError if the misfit returns anything else."""
     found: Any = misfit(simulation)
     try:
         value, residuals = found
@@ -261,7 +262,8 @@ def gradient(
         reader.refresh()  # another object may have freed the history
     keeps_history = reader is not None and reader.manifest.taps.history is not None
     begins_history = bool(derived.states) and simulation.step < steps and not keeps_history
-    history = History("all") if begins_history else None  # `run` refuses this if it has made steps without a history
+    # `run` refuses this history if the run has already computed steps without a history
+    history = History("all") if begins_history else None
     if begins_history and simulation.step == 0:
         task = task_of(simulation.setup, steps, derived.names)
         history = history_of(choose_here(task, simulation.setup, memory_bytes=budget_bytes))

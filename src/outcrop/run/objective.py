@@ -49,7 +49,8 @@ class Original:
     """A run at step 0, and copies of this run that take `steps` steps with other inputs."""
 
     def __init__(self, simulation: Simulation, steps: int) -> None:
-        """Write missing initial values to the directory of the run. Raises InputError after step 0."""
+        """Write missing initial values to the directory of the run. Raises InputError if the run is no longer at step
+        0."""
         require_initial(simulation)
         simulation.fill()
         state = simulation.reader()
@@ -84,7 +85,8 @@ class Original:
         return self._inside(self._read(name)(z0 + pad, z1 + pad)).astype(np.float64)
 
     def values(self, name: str) -> list[NDArray[np.float64]]:
-        """Return the values of an input that is not an array: of each source, of a parameter or of a signal."""
+        """Return a list with the values of an input that is not an array. The list has one entry for each source, or a
+        single entry for a parameter or a signal."""
         manifest, signals = self.manifest, decode_signals(self.manifest.signals)
         if name == SOURCES:
             found = []

@@ -1,14 +1,14 @@
-"""Adjoint runs whose history does not have room for all states that they need: the execution of a schedule
-(plan/schedule.py).
+"""Execute the schedule (plan/schedule.py) of an adjoint run. A schedule is needed if the history does not have room for
+all states that the adjoint run needs.
 
     adjoint run     passes that go back over segments whose states exist       commits after each pass
     free            states that no later pass needs                            only after this commit
     replay          a sweep of the forward run, which stores missing states    only if the next state is missing
 
-The replay is a copy of the forward run beside it (acquisition/history.py). It has the same inputs, so it computes the
-same bits, but it records only states. Before a sweep, the values of the newest state before the missing state are
-written to the replay. Nothing else is stored about the schedule. After an interruption, the states on the disk and the
-step of the adjoint run determine the next action.
+The replay is a copy of the forward run beside it (acquisition/history.py). The replay has the same inputs as the
+forward run, so it computes the same bits. But the replay records only states. Before a sweep, the values of the newest
+state before the missing state are written to the replay. Nothing else is stored about the schedule. After an
+interruption, the states on the disk and the step of the adjoint run determine the next action.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ def damaged_states(adjoint: State) -> tuple[list[str], int]:
 
 def parts_of(states: StatesEntry, first_step: int, steps: int) -> list[int]:
     """Divide `steps` steps of an adjoint run, beginning with step `first_step`, into parts. Each pass must end at a
-    state of the history. So the first part ends at the newest state that is still ahead, and the second part has all
-    other steps. Raises InputError if the last step is not at a state of the history."""
+    state of the history. So the first part ends at the first state of the history that the adjoint run reaches, and the
+    second part has all other steps. Raises InputError if the last step is not at a state of the history."""
     first, every = (states.steps - first_step) % states.every, states.every
     if steps < first or (steps - first) % every:
         nearest = first + max(0, steps - first) // every * every or every
@@ -95,7 +95,8 @@ def run_segments(
     history = forward.manifest.taps.history
 
     def whole(step: int) -> Whole:
-        passes = [-(-(states.steps - one) // states.every) for one in (first_step, step, end)]  # from each to step 0
+        # the numbers of passes from `first_step`, from `step` and from `end` to step 0 of the forward run
+        passes = [-(-(states.steps - one) // states.every) for one in (first_step, step, end)]
         return Whole(first_step, end, passes[0] - passes[2], passes[0] - passes[1])
 
     if history is None or not history.slots or forward.manifest.identity != states.identity:
@@ -119,7 +120,7 @@ def run_segments(
                     report = replace(report, steps_repeated=repeated, seconds_repeated=seconds, predicted=guess)
                 reports.append(report)
             replay.free(-(-(states.steps - step) // states.every) - 1)
-    except KeyboardInterrupt:  # between two passes
+    except KeyboardInterrupt:  # the interrupt came between two passes
         raise InterruptedRun(f"stopped; go on with: outcrop resume {place}") from None
     return reduce(Report.followed_by, reports)
 
@@ -135,8 +136,8 @@ class _Replay:
 
     def bring(self, number: int) -> tuple[int, int, float]:
         """Free the states after state `number`, and compute this state if it is missing. Return three values: the
-        oldest state from which on all states up to `number` exist, the number of repeated steps, and their predicted
-        seconds."""
+        smallest number such that all states from this number to `number` exist, the number of repeated steps, and their
+        predicted seconds."""
         self.free(number)
         found, repeated, predicted = self._find(), 0, 0.0
         if number not in found:
@@ -164,8 +165,8 @@ class _Replay:
         return dict(sorted(every.items()))
 
     def _sweep(self, number: int, found: Mapping[int, KeptStates]) -> tuple[int, float]:
-        """Run forward from the newest state to state `number`, and keep states for later. Return the number of steps
-        and their predicted seconds."""
+        """Run forward from the newest state before `number` to state `number`, and keep states for later. Return the
+        number of steps and their predicted seconds."""
         entry = self._forward.manifest.taps.history
         assert entry is not None
         numbers = [one for one in found if one < number]
@@ -242,8 +243,8 @@ def _go_to(replay: State, kept: KeptStates, number: int) -> None:
 
 
 def _sums_at(replay: State, entry: SnapshotsEntry, step: int) -> dict[str, int]:
-    """Return the checksums of the records at `step`. Rows that do not exist yet are written. They are 0, because they
-    belong to states that do not exist."""
+    """Return the checksums of the records at `step`. Rows that do not exist yet are written with the value 0, because
+    they belong to states that do not exist."""
     manifest, count = replay.manifest, entry.count(step)
     sums = dict(manifest.sums)
     for field in entry.fields:

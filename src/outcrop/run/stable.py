@@ -66,13 +66,13 @@ def _agree(limits: Sequence[float | None]) -> bool:
 
 
 def refuse_unstable_run(stencil: Stencil, state: State) -> None:
-    """Raise InputError when waves grow in a run at step 0. All its fields must have values."""
+    """Raise InputError when waves grow in a run at step 0. All fields of the run must have values."""
     if not state.manifest.unstable and not state.manifest.step and (text := growing(stencil, state)):
         raise _refusal(text)
 
 
 def growing(stencil: Stencil, state: State) -> str | None:
-    """Return a text if waves grow in a run whose fields all have values, else None."""
+    """Return a text if waves grow in a run, and None if no wave grows. All fields of the run must have values."""
     manifest = state.manifest
     names = [entry.name for entry in manifest.static]
     if all(name in manifest.ranges for name in names):
@@ -89,8 +89,8 @@ def growing(stencil: Stencil, state: State) -> str | None:
 def watched(
     name: str, planes: PlaneSource, manifest: Description, ranges: Ranges, done: Callable[[], None]
 ) -> PlaneSource:
-    """Return a function that returns the same planes as `planes`. It also updates `ranges` with the minimum and maximum
-    of these planes, without the padding, and calls `done` just before it returns the last plane."""
+    """Return a function that returns the same planes as `planes`. The returned function also updates `ranges` with the
+    minimum and maximum of these planes, without the padding. It calls `done` just before it returns the last plane."""
     pads = zip(inside(manifest.padding, 0), manifest.whole_layout.shape, strict=True)
     (z_first, z_end), rows, cells = ((pad, n - pad) for pad, n in pads)
 

@@ -36,7 +36,8 @@ from outcrop.units import counted
 LINE_BYTES = 64
 SPARE_ROWS = 2
 ROWS_PER_CALL = 64
-"""The rows that one call of a kernel updates: enough to hide the cost of a call, and few enough to balance threads."""
+"""The maximum number of rows that one call of a kernel updates. With this number, the cost of a call is small, and all
+threads get nearly equal work."""
 
 Arrays: TypeAlias = "Mapping[str, Any]"
 
@@ -161,7 +162,8 @@ def _copies(stencil: Stencil, number: int, name: str, arrays: Arrays) -> list[tu
 
 
 def _as_array(name: str, given: Any) -> NDArray[Any]:
-    """Return the NumPy array, or the array inside an `oc.Array`. It is no copy: updates of a copy would be lost."""
+    """Return the NumPy array, or the array inside an `oc.Array`. The array is not copied, because updates of a copy
+    would be lost."""
     array = getattr(given, "values", given)
     if not isinstance(array, np.ndarray):
         raise InputError(f"{name}: {shown(given)} is not an array; give one of NumPy or of oc.array")

@@ -1,4 +1,4 @@
-"""The Taylor test: does a gradient agree with the values of its misfit?
+"""The Taylor test checks whether a gradient agrees with the values of its misfit.
 
 J(m + h d) is the misfit J of a run with the inputs m, changed by h times a random direction d. If g is the gradient of
 J at m, the remainder falls as the square of h:
@@ -38,9 +38,9 @@ def taylor_test(
     correct, each rate is 2.0 +- 0.05. If it is wrong, the rates are near 1.
 
     The inputs are changed in a random direction, first by `change` times the root mean square of their values. If all
-    values are 0, the first change is `change`. Each further change is half of the change before. Each input in `wrt` is
-    changed by itself, in cells that steps update. For a misfit that is not quadratic in the inputs, a large `change`
-    moves the rates away from 2.
+    values are 0, the first change is `change`. Each further change is half of the change before. The inputs in `wrt`
+    are changed one at a time, and only in cells that steps update. For a misfit that is not quadratic in the inputs, a
+    large `change` moves the rates away from 2.
 
     `simulation` must be at step 0 and stays there: the test runs copies in temporary folders beside it. The first name
     needs six runs and an adjoint run, and each further name needs five runs. The gradient is computed in the dtype of
@@ -75,8 +75,9 @@ def taylor_test(
 
 
 class _Direction:
-    """A random direction in which an input is changed. Its values are as large as those of the input. Each plane of an
-    array has its own random numbers, so that the plane can be computed again."""
+    """A random direction in which an input is changed. The values of the direction have about the same root mean square
+    as the values of the input. Each plane of an array has its own random numbers, so that the plane can be computed
+    again."""
 
     def __init__(self, original: Original, name: str, seed: Sequence[int]) -> None:
         self.name, self._original, self._seed = name, original, list(seed)

@@ -48,7 +48,8 @@ from outcrop.tiers.update_rate import UpdateRateMeter
 from outcrop.units import format_bytes
 
 RUNS = 3
-"""A measurement must save time in three runs: the forward run, the adjoint run, and the steps computed again."""
+"""The number of runs that become faster by a measurement: the forward run, the adjoint run, and the run of the steps
+that are computed again."""
 
 
 def default_wrt(stencil: Stencil) -> tuple[str, ...]:
@@ -58,7 +59,8 @@ def default_wrt(stencil: Stencil) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class GradientTask:
-    """A gradient for planning. `problem` is the forward run without a history. `shape` belongs to its arrays."""
+    """A gradient whose computation is planned. `problem` is the forward run without a history. `shape` is the shape of
+    its arrays."""
 
     derived: Derived
     problem: Problem
@@ -75,7 +77,8 @@ class GradientTask:
         return self.derived.hoisted()
 
     def states(self, recompute: bool) -> StatesEntry | None:
-        """Return the states that the adjoint run reads, or None. They do not name the forward run."""
+        """Return the states that the adjoint run reads, or None if it reads none. The returned object does not name the
+        forward run."""
         derived, steps = self.derived_for(recompute), self.problem.steps
         if not derived.states:
             return None
@@ -94,7 +97,7 @@ class GradientTask:
 
     @property
     def adjoint_bytes(self) -> int:
-        """The bytes of the arrays of the adjoint run on the disk."""
+        """The number of bytes that the arrays of the adjoint run need on the disk."""
         arrays = arrays_of(self.hoisted.adjoint.stencil, self.states(recompute=True))
         return sum(1 if one.is_static else 2 for one in arrays) * self.layout.array_bytes
 
@@ -165,8 +168,8 @@ def choose_here(
     is_plan: bool = False,
 ) -> WayChoice:  # fmt: skip
     """Choose a way for a run on this machine. The states may take at most `limit` bytes, and at most the free space of
-    the run's directory minus the arrays of both runs. `memory_bytes` is the budget of the adjoint run. With `is_plan`,
-    the storage is not measured, and plans are also made for short runs. Raises InputError for a wrong limit."""
+    the run's directory minus the arrays of both runs. `memory_bytes` is the budget of the adjoint run. If `is_plan` is
+    true, the storage is not measured, and plans are also made for short runs. Raises InputError for a wrong limit."""
     one, settings = setup.description, setup.description.settings
     budgets = settings.memory_bytes, settings.memory_bytes if memory_bytes is None else memory_bytes
     given, most, less = limit_bytes(History("auto", limit)), None, None
@@ -218,8 +221,9 @@ def history_of(choice: WayChoice) -> History | None:
 
 def choose_history(setup: Setup, state: State | None, given: History, steps: int) -> tuple[History | None, str]:
     """Return the history that a run keeps. If `given` is "auto", this is the history with which a gradient is fastest,
-    or None. A run that already keeps a history continues this history. Also return a text that says why no gradient
-    needs a history, or "". Raises InputError and BudgetError."""
+    or None if no history is needed. A run that already keeps a history continues this history. Also return a text that
+    says why no gradient needs a history. The text is "" if gradients need a history. Raises InputError and
+    BudgetError."""
     if not isinstance(given.every, str) or given.every != "auto":
         return given, ""
     if given.recompute:

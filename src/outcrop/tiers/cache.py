@@ -1,7 +1,7 @@
 """Store measured figures in JSON files in $XDG_CACHE_HOME/outcrop, so that each figure is measured only once.
 
 Each file has a seal (`outcrop.user_cache`), and each value is checked when the file is read. If a file is damaged, or
-if other users can write to it, its figures are ignored.
+if other users can write to the file, the figures in the file are ignored.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MAX_ENTRIES = 500
 
 
 def load(name: str, figures: type[FiguresT]) -> dict[str, FiguresT]:
-    """Return the figures in a file by their keys. Return no figures if the file cannot be used."""
+    """Return the figures in a file by their keys. Return an empty dictionary if the file cannot be used."""
     try:
         with open_folder(make=False) as folder:
             content = json.loads(folder.read(name, MAX_BYTES) or b"{}")
@@ -48,8 +48,8 @@ def keep(name: str, key: str, value: DataclassInstance) -> None:
 
 
 def _are(figures: type[DataclassInstance], values: object) -> bool:
-    """Return True if an object of the type `figures` can be made from the values: texts, finite numbers, and None for
-    an unknown figure."""
+    """Return True if an object of the type `figures` can be made from the values. Such values are texts, finite
+    numbers, and None for an unknown figure."""
     if not isinstance(values, Mapping):
         return False
     known = {field.name: field for field in fields(figures)}

@@ -73,8 +73,8 @@ DTYPES = ("float32", "float64")
 
 
 def declared_tiers(named: Path | None = None) -> list[Tier]:
-    """Return the tiers that the file `named`, or by default the user's own file, declares. Raises InputError for a file
-    that cannot be used."""
+    """Return the tiers that the file `named` declares. By default, this is the user's own file. Raises InputError for a
+    file that cannot be used."""
     path = named or _own_file()
     return [] if path is None else parse_tiers(read_text(path, f"tiers {path}"), str(path))
 
@@ -133,8 +133,8 @@ def _directory(table: Table) -> Path:
 
 
 def _mounted(name: str, folder: Path) -> Tier:
-    """Return the tier of a declared directory, without its declared values. Several machines may share the file, so the
-    directory may be missing here."""
+    """Return the tier of a declared directory, without its declared values. Several machines may share the file of
+    declarations, so the directory may be missing on this machine."""
     if is_folder(folder):
         tier = mounted_tier(mount_of(folder), [folder], name)
         if tier.directory == folder.resolve():
@@ -159,7 +159,7 @@ def _persistence(table: Table) -> Persistence | None:
 
 
 def _bytes_in(folder: Path) -> int:
-    """Return the bytes of disk space that all files in a folder use."""
+    """Return the number of bytes of disk space that all files in a folder use."""
     count, left = 0, [os.fspath(folder)]
     while left:
         try:
@@ -239,8 +239,8 @@ def _network(network: Table | None, name: str) -> NetworkRates:
 
 
 def read_text(path: Path, what: str, max_bytes: int = MAX_TEXT_BYTES) -> str:
-    """Return the text of a file. Messages call the file `what`. Raises InputError if the file cannot be read. Also
-    raises InputError if it is not a regular file, because a read of a device or FIFO may never end."""
+    """Return the text of a file. `what` names the file in error messages. Raises InputError if the file cannot be read.
+    Also raises InputError if the file is not a regular file, because a read of a device or FIFO may never end."""
     try:
         # check the kind before the file is opened, because some devices react when they are opened
         if not stat.S_ISREG(os.stat(path).st_mode):
@@ -286,7 +286,7 @@ class Table:
         return key in self.values
 
     def text(self, key: str, right: str) -> str:
-        """Return a text that is not empty. Messages describe a valid text as `right`."""
+        """Return a text that is not empty. `right` describes a valid text in error messages."""
         if not isinstance(value := self._get(key, right), str) or not value:
             raise self.wrong(key, right)
         return value

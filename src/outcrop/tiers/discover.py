@@ -27,8 +27,8 @@ UNLIMITED = 1 << 60
 CGROUP_FILE, CGROUP_ROOT = PROC / "self" / "cgroup", SYS / "fs" / "cgroup"
 
 BINDS = ("auto", "cores", "none")
-"""The ways to bind threads to cores: "auto" binds them only on machines with several NUMA nodes, "cores" always, "none"
-never."""
+"""The ways to bind threads to cores. "auto" binds threads only on machines with several NUMA nodes. "cores" always
+binds threads, and "none" never binds threads."""
 
 
 def read(path: Path) -> str:
@@ -82,8 +82,8 @@ def available_cores() -> int:
 
 
 def memory_bytes() -> int:
-    """Return the memory that this process may use: the memory of the machine, or the control group's limit if it is
-    lower."""
+    """Return the number of bytes of memory that this process may use: the memory of the machine, or the limit of the
+    control group if this limit is lower."""
     return min(machine_bytes(), cgroup_limit_bytes())
 
 
@@ -92,8 +92,8 @@ def machine_bytes() -> int:
 
 
 def memory_nodes_of_machine() -> int:
-    """Return the number of NUMA nodes with memory, or 0 if it is unknown. Nodes that this process cannot use count,
-    too."""
+    """Return the number of NUMA nodes with memory, or 0 if this number is unknown. Nodes that this process cannot use
+    count, too."""
     return listed(read(_NODES / "has_memory"))
 
 
@@ -111,7 +111,7 @@ def caches() -> Caches:
 
 
 def last_level_bytes() -> int:
-    """Return the bytes of all last-level caches together."""
+    """Return the size of all last-level caches together, in bytes."""
     shared = set()
     for cpu in _CPUS.glob("cpu[0-9]*/cache"):
         last = max(cpu.glob("index*"), key=lambda index: index.name, default=None)
@@ -121,7 +121,8 @@ def last_level_bytes() -> int:
 
 
 def free_memory_bytes() -> int:
-    """Return the memory that is free both on the machine and in the control groups of this process."""
+    """Return the number of bytes of memory that are free both on the machine and in the control groups of this
+    process."""
     available = _meminfo().get("MemAvailable")
     if available is None:
         available = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -133,7 +134,8 @@ def _meminfo() -> dict[str, int]:
 
 
 def free_node_bytes(node: int) -> int | None:
-    """Return the memory of a NUMA node that is free or holds cached files, or None if it is unknown."""
+    """Return the number of bytes of a NUMA node that are free or hold cached files. Return None if this number is
+    unknown."""
     known = numbered(read(_NODES / f"node{node}" / "meminfo").replace(f"Node {node} ", ""))
     if "MemFree" not in known:
         return None
@@ -141,7 +143,7 @@ def free_node_bytes(node: int) -> int | None:
 
 
 def free_disk_bytes(folder: Path) -> int:
-    """Return the bytes that this user may still write in a folder, or in its nearest existing parent."""
+    """Return the number of bytes that this user may still write in a folder, or in its nearest existing parent."""
     space = os.statvfs(nearest_existing(folder))
     return space.f_bavail * space.f_frsize
 
@@ -167,19 +169,21 @@ class _ControlGroup:
         return min(UNLIMITED, number(read(self.folder / self.limit)) or UNLIMITED)
 
     def used_bytes(self) -> int:
-        """Return the bytes in use without cached files, which the kernel drops when programs need memory."""
+        """Return the number of bytes in use. Cached files do not count, because the kernel drops them when programs
+        need memory."""
         counts = numbered(read(self.folder / "memory.stat"))
         used = number(read(self.folder / self.usage)) or 0
         return max(0, used - sum(counts.get(key, 0) for key in self.file_cache))
 
 
 def cgroup_limit_bytes() -> int:
-    """Return the lowest limit of all control groups that contain this process, or UNLIMITED."""
+    """Return the lowest limit of all control groups that contain this process, or UNLIMITED if there is no limit."""
     return min((group.limit_bytes() for group in _control_groups()), default=UNLIMITED)
 
 
 def cgroup_free_bytes() -> int:
-    """Return the memory that is free within the limits of all control groups, or UNLIMITED."""
+    """Return the number of bytes that are free within the limits of all control groups, or UNLIMITED if there is no
+    limit."""
     limited = [group for group in _control_groups() if group.limit_bytes() < UNLIMITED]
     return min((max(0, group.limit_bytes() - group.used_bytes()) for group in limited), default=UNLIMITED)
 

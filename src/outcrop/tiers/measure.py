@@ -1,22 +1,23 @@
 """Measure memory and storage: the figures of tiers, and the bandwidths of the storage of a run.
 
 In memory, all threads perform plain reads, plain writes, STREAM's triad, and random accesses to cache lines. The
-latency is also measured. Each of three arrays has four times the bytes of all last-level caches, as STREAM requires.
-All arrays together have at most a quarter of the free memory.
+latency is also measured. Each of three arrays has four times the size of all last-level caches together, as STREAM
+requires. All arrays together have at most a quarter of the free memory.
 
 A storage tier is measured with the store that runs use, without the page cache if possible. The measurement uses up to
 1 GiB of scratch space and takes about ten seconds:
 
-    `fill`         The first write only shows how many bytes can be used in the given time. Its rate does not count,
-                   because this write allocates blocks, and writes of runs do not.
+    `fill`         The first write only shows how many bytes can be transferred in the given time. Its rate does not
+                   count, because this write allocates blocks, and writes of runs do not.
     `sequential`   The size of requests and the number in flight are the same as in runs.
     `random`       Many requests of 4 KiB are in flight.
     `latency`      One request of 4 KiB is in flight.
     `flush`        A page of 4 KiB is written and made durable.
 
-The storage of a run is measured with the executor, which makes the transfers of a run without updates. It writes a
-scratch file, reads this file, and then reads and writes at the same time. The first write to the new file is timed
-separately, because snapshots are also written to new files. The measured rates are cached for each device and backend.
+The storage of a run is measured with the executor, which makes the transfers of a run without updates. The executor
+writes a scratch file, reads this file, and then reads and writes at the same time. The first write to the new file is
+timed separately, because snapshots are also written to new files. The measured rates are cached for each device and
+backend.
 """
 
 from __future__ import annotations
@@ -63,9 +64,9 @@ SCRATCH_RECORDS, RING_RECORDS = 512, 16
 MIN_GRID_BYTES = SCRATCH_RECORDS * RECORD_BYTES // 4
 """For smaller arrays the device is not measured, because the measurement takes longer than the run."""
 WHOLE = Rectangle(0, 1, 0, RECORD_BYTES // 4 - 1024)
-"""The cells of a record, without its tail."""
+"""All cells of a record. The last 4096 bytes of the record hold no cells."""
 ASSUMED = StorageRates(1e9, 1e9, 1e9, 0.01, "assumed")
-"""The rates of a device that may not be measured, or for which a measurement is not worth the time."""
+"""The rates that are assumed for a device that may not be measured, or that is not worth the time of a measurement."""
 
 
 def measure_memory(nodes: tuple[int, ...], free_bytes: int) -> Figures:
@@ -172,8 +173,9 @@ def scratch_store(folder: Path, size_bytes: int, io: str) -> Iterator[_core.Stor
 
 
 def device(directories: Sequence[Path], io: str, may_write: bool, problem: Problem) -> StorageRates:
-    """Return the bandwidths of all `directories` together: the cached bandwidths if they exist. Otherwise, they are
-    measured if `may_write` is true and the problem is large, and assumed in all other cases."""
+    """Return the bandwidths of all `directories` together. Bandwidths in the cache are used if they exist. Otherwise,
+    the bandwidths are measured if `may_write` is true and the problem is large. In all other cases, they are
+    assumed."""
     may_measure = may_write and problem.grid_bytes >= MIN_GRID_BYTES
     every = [_one_device(folder, io, may_measure) for folder in directories]
     # Folders whose mounts have the same source share the bandwidth of this source. A raw device has no mount, so the
@@ -222,7 +224,8 @@ def _key(folder: Path, io: str) -> str:
 
 
 def measure_device(folder: Path, io: str) -> StorageRates:
-    """Measure reads, writes, and both at the same time, in a few seconds and up to 1 GiB of scratch space."""
+    """Measure reads, writes, and reads and writes at the same time. The measurement takes a few seconds, and up to 1
+    GiB of scratch space."""
     records = min(SCRATCH_RECORDS, shutil.disk_usage(folder).free // 4 // RECORD_BYTES)
     if records < 2 * RING_RECORDS:
         return ASSUMED
@@ -251,7 +254,7 @@ def measure_device(folder: Path, io: str) -> StorageRates:
         ring = min(RING_RECORDS, records)
         noise = _core.aligned_array(RECORD_BYTES)  # random bytes, because some devices are faster with zeros
         noise[:] = np.random.default_rng(0).integers(0, 256, RECORD_BYTES, np.uint8)
-        for z in range(ring):  # these records are read into the ring, and all writes write them
+        for z in range(ring):  # the ring is filled with these records, and all writes write them
             store.write_from(0, z * RECORD_BYTES, noise)
         fill: list[Action] = [Read(0, ring, WHOLE)]
         total = records * RECORD_BYTES

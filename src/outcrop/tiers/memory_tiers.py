@@ -19,8 +19,8 @@ from outcrop.errors import InputError
 from outcrop.tiers.tier import Persistence, Tier
 
 FASTER = 1.5
-"""Memory of unknown kind that is faster than local memory by this factor is HBM. It cannot be CXL memory, which is
-slower than DRAM."""
+"""Memory of unknown kind that is faster than local memory by this factor is HBM. Such memory cannot be CXL memory,
+which is slower than DRAM."""
 FAR = 1.25
 """The sizes of nodes are used if their sum is within this factor of the memory of the machine."""
 KINDS_BY_WORD = {"HBM": "hbm", "MCDRAM": "hbm", "SPM": "hbm", "DRAM": "dram", "NVM": "nvm", "CXL-DRAM": "cxl"}
@@ -67,7 +67,7 @@ def believable_nodes(nodes: Sequence[MemoryNode], machine_bytes: int, nodes_of_m
     A single node gets all memory, because its reported size may be wrong in virtual machines. Several nodes keep their
     sizes if the sum is near the memory of the machine. Otherwise the memory of the machine is divided in proportion to
     the sizes, or equally if all sizes are unknown. `nodes_of_machine` also counts nodes that this process cannot use.
-    It is 0 if the number is unknown.
+    `nodes_of_machine` is 0 if the number is unknown.
     """
     reported = sum(max(0, node.size_bytes) for node in nodes)
     is_all = len(nodes) >= nodes_of_machine
@@ -88,8 +88,8 @@ def bytes_on(tier: Tier, nbytes: int) -> NDArray[np.uint8]:
 
 
 def with_measured_kind(tier: Tier, tiers: Iterable[Tier]) -> Tier:
-    """Return the tier, as HBM if its kind is unknown and its measured rate is much higher than the rate of local
-    memory."""
+    """Return the tier. If its kind is unknown and its measured rate is much higher than the rate of local memory, the
+    returned tier has the kind HBM."""
     local = [one.read_bytes_per_second or 0.0 for one in tiers if one.kind == "dram"]
     is_faster = any(0 < FASTER * rate < (tier.read_bytes_per_second or 0.0) for rate in local)
     if tier.name.startswith("node") and is_faster:

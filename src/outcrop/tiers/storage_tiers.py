@@ -43,8 +43,8 @@ BY_WRITE_BACK, BY_FLUSH, BY_NOTHING = "MAP_SYNC + cache-line write-back", "msync
 
 
 def storage_tiers(directories: Sequence[Path] = ()) -> list[Tier]:
-    """Return one tier for each file system on which this user may write. A tier uses one of `directories` if
-    possible."""
+    """Return one tier for each file system on which this user may write. If one of `directories` is on a file system,
+    the tier of this file system uses this directory."""
     every = all_mounts()
     mounts = storage_mounts(every)
     known = {mount.device for mount in mounts}
@@ -55,7 +55,8 @@ def storage_tiers(directories: Sequence[Path] = ()) -> list[Tier]:
 
 
 def mounted_tier(mount: Mount, directories: Sequence[Path] = (), name: str = "") -> Tier:
-    """Return the tier of a mount, in the first of `directories` that is on this mount, or in a usual place."""
+    """Return the tier of a mount. The tier uses the first of `directories` that is on this mount, or else a usual place
+    such as the home directory."""
     folder = writable_directory(mount, directories)
     kind = kind_of(mount) or ("tmpfs" if mount.type in {*IN_MEMORY, "devtmpfs"} else "disk")
     where = folder or mount.point
@@ -164,7 +165,8 @@ def _is_seen_through(mount: Mount) -> bool:
 
 
 def is_folder(path: Path) -> bool:
-    """Return True if the path is a folder that this user can access, unlike folders of servers that do not answer."""
+    """Return True if the path is a folder that this user can access. Return False for other paths, and for folders of a
+    server that does not answer."""
     try:
         return path.is_dir()
     except OSError:
@@ -193,7 +195,8 @@ def device_of(path: Path) -> str | None:
 
 
 def cache_key(path: Path) -> str:
-    """Return the key of the file system of an existing path in the cache."""
+    """Return the key under which the cache keeps the figures of a file system. `path` is an existing path on this file
+    system."""
     mount = mount_of(path)
     return f"{mount.source} {mount.point} {mount.type}"
 
@@ -221,7 +224,8 @@ def _is_below(place: Path, folders: Sequence[str]) -> bool:
 
 
 def _block_device(mount: Mount) -> str:
-    """Return the number of the mount's block device, or of its source if the device of the mount is no block device."""
+    """Return the number of the mount's block device. If the device of the mount is no block device, return the number
+    of its source, or "" if the source does not exist."""
     if (SYS / "dev" / "block" / mount.device).exists():
         return mount.device
     try:
@@ -258,7 +262,8 @@ def name_of(mount: Mount) -> str:
 
 
 def writable_directory(mount: Mount, wanted: Sequence[Path] = ()) -> Path | None:
-    """Return a folder on the mount in which this user may create files: one of `wanted`, a usual place, or None."""
+    """Return a folder on the mount in which this user may create files. Folders in `wanted` have priority over usual
+    places. Return None if there is no such folder."""
     for folder in (*wanted, *_usual_places(mount)):
         if device_of(folder) == mount.device and is_folder(folder) and os.access(folder, os.W_OK | os.X_OK):
             return folder.resolve()

@@ -26,7 +26,7 @@ from outcrop.tiers.tier import Figures, Tier, with_figures
 
 CACHE = "tiers.json"
 MAIN_MEMORY = ("dram", "tmpfs")
-"""Kinds of tiers that use main memory, as files of tmpfs do."""
+"""The kinds of tiers whose bytes are in main memory. Files on a tmpfs are in main memory, too."""
 
 
 def find_tiers(
@@ -41,7 +41,7 @@ def find_tiers(
 
     If one of `directories` is on a file system, the tier uses this directory, or its closest parent that exists.
     `declared` is a file with the user's tiers. If `measure` is true, unknown figures are measured. If `refresh` is
-    true, cached figures are not used, so they are measured again. `progress` is called with a text before each
+    true, figures in the cache are not used, but measured again. `progress` is called with a text before each
     measurement. Raises InputError for directories and files that cannot be used.
     """
     directories = [nearest_existing(folder) for folder in directories]
@@ -63,7 +63,8 @@ def find_tiers(
 
 
 def memory_of_this_machine() -> list[Tier]:
-    """Return the tiers of this machine's memory, or of all memory of the machine that hwloc's variables describe."""
+    """Return the tiers of this machine's memory. If hwloc's variables describe another machine, return the tiers of all
+    memory of that machine."""
     nodes = memory_nodes()
     if not _core.is_this_system():
         return memory_tiers(nodes, sum(node.size_bytes for node in nodes), lambda node: node.size_bytes)
@@ -137,7 +138,7 @@ def _rank(tier: Tier, path: Path) -> tuple[bool, int]:
 
 @dataclass(frozen=True)
 class SharedRoom:
-    """Free bytes that several tiers share. Each of these tiers reports all of them as its own."""
+    """Free bytes that several tiers share. Each of these tiers reports all these bytes as its own free bytes."""
 
     name: str
     tiers: frozenset[str]

@@ -54,7 +54,8 @@ class Figures:
     latency_seconds_write: float | None = None
     """The latency of a write that bypasses the page cache and need not be durable. None for memory."""
     latency_seconds_flush: float | None = None
-    """The time until a few new bytes are as durable as `persistence` says. 0 if no flush is needed."""
+    """The time in seconds until a few new bytes are as durable as `persistence` says. The time is 0 if no flush is
+    needed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,9 +69,10 @@ class Tier(Figures):
     where: str
     """The directory of the tier. For memory, the NUMA nodes of the tier: "node 2" or "nodes 0,1"."""
     capacity_bytes: int
-    """The size of the tier: at most the limit of the control group for memory, and at most a declared quota."""
+    """The size of the tier in bytes. For memory, the size is at most the limit of the control group. For a declared
+    tier, the size is at most the declared quota."""
     free_bytes: int
-    """The bytes that are free now."""
+    """The number of bytes that are free now."""
     persistence: Persistence
     primitive: str
     """The call that makes stored bytes durable: "none", "msync or fdatasync", "MAP_SYNC + cache-line write-back"."""
@@ -100,7 +102,8 @@ class Tier(Figures):
 
 
 def with_figures(tier: Tier, figures: Figures) -> Tier:
-    """Return a copy of the tier with all `figures` that are not None. Figures that the user has declared are kept."""
+    """Return a copy of the tier in which all values of `figures` that are not None replace the values of the tier.
+    Values that the user has declared are not replaced."""
     known = {name: value for name, value in asdict(figures).items() if value is not None}
     if tier.origin == "declared":
         known = {name: value for name, value in known.items() if getattr(tier, name) is None}

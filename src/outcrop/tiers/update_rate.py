@@ -1,4 +1,5 @@
-"""Measure the update rate of this machine for given kernels and tilings, in a few seconds altogether."""
+"""Measure the update rate of this machine for given kernels and tilings. All measurements together take a few
+seconds."""
 
 from __future__ import annotations
 
@@ -17,13 +18,14 @@ from outcrop.plan.tuner import with_tiles
 
 LEVELS_MEASURED = 48
 WINDOW_BYTES = 1 << 30
-"""The size of the window for measurements. It is much larger than the caches, and can be allocated quickly."""
+"""The size of the window for measurements. The window is much larger than the caches, but it can be allocated
+quickly."""
 UPDATES_PER_MEASUREMENT = 1_200_000_000
 """The number of cell updates in a measurement of a heat equation. Slower stencils are measured with fewer updates."""
 MIN_SECONDS, MAX_SECONDS = 2.0, 6.0
 SHARE_OF_RUN = 0.05
 SHORTEST_SECONDS = 1e-6
-"""The time limit with `only_one`. Every measurement takes longer, so no second one follows."""
+"""The time limit with `only_one`. Every measurement takes longer than this limit, so there is no second measurement."""
 MIN_REPEATS, MAX_REPEATS = 2, 40
 """The limits of the number of slabs in a measurement, after one slab that is not counted."""
 MAX_SETTLE_SECONDS = 3.0
@@ -34,13 +36,14 @@ EXPECTED_CELLS_PER_SECOND = 5e9
 
 
 class UpdateRateMeter:
-    """A function of sizes that returns the cell updates per second of all threads together, measured on slabs of a
-    block.
+    """A callable object. It takes sizes, and returns the number of cell updates per second of all threads together.
+    This rate is measured on slabs of a block.
 
     The meter uses at most `budget_bytes` of memory. Its measurements take a twentieth of the expected time of the run,
     but at least 2 s and at most 6 s. Before these measurements, the meter may need up to 3 s until the speed of the
-    machine is constant. When the time for measurements is used up, or if `measure` is false, the meter returns the rate
-    of the most similar measured sizes, or an assumed rate.
+    machine is constant. If `measure` is false, or when the time for measurements is used up, the meter measures no
+    more. It then returns the rate of the most similar measured sizes. If no sizes were measured, it returns an assumed
+    rate.
     """
 
     def __init__(
@@ -58,7 +61,7 @@ class UpdateRateMeter:
     ) -> None:
         """Make a meter. `work` is the time of an update relative to the time of an update of a heat equation. The
         larger `work` is, the fewer updates are measured. `lead_scalars` has the scalars of the steps of another run
-        that passes compute again. With `only_one`, the meter measures only the first sizes that it gets."""
+        that passes compute again. If `only_one` is true, the meter measures only the first sizes that it gets."""
         slots = slots_within(problem, problem.record_bytes, min(budget_bytes, WINDOW_BYTES))
         self._problem, self._threads, self._ring_planes = problem, threads, slots // problem.rings
         self._given = problem, problem.fields, calls, scalars, threads, self._ring_planes, bind, lead_scalars
@@ -90,8 +93,8 @@ class UpdateRateMeter:
         return self._known[reduced] * factors
 
     def _reduce(self, sizes: Sizes) -> Sizes:
-        """Return sizes with the same rate, but with fewer levels and planes, so that a measurement is short and fits
-        the memory."""
+        """Return sizes with the same rate, but with fewer levels and planes, so that a measurement is short and needs
+        no more memory than is available."""
         problem = self._problem
         frame, _ = _block(problem, sizes)
         planes = self._ring_planes * problem.record_bytes // slot_bytes(problem, frame)
@@ -107,15 +110,15 @@ class UpdateRateMeter:
 
     def _settle(self, meter: _core.UpdateMeter, sizes: Sizes) -> None:
         """Repeat measurements until the rate no longer grows. The first rate can be too low, because newly allocated
-        memory is slow for a while, on virtual machines for seconds."""
+        memory is slow at first. On virtual machines, it is slow for seconds."""
         end = time.perf_counter() + MAX_SETTLE_SECONDS
         before, now = 0.0, self._measure(meter, sizes)
         while now > SETTLED * before and time.perf_counter() < end:
             before, now = now, self._measure(meter, sizes)
 
     def _measure(self, meter: _core.UpdateMeter, sizes: Sizes) -> float:
-        """Return the median of the rates of several slabs, or the higher rate of two slabs. One slab is not enough,
-        because a thin slab of a narrow block takes only a few milliseconds."""
+        """Return the median of the rates of several slabs. For two slabs, return the higher rate. One slab is not
+        enough, because a thin slab of a narrow block takes only a few milliseconds."""
         frame, region = _block(self._problem, sizes)
         repeats = self._updates_per_measurement // (sizes.slab * sizes.levels * frame.cells)
         rates = meter.measure(sizes, frame, region, max(MIN_REPEATS, min(MAX_REPEATS, repeats)))

@@ -3,7 +3,7 @@
 //     agree on the mode ─► settle stages of earlier programs ─► rank 0 creates the file ─► each aggregator opens its sink
 //                          (one rank of each node)              (node files: one rank of each node)
 //
-// After each phase, all ranks check that no rank has failed. This works for all kinds of sinks (sink.hpp).
+// After each phase, all ranks check that no rank has failed. This check is the same for all kinds of sinks (sink.hpp).
 #include "outcrop/aggregate/file.hpp"
 
 #include <fcntl.h>
@@ -32,7 +32,7 @@ struct Opened {
   std::string path;
   FileOptions options;
   bool writable = false, closed = false;
-  bool ample_room = false;                     // see OpenMode
+  bool ample_room = false;                     // has the same meaning as in OpenMode
   std::vector<std::shared_ptr<Sink>> sinks{};  // the sink of each domain of this rank
   std::vector<std::string> notes{};
   std::uint64_t steps = 0;           // the number of writes that have begun
@@ -54,7 +54,8 @@ struct Opened {
 
 namespace {
 
-// Collective. Runs act() on each rank where `acts` is true. If act() fails on any rank, throws this error on all ranks.
+// Collective. Runs act() on each rank where `acts` is true. If act() throws an error on any rank, throws this error on
+// all ranks.
 template <typename Act>
 void on_ranks(Engine &engine, Failure::Kind kind, bool acts, Act &&act) {
   Task task;
@@ -174,7 +175,7 @@ NodeIndex read_index(const std::string &path) {
   return node_index_of(read_text(*Files::system().folder(folder_of(index)), name_in_folder(index)), index);
 }
 
-// Returns the bytes that the aggregators of this node transfer in a step.
+// Returns the number of bytes that the aggregators of this node transfer in a step.
 std::uint64_t bytes_of_node(const Engine &engine) {
   const PlanSummary &summary = engine.summary;
   std::uint64_t bytes = 0;
@@ -225,9 +226,9 @@ std::unique_ptr<Opened> open_file(std::shared_ptr<Engine> of_plan, const std::st
 
 // --- steps -----------------------------------------------------------------------------------------------------------
 
-// Collective. Prepares the stages for a step at `base`. If the step can overlap a staged step that has another base,
-// empties all stages. Otherwise the order of the two steps could be lost, because different aggregators can have the
-// overlapping bytes.
+// Collective. Prepares the stages for a step whose base is `base`. If the step can overlap a staged step that has
+// another base, drains and empties all stages. If the stages were not emptied, a later drain of the older step could
+// overwrite bytes of the newer step. The reason is that different aggregators can have the overlapping bytes.
 void meet_staged(Opened &opened, bool write, std::uint64_t base) {
   if (!opened.is_staged() || !opened.writable) return;
   Engine &engine = *opened.engine;
@@ -294,7 +295,7 @@ Task task_of(const Opened &opened, Task::Kind kind, std::span<const Memory> memo
   return task;
 }
 
-// Begins an operation. Bytes are written if they are constant, and read otherwise.
+// Begins an operation. The operation is a write if the type `Byte` is const, and a read otherwise.
 template <typename Byte>
 std::shared_ptr<Step> begin(Opened &opened, std::span<const std::span<Byte>> memory, std::uint64_t base,
                             const std::string &problem, bool beside) {

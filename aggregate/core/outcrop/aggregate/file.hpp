@@ -19,7 +19,8 @@ namespace outcrop::aggregate {
 struct FileOptions {
   bool durable = false;  ///< true if a write ends only when its bytes are on the device
   CacheMode cache_mode = CacheMode::automatic;
-  std::uint64_t size_bytes = 0;  ///< for create: the fixed size of the file; 0: the file grows
+  /// the fixed size of a file that create() makes; the value 0 means that the file grows
+  std::uint64_t size_bytes = 0;
   /// The folder of the stage, on a tier of this node. Nodes may have different folders. A write ends when its bytes are
   /// durable in the folder. Later the bytes are copied to the file in the background. If `stage_folder` is empty, bytes
   /// are written directly to the file.
@@ -27,15 +28,15 @@ struct FileOptions {
   /// The maximum size of the stage on a node, in bytes. The aggregators of the node share this room. The value 0 means
   /// that a stage may use all free bytes.
   std::uint64_t stage_bytes = 0;
-  /// Other stage folders of this node. Steps of this file that an earlier program has left in these folders are drained
-  /// or discarded, as in `stage_folder`.
+  /// Other stage folders of this node. An earlier program may have left steps of this file in these folders. These
+  /// steps are drained or discarded in the same way as steps in `stage_folder`.
   std::vector<std::string> settle_folders = {};
-  /// If true, each node has its own file, and an index `path`.index lists these files (node_files.hpp).
+  /// If true, each node writes its own file. The index `path`.index lists these files (node_files.hpp).
   bool node_files = false;
   Faults faults = {};  ///< simulated errors of storage at aggregators, for tests
 };
 
-/// A write or read of one step that File::begin_write or begin_read has started.
+/// A write or a read of one step. File::begin_write() or File::begin_read() has started it.
 ///
 /// While the caller computes, threads copy bytes inside the node and perform the I/O. Messages between nodes advance
 /// only in test() and wait(). The destructor of an operation waits until the operation has ended, and ignores the
@@ -70,7 +71,7 @@ class File {
  public:
   /// Creates a file, or empties an existing one. Throws StorageError.
   static File create(const Plan &plan, const std::string &path, const FileOptions &options = {});
-  /// Opens an existing file for reading. If `writable`, the file can also be written. Throws StorageError.
+  /// Opens an existing file for reading. If `writable` is true, the file can also be written. Throws StorageError.
   static File open(const Plan &plan, const std::string &path, bool writable = false, const FileOptions &options = {});
 
   File(File &&) noexcept;
@@ -79,10 +80,11 @@ class File {
   /// outcomes. In this case, node files get no index.
   ~File();
 
-  /// `memory` has one span for each variable of this rank. Each span must have at least the declared size, and must
-  /// stay valid until the operation has ended. The caller must not change bytes of a span during a write. `base` is
-  /// added to all offsets of the file. `problem` is an error that this rank has already found, or empty. A rank with an
-  /// error takes part in the operation without data, and all ranks throw the error.
+  /// These functions begin to write or read one step. `memory` has one span for each variable of this rank. Each span
+  /// must have at least the declared size, and must stay valid until the operation has ended. The caller must not
+  /// change bytes of a span during a write. `base` is added to all offsets of the file. `problem` is an error that this
+  /// rank has already found, or empty. A rank with an error takes part in the operation without data, and all ranks
+  /// throw the error.
   Operation begin_write(std::span<const std::span<const std::byte>> memory, std::uint64_t base = 0,
                         const std::string &problem = {});
   Operation begin_read(std::span<const std::span<std::byte>> memory, std::uint64_t base = 0,

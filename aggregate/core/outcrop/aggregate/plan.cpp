@@ -133,8 +133,8 @@ std::vector<Contribution> contributions_of(const Engine &engine, const std::vect
   return contributions;
 }
 
-// Collective. Fills the tables of relays: each rank writes the lengths of its parts to shared memory. Then finds the
-// messages that this rank sends or receives as a relay.
+// Collective. Fills the tables of relays in shared memory. Each rank writes the lengths of its parts to these tables.
+// Then finds the messages that this rank sends or receives as a relay.
 void set_up_relays(Engine &engine) {
   const Node &node = *engine.node;
   if (!node.relays().any()) return;
@@ -275,8 +275,8 @@ Settings agreed_settings(outcrop_transport &transport, GivenSettings given, bool
   try {
     if (given.problem.empty()) read();
   } catch (const InputError &error) {
-    // If `first_has_environment`, the environment of rank 0 replaces this rank's environment below. In this case,
-    // errors are ignored here, because the second call of read() finds all errors that remain.
+    // If `first_has_environment` is true, the environment of rank 0 replaces this rank's environment below. In this
+    // case, errors are ignored here, because the second call of read() finds all errors that remain.
     if (!first_has_environment) given.problem = error.what();
   }
   if (first_has_environment) {
@@ -305,7 +305,7 @@ PlacedPlan PlacedPlan::make(outcrop_transport &transport, const Declaration &dec
   PlacedPlan made;
   made.settings_ = settings;
   DetectedMachine found = find_machine(Link(transport), sources);
-  PlanOptions options;  // the plan chooses the options that stay 0
+  PlanOptions options;  // the plan chooses values for the options that stay 0
   if (settings.buffer_bytes.is_set()) options.buffer_bytes = settings.buffer_bytes.value;
   if (settings.buffers.is_set()) options.buffers = static_cast<std::uint32_t>(settings.buffers.value);
   options.aggregators = static_cast<std::uint32_t>(settings.count.value);
@@ -376,7 +376,7 @@ void PlacedPlan::add_measured(const std::string &what, const Timing &timing) {
   if (kept.size() > max_measured) kept.pop_front();
 }
 
-// Returns one line for each kind of step, with the medians of the measured times.
+// Returns one line for each kind of step (such as "write" or "staged read"), with the medians of the measured times.
 std::vector<std::string> PlacedPlan::measured_lines() const {
   const std::map<std::string, double> seconds = predicted();
   std::vector<std::string> lines;

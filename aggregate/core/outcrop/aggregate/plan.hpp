@@ -4,9 +4,10 @@
 //     rank 0..n-1   declaration ──► domains ──► tallies ──► elect: aggregators ──► patterns at the aggregators ──► overlaps?
 //                                                                                  rounds, memory shared by each node
 //
-// A domain is a list of ranges of the file. The domain's aggregator is the rank that writes and reads these ranges. A
-// round is a part of a domain that fits into one buffer. If every rank has only a few long contiguous runs of bytes,
-// each rank is its own aggregator, and ranks do not send bytes.
+// A tally is the number of bytes that one rank has in one domain. A domain is a list of ranges of the file. The
+// domain's aggregator is the rank that writes and reads these ranges. A round is a part of a domain that fits into one
+// buffer. If every rank has only a few long contiguous runs of bytes, each rank is its own aggregator, and ranks do not
+// send bytes.
 //
 // Plan::make lets its caller choose the aggregators. PlacedPlan chooses the aggregators with the lowest cost on the
 // machine that the ranks run on. The interfaces for C, Fortran and Python use PlacedPlan:
@@ -48,7 +49,7 @@ class Plan {
 
   const PlanSummary &summary() const;
   int rank() const;
-  /// Returns, for each variable of this rank, the minimum size of its memory in bytes.
+  /// Returns the minimum size of the memory of each variable of this rank, in bytes.
   std::span<const std::uint64_t> memory_bytes() const;
 
   const std::shared_ptr<Engine> &engine() const { return engine_; }
@@ -60,16 +61,17 @@ class Plan {
 
 // --- a plan whose aggregators are placed by cost ---------------------------------------------------------------------
 
-/// The settings that one rank gives, by source. `problem` is an error that this rank has already found, or empty.
+/// The texts of settings that one rank gives, separated by their source. `problem` is an error that this rank has
+/// already found, or empty.
 struct GivenSettings {
   Texts arguments, hints, environment;
   std::string problem = {};
 };
 
 /// Collective. Reads this rank's settings, and checks that they are equal on all ranks. Only the folder and the bytes
-/// of a stage may differ. Returns the settings of this rank. If `first_has_environment`, all ranks use the environment
-/// of rank 0. Also sets the transport's time limit for waiting. Throws InputError on all ranks if the settings of any
-/// rank are invalid.
+/// of a stage may differ. Returns the settings of this rank. If `first_has_environment` is true, all ranks use the
+/// environment of rank 0. Also sets the transport's time limit for waiting. Throws InputError on all ranks if the
+/// settings of any rank are invalid.
 Settings agreed_settings(outcrop_transport &transport, GivenSettings given, bool first_has_environment = false);
 
 class PlacedPlan {
@@ -82,9 +84,9 @@ class PlacedPlan {
 
   const Plan &plan() const { return *plan_; }
   const Settings &settings() const { return settings_; }
-  /// Returns the predicted seconds of a step that is written directly to the file.
+  /// Returns the predicted time, in seconds, of a step that is written directly to the file.
   double seconds() const { return placed_->placement.seconds; }
-  std::vector<std::string> tiers() const;  ///< returns, for each domain, the name of the tier of its buffers
+  std::vector<std::string> tiers() const;  ///< returns the name of the tier of each domain's buffers
 
   /// Decides whether the steps of a file are staged, and stores the folder and size of the stage in `options`. The
   /// decision follows the settings of the plan. `arguments` can override five of these settings: stage, stage_bytes,

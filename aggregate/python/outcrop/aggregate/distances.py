@@ -4,7 +4,7 @@
     2  PMIx: coordinates of the fabric                            5  measured: a ping-pong between nodes
     3  (Cray) the name of the node in the machine room            6  whether two ranks are on the same node
 
-A file of the user with lines `rank: group switch port` has priority over all providers. The core reads this file.
+A file of the user with lines `rank: group switch port` has priority over all providers. The C++ core reads this file.
 
 Nodes are the leaves of a tree of switches. The distance between two nodes follows from the common part of their paths:
 
@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from outcrop.aggregate.placement import Distances, Floats
 
 MAX_PING_PONG_NODES = 64
-"""With more nodes, it takes too long to measure all pairs of nodes."""
+"""The maximum number of nodes for a ping-pong. With more nodes, it takes too long to measure all pairs of nodes."""
 
 DRAGONFLY = (5.0, 3.0, 2.0, 0.0)
 """The number of links between two nodes whose paths (group, switch, port) share the first 0, 1, 2 or 3 parts. The
@@ -42,7 +42,7 @@ longest connection is node - switch - switch of the group - switch of the other 
 
 def tree_links(levels: int) -> tuple[float, ...]:
     """Return the distances in a tree. Entry s is the number of links between two nodes whose paths share the first s
-    parts. The links lead up to the common switch and down again.
+    parts. These links lead from one node up to the common switch, and down to the other node.
     """
     return tuple(2.0 * (levels - shared) for shared in range(levels + 1))
 
@@ -127,7 +127,9 @@ class TableDistances:
 
 @dataclass(frozen=True)
 class Found:
-    """Distances, the provider that knew these distances, and the reasons why earlier providers did not know them."""
+    """The result of the search: the distances, the provider that knew them, and the reasons why earlier providers did
+    not know them.
+    """
 
     distances: Distances
     provider: str
@@ -169,7 +171,9 @@ def by_slurm(around: Surroundings) -> Distances | str:
 
 
 def by_pmix(around: Surroundings) -> Distances | str:
-    """Return distances in a tree. The path of a node in the tree consists of its coordinates, from the top down."""
+    """Return distances in a tree. The path of a node, from the top of the tree down, consists of the coordinates of the
+    node.
+    """
     missing = next((node.pmix for node in around.nodes if not node.pmix.coordinates), None)
     if missing:
         return missing.refusal or "a node has no coordinates"

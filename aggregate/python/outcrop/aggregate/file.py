@@ -47,14 +47,14 @@ def create(
 
     Args:
         path: the path of the file that all ranks share.
-        plan: the plan. It has the bytes that each rank writes in each step.
+        plan: the plan. It describes the bytes that each rank writes in each step.
         durable: if true, a write ends only when its bytes are on the device.
         way: "buffered" uses the page cache, "direct" bypasses it, and "automatic" chooses between the two.
         size_bytes: the final size of the file. The default 0 means that the file grows.
         stage: a folder on a tier of each node. A write ends as soon as its bytes are durable in this folder. Later, the
-            bytes are copied to the file in the background. Steps of this file that an earlier run has left in the
-            folder are dropped (see `File.notes`). With "auto", steps are staged on a tier of the machine if the
-            predicted time is shorter than without a stage.
+            bytes are copied to the file in the background. If an earlier program has left steps of this file in the
+            folder, these steps are deleted (see `File.notes`). With "auto", steps are staged on a tier of the machine
+            if the predicted time is shorter than without a stage.
         stage_bytes: the maximum size of the stage on a node. 0 means all free space.
         stage_persistence: for "auto": the minimum persistence of a stage: reboot, job or permanent.
         seconds_between: for "auto": the seconds between two steps. The stage is drained during this time.
@@ -62,7 +62,7 @@ def create(
         node_files: if true, each node writes its own file instead of the shared file. The file `path`.index lists these
             files.
 
-    The settings of the plan replace arguments that are None.
+    If an argument is None, the setting of the plan is used.
     """
     stages = stage, stage_bytes, stage_persistence, seconds_between, reads_back
     place, settings = _checked(path, plan, way, size_bytes, stages, durable=durable, node_files=node_files)
@@ -84,8 +84,8 @@ def open(
     node_files: bool = False,
 ) -> File:
     """Open an existing file to read it, and to write it if `writable` is true. The other arguments have the same
-    meaning as in `create`. Steps that an earlier run has left in the stage are first copied to the file. All ranks must
-    call this function. Raises StorageError on all ranks.
+    meaning as in `create`. If an earlier program has left steps in the stage, these steps are first copied to the file.
+    All ranks must call this function. Raises StorageError on all ranks.
     """
     stages = stage, stage_bytes, stage_persistence, seconds_between, reads_back
     place, settings = _checked(path, plan, way, 0, stages, durable=durable, node_files=node_files)
@@ -98,8 +98,8 @@ STAGES = ("stage", "stage_bytes", "stage_persistence", "seconds_between", "reads
 def _checked(
     path: str | os.PathLike[str], plan: Plan, way: str, size_bytes: int, stages: Sequence[object], **flags: bool
 ) -> tuple[str, dict[str, str]]:
-    """Return the path and the settings of the stage, as texts for the core. `stages` has the values of STAGES. Raises
-    InputError for invalid arguments.
+    """Return the path and the settings of the stage, as texts for the core. `stages` has one value for each name in
+    STAGES. Raises InputError for invalid arguments.
     """
     settings = texts(dict(zip(STAGES, stages, strict=True)))
     plan.check_open()
@@ -139,8 +139,8 @@ class Request:
         self._counted = False
 
     def test(self) -> bool:
-        """Return whether the request has ended. Each call also advances the messages between nodes. Raises the same
-        errors as `wait`.
+        """Return whether the request has ended. Each call also continues the exchange of messages between nodes. Raises
+        the same errors as `wait`.
         """
         self._check()
         has_ended = self._core.test()
@@ -157,7 +157,7 @@ class Request:
         return self._count()
 
     def _check(self) -> None:
-        if not self._counted:  # a request in progress may need other ranks
+        if not self._counted:  # a request in progress needs a plan whose ranks can communicate
             self._plan.check_open()
 
     def _count(self) -> Timing:
@@ -183,13 +183,13 @@ class File:
 
     @property
     def is_staged(self) -> bool:
-        """True if steps are staged."""
+        """True if the steps of this file are first written to a stage."""
         return bool(self._before)
 
     @property
     def notes(self) -> list[str]:
-        """One line for each step that an earlier run has left in the stage. The line says whether the step is now in
-        the file or is lost.
+        """One line for each step that an earlier program has left in the stage. The line says whether the step is now
+        in the file or is lost.
         """
         return self._core.notes
 

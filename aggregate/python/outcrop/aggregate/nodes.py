@@ -54,13 +54,15 @@ TYPICAL = {
     "tmpfs": Typical(5e9, 1e-6),
     "pfs": Typical(1e11, 1e-3),
 }
-"""These figures are orders of magnitude. The paper on the cost model gives the figures of HBM and DRAM."""
+"""Only the order of magnitude of these figures is right. The figures of HBM and DRAM are from the paper on the cost
+model (placement/cost.hpp).
+"""
 
 
 @dataclass(frozen=True)
 class NodeTier:
-    """A tier of the nodes. `room_bytes` is the number of bytes that buffers may use on each node. `origin` is the
-    origin of the figures.
+    """A tier of the nodes. `room_bytes` is the number of bytes that buffers may use on each node. `origin` says whether
+    the rates were measured, declared or assumed.
     """
 
     tier: BufferTier
@@ -70,7 +72,7 @@ class NodeTier:
 
 @dataclass(frozen=True)
 class NodeTiers:
-    """The tiers that can hold buffers, memory first, and the file system that all nodes share, if known."""
+    """The tiers that can hold buffers. `shared` is the file system that all nodes share, or None if it is not known."""
 
     tiers: tuple[NodeTier, ...]
     shared: Target | None
@@ -87,8 +89,8 @@ HEAD = """\
 
 @dataclass(frozen=True)
 class KnownMachine:
-    """The description of the machine by one rank, for the core. On the first rank of a node, `node_text` is the text of
-    a machine file. If this text cannot be made, `problem` is the reason. `Plan.explain` shows `lines`.
+    """The description of the machine that one rank gives to the core. On the first rank of a node, `node_text` is the
+    text of a machine file. If this text cannot be made, `problem` is the reason. `Plan.explain` shows `lines`.
     """
 
     node_text: str
@@ -124,9 +126,9 @@ def _node_text(file: Path | None, target: Path) -> str:
 
 
 def text_of_this_node(file: Path | None, target: Path) -> str:
-    """Return the text of the machine file `file`, or a text that describes this node if `file` is None. The core adds
-    the tiers that cannot be used on this node, and a target if the text has none. Raises InputError for an invalid
-    file.
+    """Return the text of the machine file `file`, or a text that describes this node if `file` is None. The core adds a
+    table of the tiers that this node cannot use, with the reasons. The core also adds a target if the text has none.
+    Raises InputError for an invalid file.
     """
     name = "this machine" if file is None else str(file)
     return _aggregate.text_of_this_node(_node_text(file, target), name, str(target))
@@ -152,7 +154,7 @@ def _find_distances(ranks: Ranks, facts: Any) -> Found:
 
 
 def _of_first(ranks: Ranks, make: Callable[[], Found]) -> Found:
-    """Call `make` on rank 0. All ranks return the result, or raise the InputError of `make`."""
+    """Call `make` on rank 0. All ranks return the result of `make`. If `make` raises InputError, all ranks raise it."""
     made, problem = None, ""
     if ranks.rank == 0:
         try:
@@ -246,7 +248,7 @@ def _tier_table(name: str, tier: Tier) -> str:
         name,
         kind=tier.kind,
         directory=str(tier.directory.absolute()) if tier.directory is not None else None,
-        # The system allocates ordinary memory near the thread that accesses the memory first.
+        # DRAM needs no NUMA nodes: the system allocates ordinary memory near the thread that first accesses it.
         nodes=None if tier.directory is not None or tier.kind == "dram" else ",".join(map(str, tier.nodes)),
         read=float(found.tier.empty_bytes_per_second),
         write=float(found.tier.fill_bytes_per_second),

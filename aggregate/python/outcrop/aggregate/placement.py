@@ -76,8 +76,8 @@ class SharedMemory:
 
 @dataclass(frozen=True)
 class Machine:
-    """The ranks, nodes, tiers and network. `room_bytes` has the bytes that buffers may use, with a row for each node
-    and a column for each tier.
+    """The ranks, nodes, tiers and network. `room_bytes` has the number of bytes that buffers may use, with a row for
+    each node and a column for each tier.
     """
 
     node_of_rank: NDArray[np.uint32]
@@ -111,7 +111,7 @@ class Machine:
 @dataclass(frozen=True)
 class Tallies:
     """The number of bytes that each rank has in each domain. Rank `ranks[i]` has `bytes[i]` bytes in domain
-    `domains[i]`. Pairs without bytes can be left out.
+    `domains[i]`. A rank that has no bytes in a domain needs no entry for this domain.
     """
 
     domains: NDArray[np.uint32]
@@ -126,8 +126,8 @@ class Tallies:
 
 
 def place(machine: Machine, tallies: Tallies, domains: int, options: PlacementOptions) -> Placement:
-    """Return the placement of `domains` domains with the smallest sum of costs. Raises InputError if no tier has room
-    for the buffers.
+    """Return the placement of `domains` domains with the smallest sum of the costs of all domains. Raises InputError if
+    no tier has room for the buffers.
     """
     _check(machine, tallies, domains)
     return _aggregate.place(machine, tallies, domains, options)

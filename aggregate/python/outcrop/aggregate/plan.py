@@ -4,7 +4,8 @@
                                   an error at one rank is raised on all ranks
 
 An extent describes bytes of a file, and the places of these bytes in the memory of a rank (decision/extent.hpp of the
-core). It is contiguous, strided (blocks of equal size, a stride apart), or a part of an array in C order.
+core). There are three kinds of extents: contiguous bytes, blocks of equal size at equal distances (strided), and a part
+of an array in C order.
 
 Settings come from arguments, MPI info hints and the environment. The core has the table of all settings
 (placement/settings.cpp).
@@ -30,7 +31,8 @@ from outcrop.aggregate.ranks import Ranks
 from outcrop.errors import InputError, shown
 
 Extent = _aggregate.Extent
-"""An extent. `nbytes`, `begin` and `end` describe its bytes in the file, and `memory_nbytes` the memory that it needs.
+"""An extent. `nbytes`, `begin` and `end` describe its bytes in the file. `memory_nbytes` is the number of bytes of
+memory that it needs.
 """
 Settings = _aggregate.Settings
 Variable = Extent | Sequence[Extent]
@@ -98,7 +100,7 @@ def whole(name: str, value: int, most: int = 2**64 - 1) -> int:
 
 
 class Plan:
-    """The result of `declare`. `names` are the names of this rank's variables, in order."""
+    """The result of `declare`. `names` are the names of this rank's variables, in the order of their declaration."""
 
     def __init__(self, core: _aggregate.Plan, ranks: Ranks, names: Sequence[str]) -> None:
         self._core, self._ranks, self.names = core, ranks, tuple(names)
@@ -127,28 +129,30 @@ class Plan:
 
     @property
     def aggregators(self) -> list[int]:
-        """For each domain, its aggregator."""
+        """The ranks that are aggregators. Entry i is the aggregator of domain i."""
         return self._core.aggregators
 
     @property
     def seconds(self) -> float:
-        """The predicted seconds to write a step directly to the file. If `reads_only`, the seconds to read a step."""
+        """The predicted seconds to write a step directly to the file. If `reads_only` is true, the predicted seconds to
+        read a step.
+        """
         return self._core.seconds
 
     @property
     def tiers(self) -> list[str]:
-        """For each domain, the name of the tier that holds the buffers of this domain."""
+        """The names of tiers. Entry i is the tier that holds the buffers of domain i."""
         return self._core.tiers
 
     @property
     def settings(self) -> Settings:
-        """The settings. They are equal on all ranks, except for the folder and the size of a stage."""
+        """The settings of the plan. All ranks have equal settings, except for the folder and the size of a stage."""
         return self._core.settings
 
     def explain(self, domains: int = 1) -> str:
         """Return a text that names the aggregators and the tiers of their buffers, with the reasons. The text describes
-        the `domains` slowest domains in detail. It gives the predicted seconds of a step, and the measured seconds of
-        this rank's steps. A single rank may call this function.
+        the `domains` slowest domains in detail. It also gives the predicted seconds of a step, and the measured seconds
+        of this rank's steps. One rank may call this function alone.
         """
         return self._core.explain(domains).rstrip("\n")
 
@@ -220,7 +224,8 @@ def declare(
         seconds_most: the maximum time that a rank waits for other ranks. After this time, the rank raises
             CommunicationError. The default is no limit.
 
-    A setting that is not an argument is taken from `hints`, or else from OUTCROP_AGG_* in the environment of rank 0.
+    A setting that you do not pass as an argument is taken from `hints`. If `hints` does not have the setting, it is
+    taken from the variables OUTCROP_AGG_* in the environment of rank 0.
 
     Raises InputError on all ranks for invalid arguments, or if two ranks declare the same byte. The message names the
     byte and both ranks.
@@ -242,7 +247,7 @@ def declare(
         core = _aggregate.Plan(
             ranks.address, declared, given, hint_texts, environment_texts(), problem, partial(known_machine, ranks)
         )
-    except InputError:  # on all ranks
+    except InputError:  # all ranks raise this error
         ranks.close()
         raise
     return Plan(core, ranks, names)

@@ -63,7 +63,7 @@ class Ranks:
     """The ranks of an mpi4py intracommunicator, or only this process. The object owns a duplicate of the communicator.
 
     All ranks must create the object together, and must close it together. `node` is the lowest rank on this rank's
-    node. `host` is the name of the node. `library` is the MPI that transports the bytes.
+    node. `host` is the name of the node. `library` is the name of the MPI library that transports the bytes.
     """
 
     def __init__(self, communicator: Any) -> None:
@@ -104,7 +104,8 @@ class Ranks:
 
     def gather(self, value: Value) -> list[Value]:
         """Return the values of all ranks, in the order of ranks. All ranks must call this function. Raises
-        CommunicationError if MPI fails, or if a rank does not call it within the time of the setting seconds_most.
+        CommunicationError if MPI fails, or if a rank does not call this function within the time of the setting
+        seconds_most.
         """
         if self._users is None:
             return [value]
@@ -123,8 +124,8 @@ class Ranks:
             raise CommunicationError(table.error(table.self).decode(errors="replace"))
 
     def use_rma(self) -> str:
-        """Test one-sided communication, and send all messages except short ones by it if the test succeeds. All ranks
-        must call this function before other communication.
+        """Test one-sided communication. If the test succeeds, all messages except short ones are sent by one-sided
+        communication from then on. All ranks must call this function before other communication.
 
         Returns "" if the test succeeds, and the reason on all ranks if it fails. If MPI hangs in the test, the program
         prints a line and ends. Raises CommunicationError.
@@ -164,7 +165,8 @@ def compile_transport(library: MpiLibrary) -> Path:
     content = [*compiler_identity(compiler), *flags, str(library.path), library.text, *texts]
 
     def build(beside: Path) -> None:
-        # This links with the file that is already loaded. A name alone could refer to another file.
+        # The path of the library is given, so that the compiler links with the library that is already loaded. A name
+        # such as -lmpi could refer to another library.
         sources = [str(file) for file in files if file.suffix == ".cpp"]
         command = [*compiler, *flags, *sources, str(library.path), "-o", str(beside)]
         run_compiler(command, f"the transport over {library.version}")

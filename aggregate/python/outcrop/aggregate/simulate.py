@@ -37,8 +37,8 @@ from outcrop.units import counted, format_bytes
 
 MAX_RANKS, MAX_COSTS_ASKED = 1 << 17, 1 << 27
 MAX_COSTS, MIN_AGGREGATORS = 1 << 22, 512
-"""By default, the number of aggregators is limited by the number of cards, and by the maximum of MIN_AGGREGATORS and
-MAX_COSTS / nodes. The option --aggregators can exceed both limits.
+"""By default, the number of aggregators is limited by the number of network cards. It is also limited by the larger of
+MIN_AGGREGATORS and MAX_COSTS / nodes. The option --aggregators can exceed both limits.
 """
 HEADS = ("placement", "aggregators", "nodes", "tier", "messages", "predicted", "GB/s", "merge", "latency", "transfer",
          "copy", "target", "overlapped")  # fmt: skip
@@ -110,7 +110,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Simulated:
-    """The placements of one pattern. The first is the chosen placement."""
+    """The placements of one pattern. The first of `rows` is the chosen placement."""
 
     pattern: Pattern
     rows: tuple[Row, ...]

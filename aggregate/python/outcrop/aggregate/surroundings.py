@@ -3,9 +3,9 @@ between nodes.
 
     every rank: facts_here() ──► gathered from all ranks ──► surroundings_of(...) ──► distances.find_distances
 
-PMIx: when a process starts, the launcher gives it the coordinates of its node. So no call waits for the server. Outcrop
-uses only a PMIx library that MPI has loaded and initialised. The structures below have the layouts of pmix_common.h,
-versions 3 to 5.
+PMIx: when a process starts, the launcher gives it the coordinates of its node. So no call below waits for the PMIx
+server. Outcrop uses only a PMIx library that MPI has loaded and initialised. The structures below have the layouts of
+pmix_common.h, versions 3 to 5.
 
     MPI ──loads──► libpmix ◄──at the start── server of the launcher (Open MPI's prte, Slurm, PALS)
                       ▲
@@ -105,7 +105,7 @@ def ask_pmix(library: Path | None = None) -> PmixAnswer:
 
 
 def loaded_pmix(maps: Path = MAPS) -> Path | None:
-    """Return the path of the PMIx library that this process has loaded, or None."""
+    """Return the path of the PMIx library that this process has loaded, or None if it has loaded none."""
     try:
         lines = maps.read_text().splitlines()
     except OSError:

@@ -134,7 +134,7 @@ def topology_file(path: Path) -> Topology:
 
 
 def parse_topology(text: str, name: str) -> Topology:
-    """Return the topology from the text of a file. Messages call the file by the name `name`."""
+    """Return the topology from the text of a file. `name` is the name of the file in error messages."""
     nodes: dict[tuple[str, ...], int] = {}
     node_of_rank = [nodes.setdefault(tuple(place), len(nodes)) for place in _aggregate.rank_places(text, name)]
     distances = PathDistances.of(list(nodes), DRAGONFLY)
@@ -152,7 +152,9 @@ def _check(topology: Topology, nodes: int, ranks_per_node: int) -> Topology:
 
 
 def _filled(nodes: int, on_switch: int, in_group: int) -> tuple[NDArray[np.int64], int]:
-    """Return the path (group, switch, port) of each node, and the number of groups. Nodes fill the switches in turn."""
+    """Return the path (group, switch, port) of each node, and the number of groups. Nodes fill one switch after the
+    other.
+    """
     switches, ports = np.divmod(np.arange(nodes), on_switch)
     groups, switches = np.divmod(switches, in_group)
     return np.stack([groups, switches, ports], axis=1).astype(np.int64), int(groups[-1]) + 1
@@ -171,8 +173,9 @@ def _by(sizes: tuple[int, ...]) -> str:
 def near_equal(count: int, axes: int) -> tuple[int, ...]:
     """Return `axes` factors of `count`, ascending and nearly equal. Their product is `count`.
 
-    The factors are found one by one, and each factor divides `count`. If n factors are still missing, the next factor
-    is the largest divisor of the quotient that is not larger than the n-th root of the quotient.
+    The factors are found one by one. After each factor, `count` is divided by this factor. If n factors are still
+    missing, the next factor is the largest divisor of the remaining `count` that is not larger than the n-th root of
+    the remaining `count`.
     """
     assert count > 0 and axes > 0
     factors: list[int] = []

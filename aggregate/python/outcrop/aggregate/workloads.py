@@ -4,8 +4,9 @@
     hacc-aos   HACC-IO, array of structures: particles of 38 bytes, first those of rank 0, then those of rank 1, ...
     hacc-soa   HACC-IO, structure of arrays: nine variables, one after the other, each in the order of ranks
 
-A pattern gives the number of bytes that each rank has before any place in the file. The difference of the numbers for
-two places is the number of bytes between these places. So no list of segments is needed.
+A pattern computes how many of the first bytes of the file, up to any place, belong to each rank. The difference of
+these numbers for two places is the number of bytes that the rank has between these places. So no list of segments is
+needed.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from outcrop.errors import InputError
 Counts = NDArray[np.int64]
 
 HACC_BYTES = {"xx": 4, "yy": 4, "zz": 4, "vx": 4, "vy": 4, "vz": 4, "phi": 4, "pid": 8, "mask": 2}
-"""The bytes of each variable of a particle: 38 in all."""
+"""The number of bytes of each variable of a particle. A particle has 38 bytes."""
 HACC_PARTICLES = 100_000
 """The default number of particles of a rank."""
 S3D_COMPONENTS = 11 + 1 + 1 + 3
@@ -33,7 +34,9 @@ S3D_COMPONENTS = 11 + 1 + 1 + 3
 S3D_CELLS = 50
 """The default number of cells along each axis of the box of a rank."""
 ALIGNMENT_BYTES = 1 << 20
-"""Domains of at least this size begin at multiples of this size, as stripes and blocks of file systems do."""
+"""If domains are larger than this size, they begin at multiples of this size, as stripes and blocks of file systems
+do.
+"""
 
 
 class Pattern(Protocol):
@@ -148,7 +151,9 @@ def s3d(ranks: int, bytes_of_rank: int | None = None) -> S3d:
 
 
 def hacc(ranks: int, bytes_of_rank: int | None, parts: tuple[int, ...]) -> Hacc:
-    """Return the pattern of HACC-IO. `parts` has, for each part of the file, the bytes of one particle in this part."""
+    """Return the pattern of HACC-IO. `parts` has one number for each part of the file: the number of bytes of one
+    particle in this part.
+    """
     size = sum(HACC_BYTES.values())
     return Hacc(ranks, HACC_PARTICLES if bytes_of_rank is None else max(1, bytes_of_rank // size), parts)
 
@@ -160,7 +165,9 @@ WORKLOADS: dict[str, Callable[[int, int | None], list[Pattern]]] = {
     "hacc-aos": lambda ranks, size: [hacc(ranks, size, _AOS)],
     "hacc-soa": lambda ranks, size: [hacc(ranks, size, _SOA)],
 }
-"""For each workload, a function of the number of ranks and the bytes of a rank. It returns the patterns."""
+"""The function that makes the patterns of each workload. Its arguments are the number of ranks, and the number of bytes
+of each rank (None for the default).
+"""
 
 
 def tally(pattern: Pattern, domains: int) -> tuple[Tallies, int]:
@@ -180,8 +187,8 @@ def tally(pattern: Pattern, domains: int) -> tuple[Tallies, int]:
 
 
 def _within(place: int, block: NDArray[np.intp], length: int) -> tuple[Counts, NDArray[np.bool_]]:
-    """Return two values for each rank, which has `length` cells along an axis: the number of its cells before `place`,
-    and whether `place` is inside its cells.
+    """Each rank has `length` cells along an axis. Return two values for each rank: the number of the rank's cells
+    before `place`, and whether `place` is inside the rank's cells.
     """
     begin = block * length
     counts: Counts = np.clip(place - begin, 0, length)

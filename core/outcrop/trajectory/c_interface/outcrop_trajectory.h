@@ -58,16 +58,18 @@ typedef struct {
   const uint64_t *shape;
 } outcrop_trajectory_field;
 
-/* A directory, which must be new or empty, and the maximum number of bytes of its files. 0 means all free bytes. */
+/* A directory, which must be new or empty, and the maximum number of bytes of the trajectory's files in it. The value 0
+   means all free bytes. */
 typedef struct {
   const char *path;
   uint64_t limit_bytes;
 } outcrop_trajectory_directory;
 
 /* Makes a trajectory for `states` states. The first states are in `memory_bytes` of memory, the next in the first
-   directory, the next in the second, and so on. All memory is taken and all files are made now. Three more states are
-   in memory, for transfers. The type of all cells is "float32", "float64", "complex64", "complex128", "int32" or
-   "int64". Fails if the states do not fit; the error says how many fit in each place. */
+   directory, the next in the second, and so on. This function allocates all memory and makes all files. In addition,
+   three buffers for transfers need the memory of three states. The type of all cells is "float32", "float64",
+   "complex64", "complex128", "int32" or "int64". Fails if the states do not fit. The error then says how many states
+   fit in each place. */
 OUTCROP_TRAJECTORY_API int outcrop_trajectory_create(const outcrop_trajectory_field *fields, size_t field_count,
                                                      const char *dtype, uint64_t states, uint64_t memory_bytes,
                                                      const outcrop_trajectory_directory *directories,
@@ -76,27 +78,30 @@ OUTCROP_TRAJECTORY_API int outcrop_trajectory_create(const outcrop_trajectory_fi
 /* Opens the trajectory in the first directory, with the states of its last commit. */
 OUTCROP_TRAJECTORY_API int outcrop_trajectory_open(const char *path, outcrop_trajectory **opened);
 
-/* Returns the number of present states. */
+/* Returns the number of states that were pushed and not popped. */
 OUTCROP_TRAJECTORY_API uint64_t outcrop_trajectory_states(const outcrop_trajectory *trajectory);
 
-/* Copies a state, one address for each field, and returns. The write happens in the background. Waits only if all
-   buffers are in flight. Sets *number to the number of the state, unless `number` is NULL. Fails if the place of the
-   state belongs to a committed state that was popped: then commit first. */
+/* Copies a state and returns. `fields` contains the address of each field's cells. The state is written in the
+   background. The function waits only if all buffers are in flight. Sets *number to the number of the state, unless
+   `number` is NULL. Fails if the place of the state belongs to a committed state that was popped. In this case, call
+   outcrop_trajectory_commit first. */
 OUTCROP_TRAJECTORY_API int outcrop_trajectory_push(outcrop_trajectory *trajectory, const void *const *fields,
                                                    uint64_t *number);
 
-/* Removes the newest state, and sets fields[i] to the cells of field i. The cells are valid until the next pop, or until
-   the trajectory is closed. Older states are read ahead. `number` may be NULL. */
+/* Removes the newest state, and sets fields[i] to the address of the cells of field i. The cells are valid until the
+   next pop, or until the trajectory is closed. Sets *number to the number of the state, unless `number` is NULL. Older
+   states are read ahead. */
 OUTCROP_TRAJECTORY_API int outcrop_trajectory_pop(outcrop_trajectory *trajectory, const void **fields,
                                                   uint64_t *number);
 
-/* Copies state `number` to one address for each field, without removing it. */
+/* Copies the cells of each field of state `number` to the address that `fields` contains for the field. The state stays
+   in the trajectory. */
 OUTCROP_TRAJECTORY_API int outcrop_trajectory_read(outcrop_trajectory *trajectory, uint64_t number,
                                                    void *const *fields);
 
-/* Makes the present states durable. States that were popped before the commit can then no longer be recovered. Fails if
-   the directories have no room for all states. A program that must survive a crash saves its own data before it calls
-   this function. */
+/* Makes all states durable that were pushed and not popped. After the commit, states that were popped before it can no
+   longer be recovered. Fails if the directories have no room for all states. A program that must survive a crash saves
+   its own data before it calls this function. */
 OUTCROP_TRAJECTORY_API int outcrop_trajectory_commit(outcrop_trajectory *trajectory);
 
 /* Closes the trajectory without a commit, and sets the handle to NULL. */

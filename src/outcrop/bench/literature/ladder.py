@@ -4,8 +4,8 @@ The benchmark repeats Figures 4 and 8 to 10 of Midorikawa and Tan. Each program 
 eleven columns, and we add one (ladder_columns.py). All columns solve the same 7-point problem with two arrays, in core
 and out of core. Two of the columns are then measured again with several shares of memory.
 
-    `in core`       The memory has twice the size of both arrays. It has room for the arrays, and for a window or page
-                    cache that holds a copy of both arrays.
+    `in core`       The memory has twice the size of both arrays. This memory has room for the arrays, and for a window
+                    or page cache that holds a copy of both arrays.
     `out of core`   The memory is a share of the size of both arrays. The default is one half, as in the paper.
 
 Each measurement is a separate process in a control group. The group limits the memory of the process, including the
@@ -122,13 +122,14 @@ class Bar:
 
     @property
     def comparable(self) -> bool:
-        """True if a control group limited the memory to the budget, or if the program keeps to the budget by itself."""
+        """True if a control group limited the memory to the budget, or if the program itself needs no more than the
+        budget."""
         one = self.typical
         return one is not None and (self.is_in_core or not self.column.needs_limit or one.limit_bytes is not None)
 
     @property
     def notes(self) -> list[str]:
-        """Remarks without which a reader can misunderstand the figures."""
+        """Remarks that a reader needs to understand the figures correctly."""
         one = self.typical
         if one is None:
             return [self.problem]
@@ -159,7 +160,8 @@ class Bar:
 
 
 class _Ladder:
-    """All bars of the ladder. Figures that show the same column with the same budget share one bar."""
+    """All bars of the ladder. If two figures of the paper show the same column with the same budget, they use the same
+    bar."""
 
     def __init__(self, directory: Path, scale: LadderScale, budget_bytes: int) -> None:
         self._directory, self._scale = directory, scale
@@ -222,7 +224,7 @@ class _Ladder:
 
 
 def same_bits(bars: list[Bar]) -> bool:
-    """Return True if all runs of all steps have the same final grid."""
+    """Return True if all runs that computed all steps have the same final grid."""
     digests = {run.measured.digest for bar in bars for run in bar.runs if run.measured.steps == bar.steps}
     return len(digests) <= 1
 

@@ -56,8 +56,8 @@ NAIVE_STEPS = 2
 new."""
 PAGED_SHARE = 0.5
 """The share of the budget for blocks if the system moves pages. The rest of the budget is for pages in transfer. In
-measurements, larger blocks were slower, in one layer by a factor of three, because the system moved pages out before
-their last use."""
+measurements, larger blocks were slower, because the system moved pages out before their last use. Columns with one
+layer were slower by a factor of three."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ IN_CORE_SHARE = 2.0
 """The memory for columns in core, as a multiple of the size of both arrays, as in the paper (64 GiB in 128 GiB)."""
 USUAL_BUDGET = "50%"
 SHARES = (1.0, 0.5, 0.25, 0.125, 0.0625, 0.03125, 0.015)
-"""The memory for the figure of relative speed, as shares of the size of both arrays."""
+"""The amounts of memory for the diagram of the relative speed, as fractions of the size of both arrays."""
 SWAP_SPARE_BYTES = 256 << 20
 MIN_PLANES = 64
 
@@ -124,7 +124,7 @@ MIN_PLANES = 64
 class LadderScale:
     """The scale of the benchmark: the grid (nz, ny, nx), and the limits of the measurements.
 
-    Each bar is measured up to `max_repeats` times. It is measured again only if its last measurement took less than
+    Each bar is measured up to `max_repeats` times. A bar is measured again only if its last measurement took less than
     `repeat_below_seconds`. No measurement is repeated after `seconds_in_all` seconds. A measurement ends after
     `max_seconds`.
     """
@@ -139,7 +139,7 @@ class LadderScale:
 
     @property
     def both_bytes(self) -> int:
-        """The bytes of all cells of both arrays, without padding. The paper counts memory in the same way."""
+        """The number of bytes of all cells of both arrays, without padding. The paper counts memory in the same way."""
         nz, ny, nx = self.shape
         return 2 * 4 * nz * ny * nx
 
@@ -181,7 +181,7 @@ def scaled(
 
 
 def _missing(scale: LadderScale, directory: Path, swap: bool) -> str:
-    """Return a text about the memory or disk space that this machine lacks, or ""."""
+    """Return a text about the memory or disk space that this machine lacks. Return "" if it has enough of both."""
     needed = scale.in_core_bytes + OVERHEAD_BYTES
     if needed > discover.memory_bytes():
         return f"needs {format_bytes(needed)} of memory for what it measures in core"
@@ -203,7 +203,8 @@ def budget_of(memory: str | None, scale: LadderScale) -> int:
 # --- one measurement -------------------------------------------------------------------------------------------------
 
 COMPONENTS = ("update", "read_wait", "write_wait", "copy", "checksum", "commit")
-"""The kinds of work of the thread that executes a plan. With one layer, updates include the waits for pages."""
+"""The components of the time of the thread that executes a plan. With one layer, the time of updates includes the waits
+for pages."""
 CHUNK_PLANES = 16
 """The number of planes that are filled or added to the digest together."""
 
@@ -257,8 +258,8 @@ class ColumnRun:
 
 @dataclass(frozen=True)
 class LimitedRun:
-    """A measurement, and its memory limit, or None if no control group could be made. `group_peak_bytes` is the peak
-    memory of the group, including its page cache, or None if the system does not count it."""
+    """A measurement, and its memory limit. The limit is None if no control group could be made. `group_peak_bytes` is
+    the peak memory of the group, including its page cache, or None if the system does not count it."""
 
     measured: ColumnRun
     limit_bytes: int | None
@@ -276,7 +277,7 @@ def run_job(job: ColumnJob, directory: Path, limit_bytes: int, may_swap: bool, m
 
 
 def measure(job: ColumnJob) -> ColumnRun:
-    """Make the initial values, run, and compute the digest."""
+    """Make the initial values, run the job, and compute the digest of the final grid."""
     column = find_column(job.number)
     if column.layers == 1:
         return _one_layer(job, column)
@@ -359,8 +360,9 @@ def _memory_scratch(count: int) -> Iterator[Sequence[ShardFile]]:
 
 
 def _moved_bytes() -> dict[str, int]:
-    """Return four counters of ColumnRun by name. Two count the bytes that this process has read from devices or marked
-    for writing, and are 0 if the system does not count them. Two count the bytes that the machine has swapped."""
+    """Return four counters of ColumnRun by name. Two counters are the numbers of bytes that this process has read from
+    devices and marked for writing. They are 0 if the system does not count these bytes. The other two counters are the
+    numbers of bytes that the machine has swapped in and out."""
     own, machine = _counters("/proc/self/io"), _counters("/proc/vmstat")
     page_bytes = os.sysconf("SC_PAGE_SIZE")
     return {

@@ -1,11 +1,11 @@
-"""Run a program for comparison. It updates both arrays in place, in plain memory or in a mapped file. The program does
-not read, write or copy planes.
+"""Run a program with which other programs are compared. This program updates both arrays in place, in plain memory or
+in a mapped file. The program does not read, write or copy planes.
 
 The window consists of the two arrays. Each ring has a slot for each plane. The even ring is the array with the even
 levels, and the odd ring is the array with the odd levels. The operating system moves pages between memory and a disk.
-Temporal blocking makes this program faster, too. It uses the blocks of AL-NR (module `skewed`): in a block, each level
-covers cells at slightly lower positions than the level before. Without temporal blocking, each step sweeps over all
-planes.
+Temporal blocking makes this program faster, too. The program uses the blocks of AL-NR (module `skewed`): in a block,
+each level covers cells at slightly lower positions than the level before. Without temporal blocking, each step sweeps
+over all planes.
 
     array of even levels   | plane 0 | plane 1 | ...            level 0, 2, ...
     array of odd levels    | plane 0 | plane 1 | ...            level 1, 3, ...; both arrays have the same rim
@@ -44,8 +44,8 @@ from outcrop.run.engine import ring_specs, translated
 
 NAME = "one-layer"
 PLANE_LINES = 5
-"""The cache lines of a padded plane beyond whole pages. Their number is odd, so that neighbouring planes use different
-cache sets."""
+"""The number of cache lines that a padded plane has in addition to whole pages. This number is odd, so that
+neighbouring planes use different cache sets."""
 
 InitialPlanes: TypeAlias = Callable[[int, int], NDArray[Any]]
 """A function of a and b that returns the planes a <= z < b of the initial values."""
@@ -137,10 +137,11 @@ class ArrayMemory:
 
 
 class OneLayerRun:
-    """Executes a plan of `make_plan` in the given memory. `seconds_flush` is the time of the waits for the file."""
+    """Executes a plan of `make_plan` in the given memory. `seconds_flush` is the time of all waits until the mapped
+    file is written."""
 
     def __init__(self, plan: Plan, calls: Calls, scalars: bytes, threads: int, memory: ArrayMemory) -> None:
-        """Check the plan and make an executor for it. `scalars` are the kernel's parameters in binary form.
+        """Check the plan and make an executor for the plan. `scalars` are the kernel's parameters in binary form.
 
         Raises IllegalPlan if the plan is wrong.
         """
@@ -165,7 +166,8 @@ class OneLayerRun:
         )
 
     def fill(self, source: InitialPlanes, planes: int) -> None:
-        """Write the initial values to both arrays, `planes` planes at a time. The second array needs only their rim."""
+        """Write the initial values to both arrays, `planes` planes at a time. The second array needs only the values of
+        the rim."""
         nz = self._plan.problem.planes
         for z0 in range(0, nz, planes):
             z1 = min(nz, z0 + planes)

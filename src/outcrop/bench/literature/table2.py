@@ -1,18 +1,19 @@
-"""`outcrop bench table2`: compute Table II of Midorikawa and Tan with our version of Blk-Tune, and compute the bytes
-that each scheme moves.
+"""`outcrop bench table2`: compute Table II of Midorikawa and Tan with our version of Blk-Tune, and compute how many
+bytes each scheme moves.
 
 No simulation is run, because the problems have up to 2 TiB. The machine file of crest10 declares the machine. Each
 scheme gets as much memory as the largest block of Blk-Tune needs. The table has three columns of bytes: `by formula`
 (the formula of plan/schemes for the volume), `of our plan` (the sum over all actions of a plan), and `estimate`, an
-older figure without plans. For AL-NR, the estimate assumes that all blocks are as large as the largest block. So it is
-up to 12 % too large.
+older figure without plans. For AL-NR, the estimate assumes that all blocks are as large as the largest block. So the
+estimate is up to 12 % too large.
 
     `AL-NR`        The rows aio, aio3y and aio5y are the schemes skewed-full, skewed-3y and skewed-5y with the sizes of
                    Blk-Tune.
-    `wavefront`    The scheme has k blocks in y: k = 1, or the k that moves the fewest bytes. It has the maximum number
-                   of levels that fits into 90 % of the memory. The rest is for slabs that are read or written.
-    `overlapped`   The candidate that moves the fewest bytes.
-    `floor`        The grid is read once and written once.
+    `wavefront`    The scheme has k blocks in y: k = 1, or the k that moves the fewest bytes. A pass has the maximum
+                   number of levels that fits into 90 % of the memory. The other 10 % are for slabs that are read or
+                   written.
+    `overlapped`   The candidate of the scheme that moves the fewest bytes.
+    `floor`        The minimum: the grid is read once and written once.
 
 Blk-Tune chooses block sizes for the out-of-core stencils of Midorikawa and Tan (AL-NR, aio5y). The sizes fit into a
 given memory and move the fewest bytes between flash and memory. The authors have not published their search. The
@@ -29,11 +30,11 @@ following rules are published, or follow from their Table II (7-point, fp64, 100
                no term. An axis with one block has no term either.
     `fringe`   Along an axis that is cut, a block is at least twice as wide as its fringe of r bt cells.
 
-Three of our assumptions fit Table II. Sizes are rounded to 96 planes, because sockets and threads can share 96 planes
-evenly. Without the rounding, the numbers of blocks are the same. The factor in the rule `fringe` is 2, but all factors
-from 1.8 to 2.04 give the same table. crest10.toml declares 120 of 128 GiB as usable, but all shares from 91 to 97 %
-give the same table. If several choices move the same number of bytes, the choice with the fewest blocks is used. The
-authors' poster shows an example with other sizes, on a machine that it does not name.
+The following assumptions are our own. They agree with Table II. Sizes are rounded to 96 planes, because sockets and
+threads can share 96 planes evenly. Without the rounding, the numbers of blocks are the same. The factor in the rule
+`fringe` is 2, but all factors from 1.8 to 2.04 give the same table. crest10.toml declares 120 of 128 GiB as usable, but
+any usable part from 91 to 97 % gives the same table. If several choices move the same number of bytes, the choice with
+the fewest blocks is used. The authors' poster shows an example with other sizes, on a machine that it does not name.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ class Traffic:
 
 
 def bench(directory: Path, small: bool) -> dict[str, Any]:
-    """Print both tables, and return their figures as plain data. If `small` is true, they show only the first
+    """Print both tables, and return their figures as plain data. If `small` is true, both tables show only the first
     problem."""
     machine = load_machine("crest10")
     problems = [(one, table2_problem(one)) for one in TABLE[: 1 if small else None]]
@@ -163,7 +164,8 @@ def traffic(problem: Problem, tuned: BlkTune, one: Published, machine: DeclaredM
 
 
 def formula_bytes(problem: Problem, scheme: str, sizes: Sizes) -> float:
-    """Return the bytes that all passes together move, by the scheme's formula for its volume."""
+    """Return the number of bytes that all passes together move, computed by the formula of the scheme for its
+    volume."""
     volume = SCHEMES[scheme].volume(problem, sizes)
     return -(-problem.steps // sizes.levels) * (volume.bytes_read + volume.bytes_written)
 
@@ -251,7 +253,8 @@ def _best_with(problem: Problem, memory_bytes: int, count_x: int) -> BlkTune | N
 
 
 def _best_of(problem: Problem, memory_bytes: int, bt: int, count_x: int) -> BlkTune | None:
-    """Return the sizes with the fewest blocks in z, which determine the cost, and then with the fewest blocks in y."""
+    """Return the sizes with the fewest blocks in z, because the number of blocks in z determines the cost. Among these,
+    return the sizes with the fewest blocks in y."""
     max_blocks = _max_blocks(problem, 1, bt)
     finest = _with_blocks(problem, memory_bytes, bt, count_x, max_blocks)
     if finest is None:

@@ -49,8 +49,8 @@ class Access:
 @dataclass(frozen=True)
 class FieldUpdate:
     """An update that sets `function` at t + dt to `expression`. `reads` describes each Indexed of the expression.
-    `earlier` is an earlier update of the same field that this update continues, or None. If `earlier` is an update,
-    this update reads the result of `earlier` in the same cell."""
+    If this update continues an earlier update of the same field, `earlier` is that update. In this case, this update
+    reads the result of `earlier` in the same cell. Otherwise, `earlier` is None."""
 
     where: str
     position: int

@@ -78,8 +78,8 @@ class Lowered:
     Devito updates every cell of its grid, and also reads a halo around the grid. No equation changes the halo. If the
     user has not assigned values to the halo, these values are 0. The padding of the arrays holds this halo. The padding
     is as thick as the stencil's radii. The boundary is `fixed`, and its rim is equally thick. So exactly the cells of
-    Devito's grid are updated, with the same values. If `from_devito` got another boundary, the arrays have no padding,
-    and the halo is not used.
+    Devito's grid are updated, and they get the same values as in Devito. If `from_devito` got another boundary, the
+    arrays have no padding, and the halo is not used.
 
     `first_time` is Devito's number of step 0: 1 if an equation reads t - dt, otherwise 0. The values of `injections`
     and `signals` begin with this step. `functions` maps names of fields to Devito's objects, and `receivers` maps names
@@ -185,8 +185,8 @@ def from_devito(
     """Lower the time step that Devito's `Operator(equations)` computes. `dt` is the length of the step.
 
     `equations` are `Eq`, `Inc`, and the results of `SparseTimeFunction.inject` and `.interpolate`, also in nested
-    lists. Without `boundary`, the grid has Devito's boundary, which is a halo (see Lowered). `first_time` is Devito's
-    `time_m` and has the same default. The function allocates no arrays of the grid's size.
+    lists. If `boundary` is None, the grid has Devito's boundary, which is a halo (see Lowered). `first_time` is
+    Devito's `time_m` and has the same default. The function allocates no arrays of the grid's size.
 
     Raises InputError if a part cannot be lowered. The message contains the equation, the term and the reason.
     """
@@ -286,8 +286,8 @@ def _grid(operations: Sequence[Any]) -> Any:
 
 
 def _first_time(updates: Sequence[FieldUpdate]) -> int:
-    """Return the number of the first step of Devito's own loop. It is the first step for which all values that the step
-    reads exist."""
+    """Return the number of the first step of Devito's own loop: the first step for which all values that the step reads
+    exist."""
     return max((-read.shift for update in updates for read in update.reads.values() if read.shift < 0), default=0)
 
 

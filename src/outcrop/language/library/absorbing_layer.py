@@ -32,15 +32,15 @@ def sponge(
     """Return a function planes(z0, z1) that computes the read-only field `damp` of `acoustic(sponge=True)`, in 1/s.
 
     The planes have the shape (z1 - z0, *shape[1:]). The function computes them when it is called, so the whole array is
-    never in memory. In a layer of `width` cells, damp is 0 at the inner edge. It grows with the square of the depth. At
-    the outer edge it is
+    never in memory. In a layer of `width` cells, damp is 0 at the inner edge. damp grows with the square of the depth.
+    At the outer edge, damp is
 
         3 velocity ln(1/reflection) / (width spacing)
 
     A wave that crosses the layer twice along an axis at `velocity` keeps the fraction `reflection` of its amplitude.
-    Give the largest velocity, in m/s. In addition, the layer itself reflects long waves. It reflects 1 % of waves half
-    as long as its width, and 6 % of waves as long as its width. To absorb more, make the layer wider, not stronger.
-    `spacing` is in m. Where layers overlap, the larger value is used.
+    Give the largest velocity, in m/s. In addition, the layer itself reflects long waves. The reflected amplitude is 1 %
+    for waves that are half as long as the width of the layer, and 6 % for waves that are as long as the width. To
+    absorb more, make the layer wider, not stronger. `spacing` is in m. Where layers overlap, the larger value is used.
 
     `sides` are the absorbing sides. By default, all six sides of a grid of shape (nz, ny, nx) absorb. For a free
     surface at the low side of z, leave out "z0". A shape of two numbers has the axes y and x, and the first axis may

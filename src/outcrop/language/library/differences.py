@@ -117,7 +117,7 @@ def laplacian(u: Field, order: int, h: tuple[Parameter, ...]) -> sympy.Expr:
 
 
 def over_square(h: tuple[Parameter, ...]) -> sympy.Expr:
-    """Return the factor by which the result of `laplacian` must be multiplied."""
+    """Return the factor by which the result of `laplacian` must be multiplied to get the Laplacian."""
     return 1 / h[0] ** 2 if len(set(h)) == 1 else sympy.S.One
 
 

@@ -17,7 +17,7 @@ from outcrop.language.stencil import Field, Parameter, Stencil
 
 Vector = tuple[int, ...]
 
-_RATIONALS = {  # ndim -> weights of the velocity 0, of velocities along one axis, along two axes
+_RATIONALS = {  # ndim -> weights of the velocity 0, of velocities along one axis, of velocities along two axes
     2: (sympy.Rational(4, 9), sympy.Rational(1, 9), sympy.Rational(1, 36)),
     3: (sympy.Rational(1, 3), sympy.Rational(1, 18), sympy.Rational(1, 36)),
 }
@@ -66,7 +66,7 @@ def lattice_boltzmann(ndim: int = 3) -> Stencil:
     arriving = [f[tuple(-step for step in c)] for f, c in zip(fields, velocities, strict=True)]
     pairs = range(1, len(fields), 2)
     excess = as_one(arriving[0], *(as_one(arriving[i], arriving[i + 1]) for i in pairs))  # rho - 1
-    # With these scales the terms of f_i^eq need no further factors: momentum = 3 j, speed = 3/2 j / rho.
+    # The factors 3 and 3/2 of f_i^eq are included in two vectors: momentum = 3 j, speed = 3/2 j / rho.
     flows = {velocities[i]: arriving[i] - arriving[i + 1] for i in pairs}
     momentum = [_whole(_times(sympy.Integer(3), _carried(axis, flows))) for axis in range(ndim)]
     inverse = _times(sympy.Rational(1, 2), 1 / as_one(sympy.S.One, excess))
@@ -98,7 +98,9 @@ def _whole(term: sympy.Expr) -> sympy.Expr:
 
 
 def _carried(axis: int, flows: Mapping[Vector, sympy.Expr]) -> sympy.Expr:
-    """Return one component of the momentum that the pairs of opposite directions carry."""
+    """Return the component of the momentum j along `axis`: the sum of c[axis] times the flow along c. `flows` has one
+    velocity c of each pair of opposite velocities. The flow along c is the difference between the fields of c and of
+    -c."""
     return as_one(
         *(_times(sympy.Integer(c[axis]), flow) if c[axis] < 0 else flow for c, flow in flows.items() if c[axis])
     )
@@ -115,11 +117,11 @@ def stream_function() -> Stencil:
     """Make a stencil for Laplace's equation psi_yy + psi_xx = 0 in 2-D by Jacobi's iteration: psi' = (sum of the four
     neighbours) / 4.
 
-    psi (m^2/s) is the stream function of a flow without friction or vorticity. Its contours are stream lines, and its
-    differences are fluxes. The values on a fixed rim are the boundary condition (`inlet_outlet`). The stencil has no
-    parameters. The iteration converges on any grid. On a side of n cells, each step multiplies an error of k half waves
-    by cos(pi k/n). Source: C. G. J. Jacobi, Astron. Nachr. 22, 297, 1845; example: A. Jackson, EPCC's computational
-    fluid dynamics exercise.
+    psi (m^2/s) is the stream function of a flow without friction or vorticity. The contours of psi are stream lines.
+    The difference of psi between two points is the flux between these points. The values on a fixed rim are the
+    boundary condition. `inlet_outlet` computes such values. The stencil has no parameters. The iteration converges on
+    any grid. On a side of n cells, each step multiplies an error of k half waves by cos(pi k/n). Source: C. G. J.
+    Jacobi, Astron. Nachr. 22, 297, 1845; example: A. Jackson, EPCC's computational fluid dynamics exercise.
     """
     psi = Field("psi")
     near = both_sides(psi, 0, 1, 2) + both_sides(psi, 1, 1, 2)

@@ -109,7 +109,7 @@ ALIASES = {"lattice_boltzmann": "d3q19", "lattice_boltzmann_2d": "d2q9"}
 """Names of functions that users may also give as names of stencils. Runs never store these names."""
 
 STENCILS: dict[str, Callable[[], Stencil]] = {name: family.make for name, family in FAMILIES.items()}
-"""For each family, the function that makes its default stencil."""
+"""The functions that make the default stencil of each family."""
 
 
 def find_stencil(name: str) -> Stencil:

@@ -40,12 +40,12 @@ def heat(ndim: int = 3, order: int = 2, *, equal_spacing: bool = True) -> Stenci
     """Make a stencil for the heat equation u_t = kappa (u_xx + u_yy + u_zz) in `ndim` = 1, 2 or 3 dimensions, of
     `order` 2, 4, ... 16.
 
-    The update is u' = u + dt kappa (sum over the axes of the second differences). This is forward Euler, of first order
-    in time and of `order` in space. Field: u (any unit, for example K). Parameters: kappa (m^2/s), dt (s), h (m), or
-    dz, dy, dx without `equal_spacing`. The stencil is stable for dt kappa ndim s / h^2 <= 2. Here s is the largest
-    symbol of the second difference: 4, 16/3, 6.04, 6.50, ... 7.43 for order 2, 4, 6, 8, ... 16. For order 2 in 3-D, the
-    limit is dt <= h^2 / (6 kappa). Source: R. Courant, K. Friedrichs, H. Lewy, Math. Ann. 100, 32, 1928; weights: B.
-    Fornberg, Math. Comp. 51, 699, 1988.
+    The update is u' = u + dt kappa (sum over the axes of the second differences). This method is forward Euler. It is
+    of first order in time and of order `order` in space. Field: u (any unit, for example K). Parameters: kappa (m^2/s),
+    dt (s) and h (m). Without `equal_spacing`, dz, dy and dx (m) replace h. The stencil is stable for dt kappa ndim s /
+    h^2 <= 2. Here s is the largest symbol of the second difference: 4, 16/3, 6.04, 6.50, ... 7.43 for order 2, 4, 6, 8,
+    ... 16. For order 2 in 3-D, the limit is dt <= h^2 / (6 kappa). Source: R. Courant, K. Friedrichs, H. Lewy, Math.
+    Ann. 100, 32, 1928; weights: B. Fornberg, Math. Comp. 51, 699, 1988.
 
     The update adds differences to the centre, so a constant state stays constant to the last bit.
     """
@@ -72,10 +72,10 @@ def gray_scott(ndim: int = 3, *, equal_spacing: bool = True) -> Stencil:
         u_t = du lap u - u v^2 + feed (1 - u),    v_t = dv lap v + u v^2 - (feed + kill) v
 
     Fields: the concentrations u and v (no unit; the state u = 1, v = 0 does not change). Parameters: du, dv (cells^2
-    per unit of time for h = 1), feed, kill (per unit of time), dt, h, or dz, dy, dx without `equal_spacing`. The update
-    is not linear. For the stability limit, it is linearised at u = 0, v = 1/2, because v stays below 1/2 in the usual
-    patterns. The limit is dt <= 2 / (4 ndim du / h^2 + feed + 1/4). Source: P. Gray and S. K. Scott, Chem. Eng. Sci.
-    39, 1087, 1984; patterns: J. E. Pearson, Science 261, 189, 1993.
+    per unit of time for h = 1), feed, kill (per unit of time), dt and h. Without `equal_spacing`, dz, dy and dx replace
+    h. The update is not linear. For the stability limit, it is linearised at u = 0, v = 1/2, because v stays below 1/2
+    in the usual patterns. The limit is dt <= 2 / (4 ndim du / h^2 + feed + 1/4). Source: P. Gray and S. K. Scott, Chem.
+    Eng. Sci. 39, 1087, 1984; patterns: J. E. Pearson, Science 261, 189, 1993.
     """
     require("gray_scott", "ndim", ndim, (1, 2, 3))
     u, v, here = Field("u"), Field("v"), (0,) * ndim
@@ -110,9 +110,9 @@ def advection(ndim: int = 3, order: int = 1, *, equal_spacing: bool = True) -> S
     the axes does not matter. Order 2 is stable for |v| dt / h <= 1 along each axis. Both orders use differences of
     fluxes, so on a periodic grid the sum of u does not change.
 
-    Field: u (any unit). Parameters: vx, vy, vz (m/s, of any sign), dt (s), h (m), or dz, dy, dx without
-    `equal_spacing`. Source: R. Courant, E. Isaacson, M. Rees, Comm. Pure Appl. Math. 5, 243, 1952; P. Lax and
-    B. Wendroff, Comm. Pure Appl. Math. 13, 217, 1960.
+    Field: u (any unit). Parameters: vx, vy, vz (m/s, of any sign), dt (s) and h (m). Without `equal_spacing`, dz, dy
+    and dx (m) replace h. Source: R. Courant, E. Isaacson, M. Rees, Comm. Pure Appl. Math. 5, 243, 1952; P. Lax and B.
+    Wendroff, Comm. Pure Appl. Math. 13, 217, 1960.
     """
     require("advection", "ndim", ndim, (1, 2, 3))
     require("advection", "order", order, (1, 2))

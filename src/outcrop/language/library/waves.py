@@ -31,11 +31,11 @@ def acoustic(ndim: int = 3, order: int = 8, *, sponge: bool = False, equal_spaci
         u' = u_previous + (2 (u - u_previous) + dt^2 v^2 lap u) / (1 + damp dt/2)
 
     Fields: u (any unit, for example Pa), the read-only v (m/s), and with `sponge` the read-only damp (1/s, made by the
-    function `sponge`). Devito's damping field is damp / v^2. Parameters: dt (s), h (m), or dz, dy, dx without
-    `equal_spacing`. The stencil is stable for dt v <= 2 h / sqrt(ndim s). Here s is 4, 16/3, 6.04, 6.50, ... 7.43 for
-    order 2, 4, 6, 8, ... 16. Damping does not lower this limit. Source: M. A. Dablain, Geophysics 51, 54, 1986. The
-    sponge is from C. Cerjan et al., Geophysics 50, 705, 1985. The damping term in the equation is from J. Sochacki et
-    al., Geophysics 52, 60, 1987.
+    function `sponge`). Devito's damping field is damp / v^2. Parameters: dt (s) and h (m). Without `equal_spacing`, dz,
+    dy and dx (m) replace h. The stencil is stable for dt v <= 2 h / sqrt(ndim s). Here s is 4, 16/3, 6.04, 6.50, ...
+    7.43 for order 2, 4, 6, 8, ... 16. Damping does not lower this limit. Source: M. A. Dablain, Geophysics 51, 54,
+    1986. The sponge is from C. Cerjan et al., Geophysics 50, 705, 1985. The damping term in the equation is from J.
+    Sochacki et al., Geophysics 52, 60, 1987.
     """
     require("acoustic", "ndim", ndim, (1, 2, 3))
     require("acoustic", "order", order, range(2, 17, 2))
@@ -64,7 +64,7 @@ def elastic(ndim: int = 3, order: int = 4, *, equal_spacing: bool = True) -> Ste
     at the centre of a cell. A velocity lies half a cell ahead along its own axis. A shear stress lies half a cell ahead
     along both of its axes. The values of b and mu at these points are means over the cells around them. A step is
     leapfrog in two stages: velocities, then stresses. Before the first step, stresses belong to time 0 and velocities
-    to -dt/2. Parameters: dt (s), h (m), or dz, dy, dx without `equal_spacing`.
+    to -dt/2. Parameters: dt (s) and h (m). Without `equal_spacing`, dz, dy and dx (m) replace h.
 
     The stencil is stable for dt vp <= h / (sqrt(ndim) sum |weights|), where vp^2 = (lam + 2 mu) b. The sum of the
     absolute weights is 1 for order 2 and 7/6 for order 4. Source: J. Virieux, Geophysics 51, 889, 1986; fourth order:
@@ -164,8 +164,8 @@ def maxwell(ndim: int = 3, mode: str = "tm", *, medium: str = "eps", equal_spaci
     conductivity sigma (S/m). A component of E lies half a cell ahead along its own axis. A component of H lies half a
     cell ahead along the two other axes. eps and sigma lie at the centre, and E uses their means over two cells. A step
     is leapfrog in two stages: H, then E. Before the first step, E belongs to time 0 and H to -dt/2. Parameters: c
-    (m/s), dt (s), h (m), or dz, dy, dx without `equal_spacing`, and eps0 (F/m) for "lossy". All cells have the magnetic
-    permeability mu0 of free space.
+    (m/s), dt (s), h (m), and eps0 (F/m) for "lossy". Without `equal_spacing`, dz, dy and dx (m) replace h. All cells
+    have the magnetic permeability mu0 of free space.
 
     The stencil is stable for c dt <= h sqrt(eps / ndim), where eps is the smallest value of the field. Source: K. S.
     Yee, IEEE Trans. Antennas Propag. 14, 302, 1966; limit: A. Taflove and M. E. Brodwin, IEEE Trans. Microwave Theory

@@ -62,7 +62,7 @@ class AcquisitionDefinitions:
 
     @property
     def files(self) -> Definitions:
-        """The arrays in the files with points and values, by the name of the file."""
+        """The arrays that the files with points and values contain. The keys are the names of the files."""
         points: dict[str, list[NDArray[Any]]] = {}
         for number, source in enumerate(self.injections):
             points[f"source-{number}"] = [source.cells, source.weights, source.values]
@@ -118,7 +118,8 @@ def define(
     snapshots: Snapshots | Sequence[Snapshots] | None = None, norms: Norms | None = None,
     more: AcquisitionDefinitions | None = None,
 ) -> AcquisitionDefinitions:  # fmt: skip
-    """Return the checked acquisition of the options, with the sources and receivers of `more`. Raises InputError."""
+    """Check the options of the acquisition, and return the acquisition. The acquisition also has the sources and
+    receivers of `more`. Raises InputError for invalid options."""
     injections = [*(more.injections if more else ()), *(_injection(grid, *one) for one in enumerate(_list(sources)))]
     samplings = list(more.samplings if more else ())
     for one in _list(receivers):
@@ -161,8 +162,8 @@ def _numbers(given: Any, refusal: str) -> NDArray[np.float64]:
 
 
 def _scale(grid: Grid, what: str, given: Any) -> SourceFactor | None:
-    """Return the program that evaluates a scale, or None. A scale may read only fields that no stage updates, and only
-    at the cell to which the source adds a value. Raises InputError for other scales."""
+    """Return the program that evaluates a scale, or None if no scale is given. A scale may read only fields that no
+    stage updates, and only at the cell to which the source adds a value. Raises InputError for other scales."""
     if given is None:
         return None
     import sympy

@@ -1,5 +1,5 @@
 """The history of a run: the values of all updated fields, kept at step 0 and after every k-th step. With
-`recompute=True`, the history also has the previous values of fields, if a step needs them.
+`recompute=True`, the history also has the previous values of those fields whose previous values a step needs.
 
 A history is stored like snapshots with the reserved name HISTORY. A pass computes states and writes them to files.
 The commit of the pass makes these states valid. Each file has a checksum. A history differs from other snapshots in
@@ -11,7 +11,7 @@ these ways:
 
 If the limit of a history does not have room for all states, an adjoint run repeats parts of the forward run
 (plan/schedule.py). The replay is a run that computes these steps: a copy of the forward run beside it. The replay has a
-history of its own. Both histories together have at most `slots` states, and use the same numbers for them.
+history of its own. Both histories together have at most `slots` states. A state has the same number in both histories.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from outcrop.run.user_values import as_flag, as_whole_number
 from outcrop.units import format_bytes, parse_bytes
 
 DIRECT_BYTES, PAGE_BYTES = 1 << 20, 4096
-"""States of at least DIRECT_BYTES bypass the page cache. They are read in whole pages."""
+"""States of at least DIRECT_BYTES bypass the page cache. Such states are read in whole pages."""
 
 STATES_IN_MEMORY = 4
 """The number of states in memory during `reversed`: the state that was yielded, and three that are read ahead."""
@@ -94,8 +94,8 @@ def history_entry(given: History, description: Description, step: int) -> Snapsh
 
 
 def with_slots(given: History, entry: SnapshotsEntry, dtype: str, last_step: int) -> SnapshotsEntry:
-    """Return the entry, with a schedule (plan/schedule.py) if one is needed. It is needed if states can be computed
-    again, and the limit has room for at least two states, but not for all."""
+    """Return the entry, with a schedule (plan/schedule.py) if a schedule is needed. A schedule is needed if states can
+    be computed again, and the limit has room for at least two states, but not for all states."""
     limit = limit_bytes(given)
     slots = 0 if limit is None else limit // state_bytes(entry, dtype)
     if not entry.recompute or not 2 <= slots < entry.count(last_step):
@@ -110,12 +110,12 @@ def as_entry(every: int, recompute: bool, state: Iterable[ArrayEntry], shape: Se
     for name in fields:
         if name in RESERVED[len(shape)] or name == HISTORY:
             raise InputError(f"history: field {name!r} has the name of a coordinate or of the history; rename it")
-    box = tuple((0, n) for n in shape)  # with the padding, because a reverse pass reads it, too
+    box = tuple((0, n) for n in shape)  # includes the padding, which a reverse pass also reads
     return SnapshotsEntry(every, fields, box, initial=True, name=HISTORY, recompute=recompute)
 
 
 def state_bytes(entry: SnapshotsEntry, dtype: str) -> int:
-    """Return the bytes on disk of one state of a history, with the indices of its shards."""
+    """Return the number of bytes of one state of a history on disk, including the indices of its shards."""
     itemsize = np.dtype(dtype).itemsize
     return len(entry.fields) * (math.prod(entry.shape) * itemsize + len(snapshot_index(entry.shape, itemsize)))
 
@@ -127,7 +127,7 @@ def free_bytes(directory: Path, needed: int) -> int:
 
 
 def limit_bytes(given: History) -> int | None:
-    """Return the limit of a history, or None. Raises InputError for a wrong size."""
+    """Return the limit of a history in bytes, or None if it has no limit. Raises InputError for a wrong size."""
     if given.limit is None:
         return None
     try:
@@ -225,7 +225,7 @@ class HistoryView(Mapping[str, SnapshotView]):
 
         Threads read older states ahead, and at most four states are in memory. The arrays are valid until the next
         state is requested: copy values that you need longer. Raises CorruptionError for a state that differs from what
-        the run has written, and StorageError."""
+        the run has written, and StorageError if a state cannot be read."""
         self._require_kept()
         reader = _Reader(self._state, self._entry)
         numbers = reversed(self._entry.numbers(self._state.manifest.step))
@@ -249,7 +249,8 @@ class HistoryView(Mapping[str, SnapshotView]):
 
     def free(self) -> None:
         """Remove the history from the run, and delete its files and the replay of the run. Call this method when you no
-        longer need the states. Raises InputError if another process uses the run, and StorageError."""
+        longer need the states. Raises InputError if another process uses the run, and StorageError if a file cannot be
+        changed."""
         with self._state.locked():
             taps = self._state.manifest.taps
             if taps.history is not None:
@@ -342,7 +343,8 @@ class _Reader:
 
 
 class KeptStates:
-    """The states in the history of a run. `numbers` is ascending. Raises StorageError and CorruptionError."""
+    """The states in the history of a run. `numbers` has the numbers of these states, in ascending order. Raises
+    StorageError and CorruptionError."""
 
     def __init__(self, state: State) -> None:
         entry, manifest = state.manifest.taps.history, state.manifest
@@ -357,8 +359,9 @@ class KeptStates:
         return FileBeneath(directory.handle, name, str(directory.path / name)), int(self._sums[field][number])
 
     def planes(self, field: str, number: int) -> PlaneSource:
-        """Return a function that reads planes of a field in state `number`, on the engine's three axes. First read the
-        whole file and compare its checksum. Raises StorageError and CorruptionError."""
+        """Return a function that reads planes of a field in state `number`, on the engine's three axes. Before the
+        function is returned, the whole file is read once to compare its checksum. Raises StorageError and
+        CorruptionError."""
         directory, (file, expected) = self.state.records, self.file(field, number)
         layout, dtype = self.state.layout, np.dtype(self.state.manifest.dtype)
         _, ny, nx = layout.shape
@@ -377,8 +380,8 @@ class KeptStates:
 
 
 def repeated_steps(state: State) -> int:
-    """Return the number of steps that an adjoint run from the committed step of a run repeats, beginning with the
-    states that exist. The result for a replay is 0, because a replay has no adjoint run."""
+    """Return the number of steps that an adjoint run must repeat if it begins at the committed step of a run, with the
+    states that exist now. The result for a replay is 0, because a replay has no adjoint run."""
     entry, step = state.manifest.taps.history, state.manifest.step
     if entry is None or not entry.slots or step < 1:
         return 0
@@ -390,9 +393,9 @@ def repeated_steps(state: State) -> int:
 
 
 def keep_only(state: State, numbers: Collection[int]) -> None:
-    """Free all states of a history except `numbers` and the states that later steps keep. First commit the manifest,
-    then delete files, including files that a killed process has left. The calling process must hold the run. Raises
-    StorageError."""
+    """Free all states of a history except `numbers` and the states that later steps keep. The manifest is committed
+    first. Then the files are deleted, including files that a killed process has left. The calling process must hold the
+    lock of the run. Raises StorageError."""
     taps, step = state.manifest.taps, state.manifest.step
     entry = taps.history
     assert entry is not None
@@ -421,7 +424,8 @@ def replay_place(state: State) -> Path:
 
 def open_replay(state: State) -> State | None:
     """Return the replay of a run. The result is None if the replay does not exist, is damaged, belongs to another run,
-    or has no values because its creation was interrupted. State 0 of the run is enough to compute all states again."""
+    or has no values because its creation was interrupted. In these cases, all states can be computed again from state 0
+    of the run."""
     storage = RunFolder(replay_place(state))
     try:
         replay = State(storage, storage.read())
@@ -441,7 +445,8 @@ def _computed(manifest: Manifest) -> tuple[object, ...]:
 
 
 def remove_replay(state: State) -> None:
-    """Delete the replay of a run, if it exists. Raises InputError if another process uses it, and StorageError."""
+    """Delete the replay of a run, if the replay exists. Raises InputError if another process uses the replay, and
+    StorageError if a file cannot be deleted."""
     place = replay_place(state)
     if not place.is_dir():
         return
@@ -453,7 +458,7 @@ def remove_replay(state: State) -> None:
                     clear(directory, read_manifest(directory))
                     directory.flush()
                     directory.remove(MANIFEST)
-                directory.remove(f"{MANIFEST}.tmp")  # a process was killed before it renamed this file
+                directory.remove(f"{MANIFEST}.tmp")  # left by a process that was killed before it renamed this file
             finally:
                 directory.release(lock)
         place.rmdir()

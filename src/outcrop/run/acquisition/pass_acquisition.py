@@ -35,9 +35,11 @@ Points: TypeAlias = NDArray[np.int64]
 Box: TypeAlias = tuple[tuple[int, int], tuple[int, int], tuple[int, int]]
 """The half-open ranges of a box along z, y and x."""
 CORNER_BYTES = 120
-"""Bytes for one corner of a point: cell and weight in Python, cell and table entry in the core."""
+"""The number of bytes of memory for one corner of a point: its cell and its weight in Python, and its cell and its
+table entry in the core."""
 TRACE_BYTES = 32
-"""Bytes for one point in each step, while corners are added to rows of a trace, and while these rows are written."""
+"""The number of bytes of memory for one point of a trace in one step. This memory is needed while the corners are added
+to the rows of the trace, and while these rows are written."""
 
 RawSum: TypeAlias = tuple[bytes, float, bytes, float, float, float]
 
@@ -61,7 +63,8 @@ class PointInjection:
 
 @dataclass(frozen=True, eq=False)
 class PointSamples:
-    """Cells whose values are recorded at the end of each step, or with `before` before the first stage."""
+    """Cells whose values are recorded at the end of each step. If `before` is true, the values are recorded before the
+    first stage of each step instead."""
 
     field: int
     cells: Points
@@ -74,12 +77,12 @@ class PointSamples:
 @dataclass(frozen=True)
 class SnapshotFile:
     """A file into which a pass writes a box of a field after `step` steps, in C order from byte `offset_bytes` on. The
-    file already has its full size. If `age` is 1, the previous values of the field are written. The stencil must have
-    these values in an array of the state.
+    file already has its full size. If `age` is 1, the previous values of the field are written. In this case, the state
+    must have an array with these values.
 
-    With `direct`, writes of the box bypass the page cache if the file system allows it. If the descriptor `folder` is
-    given, `path` is a regular file beneath this folder, and links are not followed. The descriptor must stay open until
-    the pass has ended. `label` names the file in messages."""
+    If `direct` is true, writes of the box bypass the page cache if the file system allows this. If the descriptor
+    `folder` is given, `path` is a regular file beneath this folder, and links are not followed. The descriptor must
+    stay open until the pass has ended. `label` names the file in messages."""
 
     field: int
     step: int
@@ -115,12 +118,13 @@ NO_ACQUISITION = Acquisition()
 
 @dataclass(frozen=True)
 class FieldSum:
-    """Sums over all cells of a field after `step` steps, including the rim, in float64. `squares` is the sum of
-    squares.
+    """Sums in float64 over all cells of a field after `step` steps. The cells of the rim are included. `squares` is the
+    sum of squares.
 
-    Each group of 64 bytes along x is summed first. The second half of the group is added to the first half until one
-    number is left. The sums of the groups are then added without rounding, so their bits do not depend on the plan or
-    on the number of threads. `minimum` and `maximum` ignore NaN. Both are infinite if every cell is NaN."""
+    Each group of 64 bytes along x is summed first. To sum a group, its second half is added to its first half, again
+    and again, until one number is left. The sums of the groups are then added without rounding. So the bits of the
+    result do not depend on the plan or on the number of threads. `minimum` and `maximum` ignore NaN. Both are infinite
+    if every cell is NaN."""
 
     step: int
     sum: float
@@ -282,8 +286,9 @@ def _exact(integer: bytes, special: float) -> float:
 def demand_of(
     entries: AcquisitionEntries, dtype: str, states: StatesEntry | None = None, first_step: int = 0
 ) -> AcquisitionDemand:
-    """Return what these entries need in addition to the window. `dtype` is the dtype of the fields. If passes compute
-    steps of another run again, `states` has the sources of that run. The plan begins after step `first_step`."""
+    """Return the resources that these entries need in addition to the window. `dtype` is the dtype of the fields. If
+    passes compute steps of another run again, `states` has the sources of that run. The plan begins after step
+    `first_step`."""
     item_bytes = np.dtype(dtype).itemsize
     sources = sum(one.points * one.corners for one in entries.sources) + (states.source_cells if states else 0)
     samplings = sum(one.points * one.corners for one in entries.samplings)

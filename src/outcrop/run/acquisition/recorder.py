@@ -127,9 +127,9 @@ class Recorder:
         return whole
 
     def _injection(self, number: int, first_step: int, steps: int) -> PointInjection:
-        """Return the values that a source adds to each corner in each step of a pass. They are 0 after its last value.
-        The file with the values is mapped again for each pass: a single mapping would keep in memory all pages that
-        were read."""
+        """Return the values that a source adds to each corner in each step of a pass. After the last value of the
+        source, it adds 0. The file with the values is mapped again for each pass: a single mapping would keep in memory
+        all pages that were read."""
         source = self._sources[number]
         values = np.zeros((steps, source.weights.size), self._state.manifest.dtype)
         given = mapped_values(self._state.records, self._state.manifest, number)[first_step : first_step + steps]
@@ -174,9 +174,9 @@ def require_space(directory: Directory, manifest: Manifest, last_step: int) -> N
 def make_files(
     directory: Directory, manifest: Manifest, fields: list[str], first: int, steps: int
 ) -> Iterator[tuple[str, int, SnapshotFile]]:
-    """Make the files for the snapshots of the pass that begins with step `first`. For each snapshot, yield the name of
-    the file for its checksum, its number, and its `SnapshotFile`. `fields` has the names of the stencil's fields.
-    Raises OSError and StorageError."""
+    """Make the files for the snapshots of the pass that begins with step `first`. For each snapshot, yield three
+    values: the name of the file for the checksum of the snapshot, the number of the snapshot, and its `SnapshotFile`.
+    `fields` has the names of the stencil's fields. Raises OSError and StorageError."""
     itemsize = np.dtype(manifest.dtype).itemsize
     for entry in manifest.taps.snapshots:
         size, index = math.prod(entry.shape) * itemsize, snapshot_index(entry.shape, itemsize)

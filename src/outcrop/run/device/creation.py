@@ -13,8 +13,8 @@ A run on block devices stores its acquisition (points, traces, norms and snapsho
       .taps/                 the same as in a run's own directory
       snapshots.zarr/
 
-The manifest on the first device names the folder, and its step says which rows and snapshots are valid. The lock of the
-devices also protects this folder.
+The manifest on the first device names the folder. The step in this manifest determines which rows and snapshots are
+valid. The lock of the devices also protects this folder.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ from outcrop.run.disk.storage import release
 from outcrop.units import format_bytes
 
 SLACK_BYTES = 1 << 16
-"""The bytes by which a manifest may grow when numbers of steps get more digits and when arrays get values."""
+"""The number of bytes by which a manifest may grow when numbers of steps get more digits and when arrays get values."""
 
 _TAIL_BYTES = 1 << 20
 """The size of the part at the end of a device that may hold backups of partition tables and metadata of disk arrays."""
@@ -100,8 +100,8 @@ def check_devices(devices: list[Path], description: Description, force: bool) ->
 
 def hold_devices(devices: list[Path], description: Description, force: bool) -> list[int]:
     """Open the devices exclusively, and return their descriptors. Closing a descriptor releases its device. Raises
-    InputError if the run cannot be created because of duplicates, use by other programs, permission, size or, without
-    `force`, known content."""
+    InputError if a device is given twice, is in use, is too small, or may not be written. If `force` is false, also
+    raises InputError if a device has known content."""
     manifest = new_manifest(description)
     longest = manifest.to_bytes().decode() + " " * SLACK_BYTES
     encode_slot(Header(RUN, manifest.identity, longest))  # raises InputError if the manifest is too long for a slot
@@ -179,7 +179,7 @@ def _check_member(device: Path, header: Header, force: bool) -> None:
 
 
 def _run_at(device: Path, identity: object) -> Manifest | None:
-    """Return the manifest of the run with this identity on `device`, or None."""
+    """Return the manifest of the run on `device`, or None if the device does not hold the run with this identity."""
     try:
         found = Device(device).read()
     except InputError:
@@ -192,9 +192,10 @@ def created_on_devices(
     devices: list[Path], manifest: Manifest, force: bool, definitions: Definitions
 ) -> Iterator[State]:
     """Create a run without values on the devices, and a folder of records for its acquisition with the points and
-    values in `definitions`. The caller commits the first values inside the `with`, during which the devices are held.
+    values in `definitions`. The caller commits the first values inside the `with` block. During this block, the devices
+    are locked.
 
-    If InputError is raised, the devices are unchanged. If the `with` ends before the first commit, the run is removed,
+    If InputError is raised, the devices are unchanged. If the block ends before the first commit, the run is removed,
     and the earlier content of the devices is lost."""
     check_records_folder(devices, manifest, force)
     handles = hold_devices(devices, manifest, force)
@@ -247,7 +248,7 @@ def _write_zeros(handle: int, begin: int, end: int) -> None:
 
 
 def _write_indices(device: Path, manifest: Manifest, index: int) -> None:
-    # The indices are not flushed here. They are flushed together with the first values, before the first commit.
+    # The indices are not flushed here. The indices are flushed together with the first values, before the first commit.
     layout = manifest.layout
     with _opened_new(device) as handle:
         for (_, _, shard), place in ranges_on(manifest, index, str(device)).items():
@@ -275,7 +276,8 @@ def _opened_new(device: Path) -> Iterator[int]:
 
 def check_records_folder(devices: list[Path], manifest: Description, force: bool) -> None:
     """Raise InputError if the run needs a folder of records and none is given, or if it needs none. The folder must be
-    new or empty. With `force`, it may belong to the run on these devices, or to a run that no longer exists."""
+    new or empty. If `force` is true, the folder may belong to the run on these devices, or to a run that no longer
+    exists."""
     if bool(manifest.taps) != bool(manifest.records):
         raise InputError(
             f"{devices[0]}: block devices hold arrays only; give records=DIRECTORY for the files of sources, "
@@ -313,7 +315,8 @@ def _check_content(folder: Directory, device: Path, force: bool) -> None:
 @contextlib.contextmanager
 def _created_records_folder(state: State, definitions: Definitions, force: bool) -> Iterator[None]:
     """Create the folder of records, if the run has one, and write the definitions to it. If the body of the `with`
-    fails before the first commit, its files and a new folder are removed. Raises InputError and StorageError."""
+    fails before the first commit, the files in the folder are removed. The folder is also removed if it is new. Raises
+    InputError and StorageError."""
     manifest = state.manifest
     if not manifest.records:
         yield

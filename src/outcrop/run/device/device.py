@@ -9,11 +9,11 @@ header identifies the run and has two copies of its manifest, which commits writ
      2 MiB   slot 1:     the same
      4 MiB   the shards
 
-On the first device of a run, the text is the manifest. On the other devices, it names the run. A slot is intact if its
-checksum and identity are right. If both slots are intact, the slot with the higher sequence number is valid. A commit
-writes the other slot, so an interrupted commit leaves the earlier manifest intact. Nearly every program that formats a
-disk overwrites the first sector, which contains the superblock. So no run is found on a disk that was formatted later.
-Writing a superblock with another identity replaces a run in one step.
+On the first device of a run, the text is the manifest. On the other devices, the text names the run. A slot is intact
+if its checksum and identity are right. If both slots are intact, the slot with the higher sequence number is valid. A
+commit writes the other slot, so an interrupted commit leaves the earlier manifest intact. Nearly every program that
+formats a disk overwrites the first sector, which contains the superblock. So no run is found on a disk that was
+formatted later. Writing a superblock with another identity replaces a run in one step.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class Device(RunStorage):
 
     def hold(self, shared: bool = False) -> list[int]:
         """Lock the devices exclusively, even if `shared` is True, and return their descriptors. Raises InputError if a
-        device is in use, or if another program has written to it."""
+        device is in use, or if another program has written to the device."""
         handles: list[int] = []
         self._found.clear()
         try:
@@ -146,8 +146,8 @@ class Device(RunStorage):
 
     @contextmanager
     def scratch(self, manifest: Manifest, count: int) -> Iterator[Sequence[DeviceRange]]:
-        """Yield a range of `count` bytes after the shards of the first device. Raises StorageError if they do not
-        fit."""
+        """Yield a range of `count` bytes after the shards of the first device. Raises StorageError if the device has no
+        room for this range."""
         begin = needed_bytes(manifest, 0)
         with opened(self.path, os.O_RDONLY) as handle:
             size = device_use.size_of(handle)
@@ -223,14 +223,16 @@ def member_of(header: Header) -> dict[str, object]:
 
 
 def signature_on(path: Path, handle: int) -> str:
-    """Return a text that names the content of an open device, except Outcrop's own header, or "". Raises InputError
-    when the device cannot be read."""
+    """Return a text that names the content that other programs recognise on an open device, such as a file system.
+    Return "" if the device has no such content. Outcrop's own header does not count. Raises InputError when the device
+    cannot be read."""
     with os_errors_as(InputError, f"{path} cannot be read"):
         return device_use.find_signature(path, handle, device_use.size_of(handle))
 
 
 def _records_of(manifest: Manifest, device: Path) -> Directory:
-    """Return the open folder of records of the run on `device`. Raises StorageError if it does not name the run."""
+    """Return the open folder of records of the run on `device`. Raises StorageError if the folder does not belong to
+    this run."""
     assert manifest.records is not None
     what = f"{manifest.records}, records of the run on {device},"
     with os_errors_as(StorageError, f"{what} cannot be used"):
@@ -263,7 +265,8 @@ def _find_share(share: tuple[str, int], name: Path) -> Path:
 
 
 def header_of(path: Path, handle: int) -> Header | None:
-    """Return the header of an open device, or None if it has no run. Raises InputError when the header is damaged."""
+    """Return the header of an open device, or None if the device has no run. Raises InputError when the header is
+    damaged."""
     with os_errors_as(InputError, f"{path} cannot be read"):
         return read_header(handle, path)
 
@@ -274,8 +277,8 @@ def encode_superblock(kind: str, identity: str) -> bytes:
 
 
 def decode_superblock(block: bytes, path: object) -> tuple[str, str] | None:
-    """Return (kind, identity) from the first block of a device, or None if it is no superblock. Raises InputError when
-    it is damaged or of another version."""
+    """Return (kind, identity) from the first block of a device, or None if this block is no superblock. Raises
+    InputError when the superblock is damaged or of another version."""
     magic, version, kind, identity = _SUPERBLOCK.unpack_from(block)
     if magic != _MAGIC:
         return None
@@ -314,8 +317,8 @@ def decode_slot(slot: bytes, kind: str, identity: str) -> Header | None:
 
 
 def read_header(handle: int, path: object) -> Header | None:
-    """Return the header of an open device, or None if it has no run. Raises InputError when the header is damaged or of
-    another version, and OSError."""
+    """Return the header of an open device, or None if the device has no run. Raises InputError when the header is
+    damaged or of another version, and OSError when the device cannot be read."""
     block = os.pread(handle, BLOCK_BYTES, 0)
     found = decode_superblock(block, path) if len(block) == BLOCK_BYTES else None
     if found is None:
@@ -334,7 +337,7 @@ def write_slot(handle: int, header: Header) -> None:
 
 
 def write_superblock(handle: int, header: Header) -> None:
-    """Write and flush the superblock. After this, the device belongs to the run. Raises OSError."""
+    """Write and flush the superblock. From then on, the device belongs to the run. Raises OSError."""
     write_all(handle, encode_superblock(header.kind, header.identity), 0)
     os.fsync(handle)
 

@@ -1,8 +1,8 @@
 """Find out which program uses a block device, and whether the device holds content that other programs recognise.
 
 The kernel grants O_EXCL on a device to one user at a time: a file system, swap, a volume manager or a program. If a
-partition is in use, the whole disk counts as in use, and vice versa. O_EXCL decides whether a device is free. The other
-checks only find out, for messages, which program uses the device.
+partition is in use, the whole disk counts as in use. If the whole disk is in use, each partition counts as in use.
+O_EXCL decides whether a device is free. The other checks only find out, for messages, which program uses the device.
 
 File systems, partition tables, swap and arrays of disks are recognised by their signatures. `blkid` knows nearly all
 signatures. The most common signatures are also listed here, for machines without blkid.
@@ -125,7 +125,8 @@ def all_devices() -> list[Path]:
 
 
 def find_use(number: str) -> str:
-    """Return a text about the use of device `number`, "major:minor", or of one of its partitions, or "" if unused."""
+    """Return a text that says how the device `number` ("major:minor") or one of its partitions is used. Return "" if
+    neither is in use."""
     disk = SYS / "dev" / "block" / number
     for part in (disk, *sorted(_partitions(disk))):
         own = _read(part / "dev") or number
@@ -150,8 +151,8 @@ def _partitions(disk: Path) -> Iterator[Path]:
 
 
 def _mount_point(number: str) -> str:
-    """Return the path where this process sees the device mounted, or "". For btrfs, the name of the device is compared,
-    because mountinfo does not have its number."""
+    """Return the path at which this process sees the device mounted. Return "" if the device is not mounted. For btrfs,
+    the name of the device is compared, because mountinfo does not have its number."""
     for line in (_read(PROC / "self" / "mountinfo") or "").splitlines():
         before, _, after = line.partition(" - ")
         fields, source = before.split(), after.split()[1:2]
@@ -170,7 +171,7 @@ def _loops() -> list[Path]:
 
 
 def _loop_on(number: str) -> str:
-    """Return the name of the loop device whose backing file is this device, or ""."""
+    """Return the name of the loop device whose backing file is this device. Return "" if there is none."""
     for loop in _loops():
         behind = _read(loop / "loop" / "backing_file")
         if behind and _number(Path(behind)) == number:
@@ -204,7 +205,8 @@ def _read(path: Path) -> str:
 
 
 def find_signature(path: Path, handle: int, size: int) -> str:
-    """Return a text that names the content of a device of `size` bytes, or "". Raises OSError."""
+    """Return a text that names the content of a device of `size` bytes. Return "" if no content is recognised. Raises
+    OSError."""
     return by_blkid(path) or by_magic(handle, size)
 
 
@@ -235,7 +237,8 @@ def _in_words(export: str) -> str:
 
 
 def by_magic(handle: int, size: int) -> str:
-    """Search a device for the most common signatures. Return a text about the content, or "". Raises OSError."""
+    """Search a device for the most common signatures. Return a text about the content, or "" if no signature is found.
+    Raises OSError."""
     for kind, name, offset, magic in (*_MAGICS, *_at_end(size)):
         place = offset if offset >= 0 else size + offset
         if place >= 0 and os.pread(handle, len(magic), place) == magic:

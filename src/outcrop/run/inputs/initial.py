@@ -45,10 +45,11 @@ def parse_source(text: str, shape: Shape | None, cache_bytes: int = CACHE_BYTES)
     """Return the input array for a text of `--init`: zeros, gaussian, random[:SEED], a number, FILE, or
     FILE@resample[:AXES].
 
-    FILE@resample interpolates linearly onto `shape`, with the first and the last samples of file and grid at the same
-    places. AXES are the letters of the file's axes, slowest first: xz for a section of shape (nx, nz). A file that is
-    not stored plane by plane is read about (file size / `cache_bytes`) times. `shape` may be None for a file without
-    @resample. Raises InputError for unknown names, and for files that are missing or have another format or shape."""
+    FILE@resample interpolates linearly onto `shape`. Along each axis, the first and the last samples of the file lie in
+    the first and the last cells of the grid. AXES are the letters of the file's axes, slowest first: xz for a section
+    of shape (nx, nz). A file that is not stored plane by plane is read about (file size / `cache_bytes`) times. `shape`
+    may be None for a file without @resample. Raises InputError for unknown names, and for files that are missing or
+    have another format or shape."""
     if shape is None and needs_shape(text):
         raise InputError(f"--init {text} needs the size of the grid: give -n NX NY NZ")
     if shape is not None and is_named(text):
@@ -85,14 +86,14 @@ def make_source(values: object, shape: Shape, cache_bytes: int = CACHE_BYTES) ->
 
 
 def cache_within(memory_bytes: int) -> int:
-    """Return the bytes of the cache of planes before the window is allocated: half the budget, or CACHE_BYTES if
-    more."""
+    """Return the size in bytes of the cache of planes that is used before the window is allocated. The size is half of
+    the budget, but at least CACHE_BYTES."""
     return max(CACHE_BYTES, memory_bytes // 2)
 
 
 def require_shape(array: InputArray, shape: Shape | None, is_option: bool = True) -> InputArray:
-    """Return `array`. Raises InputError unless it has the shape `shape`, or `shape` is None. With `is_option`, the
-    values come from `--init`, and the message has options of commands."""
+    """Return `array`. Raises InputError if `shape` is not None and the array has another shape. If `is_option` is true,
+    the values come from `--init`, and the message names options of the commands."""
     if shape is None or array.shape == tuple(shape):
         return array
     if len(array.shape) == len(shape):
@@ -106,7 +107,8 @@ def require_shape(array: InputArray, shape: Shape | None, is_option: bool = True
 
 def checked_planes(array: InputArray, dtype: str, check_finite: bool) -> Callable[[int, int], Array]:
     """Return a function (z0, z1) that returns planes of `array`, converted to `dtype`, on the engine's three axes. The
-    function raises InputError for wrong shapes, and with `check_finite` also for NaN and infinity."""
+    function raises InputError for wrong shapes. If `check_finite` is true, it also raises InputError for NaN and
+    infinity."""
     _, ny, nx = grid_shape(array.shape)
 
     def planes(z0: int, z1: int) -> Array:

@@ -107,8 +107,8 @@ def _one_chunk_at_a_time() -> Iterator[None]:
 
 
 def require_solid(name: str, sizes: tuple[int, ...]) -> Shape:
-    """Return the sizes as a shape. Raises InputError unless there are one to three sizes of at least 1, and if the
-    array is too large for a disk."""
+    """Return the sizes as a shape. Raises InputError if there are not one to three sizes, if a size is less than 1, or
+    if the array is too large for a disk."""
     shape = tuple(sizes)
     if not 1 <= len(shape) <= 3 or not all(size >= 1 for size in shape):  # Dask may give NaN as a size
         raise InputError(f"{name} has shape {shown(shape)}; one to three axes (nz, ny, nx) of at least 1 are needed")
@@ -158,7 +158,8 @@ def arrange(array: InputArray, axes: str, cache_bytes: int) -> InputArray:
 
 
 class _Across:
-    """An input array with reordered axes, including the first, with the interface of a chunked array with one chunk."""
+    """An input array whose axes are reordered, so that another axis becomes the first. This class has the interface of
+    a chunked array with one chunk."""
 
     def __init__(self, array: InputArray, order: tuple[int, ...]) -> None:
         self._array, self._order = array, order

@@ -54,15 +54,15 @@ def resample(
     """Interpolate `values` linearly onto a grid of `shape`. The result can be assigned to a field.
 
     Planes are interpolated when they are read. `values` is an array of one to three axes, an object of zarr, dask or
-    xarray, or a file that `--init` accepts. It may also be a result of `resample` or `extrude`. `axes` has the letters
-    of the axes of `values`, slowest first: "xz" for an array of shape (nx, nz). Values are repeated along an axis of
-    the grid that the input does not have, or along which it has one sample. On a grid of three axes, a section without
-    letters is (z, x), and a profile is (x).
+    xarray, or a file that `--init` accepts. `values` may also be a result of `resample` or `extrude`. `axes` has the
+    letters of the axes of `values`, slowest first: "xz" for an array of shape (nx, nz). If the input does not have an
+    axis of the grid, or has only one sample along this axis, its values are repeated along this axis. On a grid of
+    three axes, a section without letters is (z, x), and a profile is (x).
 
     Without spacings, the first and the last samples of both grids are at the same places. With spacings, sample i along
     an axis is at i * `spacing` in the input and at `origin` + i * `new_spacing` in the result. All lengths have the
     same unit. A length is one number for all axes, or one for each axis, in the order of `shape`. A sample outside the
-    input raises InputError, or gets the nearest value of the input with `outside="nearest"`.
+    input raises InputError. With `outside="nearest"`, such a sample gets the nearest value of the input instead.
 
     There is no anti-alias filter: smooth the values before you bring them onto a coarser grid. Two planes of the input
     are cached. If the input is not stored plane by plane, up to `cache_bytes` more are cached. Raises InputError for an
@@ -132,7 +132,8 @@ def require_shape_of_grid(shape: Sequence[int]) -> Shape:
 
 
 def _between_ends(array: InputArray, place: int, target: Shape) -> AxisMap:
-    """Return the map along one of the engine's axes, with the first and the last samples at the same places."""
+    """Return the map along one of the engine's axes. The first and the last samples of both grids are at the same
+    places."""
     size, count = array.shape[place], grid_shape(target)[place]
     if size > 1 and count == 1:
         raise InputError(
@@ -164,7 +165,7 @@ def _letter(place: int, target: Shape) -> str:
 
 
 def _lengths(name: str, given: Lengths, ndim: int, signed: bool = False) -> tuple[Fraction, Fraction, Fraction]:
-    """Return an exact length for each of the engine's axes: 1 for axes that the grid does not have."""
+    """Return an exact length for each of the engine's axes. The length is 1 for axes that the grid does not have."""
     several = list(islice(given, 4)) if isinstance(given, Iterable) else [given] * ndim
     # `repr` gives the decimal number that the user wrote. With a spacing of 0.1, sample 10 is then exactly at 1.
     exact = [Fraction(repr(as_number(length, f"{name} {shown(given)}:"))) for length in several]

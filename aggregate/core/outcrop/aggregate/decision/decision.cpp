@@ -35,15 +35,15 @@ namespace {
 
 constexpr std::uint64_t page = AlignedMemory::page_bytes, mib = std::uint64_t{1} << 20;
 
-// A rank with more contiguous runs than this does not perform its own I/O.
+// The maximum number of contiguous runs for a rank that performs its own I/O.
 constexpr std::size_t max_own_regions = 1024;
 constexpr std::uint64_t usual_own_run_bytes = 64 << 10;
-// If the gap between two contiguous runs of a rank is shorter than this, both runs and the gap are treated as one
-// region. The rank still does not write to the gap.
+// If the gap between two contiguous runs of a rank is shorter than this length, both runs and the gap are treated as
+// one region. The rank still does not write to the gap.
 constexpr std::uint64_t gap_bytes = 64 << 10;
 constexpr std::size_t max_regions = 262144, min_regions_of_rank = 64;
-// Direct transfers of 8 MiB reach the full rate of a device, and transfers of 2 MiB reach five sixths of this rate.
-// Four buffers keep both the ranks and the device busy.
+// Direct transfers of 8 MiB each reach the full rate of a device, and transfers of 2 MiB each reach five sixths of this
+// rate. With four buffers, both the ranks and the device are busy nearly all the time.
 constexpr std::uint64_t max_buffer_bytes = 8 * mib, min_buffer_bytes = mib;
 constexpr std::uint32_t usual_buffers = 4;
 constexpr std::uint64_t min_domain_bytes = mib;

@@ -25,19 +25,20 @@ struct ElectionInputs {
   std::size_t domains = 0;
   std::span<const Tally> tallies;  ///< sorted by domain, then by rank; each element has at least 1 byte
   std::span<const int> nodes;      ///< for each rank, the lowest rank on its node
-  std::uint64_t buffer_bytes = 0;  ///< of one buffer
-  std::uint32_t buffers = 0;       ///< of each aggregator
-  bool can_merge = false;          ///< true if the ranks of a node may send one message together (relays, node.hpp)
-  /// If each rank performs its own I/O: the aggregator of each domain. Otherwise empty.
+  std::uint64_t buffer_bytes = 0;  ///< the size of one buffer
+  std::uint32_t buffers = 0;       ///< the number of buffers of each aggregator
+  bool can_merge = false;  ///< true if ranks of one node may send their bytes in one message, by a relay (node.hpp)
+  /// The aggregator of each domain, if each rank performs its own I/O. Empty otherwise.
   std::span<const int> owners;
 };
 
 struct Election {
   std::vector<int> aggregators;  ///< the aggregator of each domain, after domains are merged
   std::uint32_t together = 1;    ///< the number of neighbouring domains that are merged into one domain
-  /// for each domain, the tier of its buffers, as an index of PlanOptions::media; empty: tier 0 for all domains
+  /// for each domain, the tier of its buffers, as an index of PlanOptions::media; if empty, all domains use tier 0
   std::vector<std::uint32_t> tiers = {};
-  /// true if the ranks of a node send one message together to an aggregator on another node (relays, node.hpp)
+  /// true if the ranks of a node send their bytes to an aggregator on another node in one message, by a relay
+  /// (node.hpp)
   bool merged = false;
 };
 
@@ -45,17 +46,18 @@ struct Election {
 /// on all ranks.
 using Elect = std::function<Election(const ElectionInputs &)>;
 
-/// If `inputs.owners` is not empty, returns these ranks as aggregators. Otherwise, goes through the domains in order,
-/// and elects one rank for each domain. The candidates are the ranks that have bytes in the domain. The rank that was
+/// Returns the ranks `inputs.owners` as aggregators, if this list is not empty. Otherwise, elects one rank for each
+/// domain, in the order of the domains. The candidates are the ranks that have bytes in the domain. The rank that was
 /// elected for the fewest earlier domains wins. If several ranks were elected equally often, the rank with the most
 /// bytes in the domain wins. If these ranks also have the same number of bytes, the lowest rank wins.
 Election elect_by_bytes(const ElectionInputs &inputs);
 
 // --- the plan ------------------------------------------------------------------------------------------------------
 
-/// A special value of PlanOptions::own_run_bytes. If all ranks are on one node and the number of aggregators is not
-/// given, the value means 64 KiB, because an aggregator saves little time on one node. Otherwise the value means that
-/// ranks never perform their own I/O, because a file system that several nodes share is faster with few writers.
+/// A special value of PlanOptions::own_run_bytes. The value means 64 KiB if all ranks are on one node and the number of
+/// aggregators is not given. The reason is that an aggregator saves little time on one node. In all other cases, the
+/// value means that ranks never perform their own I/O. The reason is that a file system that several nodes share is
+/// faster with few writers.
 constexpr std::uint64_t own_run_automatic = ~std::uint64_t{0};
 
 /// The options of a plan. All ranks must give the same options. Only `media` may differ between ranks, but its length
@@ -64,23 +66,24 @@ struct PlanOptions {
   std::uint64_t buffer_bytes = 0;  ///< the size of one buffer; a multiple of 4096
   std::uint32_t buffers = 0;       ///< the number of buffers of each aggregator, 2 to 8
   std::uint32_t aggregators = 0;   ///< the number of domains, if ranks do not perform their own I/O
-  /// the maximum number of aggregators on each node, if the plan chooses the aggregators
+  /// the maximum number of aggregators on each node, if `aggregators` is 0
   std::uint32_t aggregators_on_node = 1;
-  /// Each rank performs its own I/O if the contiguous runs of every rank have at least this mean length. The value 0
-  /// means never.
+  /// Each rank performs its own I/O if, on every rank, the mean length of the contiguous runs is at least this number
+  /// of bytes. If the value is 0, ranks never perform their own I/O.
   std::uint64_t own_run_bytes = 0;
   bool reading_only = false;  ///< if true, several ranks may declare the same bytes, and the plan cannot write
   Elect elect = elect_by_bytes;
-  /// For each tier that `elect` can choose, its medium on this rank's node. If empty, all buffers are in ordinary
-  /// memory.
+  /// The medium of each tier on this rank's node. `elect` chooses between these tiers. If the list is empty, all
+  /// buffers are in ordinary memory.
   std::vector<Medium> media = {};
 };
 
-/// The figures of a plan. All figures except for `places` and `notes` are the same on all ranks.
+/// A summary of a plan. All members except for `places` and `notes` are the same on all ranks.
 struct PlanSummary {
-  std::uint64_t bytes = 0;       ///< the number of bytes that all ranks together declare for one step
-  Range hull;                    ///< the range of the file that one step uses if its base is 0
-  std::vector<int> aggregators;  ///< of each domain
+  std::uint64_t bytes = 0;  ///< the number of bytes that all ranks together declare for one step
+  /// the smallest range of the file that contains all bytes of a step whose base (the offset added to the extents) is 0
+  Range hull;
+  std::vector<int> aggregators;  ///< the aggregator of each domain
   std::vector<std::uint64_t> domain_bytes;
   std::vector<std::uint32_t> tiers;  ///< for each domain, the tier of its buffers, as an index of PlanOptions::media
   std::vector<Tally> tallies;
@@ -89,20 +92,21 @@ struct PlanSummary {
   std::uint32_t buffers = 0;
   bool own = false;                 ///< true if each rank performs its own I/O
   std::vector<std::string> places;  ///< for each tier, a line that says where this node's buffers on the tier are
-  /// if this rank could not share memory with the other ranks of its node: the reason; otherwise empty
+  /// the reason why this rank could not share memory with the other ranks of its node; otherwise empty
   std::vector<std::string> notes;
 };
 
 struct Decision {
   std::vector<std::vector<Range>> domains;
-  std::vector<int> owners;  ///< if each rank performs its own I/O: the rank that owns each domain; otherwise empty
-  PlanSummary summary;      ///< only `bytes`, `hull`, `own` and the buffers are set
-  /// A byte that two ranks declare. The decision searches for such a byte only if each rank performs its own I/O.
+  std::vector<int> owners;  ///< the rank that owns each domain, if each rank performs its own I/O; otherwise empty
+  PlanSummary summary;      ///< decide() sets only `bytes`, `hull`, `own`, `buffers` and `buffer_bytes`
+  /// A byte that two ranks declare, if there is one. decide() searches for such a byte only if each rank performs its
+  /// own I/O and the plan can write.
   std::optional<Overlap> overlap;
 };
 
-/// Collective. Makes all decisions of a plan. If this rank's declaration is invalid, `problem` gives the reason;
-/// otherwise it is "". Throws InputError on all ranks if any rank has a problem or invalid options.
+/// Collective. Makes all decisions of a plan. `problem` is the reason why this rank's declaration is invalid, or "" if
+/// the declaration is valid. Throws InputError on all ranks if any rank has a problem or invalid options.
 Decision decide(const Link &link, const Pattern &pattern, const PlanOptions &options, const std::string &problem);
 
 }  // namespace outcrop::aggregate

@@ -85,7 +85,8 @@ std::vector<std::vector<Range>> cut_domains(std::span<const Region> regions, std
     std::uint64_t begin = change->first;
     const std::uint64_t end = next->first;
     while (begin < end) {
-      // Domain n ends where domains 1 to n together have n / `count` of all bytes. The last domain takes the rest.
+      // Domain n ends where domains 1 to n together have the fraction n / `count` of all bytes. The last domain takes
+      // all remaining bytes.
       const double missing = share * static_cast<double>(domains.size()) - assigned;
       if (domains.size() < count && missing < 1 && !domains.back().empty()) {
         domains.emplace_back();
@@ -164,7 +165,7 @@ DomainWork::DomainWork(std::size_t domain, Rounds rounds, std::vector<Sender> se
     parts_.push_back(
         static_cast<std::uint32_t>(local_parts_.size() - local_begins_.back() + remote_parts_.size() - remote_before));
     local_begins_.push_back(local_parts_.size());
-    dense_.push_back(present == whole);  // no byte is counted twice, because a plan that writes refuses overlaps
+    dense_.push_back(present == whole);  // `present` counts no byte twice, because a plan that writes refuses overlaps
   }
 }
 

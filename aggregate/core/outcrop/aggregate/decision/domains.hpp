@@ -1,14 +1,15 @@
-// This file divides a file into regions, domains and rounds. A rank has regions. An aggregator has a domain, and a
-// domain has rounds.
+// The functions of this header divide the user's file into regions, domains and rounds. A rank has regions. An
+// aggregator has a domain, and a domain has rounds.
 //
-// A region is a part of the file that one rank accesses. A region may contain small gaps. All regions together are cut
-// into domains with about equal numbers of bytes. Each domain is cut into rounds, and each round fits into one buffer:
+// A region is a part of the file that one rank accesses. A region may contain small gaps, which the rank does not
+// access. The regions of all ranks together are cut into domains. The domains have about equal numbers of bytes. Each
+// domain is cut into rounds. A round fits into one buffer:
 //
 //     ranges of the domain   [──────────────]        [────]      [──────────────────────]
 //     rounds                 [   0   ][  1  .........  1  ][    2 ....  2  ][     3     ]
 //
-// A range has the same offset within a page in the buffer and in the file, so that whole pages can bypass the page
-// cache. Cuts between rounds are at page boundaries, so no page belongs to two rounds.
+// A range begins at the same offset within a page in the buffer and in the file. So whole pages can be transferred
+// without the page cache. A round ends at a page boundary of the file, so no page belongs to two rounds.
 #pragma once
 
 #include <cstdint>
@@ -25,9 +26,9 @@ struct Region {
   std::uint64_t bytes = 0;  ///< the number of bytes that the rank accesses in the range
 };
 
-/// Returns the regions of a pattern, sorted. Two regions are separated by a gap of at least `gap_bytes`. If the pattern
-/// has more than `max_regions` such regions, regions are joined at the shortest gaps until at most `max_regions` are
-/// left.
+/// Returns the regions of a pattern, sorted by their offsets. Between two regions there is a gap of at least
+/// `gap_bytes` bytes. If the pattern has more than `max_regions` such regions, this function joins regions at the
+/// shortest gaps until at most `max_regions` regions are left.
 std::vector<Region> regions_of(const Pattern &pattern, std::uint64_t gap_bytes, std::size_t max_regions);
 
 /// Returns at most `count` domains that together cover all regions. A domain is a list of ranges, which are cut at
@@ -67,23 +68,24 @@ std::uint64_t bytes_in(const Pattern &pattern, std::span<const BufferedRange> ro
 /// several ranks.
 struct Peer {
   int rank = 0;
-  std::vector<std::uint32_t> senders;  ///< the ranks whose bytes are in the message, in the order of the bytes
+  /// the ranks whose bytes are in the message, as indices for DomainWork::sender(), in the order of their bytes
+  std::vector<std::uint32_t> senders;
 };
 
-/// A message of one round, sent or received by a peer.
+/// A message of one round between the aggregator and a peer. `peer` is an index for DomainWork::peer().
 struct RemotePart {
   std::uint32_t round = 0, peer = 0;
   std::uint64_t bytes = 0;
 };
 
-/// Totals of the contiguous runs that a step has in a domain.
+/// Sums over all contiguous runs of bytes that a step has in a domain.
 struct RunTotals {
   std::uint64_t bytes = 0;
-  std::size_t long_runs = 0;  ///< the number of runs of at least one page
+  std::size_t long_runs = 0;  ///< the number of runs that are at least one page long
 };
 
-/// The data of an aggregator about its domain: for each round, which ranks have bytes in the round, and where in the
-/// file these bytes are.
+/// The data of an aggregator about its domain. For each round, these data say which ranks have bytes in the round, and
+/// where these bytes are in the file.
 class DomainWork {
  public:
   DomainWork(std::size_t domain, Rounds rounds, std::vector<Sender> senders, const Node &node);
@@ -92,13 +94,14 @@ class DomainWork {
   const Rounds &rounds() const { return rounds_; }
   const Sender &sender(std::uint32_t index) const { return senders_[index]; }
   const Peer &peer(std::uint32_t index) const { return peers_[index]; }
-  /// Returns the messages of all rounds, in the order of rounds.
+  /// Returns the messages of all rounds, sorted by round.
   std::span<const RemotePart> remote_parts() const { return remote_parts_; }
-  /// Returns the indices of the ranks on this node that have bytes in the round.
+  /// Returns the ranks on this node that have bytes in the round, as indices in Node::ranks().
   std::span<const std::uint32_t> local_parts(std::size_t round) const {
     return std::span(local_parts_).subspan(local_begins_[round], local_begins_[round + 1] - local_begins_[round]);
   }
-  /// Returns the number of parts of the round. This number is the initial value of `pending` (node.hpp).
+  /// Returns the number of parts of the round. Each rank of this node with bytes in the round has one part, and each
+  /// message between nodes is one part. This number is the initial value of `pending` (node.hpp).
   std::uint32_t parts(std::size_t round) const { return parts_[round]; }
   bool has_remote(std::size_t round) const { return parts_[round] > local_parts(round).size(); }
 
@@ -106,8 +109,8 @@ class DomainWork {
   /// bytes. The returned span is valid until the next call.
   std::span<const BufferedRange> runs(std::size_t round);
 
-  /// Returns the totals of all rounds. The running time of this function is proportional to the number of contiguous
-  /// runs.
+  /// Returns the sums over the contiguous runs of all rounds. The running time of this function is proportional to the
+  /// number of these runs.
   RunTotals totals();
 
  private:
@@ -117,7 +120,7 @@ class DomainWork {
   std::size_t domain_;
   Rounds rounds_;
   std::vector<Sender> senders_;
-  std::vector<Peer> peers_;  // of other nodes
+  std::vector<Peer> peers_;  // all peers are on other nodes
   std::vector<RemotePart> remote_parts_;
   std::vector<std::uint32_t> local_parts_, parts_;
   std::vector<std::size_t> local_begins_;

@@ -217,8 +217,8 @@ Pattern Pattern::parsed(std::span<const std::uint64_t> words) {
 
 namespace {
 
-// One repetition of the outer dims of an extent. It consists of the inner dims from `level` on, and begins at offset
-// `file` of the file.
+// One repetition of the outer dims of an extent. The repetition consists of the inner dims from `level` on, and begins
+// at offset `file` of the file.
 struct ExtentTail {
   const detail::Walk &walk;
   std::size_t level;

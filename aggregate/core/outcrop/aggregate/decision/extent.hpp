@@ -1,7 +1,8 @@
 // Extents and patterns describe which bytes of a file a rank writes or reads, and where these bytes are in the rank's
 // memory.
 //
-// An extent describes repeated blocks by a few numbers instead of a list:
+// An extent describes repeated blocks by a few numbers instead of a list. A dim gives the number of repetitions, and
+// the distance between their starts:
 //
 //     file    ..[block]....[block]....[block]......[block]....[block]....[block]..
 //               └─ file stride ─┘          dims[1]: 3 blocks
@@ -34,7 +35,7 @@ struct Range {
 
 inline Range common(const Range &a, const Range &b) { return {std::max(a.begin, b.begin), std::min(a.end, b.end)}; }
 
-/// Adds a range behind sorted ranges. If the range begins where the last range ends, makes the last range longer.
+/// Appends a range to sorted ranges. If the range begins where the last range ends, extends the last range instead.
 inline void append(std::vector<Range> &ranges, const Range &range) {
   if (!ranges.empty() && ranges.back().end == range.begin)
     ranges.back().end = range.end;
@@ -42,8 +43,8 @@ inline void append(std::vector<Range> &ranges, const Range &range) {
     ranges.push_back(range);
 }
 
-/// Goes through the items from index `first` on. Calls join(before, next) for neighbours. If join() has added `next` to
-/// `before`, it returns true, and `next` is removed.
+/// Merges neighbouring items, from index `first` on. Calls join(before, next) for two neighbours. If join() returns
+/// true, join() has merged `next` into `before`, and this function removes `next`.
 template <typename Item, typename Join>
 void join_neighbours(std::vector<Item> &items, std::size_t first, Join &&join) {
   if (first >= items.size()) return;
@@ -62,7 +63,7 @@ struct Extent {
   static constexpr std::size_t max_dims = 16;
 
   std::uint64_t file_offset = 0, memory_offset = 0;
-  std::uint64_t block_bytes = 0;  ///< 0: the extent is empty
+  std::uint64_t block_bytes = 0;  ///< the size of one block; the value 0 means that the extent is empty
   std::vector<Dimension> dims;
 
   std::uint64_t bytes() const;
@@ -100,7 +101,7 @@ Extent nested(Extent extent);
 // --- visiting ------------------------------------------------------------------------------------------------------
 
 /// `count` blocks with a stride in the file and a stride in memory. `file` and `memory` are the offsets of the first
-/// block.
+/// block. Each block has `block` bytes.
 struct Batch {
   std::uint64_t file = 0, memory = 0, count = 0, file_stride = 0, memory_stride = 0, block = 0;
 };
@@ -109,8 +110,8 @@ namespace detail {
 
 struct Walk {
   std::span<const Dimension> dims;
-  // Element i is the length of the file range that contains all repetitions of dim i. The element that follows is the
-  // length of one block.
+  // Element i is the length of the file range that contains all repetitions of dim i. The element after the last dim is
+  // the length of one block.
   std::array<std::uint64_t, Extent::max_dims + 1> spans{};
   std::uint64_t block = 0;
   Range clip;
@@ -124,7 +125,8 @@ inline Walk walk_of(const Extent &extent, const Range &clip) {
   return walk;
 }
 
-// Returns {first, last}: only the repetitions first to last - 1 of dim `level` have bytes in `clip`.
+// Returns {first, last}. The repetitions first to last - 1 of dim `level` can have bytes in `walk.clip`; the other
+// repetitions have none.
 inline std::array<std::uint64_t, 2> touched(const Walk &walk, std::size_t level, std::uint64_t file) {
   const Dimension &dim = walk.dims[level];
   const std::uint64_t inside = walk.spans[level + 1];
@@ -200,7 +202,7 @@ class Pattern {
 
   /// Returns the sorted extents. Each extent has at least one byte.
   std::span<const DeclaredExtent> extents() const { return extents_; }
-  /// Returns, for each variable, the minimum size in bytes of its memory.
+  /// Returns the minimum size of the memory of each variable, in bytes.
   std::span<const std::uint64_t> memory_bytes() const { return memory_bytes_; }
   std::uint64_t bytes() const { return bytes_; }
   std::uint64_t blocks() const { return blocks_; }
@@ -214,7 +216,7 @@ class Pattern {
   }
 
   /// Returns a message that describes extents to another rank, without their places in memory. The message contains the
-  /// extents that have bytes in any of the ranges.
+  /// extents that have bytes in at least one of the ranges.
   std::vector<std::uint64_t> serialised(std::span<const Range> ranges) const;
   static Pattern parsed(std::span<const std::uint64_t> words);
 
@@ -229,7 +231,8 @@ class Pattern {
 };
 
 // --- overlaps ------------------------------------------------------------------------------------------------------
-// Two ranks must not write the same byte. A plan is refused if its ranks overlap, so steps need no test.
+// Two ranks must not write the same byte. A plan is refused if extents of its ranks overlap, so a step does not test
+// for overlaps.
 
 struct Sender {
   int rank = 0;
@@ -238,7 +241,7 @@ struct Sender {
 
 struct Overlap {
   std::uint64_t offset = 0;
-  int first_rank = 0, second_rank = 0;  ///< first_rank <= second_rank; one rank may overlap itself
+  int first_rank = 0, second_rank = 0;  ///< first_rank <= second_rank; equal if two extents of one rank overlap
 };
 
 /// Returns the offset of a byte that both extents contain, or nothing if the extents do not overlap.

@@ -29,9 +29,9 @@ struct FreeTransport {
 }  // namespace
 
 struct outcrop_agg_plan {
-  std::unique_ptr<outcrop_transport, FreeTransport> transport;  // outlives the plan
+  std::unique_ptr<outcrop_transport, FreeTransport> transport;  // is freed after the plan, which uses it
   std::optional<PlacedPlan> placed;
-  std::string carried = "messages";  // how bytes are sent between nodes
+  std::string carried = "messages";  // the name of the transport between nodes (outcrop_agg_transport)
   std::string explanation;
 
   const Plan &value() const { return placed->plan(); }

@@ -82,8 +82,9 @@ class MpiWindow {
   MpiWindow(const MpiWindow &) = delete;
   MpiWindow &operator=(const MpiWindow &) = delete;
 
-  /// Begins access to the windows of all ranks. All ranks must have a window. The windows must have MPI's unified memory
-  /// model. With MPI's separate memory model, a rank must lock its own window before other ranks can see new data in it.
+  /// Begins access to the windows of all ranks. All ranks must have a window. The windows must have MPI's unified
+  /// memory model. With MPI's separate memory model, a rank must lock its own window before other ranks can see new
+  /// data in it.
   void open() {
     int *model = nullptr, found = 0;
     check(MPI_Win_get_attr(window_, MPI_WIN_MODEL, &model, &found), "asking for the memory model of a window");
@@ -99,7 +100,7 @@ class MpiWindow {
   std::size_t slot_bytes() const { return slot_bytes_; }
   std::span<std::byte> slot(std::size_t number) const { return {memory_ + number * slot_bytes_, slot_bytes_}; }
 
-  /// Makes bytes that were written to this rank's slots visible to fetches.
+  /// Makes bytes that this rank has written to its slots visible to other ranks.
   void publish() const { check(MPI_Win_sync(window_), "publishing a slot"); }
   /// Begins to fetch `target.size()` bytes from slot `slot` of rank `from`.
   MPI_Request fetch(std::span<std::byte> target, int from, std::size_t slot) const {
@@ -127,13 +128,14 @@ class MpiWindow {
 ///     fetched ───────── tag: first_slot + slot ───►  the slot is free
 ///
 /// A message takes slots only after its receiver has begun to receive. So messages never wait for each other in a
-/// circle. Tickets keep the messages with one tag in order. The pieces of one message arrive in order. Pieces of
-/// different messages arrive in any order.
+/// circle. A ticket is a number that the receiver gives to a message. The sender uses this number as the tag of the
+/// message's headers. Tickets keep the messages with one tag in order. The pieces of one message arrive in order.
+/// Pieces of different messages arrive in any order.
 ///
 /// No function waits. Each call of advance() advances all messages of this rank that are under way.
 class MpiGets {
  public:
-  /// Does not own the communicators and the window: the caller frees them. Each message must have at least one byte.
+  /// The caller owns the communicators and the window, and frees them. Each message must have at least one byte.
   MpiGets(MPI_Comm tickets_over, MPI_Comm pieces_over, MpiWindow &window)
       : tickets_over_(tickets_over), pieces_over_(pieces_over), window_(window), slots_(window.slots()) {
     for (Ticket ticket = max_tickets; ticket-- > 0;) tickets_.push_back(ticket);
@@ -214,8 +216,9 @@ class MpiGets {
   static constexpr outcrop_request mark = outcrop_request{1} << 63;
 
  private:
-  static constexpr outcrop_request sends = outcrop_request{1} << 62;   // this bit is set in requests of send()
-  static constexpr int max_tickets = 16384, first_slot = max_tickets;  // tags of pieces_over
+  static constexpr outcrop_request sends = outcrop_request{1} << 62;  // this bit is set in requests of send()
+  // tags in pieces_over_: first the tickets, then one tag for each slot
+  static constexpr int max_tickets = 16384, first_slot = max_tickets;
   using Ticket = std::uint32_t;
 
   struct Header {
@@ -371,8 +374,9 @@ class MpiOneSided {
     window_->open();
     gets_.emplace(tickets_over_.value, pieces_over_.value, *window_);
   }
-  /// Sends test messages and compares their bytes. Also throws std::runtime_error if a message does not arrive within
-  /// the time limit. In this case, messages may still be under way.
+  /// Sends test messages, and compares the bytes that arrive with the bytes that were sent. Also throws
+  /// std::runtime_error if a message does not arrive within the time limit. In this case, messages may still be under
+  /// way.
   void probe(int rank, int size, std::chrono::duration<double> limit) {
     const auto deadline = std::chrono::steady_clock::now() + limit;
     const std::size_t bytes = slots * slot_bytes_ + slot_bytes_ / 2;  // this test message is larger than a window
@@ -403,7 +407,7 @@ class MpiOneSided {
   /// Returns true if no message is under way.
   bool idle() const { return !gets_ || gets_->idle(); }
   /// After this call, the destructor does not free the communicators and the window, so it does not wait for other
-  /// ranks. MPI_Finalize frees them.
+  /// ranks. MPI_Finalize frees the communicators and the window.
   void release() {
     if (window_) window_->release();
     tickets_over_.release();

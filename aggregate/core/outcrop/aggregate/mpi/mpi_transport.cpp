@@ -96,10 +96,10 @@ class MpiTransport {
   }
   void barrier() { collectives_->barrier(); }
 
-  /// Collective. Makes receivers fetch messages from windows from now on. No message may be under way. If windows do
-  /// not work, returns the reason. The ranks begin each step (mpi_one_sided.hpp) only if the previous step has succeeded
-  /// on all ranks. The deadline ends the process if a call of MPI hangs. The probe has a shorter time limit of its own.
-  /// If the probe exceeds this limit, MPI can still be used.
+  /// Collective. Makes receivers fetch messages from windows from now on. No message may be under way. Returns the
+  /// reason if windows do not work, otherwise "". The ranks begin each step (mpi_one_sided.hpp) only if the previous
+  /// step has succeeded on all ranks. The deadline ends the process if a call of MPI hangs. The probe has a shorter
+  /// time limit of its own. If the probe exceeds its limit, the ranks can still use MPI for other messages.
   std::string use_one_sided(std::size_t slot_bytes, std::chrono::duration<double> limit) {
     const Deadline deadline(3 * limit, "rank " + std::to_string(table.rank) + " on " + table.host + ": " + table.name +
                                            " hangs in one-sided communication; do not set transport = rma");
@@ -121,8 +121,8 @@ class MpiTransport {
     if (problem.empty()) {
       one_sided_ = std::move(tried);
     } else if (tried) {
-      // If the probe did not end in time, its requests are still under way. All memory that these requests use must stay
-      // allocated.
+      // If the probe did not end in time, its requests are still under way. All memory that these requests use must
+      // stay allocated.
       const bool left_behind = all_have_windows && !tried->idle();
       if (left_behind) tried->abandon();
       if (!first_problem(all_have_windows && !left_behind ? "" : "this cannot be freed by all").empty())
@@ -175,8 +175,8 @@ class MpiTransport {
     copy_text(mpi_library_name(), table.name);
   }
 
-  // Waits for all ranks at a barrier before a window is freed. When MPI frees a window, it waits for all ranks without a
-  // time limit. Our barrier has a time limit.
+  // Waits for all ranks at a barrier before a window is freed. When MPI frees a window, it waits for all ranks without
+  // a time limit. Our barrier has a time limit.
   void meet_before_freeing() noexcept {
     try {
       barrier();

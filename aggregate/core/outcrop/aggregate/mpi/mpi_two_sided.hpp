@@ -1,10 +1,10 @@
 // Helpers for calls of MPI: texts of errors, waiting, messages of any size, and collective calls.
 //
-// While MPI waits, it keeps a core busy. With more ranks than cores, another rank or an I/O thread may need this core.
-// So this library never lets MPI wait. It begins an operation, and then tests the operation repeatedly, with pauses.
-// Times were measured with eight ranks on two cores, with MPICH. A barrier takes 0.6 to 0.7 ms with tests and pauses,
-// and 15 to 32 ms if MPI waits. If each rank sends 64 KiB to the same rank, all messages together take 0.4 ms with
-// tests and pauses, and 2 to 19 ms if MPI waits.
+// While MPI waits, it keeps a core busy. If a node has more ranks than cores, another rank or an I/O thread may need
+// this core. So this library never lets MPI wait. It begins an operation, and then tests the operation repeatedly, with
+// pauses. Times were measured with eight ranks on two cores, with MPICH. A barrier takes 0.6 to 0.7 ms with tests and
+// pauses, and 15 to 32 ms if MPI waits. If each rank sends 64 KiB to the same rank, all messages together take 0.4 ms
+// with tests and pauses, and 2 to 19 ms if MPI waits.
 #pragma once
 
 // These macros leave out the C++ bindings of old versions of MPI. The bindings cause warnings, and this library does
@@ -84,7 +84,7 @@ class Communicator {
 /// The way in which calls of a transport wait for other ranks.
 struct WaitPolicy {
   bool crowded = false;                  ///< true if this node has at least as many ranks as cores
-  const double *seconds_most = nullptr;  ///< the transport's time limit, which may change; 0: no limit
+  const double *seconds_most = nullptr;  ///< the transport's time limit, which may change; the value 0 means no limit
 };
 
 /// Pauses between two tests of an operation. The first pauses do nothing, later pauses give the core to other threads,
@@ -131,8 +131,8 @@ class Backoff {
   Clock::time_point begun_;
 };
 
-/// Returns a deadline for transfers that are still under way after a failure. The caller waits for them until this
-/// time.
+/// Returns a deadline for transfers that are still under way after a failure. The caller waits for these transfers
+/// until the deadline.
 inline std::chrono::steady_clock::time_point deadline_of_abandoned() {
   return std::chrono::steady_clock::now() + std::chrono::seconds(1);
 }
@@ -162,7 +162,7 @@ inline bool ends_before(std::chrono::steady_clock::time_point deadline, MPI_Requ
 /// messages with the same tag between two ranks, so chunks need no headers.
 class MpiMessages {
  public:
-  /// Does not own the communicator: the caller frees it.
+  /// The caller owns the communicator, and frees it.
   MpiMessages(MPI_Comm communicator, std::size_t chunk_bytes, const WaitPolicy &policy)
       : communicator_(communicator), chunk_bytes_(chunk_bytes), policy_(policy) {
     check(MPI_Comm_size(communicator, &size_), "asking for the number of ranks");
@@ -194,9 +194,9 @@ class MpiMessages {
     }
   }
 
-  /// After a failure, gives the transfers that are under way a short time to end, because MPI may still write into their
-  /// buffers. The time is limited, because a transfer whose partner has failed never ends. Returns false if MPI may still
-  /// use memory of these messages.
+  /// After a failure, gives the transfers that are under way a short time to end, because MPI may still write into
+  /// their buffers. The time is limited, because a transfer whose partner has failed never ends. Returns false if MPI
+  /// may still use memory of these messages.
   bool abandon() noexcept {
     bool ended = true;
     const auto deadline = deadline_of_abandoned();
@@ -206,8 +206,8 @@ class MpiMessages {
   }
 
  private:
-  /// A slot for one message. Later messages use the slot again, so that `chunks` need not be allocated for each
-  /// message.
+  /// The state of one message. When the message has ended, a later message uses the same object. So `chunks` is not
+  /// allocated for each message.
   struct Message {
     bool sending = false;
     std::size_t bytes = 0;
@@ -255,7 +255,8 @@ class MpiMessages {
     return slot + 1;
   }
 
-  /// Returns true if the message of this request has ended. Afterwards the slot can be used again.
+  /// Returns true if the message of this request has ended. Afterwards another message can use the element of slots_
+  /// that this message has used.
   bool over(outcrop_request request) {
     Message &message = slots_[request - 1];
     for (; message.finished < message.chunks.size(); ++message.finished) {
@@ -284,12 +285,12 @@ class MpiMessages {
 
 // --- collective calls ----------------------------------------------------------------------------------------------
 
-/// Gathers data of all ranks, and makes ranks wait at barriers. These calls use a communicator of their own, so that
-/// MPI cannot confuse their messages with other messages.
+/// Gathers data of all ranks, and makes ranks wait at barriers. This class uses a communicator of its own, so that MPI
+/// cannot confuse the messages of these calls with other messages.
 class MpiCollectives {
  public:
-  /// Does not own the communicator: the caller frees it. While a function of this class waits, it calls `meanwhile`
-  /// repeatedly. Without these calls, ranks can wait for ever for messages that only `meanwhile` advances.
+  /// The caller owns the communicator, and frees it. A function of this class that waits calls `meanwhile` repeatedly.
+  /// Without these calls, ranks can wait for ever for messages that only `meanwhile` advances.
   MpiCollectives(MPI_Comm communicator, std::size_t chunk_bytes, const WaitPolicy &policy,
                  std::function<void()> meanwhile)
       : communicator_(communicator),
@@ -351,8 +352,8 @@ class MpiCollectives {
     }
   }
 
-  // Gathers data that are too long for one collective call. In step k, rank r sends to rank r + k, and receives from rank
-  // r - k (modulo the number of ranks).
+  // Gathers data that are too long for one collective call. In step k, rank r sends to rank r + k, and receives from
+  // rank r - k (modulo the number of ranks).
   void gather_by_messages(const std::byte *mine, std::span<const std::uint64_t> sizes, std::byte *all) {
     const std::size_t ranks = sizes.size(), own = static_cast<std::size_t>(rank_);
     std::vector<std::uint64_t> begins(ranks, 0);

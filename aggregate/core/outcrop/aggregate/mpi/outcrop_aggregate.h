@@ -19,7 +19,7 @@
    Functions return 0 or an error code. After an error, outcrop_agg_error() returns one line with rank, file and offset.
    If one rank has an error, the function returns this error on all ranks. All ranks of a plan must call the functions
    that are marked as collective, in the same order. Only one thread of a rank may call this library at a time. If this
-   is the main thread, MPI_THREAD_FUNNELED is enough. Offsets and sizes are in bytes and have 64 bits. */
+   is the main thread, the level MPI_THREAD_FUNNELED is enough. Offsets and sizes are in bytes and have 64 bits. */
 #ifndef OUTCROP_AGGREGATE_H
 #define OUTCROP_AGGREGATE_H
 
@@ -39,7 +39,7 @@ extern "C" {
 
 enum outcrop_agg_code {
   OUTCROP_AGG_OK = 0,
-  OUTCROP_AGG_INPUT = 1,         /* an argument, a hint or a variable is invalid */
+  OUTCROP_AGG_INPUT = 1,         /* an argument, a hint or an environment variable is invalid */
   OUTCROP_AGG_STORAGE = 2,       /* a file cannot be opened, written, read or flushed, or it is damaged */
   OUTCROP_AGG_COMMUNICATION = 3, /* MPI has failed, or a rank has ended; then you can only free objects */
   OUTCROP_AGG_MEMORY = 4,        /* there is not enough memory */
@@ -135,9 +135,9 @@ OUTCROP_AGG_API int outcrop_agg_make_plan(MPI_Comm communicator, const outcrop_a
                                           MPI_Info hints, outcrop_agg_plan **made);
 /* Stores, in `bytes`, the minimum size of the memory of one of this rank's variables. */
 OUTCROP_AGG_API int outcrop_agg_memory_bytes(const outcrop_agg_plan *plan, size_t variable, uint64_t *bytes);
-/* Returns a text of several lines: the aggregators with the reasons for their choice, the predicted seconds, the places
-   of buffers, and the measured seconds of this rank's steps. Returns "" after an error. The text is valid until the
-   next call with this plan. */
+/* Returns a text of several lines. The text shows the aggregators with the reasons for their choice, the predicted
+   seconds, the places of buffers, and the measured seconds of this rank's steps. Returns "" after an error. The text is
+   valid until the next call with this plan. */
 OUTCROP_AGG_API const char *outcrop_agg_explain(outcrop_agg_plan *plan);
 /* Returns the transport between nodes. If you have set outcrop_agg_transport to rma, and a test between all ranks has
    succeeded, the result is "rma". If the test has failed, the result is "messages, though ...", with the rank and the
@@ -151,12 +151,12 @@ OUTCROP_AGG_API void outcrop_agg_free_plan(outcrop_agg_plan **plan);
 typedef struct outcrop_agg_file outcrop_agg_file;
 typedef struct outcrop_agg_operation outcrop_agg_operation;
 
-/* Flags, to be combined with |. */
+/* Flags. Combine them with |. */
 enum outcrop_agg_flags {
   OUTCROP_AGG_DURABLE = 1,    /* each write ends when its bytes are on the device */
-  OUTCROP_AGG_BUFFERED = 2,   /* always use the page cache; default: the library chooses */
+  OUTCROP_AGG_BUFFERED = 2,   /* all transfers use the page cache; default: the library chooses */
   OUTCROP_AGG_DIRECT = 4,     /* whole pages bypass the page cache */
-  OUTCROP_AGG_WRITABLE = 8,   /* outcrop_agg_open: open for writing, too */
+  OUTCROP_AGG_WRITABLE = 8,   /* outcrop_agg_open opens the file for writing, too */
   OUTCROP_AGG_NODE_FILES = 16 /* one file for each node, and path.index; outcrop_agg_open can then only read */
 };
 
@@ -196,7 +196,7 @@ OUTCROP_AGG_API int outcrop_agg_merge(const char *index, const char *target);
 
 /* --- for Fortran -------------------------------------------------------------------------------------------------- */
 
-/* Does the same as outcrop_agg_make_plan, with Fortran's handles. The module outcrop_aggregate.f90 calls this function. */
+/* Does the same as outcrop_agg_make_plan, but takes Fortran's handles. The module outcrop_aggregate.f90 calls it. */
 OUTCROP_AGG_API int outcrop_agg_make_plan_f(MPI_Fint communicator, const outcrop_agg_declaration *declaration,
                                             MPI_Fint hints, outcrop_agg_plan **made);
 

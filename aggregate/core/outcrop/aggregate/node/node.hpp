@@ -8,8 +8,8 @@
 // The rounds of a domain are numbered, and the numbers continue from one operation to the next. With k buffers, round s
 // uses buffer s mod k. The aggregator opens the rounds in this order. In a write, the aggregator opens a round when the
 // buffer is free. In a read, it opens a round when the buffer holds the data of the round. Each rank with a part in the
-// round copies its part and decrements `pending`. When `pending` reaches 0, the aggregator writes the buffer, or reads
-// the data of a later round into the buffer. Ranks without a part do not access the state of the round.
+// round copies its part, and then decrements `pending`. When `pending` reaches 0, the aggregator writes the buffer, or
+// reads the data of a later round into the buffer. Ranks without a part do not access the state of the round.
 //
 //     aggregator   pending[s mod k] = parts ; opened = s+1 ; notify the ranks with a part      … pending == 0: it owns the buffer
 //     rank                                   opened > s: copy ; --pending, the last notifies the aggregator
@@ -110,7 +110,7 @@ struct Relay {
 /// The data from which relays are chosen. If `tallies` is empty, each rank sends its own messages.
 struct RelayInputs {
   std::span<const Tally> tallies;         ///< sorted by domain, then by rank
-  std::span<const std::uint32_t> rounds;  ///< of each domain
+  std::span<const std::uint32_t> rounds;  ///< the number of rounds of each domain
 };
 
 /// All relays of a plan. All ranks compute the same relays.
@@ -138,7 +138,7 @@ constexpr std::uint32_t max_buffers = 8;
 /// The state of the rounds of one domain, in memory that the ranks of the node share.
 struct alignas(64) RoundState {
   std::atomic<std::uint64_t> opened{0};
-  EventCount event;  // of the aggregator
+  EventCount event;  // wakes the aggregator of the domain
   std::array<std::atomic<std::uint32_t>, max_buffers> pending{};
 };
 
@@ -151,10 +151,10 @@ struct alignas(64) NodeEnd {
 /// The sizes and places of the buffers of all aggregators. The buffers of a domain are in the medium of the domain's
 /// tier.
 struct BufferLayout {
-  std::uint64_t slot_bytes = 0;          ///< of one buffer
-  std::uint32_t buffers = 0;             ///< of each domain
-  std::span<const std::uint32_t> tiers;  ///< of each domain
-  /// for each tier, its medium on this node; empty: ordinary memory for all tiers
+  std::uint64_t slot_bytes = 0;          ///< the size of one buffer
+  std::uint32_t buffers = 0;             ///< the number of buffers of each domain
+  std::span<const std::uint32_t> tiers;  ///< the tier of each domain's buffers
+  /// the medium of each tier on this node; if empty, all tiers are ordinary memory
   std::span<const Medium> media;
   RelayInputs relayed = {};
 };
@@ -197,8 +197,8 @@ class Node {
   const Relays &relays() const { return relays_; }
   /// Returns the relay that ranks of this node use for the domain. Returns null if each rank sends its own messages.
   const Relay *relay(std::size_t domain) const { return relays_.find(domain, ranks_.front()); }
-  /// Returns the part of a relay's table for one round: for each rank of the relay, the number of its bytes in the
-  /// round. The table is in shared memory, and initially contains zeros.
+  /// Returns the part of a relay's table for one round. Element i is the number of bytes that rank `relay.ranks[i]` has
+  /// in the round. The table is in shared memory, and initially contains zeros.
   std::span<std::uint64_t> relay_table(const Relay &relay, std::uint32_t round) const;
   /// Keeps the shared memory mapped until the process ends. This is necessary if a transfer may still use the memory.
   void keep_memory() const;
@@ -248,7 +248,7 @@ class Node {
   std::size_t relay_segment_ = 0;  // 0 if no relay exists
   std::vector<std::size_t> state_of_domain_;
   std::vector<BufferLocation> locations_;  // for each round state, the place of the buffers of its domain
-  std::vector<SegmentSpec> specs_;         // the first segment holds everything except the buffers
+  std::vector<SegmentSpec> specs_;         // the first segment holds everything except buffers and slots
   std::vector<std::shared_ptr<Segment>> segments_;
   NodeEnd *end_ = nullptr;
   EventCount *events_ = nullptr;
@@ -256,9 +256,9 @@ class Node {
   RoundState *round_states_ = nullptr;
   std::uint64_t *tables_ = nullptr;
   ProcessWatch processes_;
-  mutable std::atomic<std::int64_t> checked_at_{0};  // in nanoseconds of the steady clock
-  // Each rank also keeps a reason of its own. If the first rank that gave up was killed before it wrote its reason, a
-  // rank uses its own reason.
+  mutable std::atomic<std::int64_t> checked_at_{0};  // the time of the last check, in nanoseconds of the steady clock
+  // Each rank also keeps a reason of its own. A rank needs its own reason if the first rank that gave up was killed
+  // before it wrote its reason.
   std::atomic<std::uint32_t> claimed_here_{0}, has_reason_here_{0};
   std::string reason_here_;
   std::vector<std::string> notes_;

@@ -33,7 +33,7 @@ namespace {
 
 constexpr std::uint64_t huge = AlignedMemory::huge_bytes;
 
-// The segments that this process has made, by file descriptor.
+// The segments that this process has made. The key is the file descriptor of the segment.
 std::mutex made_mutex;
 std::map<int, std::weak_ptr<Segment>> made;
 
@@ -147,7 +147,8 @@ std::shared_ptr<Segment> Segment::attach(const Address &address, std::string &re
 namespace {
 
 constexpr std::size_t page = AlignedMemory::page_bytes;
-constexpr std::size_t max_checked_pages = 4096;  // the checked pages are spread evenly over the memory
+// the maximum number of pages that check() tests; these pages are spread evenly over the memory
+constexpr std::size_t max_checked_pages = 4096;
 constexpr std::size_t mask_bits = 8 * sizeof(unsigned long);
 
 InputError refused(std::span<const std::uint32_t> nodes, const std::string &reason) {
@@ -171,14 +172,14 @@ std::uint64_t free_bytes(std::uint32_t node) {
 void bind(std::span<std::byte> memory, std::span<const std::uint32_t> nodes) {
   std::vector<unsigned long> mask(*std::ranges::max_element(nodes) / mask_bits + 1);
   for (const std::uint32_t node : nodes) mask[node / mask_bits] |= 1UL << node % mask_bits;
-  // The system uses one bit less than this argument says, so 1 is added.
+  // The system reads one bit less than the argument for the number of bits says, so 1 is added.
   if (syscall(SYS_mbind, memory.data(), memory.size(), MPOL_BIND, mask.data(), mask.size() * mask_bits + 1, 0) != 0)
     throw refused(nodes, std::strerror(errno));
 }
 
 void touch(std::span<std::byte> memory, std::span<const std::uint32_t> nodes) {
   if (madvise(memory.data(), memory.size(), MADV_POPULATE_WRITE) == 0) return;
-  // EINVAL: the system is older and does not know this advice
+  // EINVAL means that the system is older and does not know this advice.
   if (errno != EINVAL) throw refused(nodes, std::strerror(errno));
   for (std::size_t at = 0; at < memory.size(); at += page)
     *const_cast<volatile std::byte *>(memory.data() + at) = std::byte{0};

@@ -1,5 +1,5 @@
-// The functions of this file make memory that the ranks of a node share, and find the free bytes of each kind of
-// memory.
+// The functions of this file allocate memory that the ranks of a node share, and find the number of free bytes of each
+// kind of memory.
 //
 // A segment is a file without a name. Each rank of the node maps the file. The file is in ordinary memory, in memory of
 // chosen NUMA nodes, or in a folder of a file system. The system frees the segment when the last process that maps it
@@ -26,9 +26,10 @@ namespace outcrop::aggregate {
 
 /// The memory of a tier on this node.
 struct Medium {
-  std::string tier = "dram";                   ///< its name
-  std::vector<std::uint32_t> numa_nodes = {};  ///< memory is bound to these NUMA nodes; empty: the system chooses
-  std::string folder = {};                     ///< the folder of the mapped file; empty: the file is in memory
+  std::string tier = "dram";  ///< the name of the tier
+  /// the NUMA nodes to which the memory is bound; if empty, the system chooses
+  std::vector<std::uint32_t> numa_nodes = {};
+  std::string folder = {};  ///< the folder of the mapped file; if empty, the file is in memory
 };
 
 /// Returns "ordinary memory", "memory of NUMA node 2" or "a file in /local/nvme".

@@ -1,4 +1,5 @@
-// The predicted cost of collecting the bytes of a domain at an aggregator A, and of moving these bytes to the target T.
+// This file predicts the time for collecting the bytes of a domain at an aggregator A, and for moving these bytes to
+// the target T. The domain has W bytes, and rank i has w_i of these bytes.
 //
 //     ranks i ────messages────► buffer on a tier of A's node ────────► target T
 //        max(Lnet, Lmem) d(i,A) + w_i / min(Bnet, Bmem)        Lnet d(A,T) + W / Bnet
@@ -6,14 +7,15 @@
 //
 // This is the model of Tessier, Gressier and Vishwanath for MA-TAPIOCA. A cost is the sum of two kinds of terms:
 // latency L times distance d, and bytes w divided by bandwidth B. Reading has the same formula as writing, but with the
-// bandwidths of the opposite direction. For one network card, one rank per node, one aggregator and one round, our
-// model and the published model are the same. For all other cases, our model extends the published model as follows:
+// bandwidths of the opposite direction. If there is one network card, one rank per node, one aggregator and one round,
+// our model and the published model are the same. For all other cases, our model extends the published model as
+// follows:
 //
 //   contention  Aggregators work at the same time. They share the network cards and tiers of their node, and the
 //               target. One aggregator uses at most one card. So the share of a card that an aggregator uses is
 //               min(1, cards / aggregators on the node).
 //   node        Ranks of A's node copy their bytes into A's buffer. Each rank adds one latency of the memory. Ranks of
-//               another node may first merge their bytes in shared memory. Then their node sends only one message.
+//               another node may first merge their bytes in shared memory. Then the node sends one message per round.
 //   rounds      A domain passes through buffers in R rounds. With two buffers, one buffer is filled while the other is
 //               emptied. The time is (fill + empty) / R + max(fill, empty) (R - 1) / R.
 //   target      The target has its own bandwidth. All aggregators together share this bandwidth. If the target is local
@@ -42,8 +44,8 @@ struct Gathering {
 
 /// The number of aggregators that work at the same time.
 struct Contention {
-  std::uint32_t on_node = 1;
-  std::uint32_t in_all = 1;
+  std::uint32_t on_node = 1;  ///< the number on each node
+  std::uint32_t in_all = 1;   ///< the number on all nodes together
 };
 
 /// The number of rounds of a domain, and the number of buffers. The rounds use the buffers in turn.
@@ -78,7 +80,8 @@ struct NodeConditions {
 Cost cost(const Gathering &gathering, const Tier &tier, const NodeConditions &conditions,
           const Buffering &buffering = {});
 
-/// Returns the time, in seconds, that `ranks` ranks of a node need to merge `bytes` bytes. Returns 0 for one rank.
+/// Returns the time, in seconds, that `ranks` ranks of a node need to merge `bytes` bytes in shared memory. Returns 0
+/// if `ranks` is 1.
 double seconds_merge(const SharedMemory &memory, std::uint32_t ranks, std::uint64_t bytes);
 
 struct NodeTally {
@@ -107,23 +110,24 @@ std::vector<Tally> sorted_tallies(std::span<const Tally> tallies);
 /// Returns the tallies of one domain. `sorted` must be sorted by domain.
 std::span<const Tally> tallies_of(std::span<const Tally> sorted, std::size_t domain);
 
-/// Returns one table for each element of `all`. A table has a row for each domain and a column for each node. The value
-/// is the sum of the distances that the domain's messages travel to the node.
+/// Returns one table for each element of `all`. A table has a row for each domain and a column for each node. A value
+/// of the table is the sum of the distances that the messages of the row's domain travel to the column's node.
 std::vector<std::vector<double>> distances_gathered(std::span<const NodeTallies *const> all, std::size_t nodes,
                                                     const Distances &distances);
 
-/// Returns one value for each domain: the sum of the distances that the domain's messages travel to the aggregator. The
-/// aggregator of domain d is on node `node_of_domain[d]`.
+/// Returns one value for each domain. The value is the sum of the distances that the domain's messages travel to the
+/// aggregator of the domain. The aggregator of domain d is on node `node_of_domain[d]`.
 std::vector<double> distances_gathered_at(const NodeTallies &tallies, std::size_t nodes, const Distances &distances,
                                           std::span<const std::uint32_t> node_of_domain);
 
 struct PlacementOptions {
   std::uint64_t buffer_bytes = 16U << 20;
-  std::uint32_t buffers = 2;                       ///< of each aggregator
+  std::uint32_t buffers = 2;                       ///< the number of buffers of each aggregator
   Persistence persistence = Persistence::process;  ///< the minimum persistence of the buffers' tier
-  std::string tier = {};                           ///< the name of the buffers' tier; empty: any tier
-  bool merged = true;                              ///< true if the ranks of a node send one message together
-  std::vector<std::uint32_t> max_on_node = {};     ///< the maximum number of aggregators on each node; empty: no limit
+  std::string tier = {};                           ///< the name of the buffers' tier; if empty, any tier
+  bool merged = true;                              ///< true if the ranks of a node send their bytes in one message
+  /// the maximum number of aggregators on each node; if empty, there is no limit
+  std::vector<std::uint32_t> max_on_node = {};
 };
 
 /// Computes the costs of domains on the nodes of a machine. `machine` must exist longer than this object.
@@ -146,9 +150,9 @@ class DomainCosts {
             const Contention &contention) const;
 
  private:
-  /// The times in which the two slowest nodes merge the bytes of a domain, and the number of the slowest node. All
-  /// nodes merge at the same time, so the slowest node determines the time. The aggregator's node does not merge. If
-  /// the aggregator's node is the slowest, the second slowest node determines the time.
+  /// The times that the slowest and the second slowest node need to merge the bytes of a domain, and the number of the
+  /// slowest node. All nodes merge at the same time, so the slowest node determines the time. The aggregator's node
+  /// does not merge. So if the aggregator is on the slowest node, the second slowest node determines the time.
   struct Merging {
     double slowest = 0;
     double second = 0;

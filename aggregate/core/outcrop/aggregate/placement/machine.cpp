@@ -24,7 +24,8 @@ namespace {
 
 constexpr std::array<std::string_view, 4> PERSISTENCES = {"process", "reboot", "job", "permanent"};
 
-// The type numbers of network file systems. On some systems, the headers do not define names for these numbers.
+// The numbers by which Linux identifies the types of network file systems. On some systems, the headers do not define
+// names for these numbers.
 constexpr unsigned long NETWORK[] = {
     0x6969,      // NFS
     0x517B,      // SMB
@@ -144,7 +145,7 @@ FileTarget target_of(TextTable &table) {
   return made;
 }
 
-// Returns the text of a target table for a folder, with the figures of the tier whose directory contains the folder. If
+// Returns the text of a target table for a folder, with the rates of the tier whose directory contains the folder. If
 // the directories of several tiers contain the folder, uses the directory with the longest path. If no directory
 // contains the folder, returns an empty text.
 std::string target_on(const std::vector<NodeTier> &tiers, const std::string &folder) {
@@ -162,7 +163,7 @@ std::string target_on(const std::vector<NodeTier> &tiers, const std::string &fol
                       tier.name + ", " + best->origin);
 }
 
-// If buffers and stages cannot use a medium on this node, returns the reason. Otherwise returns an empty text.
+// Returns the reason why buffers and stages cannot use a medium on this node. Returns an empty text if they can use it.
 std::string why_unusable(const Medium &medium) {
   if (!medium.numa_nodes.empty()) return why_not_on_nodes(medium.numa_nodes);
   if (medium.folder.empty()) return "";
@@ -171,7 +172,9 @@ std::string why_unusable(const Medium &medium) {
 }
 
 constexpr std::string_view blanks = " \t\r";
-// element i is the number of links between two ranks whose places have the same first i parts (group, switch, port)
+// The numbers of links between two ranks. The places of the ranks (group, switch, port) are compared part by part.
+// Element i is for ranks whose first i parts are equal and whose next part differs. The last element is for ranks with
+// equal places.
 constexpr std::array<double, 4> LINKS = {5, 3, 2, 0};
 
 std::string_view next_line(std::string_view &text) {
@@ -204,7 +207,8 @@ constexpr int copies = 3;
 constexpr double memory_latency_seconds = 1e-7;
 constexpr SharedMemory typical_shared_memory{1e-6, 10e9};
 
-// Measures several copies, and returns the rate of the fastest one. Each copy is larger than most caches.
+// Copies a block of memory several times, and returns the rate of the fastest copy. The block is larger than most
+// caches.
 double measured_bytes_per_second() {
   using Clock = std::chrono::steady_clock;
   const AlignedMemory source(copied_bytes), target(copied_bytes);

@@ -1,12 +1,12 @@
-// The description of a machine for placement: its nodes and their ranks, its network, its tiers and its target. All
+// This file describes a machine for placement: its nodes and their ranks, its network, its tiers and its target. All
 // ranks have the same description.
 //
 //     first rank of each node: its text, with unusable tiers and a target added ─► texts of all nodes ─┐
 //     distances: a file of the ranks' places, or a provider of the caller ────────────────────────────┴─► Machine
 //
 // A text describes each node. The text is the content of a machine file, which `outcrop agg machine` writes. Without a
-// machine file, the node finds out the figures of its own hardware, and makes the text from them. The text has these
-// tables:
+// machine file, the node finds out the sizes and rates of its own hardware, and writes them into the text. The text has
+// these tables:
 //
 //     [hbm]                      a tier of each node; its name
 //     kind = "hbm"               hbm, dram, cxl, nvm: memory; dax, nvme, ssd, hdd, disk, tmpfs: files; default disk
@@ -17,7 +17,7 @@
 //     persistence = "process"    process, reboot, job, permanent; default: that of the kind
 //     nodes = "2,3"              memory: the NUMA nodes to which buffers are bound; dram needs none
 //     directory = "/local/nvme"  files: the folder of buffers and stages; an "nvm" with a directory is for files, too
-//     origin = "measured"        where the figures come from; default "declared"
+//     origin = "measured"        where the sizes and rates come from; default "declared"
 //
 //     [target]                   default: the table of kind pfs, or the tier whose directory contains the target folder
 //     kind, read, write, read_latency, write_latency, origin    as above; all nodes share a target of kind pfs
@@ -96,15 +96,15 @@ using Distances = std::function<void(std::size_t node, std::span<double> row)>;
 /// rank.
 struct Machine {
   std::vector<std::uint32_t> node_of_rank;
-  std::vector<double> distance_to_target;  ///< of each node
-  Distances distances;                     ///< between nodes
+  std::vector<double> distance_to_target;  ///< the distance of each node to the target
+  Distances distances;                     ///< the distances between nodes
   Network network;
   Target target;
-  Target target_read;  ///< the same target, with its figures for reading
+  Target target_read;  ///< the same target, with its latency and its rate for reading
   SharedMemory shared_memory;
   std::vector<Tier> tiers;
-  /// The bytes that buffers and stages may use, for each tier of node 0, then for each tier of node 1, and so on. If a
-  /// node lacks a tier, the value for this tier is 0.
+  /// The bytes that buffers and stages may use, first for each tier of node 0, then for each tier of node 1, and so on.
+  /// If a node lacks a tier, the value for this tier is 0.
   std::vector<std::uint64_t> room_bytes;
 
   std::size_t nodes() const { return distance_to_target.size(); }
@@ -118,17 +118,17 @@ struct NodeTier {
   Tier tier;
   Medium medium;
   std::uint64_t room_bytes = 0;
-  std::string origin;    ///< of the figures
-  std::string unusable;  ///< the reason if the tier cannot be used on this node; otherwise empty
+  std::string origin;    ///< where the rates and the size of the tier come from
+  std::string unusable;  ///< the reason why the tier cannot be used on this node; empty if it can be used
 };
 
 struct FileTarget {
   Target write, read;
-  std::string text;  ///< the target's kind or name, and the origin of its figures
+  std::string text;  ///< the target's kind or name, and where its rates come from
 };
 
 struct NodeDescription {
-  std::vector<NodeTier> tiers;  ///< memory first
+  std::vector<NodeTier> tiers;  ///< tiers in memory come first
   std::optional<FileTarget> target;
   Network network;
   std::string network_origin;
@@ -139,25 +139,25 @@ NodeDescription parse_node(std::string_view text, const std::string &file);
 
 /// Returns the text of this node with additions that only this node can make. One addition is a table of the tiers that
 /// cannot be used on this node, with the reasons. If the text has no target, the other addition is a target for
-/// `target_folder`. If the directory of a tier contains this folder, the target has the figures of the tier. Otherwise
-/// the target has assumed figures for the folder's file system. Throws InputError.
+/// `target_folder`. If the directory of a tier contains this folder, the target has the rates of the tier. Otherwise
+/// the target has assumed rates for the folder's file system. Throws InputError.
 std::string text_of_this_node(const std::string &text, const std::string &file, const std::string &target_folder);
 
 /// One description that joins the descriptions of all nodes. Tiers with the same name on several nodes count as one
 /// tier.
 struct JoinedNodes {
   std::vector<Tier> tiers;
-  std::vector<std::uint64_t> room_bytes;   ///< as in Machine
+  std::vector<std::uint64_t> room_bytes;   ///< has the same order as Machine::room_bytes
   std::vector<std::vector<Medium>> media;  ///< for each node, the medium of each tier
   FileTarget target;
   Network network;
-  /// lines for users that say where the figures come from, and which tiers cannot be used
+  /// lines for users that say where sizes and rates come from, and which tiers cannot be used
   std::vector<std::string> lines;
 };
 
-/// Joins the descriptions of all nodes. If several nodes have a tier, the figures of the first of these nodes are used.
-/// The target and the network have the figures of node 0. Throws InputError if no node has a tier, or if node 0 has no
-/// target.
+/// Joins the descriptions of all nodes. If several nodes have a tier, the rates on the first of these nodes are used
+/// for all nodes. The target and the network are those of node 0. Throws InputError if no node has a tier, or if node 0
+/// has no target.
 JoinedNodes join_nodes(std::vector<NodeDescription> nodes);
 
 // --- distances between nodes -----------------------------------------------------------------------------------------
@@ -170,9 +170,9 @@ using RankPlace = std::array<std::string, 3>;
 std::vector<RankPlace> parse_rank_places(std::string_view text, const std::string &file);
 
 /// Returns the distances between nodes. `text` gives the places of the ranks, in the form that parse_rank_places()
-/// reads. The distances are those of a dragonfly network: 2 links within a switch, 3 within a group, 5 between groups.
-/// Throws InputError if `text` and `node_of_rank` have different numbers of ranks, or if ranks of one node have
-/// different places.
+/// reads. The distance is the number of links on the way in a dragonfly network: 2 within a switch, 3 within a group, 5
+/// between groups. Throws InputError if `text` and `node_of_rank` have different numbers of ranks, or if ranks of one
+/// node have different places.
 Distances distances_by_places(std::string_view text, const std::string &file,
                               std::span<const std::uint32_t> node_of_rank);
 
@@ -187,12 +187,12 @@ struct MachineSources {
   /// The text that describes this node. Only the first rank of the node needs to give this text. If the text is empty,
   /// find_machine() makes it.
   std::string node_text;
-  std::string host;          ///< the name of this rank's host; empty: the name that the transport reports
-  std::string problem;       ///< an error of this rank; all ranks throw it as an InputError; empty: none
-  std::string machine_file;  ///< the name of the machine file; empty: none
+  std::string host;          ///< the name of this rank's host; if empty, the transport reports the name
+  std::string problem;       ///< an error of this rank, which all ranks throw as an InputError; empty if there is none
+  std::string machine_file;  ///< the name of the machine file; empty if there is none
   std::string target_folder = ".";
   std::string topology_file;       ///< the name of a file with the places of ranks; if empty, `distances` is used
-  Distances distances;             ///< none: distances_by_node()
+  Distances distances;             ///< if empty, distances_by_node() is used
   std::string distances_known;     ///< the origin of the distances, such as "distances by Slurm"
   std::vector<std::string> lines;  ///< further lines for DetectedMachine::lines
   bool reads_only = false;
@@ -201,13 +201,13 @@ struct MachineSources {
 struct DetectedMachine {
   Machine machine;
   std::vector<Medium> media;       ///< the medium of each tier on this rank's node
-  std::vector<std::string> hosts;  ///< of each node
-  /// lines for users that say where the figures come from, and which tiers cannot be used
+  std::vector<std::string> hosts;  ///< the name of each node's host
+  /// lines for users that say where sizes and rates come from, and which tiers cannot be used
   std::vector<std::string> lines;
 };
 
-/// Returns the number of each rank's node. Nodes are numbered from 0, in the order of their lowest ranks. The argument
-/// has one element for each rank: the lowest rank on the same node.
+/// Returns the number of each rank's node. Nodes are numbered from 0, in the order of their lowest ranks. Element i of
+/// the argument is the lowest rank on the node of rank i.
 std::vector<std::uint32_t> number_nodes(std::span<const int> lowest_rank_on_node);
 
 /// Collective. Returns the texts of all ranks. If a rank has a problem, all ranks throw an InputError such as "rank 3:

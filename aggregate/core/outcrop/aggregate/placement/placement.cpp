@@ -17,13 +17,13 @@ namespace {
 
 struct Capacity {
   Columns columns;                  // each column is a tier of a node, and each group is a node
-  std::vector<std::uint32_t> tier;  // of each column
+  std::vector<std::uint32_t> tier;  // the tier of each column
   // The number of aggregators that have room on each tier of node 0, then on each tier of node 1, and so on.
   std::vector<std::uint32_t> slots;
   std::uint32_t max_on_node = 1;  // the maximum number of aggregators on a node
 };
 
-// If the options exclude a tier, returns too_volatile or not_requested. Otherwise returns `chosen`.
+// Returns too_volatile or not_requested if the options exclude a tier. Otherwise returns `chosen`.
 Verdict filtered(const Tier &tier, const PlacementOptions &options) {
   if (!options.tier.empty() && tier.name != options.tier) return Verdict::not_requested;
   return tier.persistence < options.persistence ? Verdict::too_volatile : Verdict::chosen;
@@ -60,8 +60,8 @@ std::vector<std::uint32_t> find_slots(const Machine &machine, const PlacementOpt
   return slots;
 }
 
-// Returns true if tier `one` costs at most as much as tier `other` in every domain. If both tiers always cost the same,
-// returns `is_first`.
+// Returns true if buffers on tier `one` cost at most as much as on tier `other` in every domain. Returns `is_first` if
+// both tiers always have the same cost.
 bool dominates(const Tier &one, const Tier &other, bool is_first) {
   if (one.latency_seconds > other.latency_seconds || one.fill_bytes_per_second < other.fill_bytes_per_second ||
       one.empty_bytes_per_second < other.empty_bytes_per_second)
@@ -94,8 +94,9 @@ void add_columns(Capacity &capacity, const Machine &machine) {
   }
 }
 
-// Returns the smallest number n such that all domains have a place if each node has at most n aggregators. A node whose
-// limit in `limits` is lower than n has at most this lower number of aggregators. Returns 0 if no such number exists.
+// Returns the smallest number n such that all domains have a place if each node has at most n aggregators. If the limit
+// of a node in `limits` is lower than n, the node has at most as many aggregators as its limit. Returns 0 if no such
+// number exists.
 std::uint32_t spread(std::span<const std::uint32_t> limits, std::size_t domains) {
   std::vector<std::uint32_t> sorted(limits.begin(), limits.end());
   std::sort(sorted.begin(), sorted.end());
@@ -142,11 +143,11 @@ Capacity find_capacity(const Machine &machine, std::span<const std::uint32_t> ra
 
 // --- choosing --------------------------------------------------------------------------------------------------------
 
-// The maximum number of steps of assign(). In one step, assign() tests one column. For D domains and C columns,
-// assign() needs at most D * D * C steps. The maximum number of steps takes some seconds.
+// The maximum number of steps of assign(). A step is the test of one column. For D domains and C columns, assign()
+// needs at most D * D * C steps. MAX_STEPS steps take some seconds.
 constexpr double MAX_STEPS = 4e10;
 
-// The cost of each domain at each place.
+// Computes the cost of each domain on each tier of each node.
 struct Candidates {
   const Machine &machine;
   const DomainCosts &work;
@@ -399,7 +400,7 @@ Placement place_best(const Machine &machine, std::span<const Tally> tallies, std
       Placement placement = place_attempt(machine, all[i], distances[i]);
       if (!best || placement.seconds <= best->seconds) best = std::move(placement);
     } catch (const InputError &error) {
-      refused = error;  // there may be room for a smaller number of aggregators
+      refused = error;  // a smaller number of aggregators may have room
     }
   }
   if (!best) throw InputError(*refused);
@@ -445,8 +446,8 @@ double seconds_with(const Machine &machine, const Placement &placement, const Ta
 
 namespace {
 
-// Places domains whose aggregators are given. All domains use the same tier: among the tiers with room for all domains,
-// the tier with the shortest predicted time.
+// Places domains whose aggregators are given. All domains use the same tier. It is the tier with the shortest predicted
+// time among the tiers that have room for all domains.
 Placement place_owned(const Machine &machine, std::span<const Tally> tallies, std::span<const std::uint32_t> ranks,
                       const PlacementOptions &options) {
   std::vector<std::uint32_t> on_node(machine.nodes());

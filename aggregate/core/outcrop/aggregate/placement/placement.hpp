@@ -12,7 +12,8 @@
 // nodes. The cost assumes the same number of aggregators on each node.
 //
 // Capacity and persistence exclude tiers. Each tier of a node has room for the buffers of a certain number of
-// aggregators. If a cheaper tier is full, the choice records this, and the notes name the tier.
+// aggregators. If a domain cannot use a cheaper tier because the tier is full, the domain's Choice records this tier,
+// and a note names it.
 //
 // All functions of this file are deterministic and have no side effects. So ranks that have the same tallies and the
 // same machine compute the same placement.
@@ -38,33 +39,33 @@ struct Option {
   Cost cost;
 };
 
-/// The reason why a tier of the node was chosen or was not chosen. `taken` means that other aggregators use all room of
-/// the tier.
+/// The reason why a tier of the node was chosen or was not chosen. `dearer` means that the tier has a higher cost.
+/// `taken` means that other aggregators use all room of the tier.
 enum class Verdict : std::uint8_t { chosen, dearer, taken, no_room, too_volatile, not_requested };
 
 struct Choice {
   std::uint32_t rank = 0;
   Option chosen;
-  Gathering gathering;  ///< the bytes that the aggregator collects; an input of the cost
+  Gathering gathering;  ///< the bytes that the aggregator collects; the cost is computed from them
   Buffering buffering;
-  std::uint64_t bytes = 0;          ///< of the domain
-  std::uint64_t rank_bytes = 0;     ///< the number of bytes that this rank has in the domain
-  std::uint64_t node_bytes = 0;     ///< the number of bytes that all ranks of this rank's node have in the domain
+  std::uint64_t bytes = 0;          ///< the number of bytes of the domain
+  std::uint64_t rank_bytes = 0;     ///< the number of bytes that the rank `rank` has in the domain
+  std::uint64_t node_bytes = 0;     ///< the number of bytes that all ranks of the chosen node have in the domain
   std::vector<Option> tiers;        ///< all tiers of the chosen node
-  std::vector<Verdict> verdicts;    ///< for each element of `tiers`, the reason why it was chosen or not
+  std::vector<Verdict> verdicts;    ///< for each element of `tiers`, the reason why this tier was chosen or not
   std::optional<Option> runner_up;  ///< the cheapest place on another node
   bool runner_up_taken = false;     ///< true if other aggregators use all the room of the runner-up
-  std::uint32_t wanted_tier = 0;    ///< the cheapest tier on this node, whether it has room or not
+  std::uint32_t wanted_tier = 0;    ///< the cheapest tier on the chosen node, even if it has no room
 };
 
 struct Placement {
-  std::vector<Choice> choices;  ///< for each domain
+  std::vector<Choice> choices;  ///< the choice for each domain
   std::size_t slowest = 0;      ///< the domain that takes the longest time
   double seconds = 0;           ///< the time of the slowest domain
   Contention contention;
   bool merged = false;
   bool is_least = true;        ///< true if no other placement has a lower sum of costs
-  std::uint32_t together = 1;  ///< each domain of this placement consists of this number of given domains
+  std::uint32_t together = 1;  ///< the number of given domains that were merged into each domain of this placement
   /// lines about excluded tiers, and about choices that are not the cheapest, with the reasons
   std::vector<std::string> notes;
 };
@@ -76,7 +77,8 @@ Placement place(const Machine &machine, std::span<const Tally> tallies, std::siz
 /// Places domains, and also chooses their number. First tries the given domains. Then merges neighbouring domains in
 /// groups of 2, 4, 8 and so on, and tries each size of groups. Returns the placement with the shortest time. If several
 /// times are equal, returns the placement with the fewest domains. If `try_both` is true, tries each number of domains
-/// twice. The first time, the ranks of a node send together; the second time, they send separately.
+/// twice. The first time, the ranks of a node send one message together; the second time, each rank sends its own
+/// messages.
 Placement place_best(const Machine &machine, std::span<const Tally> tallies, std::size_t domains,
                      const PlacementOptions &options, bool try_both);
 
@@ -90,8 +92,8 @@ double seconds_with(const Machine &machine, const Placement &placement, const Ta
 Placement predict(const Machine &machine, std::span<const Tally> tallies, const PlacementOptions &options,
                   std::span<const std::uint32_t> ranks, std::span<const std::uint32_t> tiers);
 
-/// Returns a text of several lines: the placement with its notes, then the `max_domains` slowest domains with the cost
-/// of other places.
+/// Returns a text of several lines. The text describes the placement with its notes, and then the `max_domains` slowest
+/// domains with the costs of other places for their aggregators.
 std::string explain(const Placement &placement, const Machine &machine, const PlacementOptions &options,
                     std::size_t max_domains = 1);
 
@@ -103,9 +105,9 @@ struct Placed {
 };
 
 /// Returns a function that elects aggregators. The returned function places domains on `placed->machine` with
-/// `placed->options`, and stores the result in `placed`. It takes the sizes of buffers from its inputs. If `exactly` is
-/// true, the number of domains stays the same. Otherwise place_best() chooses the number. The returned function throws
-/// InputError if domains with given owners have no room.
+/// `placed->options`, and stores the result in `placed`. The returned function takes the size and the number of buffers
+/// from its inputs. If `exactly` is true, the number of domains stays the same. Otherwise place_best() chooses the
+/// number. The returned function throws InputError if each rank performs its own I/O and the buffers have no room.
 Elect elect_by_cost(std::shared_ptr<Placed> placed, bool exactly);
 
 // --- staging ---------------------------------------------------------------------------------------------------------
@@ -116,7 +118,7 @@ Elect elect_by_cost(std::shared_ptr<Placed> placed, bool exactly);
 //                                      [ drained: tier ─► target ]
 //
 // The cost of a step is the time for which the program waits. The program waits for the write. If the drain takes
-// longer than the computing between two steps, the program waits for the rest of the drain. The program also waits for
+// longer than the computing between two steps, the program waits until the drain has ended. The program also waits for
 // each read of the step. The drain alternates between reading from the tier and writing to the target. With staging,
 // the thread of an aggregator also allocates pages and computes checksums (StagingRates).
 //
@@ -126,12 +128,13 @@ Elect elect_by_cost(std::shared_ptr<Placed> placed, bool exactly);
 
 /// How a program is expected to use its steps.
 struct StepUsage {
-  double seconds_between = 0;  ///< computing time from the end of a write to the next write
+  /// the time for which the program computes between the end of a write and the next write
+  double seconds_between = 0;
   /// how often the program is expected to read a step back soon after the write, with the same plan
   double reads_back = 0;
   bool durable = false;                        ///< true if a write ends only when its bytes are on the device
   Persistence persistence = Persistence::job;  ///< the minimum persistence of a stage
-  std::uint64_t room_bytes = 0;                ///< the maximum size of a stage on a node; 0: all room of the tier
+  std::uint64_t room_bytes = 0;  ///< the maximum size of a stage on a node; the value 0 means all room of the tier
 };
 
 /// The rates at which an aggregator's thread performs the additional work of staging, without the transfers from or to
@@ -145,7 +148,7 @@ struct StagingRates {
 /// The predicted seconds of a step.
 struct StepForecast {
   double write = 0;
-  double wait = 0;  ///< for the drain
+  double wait = 0;  ///< the time for which the program waits for the drain
   double read = 0;  ///< the time for reading the step back once
   double total(const StepUsage &usage) const { return write + wait + usage.reads_back * read; }
 };
@@ -160,16 +163,16 @@ struct StageOption {
 
 struct Staging {
   StepUsage usage;
-  StepForecast straight;              ///< without a stage
+  StepForecast straight;              ///< the times without a stage
   std::vector<StageOption> options;   ///< the cost of staging on each tier that is a file system
-  std::optional<std::size_t> chosen;  ///< index in `options`; no value: steps are not staged
+  std::optional<std::size_t> chosen;  ///< the index in `options`; no value if steps are not staged
 };
 
 /// Decides whether the steps of a placement are staged. The result is the same on all ranks.
 Staging decide_staging(const Machine &machine, const Placement &placement, const StepUsage &usage,
                        const StagingRates &rates = {});
 
-/// Returns a text with one line for each option.
+/// Returns a text with one line for writing directly and one line for each tier on which steps could be staged.
 std::string explain(const Staging &staging, const Machine &machine);
 
 // --- assignment ------------------------------------------------------------------------------------------------------
@@ -183,19 +186,19 @@ std::string explain(const Staging &staging, const Machine &machine);
 
 struct Columns {
   std::vector<std::uint32_t> group;       ///< for each column, the number of its group; the numbers must be ascending
-  std::vector<std::uint32_t> room;        ///< of each column
-  std::vector<std::uint32_t> group_room;  ///< of each group
+  std::vector<std::uint32_t> room;        ///< the room of each column
+  std::vector<std::uint32_t> group_room;  ///< the room of each group
 };
 
 /// Returns the maximum number of rows that fit into the columns.
 std::uint64_t places(const Columns &columns);
 
-/// Returns, for each row, the column that it gets. `costs` contains the costs of row 0 for all columns, then the costs
-/// of row 1, and so on. Costs must be finite and at least 0. All rows must fit into the columns.
+/// Returns the column of each row. `costs` contains the costs of row 0 for all columns, then the costs of row 1, and so
+/// on. Costs must be finite and at least 0. All rows must fit into the columns.
 std::vector<std::uint32_t> assign(std::size_t rows, const Columns &columns, std::span<const double> costs);
 
-/// Goes through the rows in order, and gives each row the cheapest column that still has room. Usually the sum of costs
-/// is not minimal. This function is for inputs that are too large for assign().
+/// Gives each row, in the order of rows, the cheapest column that still has room. Usually the sum of costs is not
+/// minimal. This function is for inputs that are too large for assign().
 std::vector<std::uint32_t> assign_in_turn(std::size_t rows, const Columns &columns, std::span<const double> costs);
 
 }  // namespace outcrop::aggregate

@@ -65,11 +65,11 @@ struct GivenText {
 /// A setting. The name of its hint is "outcrop_agg_" followed by `name`. The name of its environment variable is
 /// "OUTCROP_AGG_" followed by `name` in capitals.
 struct SettingRow {
-  std::string_view name;     ///< of the argument
-  std::string_view field;    ///< of Settings
-  std::string_view romio;    ///< the name of ROMIO's hint with the same meaning; empty: none
+  std::string_view name;     ///< the name of the argument
+  std::string_view field;    ///< the name of the member of Settings that has the value
+  std::string_view romio;    ///< the name of ROMIO's hint with the same meaning; empty if there is none
   std::string_view unset;    ///< a text that describes the default
-  std::string_view meaning;  ///< for documents
+  std::string_view meaning;  ///< a description of the setting for the documents
   void (*read)(Settings &, const GivenText &);
   SettingValue (*value)(const Settings &);
   const std::string &(*origin)(const Settings &);
@@ -89,7 +89,8 @@ Settings read_settings(const Texts &arguments, const Texts &hints, const Texts &
 /// an empty text is a value, and does not count as missing. Throws the same errors as read_settings().
 Settings with_arguments(Settings settings, const Texts &arguments);
 
-/// Returns those environment variables that are settings. `variables` has the same form as `environ` of the C library.
+/// Returns those environment variables that are settings, with their values. `variables` has the same form as `environ`
+/// of the C library.
 Texts settings_in_environment(const char *const *variables);
 
 /// Returns the maximum number of aggregators on each node. `list` has entries "host:number". The host * stands for any
@@ -101,7 +102,8 @@ std::vector<std::uint32_t> max_on_nodes(const std::string &list, std::span<const
 /// InputError.
 PlacementOptions placement_options(const Settings &settings, std::span<const std::string> hosts);
 
-/// Returns one line, such as "tier by OUTCROP_AGG_TIER", for each setting that is not at its default.
+/// Returns one line for each setting whose value does not come from its default, for example "tier by
+/// OUTCROP_AGG_TIER".
 std::vector<std::string> origins(const Settings &settings);
 
 /// Returns a text with all settings that must be equal on all ranks of a plan. The text does not contain the folder and

@@ -33,7 +33,7 @@ double seconds_of_drain(const Machine &machine, const Placement &placement, cons
 // byte, independently of other aggregators.
 Target as_target(const Tier &tier, double bytes_per_second, double work, const Contention &contention) {
   const double aggregators = contention.on_node;
-  const double seconds = aggregators / bytes_per_second + 1 / work;  // for one byte
+  const double seconds = aggregators / bytes_per_second + 1 / work;  // the time for one byte
   return {tier.latency_seconds, aggregators / seconds, false};
 }
 

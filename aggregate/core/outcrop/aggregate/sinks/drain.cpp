@@ -21,7 +21,7 @@ namespace outcrop::aggregate {
 namespace {
 
 constexpr std::string_view head = "outcrop stage 1\n";
-constexpr std::array<std::string_view, 3> endings{".data", ".list", ".done"};  // in the order of StageFile
+constexpr std::array<std::string_view, 3> endings{".data", ".list", ".done"};  // the order is that of StageFile
 
 bool take_list(std::string_view text, StageList &list) {
   if (!take_all(text, head, "target ") || !take_rest(text, list.target)) return false;
@@ -60,7 +60,8 @@ std::optional<StageName> StageName::of(const std::string &text) {
   for (const StageFile kind : {StageFile::data, StageFile::list, StageFile::done})
     if (rest == endings[static_cast<std::size_t>(kind)]) {
       name.kind = kind;
-      return name.text() == text ? std::optional(name) : std::nullopt;  // refuses "step-007"
+      // refuses other texts of the same numbers, such as "step-007"
+      return name.text() == text ? std::optional(name) : std::nullopt;
     }
   return std::nullopt;
 }
@@ -87,7 +88,7 @@ namespace {
 constexpr std::uint64_t part_bytes = std::uint64_t{16} << 20;
 constexpr std::uint64_t max_target_end = std::uint64_t{1} << 62;
 
-// the key is the writer and the step
+// the key is (writer, step)
 using StagedFiles = std::map<std::pair<std::uint32_t, std::uint64_t>, std::set<StageFile>>;
 
 std::string name_of(std::uint64_t step, std::uint32_t writer, StageFile kind) {
@@ -241,12 +242,12 @@ WriterLocks lock_dead_writers(Folder &folder, std::vector<std::uint32_t> &busy) 
   return locks;
 }
 
-// If a step still has a list, removes the done mark from all later steps of the same writer. Steps are marked as done
-// in their order, by renaming. But a power cut can undo the renaming of an earlier step, and keep the renaming of a
-// later step. If a step is drained again, all later steps must be drained again, too.
+// If a step still has a list, removes the done mark from all later steps of the same writer. The steps of a writer are
+// marked as done one after the other, by renaming. But a power cut can undo the renaming of an earlier step, and keep
+// the renaming of a later step. If a step is drained again, all later steps must be drained again, too.
 void undo_after_lists(Folder &folder, const WriterLocks &dead) {
   std::set<std::uint32_t> writers;                     // the writers for which a list was found
-  for (const auto &[key, kinds] : files_in(folder)) {  // sorted by writer, then by step
+  for (const auto &[key, kinds] : files_in(folder)) {  // the files are sorted by writer, then by step
     const auto &[writer, step] = key;
     if (!dead.contains(writer)) continue;
     if (kinds.contains(StageFile::list)) {
@@ -278,7 +279,7 @@ void drain_dead_writers(Files &files, Folder &folder, const WriterLocks &dead, c
   // remove the list. The target then has only a part of the step.
   folder.flush();
   std::set<std::uint32_t> stuck;
-  for (const auto &[key, kinds] : files_in(folder)) {  // sorted by writer, then by step
+  for (const auto &[key, kinds] : files_in(folder)) {  // the files are sorted by writer, then by step
     const auto &[writer, step] = key;
     if (!dead.contains(writer) || stuck.contains(writer)) continue;
     // A staged step has a data file and a list. The names of both files were durable before the step counted as staged.

@@ -108,7 +108,8 @@ const OpenFile &NodeFiles::file(std::uint32_t number) {
   return *files_[number];
 }
 
-// Reads the bytes of `wanted` that the step at `base` has written. Adds the other parts of `wanted` to `missing`.
+// Reads the bytes of `wanted` that the step whose base is `base` has written. Adds the other parts of `wanted` to
+// `missing`.
 void NodeFiles::read_step(std::uint64_t base, const Range &wanted, std::uint64_t offset, std::span<std::byte> bytes,
                           std::vector<Range> &missing) {
   std::uint64_t at = wanted.begin;
@@ -172,7 +173,7 @@ void copy_checked(NodeFiles &files, OpenFile &copy, std::uint64_t size) {
     return std::span<std::byte>(memory.data(), std::min(chunk_bytes, size - offset));
   };
   const auto next = [&](std::uint64_t from) { return round_down(files.next_written(from), chunk_bytes); };
-  std::vector<std::pair<std::uint64_t, std::uint32_t>> checksums;  // by offset
+  std::vector<std::pair<std::uint64_t, std::uint32_t>> checksums;  // the offset and the checksum of each chunk
   for (std::uint64_t at = next(0); at < size; at = next(at + chunk_bytes)) {
     const std::span<std::byte> part = part_at(at);
     if (!files.read(at, part)) continue;  // a hole stays a hole in the copy
@@ -220,7 +221,7 @@ std::uint64_t merge(const std::string &index, const std::string &target, Files &
 
 void NodeFile::read(std::uint64_t offset, std::byte *data, std::size_t length) {
   if (offset + length > files_.index().end())
-    throw StorageError("read", path_, offset, length, 0);  // error 0: the file ends early
+    throw StorageError("read", path_, offset, length, 0);  // error number 0 means that the file ends too early
   files_.read(offset, {data, length});
 }
 

@@ -4,8 +4,8 @@
 //     out.node-0   out.node-4   ...   bytes at their offsets in the whole file, with holes for the bytes of other nodes
 //     out.index                       for each range of a step, the node file that has it; and the bases of all steps
 //
-// All steps have the same ranges: the ranges of the plan. So each step adds only one line to the index: its base. If
-// steps overlap, the bytes of the newest step are valid.
+// All steps have the same ranges: the ranges of the plan. So each step adds only one line to the index, which contains
+// the base of the step. If steps overlap, the bytes of the newest step are valid.
 #pragma once
 
 #include <cstddef>
@@ -25,21 +25,21 @@ namespace outcrop::aggregate {
 
 struct NodeRange {
   Range range;
-  std::uint32_t file = 0;  ///< index in NodeIndex::files
+  std::uint32_t file = 0;  ///< the index in NodeIndex::files of the node file that has the range
   std::uint32_t padding = 0;
   bool operator==(const NodeRange &) const = default;
 };
 
 struct NodeIndex {
   std::uint64_t size_bytes = 0;      ///< the minimum size of the whole file
-  std::vector<std::string> files;    ///< the names of the files in the index's folder
+  std::vector<std::string> files;    ///< the names of the node files, which are in the same folder as the index
   std::vector<NodeRange> ranges;     ///< the ranges of a step whose base is 0, ascending
   std::vector<std::uint64_t> bases;  ///< the bases of the steps; no base occurs twice, and the newest step is the last
   bool operator==(const NodeIndex &) const = default;
 
-  /// Adds a step that was written at `base`.
+  /// Adds a step whose base is `base`.
   void add_step(std::uint64_t base);
-  /// Returns the size of the whole file.
+  /// Returns the size of the whole file, in bytes.
   std::uint64_t end() const;
 };
 
@@ -47,7 +47,7 @@ std::string to_text(const NodeIndex &index);
 /// Parses the index in `text`, which is the content of file `path`. Throws CorruptionError if the index is incomplete.
 NodeIndex node_index_of(const std::string &text, const std::string &path);
 
-/// Returns the ranges, sorted, with adjacent ranges of the same file joined.
+/// Sorts the ranges, joins adjacent ranges of the same file, and returns the result.
 std::vector<NodeRange> joined(std::vector<NodeRange> ranges);
 
 // These functions return "out.index" and "out.node-4" if `path` is "out" and `node` is 4.
@@ -104,7 +104,7 @@ class NodeFile final : public Sink {
     own_->write(offset, data, length);
   }
   void read(std::uint64_t offset, std::byte *data, std::size_t length) override;
-  bool reads_holes() const override { return false; }  // each file has large holes
+  bool reads_holes() const override { return false; }  // false, because each node file has large holes
   void flush() override {
     if (own_) own_->flush();
   }

@@ -86,7 +86,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::uint64_t page = AlignedMemory::page_bytes;
 
-// If direct writes to a device are slower than this, writes through the page cache may be faster.
+// If direct writes to a device are slower than this rate, writes through the page cache may be faster.
 constexpr double fast_bytes_per_second = 1.5e9;
 // Only transfers of at least this size are measured. The times of shorter transfers depend on latency more than on
 // bandwidth.

@@ -31,7 +31,8 @@ class Sink {
  public:
   virtual ~Sink() = default;
 
-  /// Begins a step of writing at offset `base`. `step` must be higher than the number of the previous step.
+  /// Begins to write a step whose base is `base`. `step` is the number of the step, and must be higher than that of the
+  /// previous step.
   virtual void begin_step([[maybe_unused]] std::uint64_t step, [[maybe_unused]] std::uint64_t base) {}
   virtual void end_step() {}
   virtual void drop_step() {}
@@ -56,8 +57,8 @@ class Sink {
     return false;
   }
 
-  /// Discards the bytes that the sink keeps for reading. The caller calls this function before other sinks write to the
-  /// same places of the file.
+  /// Makes sure that later reads use only the file, and no bytes that the sink keeps. Callers call this function before
+  /// other sinks write to the same places of the file.
   virtual void forget() {}
 };
 
@@ -67,10 +68,10 @@ class Sink {
 /// cache while another rank uses the page cache for the same file.
 struct OpenMode {
   bool staged = false, node_files = false;
-  bool ample_room = false;  // true if the page cache has ample room for the bytes of a node in a step
+  bool ample_room = false;  // true if the page cache has ample room for the bytes that a node transfers in a step
 };
 
-/// Returns true if the page cache of this node has ample room, at this moment, for the bytes of a step.
+/// Returns true if the page cache of this node has ample room, at this moment, for `node_bytes` bytes.
 bool has_ample_room(std::uint64_t node_bytes);
 
 /// Collective. Returns the mode of all ranks. In the result, `ample_room` is true only if it is true on all ranks.
@@ -79,8 +80,8 @@ OpenMode agree_on_open_mode(const Link &link, const OpenMode &mine);
 
 // --- the shared file -----------------------------------------------------------------------------------------------
 // A direct transfer moves whole pages between the buffer and the device without a copy. After a direct transfer, no
-// bytes wait for a flush, and no pages are in the cache. Parts of pages always use the cache; file.hpp of storage gives
-// the reason. CacheMode::automatic chooses as follows:
+// bytes wait for a flush, and no pages are in the cache. Incomplete pages are always transferred through the cache. The
+// comment at the start of outcrop/storage/file.hpp gives the reason. CacheMode::automatic chooses as follows:
 //
 //     writing, each rank performs its own I/O,   buffered, from the rank's memory, because a direct write needs a copy;
 //     ample room                                 if durable, the device begins to write each part during the next copy
@@ -103,7 +104,7 @@ struct DeviceRates {
 
 /// Properties of a step that are known before it begins.
 struct Traffic {
-  bool ample_room = false;  // true if the page caches of all nodes have ample room
+  bool ample_room = false;  // true if the page caches of all nodes have ample room for a step
   bool own = false;         // true if each rank performs its own I/O
 
   /// Returns true if writes always use the page cache. In this case, measurements are ignored.
@@ -132,7 +133,7 @@ class SharedFile final : public Sink {
   Store *choose_for_reading(std::uint64_t offset, std::uint64_t length) const;
   void write_through_cache(std::uint64_t offset, const std::byte *data, std::size_t length);
 
-  std::unique_ptr<Store> direct_, buffered_;  // null if the file is never opened in this way
+  std::unique_ptr<Store> direct_, buffered_;  // null if the file has no transfers of this kind
   const bool durable_;
   const Traffic traffic_;
   DeviceRates &rates_;

@@ -79,7 +79,7 @@ Stage::~Stage() {
   remove_drained();
 }
 
-// Removes the files of drained steps. The marks of done steps must be durable before the data of these steps are
+// Removes the files of drained steps. The names `done` of these steps must be durable before the data of the steps are
 // removed. If a file cannot be removed now, the next recovery removes it.
 void Stage::remove_drained() noexcept {
   try {
@@ -139,8 +139,9 @@ void Stage::seal() {
   changed_.notify_all();
 }
 
-// If the step cannot be removed durably, the stage fails, and drains no newer step. Otherwise the list of this step can
-// reappear after a power cut. Recovery then drains this old step, and overwrites bytes of newer steps.
+// If the step cannot be removed durably, the stage fails, and drains no newer step. The reason is that the list of the
+// removed step can reappear after a power cut. Recovery would then drain this old step, and overwrite bytes of newer
+// steps.
 void Stage::drop() {
   if (!file_) return;
   file_.reset();
@@ -213,7 +214,7 @@ bool Stage::drain_next() {
 bool Stage::drain_next(std::unique_lock<std::mutex> &lock) {
   const auto found = std::ranges::find(steps_, false, &StagedStep::drained);
   if (failure_ || found == steps_.end()) return false;
-  StagedStep &next = *found;  // stays in the stage, because only drained steps are evicted
+  StagedStep &next = *found;  // this step stays in the stage, because only drained steps are evicted
   lock.unlock();
   std::exception_ptr failure;
   try {
@@ -236,7 +237,7 @@ void Stage::evict(std::unique_lock<std::mutex> &lock, std::uint64_t bytes) {
   if (steps_.empty()) throw StorageError("stage", spec_.folder, 0, bytes, ENOSPC);
   wait_for_drain(lock, [this] { return steps_.front().drained; });
   if (failure_) std::rethrow_exception(failure_);
-  folder_->flush();  // the mark of the step must be durable before the data of the step are removed
+  folder_->flush();  // the name `done` of the step must be durable before the data of the step are removed
   remove_step(*folder_, steps_.front().list.step, spec_.writer);
   last_read_.reset();  // the file system frees the room of a removed file only when the file is closed
   used_bytes_ -= steps_.front().file_bytes;

@@ -9,10 +9,10 @@
 //     evict   makes the folder durable, then removes the data, then the list
 //
 // The process may be killed at any moment. If a step has no list, its bytes are lost, and recovery reports the step. If
-// a step has a list, recovery drains the step again. It is harmless to drain a step twice if all later steps are then
-// drained again, too. After a power cut, the mark of an earlier step can be lost while a later step is still marked as
-// done. In this case, recovery drains the later step again, too. A lock on a file of the folder tells whether a writer
-// is alive. recover_stage() drains the steps of dead writers.
+// a step has a list, recovery drains the step again. A step may be drained twice if all later steps are then drained
+// again, too. After a power cut, the file of an earlier step can have the name `list` again, while the file of a later
+// step still has the name `done`. In this case, recovery drains the later step again, too. A lock on a file of the
+// folder tells whether a writer is alive. recover_stage() drains the steps of dead writers.
 #pragma once
 
 #include <condition_variable>
@@ -83,9 +83,9 @@ StageList read_list(outcrop::Folder &folder, const StageName &name);
 /// CorruptionError, StorageError.
 std::span<const std::byte> read_run(const OpenFile &data, const StagedRun &run, std::byte *bytes);
 
-/// Returns the address in `memory` where a run of bytes of the data file is placed. The address and the offset of the
-/// run in the data file have the same remainder modulo the page size, so that whole pages can bypass the page cache.
-/// `memory` must be one page longer than the run.
+/// Returns the address in `memory` where a run of bytes of the data file is placed. This address has the same remainder
+/// modulo the page size as the run's offset in the data file. So whole pages can bypass the page cache. `memory` must
+/// be one page longer than the run.
 std::byte *place_of(const StagedRun &run, const AlignedMemory &memory);
 
 /// Removes the files of a step that is done. The data are removed first, because a `done` file without data is
@@ -100,7 +100,7 @@ void drop_step(outcrop::Folder &folder, std::uint64_t step, std::uint32_t writer
 /// is the number of contiguous runs of the step that have at least the length of a page.
 std::uint64_t room_of_step(std::uint64_t bytes, std::size_t runs);
 
-/// Locks the part of `folder` that belongs to `writer`. Throws InputError if another process holds this lock.
+/// Takes the lock of `writer` in `folder`. Throws InputError if another process holds this lock.
 std::unique_ptr<FolderLock> lock_stage(outcrop::Folder &folder, std::uint32_t writer);
 
 // --- draining and recovery (drain.cpp) -----------------------------------------------------------------------------
@@ -114,7 +114,7 @@ inline constexpr double wait_for_ever = std::numeric_limits<double>::infinity();
 
 struct Recovery {
   std::vector<StageList> drained{};  ///< steps that were staged and are now in the target
-  std::vector<StageName> lost{};     ///< steps that were not completely staged when their writers ended
+  std::vector<StageName> lost{};     ///< steps whose writers ended before the steps were completely staged
   /// the reasons why staged steps could not be drained; these steps stay in the stage
   std::vector<std::string> failed{};
   std::vector<std::uint32_t> busy{};  ///< writers that are alive; they drain their own steps
@@ -136,10 +136,11 @@ Recovery discard_stage(const std::string &folder, double seconds = wait_for_ever
 // --- a writer's stage ----------------------------------------------------------------------------------------------
 
 struct StageSpec {
-  std::string folder;            ///< a folder on the tier; created if missing
-  std::string target;            ///< the file that the bytes belong to; its name must already be durable
-  std::uint32_t writer = 0;      ///< the number of this writer; no other writer to this folder may have the same number
-  std::uint64_t room_bytes = 0;  ///< the maximum size of all data; 0: only the file system limits the size
+  std::string folder;        ///< a folder on the tier; created if missing
+  std::string target;        ///< the file that the bytes belong to; its name must already be durable
+  std::uint32_t writer = 0;  ///< the number of this writer; no other writer to this folder may have the same number
+  /// the maximum size of all staged data; the value 0 means that only the file system limits the size
+  std::uint64_t room_bytes = 0;
   /// If true, a separate thread drains steps. If false, steps are drained by the thread that waits for the drain.
   bool has_thread = true;
   Files &files = Files::system();
@@ -174,7 +175,7 @@ class Stage {
   void drop();
 
   /// Reads bytes of the target from the stage. Uses the newest step that has any of these bytes. Returns false if this
-  /// step does not have all of these bytes. Throws CorruptionError, StorageError.
+  /// step does not have all of these bytes, or if no step has any of them. Throws CorruptionError, StorageError.
   bool read(std::uint64_t target, std::span<std::byte> bytes);
 
   /// Waits until all sealed steps are durable in the target. If draining has failed, throws the error of the drain, and
@@ -227,7 +228,8 @@ class Stage {
 /// has one subfolder for each file. Each domain writes its data into the subfolder of its file.
 class StagedFile final : public Sink {
  public:
-  /// `step` has the totals of a step's runs in this domain. Throws the same errors as the constructor of Stage.
+  /// `step` contains sums over the contiguous runs that a step has in this domain. Throws the same errors as the
+  /// constructor of Stage.
   StagedFile(StageSpec spec, const RunTotals &step, CacheMode mode, bool ample_room);
 
   void begin_step(std::uint64_t step, std::uint64_t base) override;

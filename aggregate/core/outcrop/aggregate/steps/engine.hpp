@@ -1,15 +1,16 @@
 // The engine has the data of a plan at one rank: the rank's parts of domains, its aggregators, and the operations under
 // way.
 //
-// An aggregator is the I/O thread of one domain. In a write, ranks fill buffers, and the aggregator writes the buffers.
-// In a read, the aggregator reads data into buffers, and ranks empty the buffers. With k buffers:
+// An Aggregator object performs the I/O of one domain, in a thread of its own. In a write, ranks fill buffers, and the
+// aggregator writes the buffers. In a read, the aggregator reads data into buffers, and ranks empty the buffers. With k
+// buffers:
 //
 //     write     open rounds r .. r+k-1 ─► wait until round r is filled ─► write it ─► open round r+k
 //     read      read round r into its buffer (waiting until round r-k has been emptied) ─► open it
 //
-// An aggregator never calls the transport, so MPI_THREAD_FUNNELED is enough. After a failure of storage, an aggregator
-// still opens all rounds and drops their bytes, so that no rank waits for ever. All ranks learn the failure from the
-// outcome of the operation.
+// The thread of an aggregator never calls the transport, so the thread level MPI_THREAD_FUNNELED is sufficient. After a
+// failure of storage, an aggregator still opens all rounds and drops their bytes. So no rank waits for ever. All ranks
+// learn the failure from the outcome of the operation.
 #pragma once
 
 #include <condition_variable>
@@ -53,7 +54,7 @@ class TaskThread {
   std::thread thread_;
 };
 
-/// The result of a job: its first failure, and the cost of the transfers from and to storage.
+/// The result of a job: its first failure, and the time and the bytes of its transfers from and to storage.
 struct JobResult {
   Failure failure;
   double seconds = 0;
@@ -93,8 +94,8 @@ class Aggregator {
   DomainWork work_;
   const int rank_;
 
-  JobResult result_;     // of the current job
-  bool broken_ = false;  // true if this node has given up; then further jobs are dropped
+  JobResult result_;     // the result of the current job
+  bool broken_ = false;  // true if this node has given up; later jobs are then dropped
   TaskThread thread_;    // must be the last member, because its tasks use the other members
 };
 
@@ -109,7 +110,8 @@ struct Contribution {
   Rounds rounds;
   std::vector<std::uint32_t> mine;   ///< the numbers of the rounds in which this rank has bytes
   std::vector<std::uint64_t> bytes;  ///< for each round in `mine`, the number of this rank's bytes
-  /// If this rank sends by a relay: for each round in `mine`, the offset of this rank's bytes in the relay's slot.
+  /// The offset of this rank's bytes in the relay's message, for each round in `mine`. Empty if this rank uses no
+  /// relay.
   std::vector<std::uint64_t> offsets;
 
   bool sent_by_rank() const { return !local && relay == nullptr; }
@@ -133,8 +135,10 @@ class Engine {
   Engine(outcrop_transport &transport, Pattern own) : link(transport), pattern(std::move(own)) {}
 
   /// Starts an operation. If too many operations are under way, first waits until the oldest of them has ended.
+  /// `beside` has the same meaning as in Step::start().
   void begin(const std::shared_ptr<Step> &step, bool beside);
-  /// Advances the steps under way, in their order, without waiting. Throws CommunicationError.
+  /// Advances the messages of the steps under way, in the order in which the steps began. Does not wait. Throws
+  /// CommunicationError.
   void advance();
   /// Returns true if a step has messages under way. These messages advance only when this rank calls advance().
   bool sends() const;
@@ -155,14 +159,14 @@ class Engine {
   bool reading_only = false;
   std::unique_ptr<Node> node;
   std::vector<Contribution> contributions;
-  std::vector<RelayWork> relays;                         ///< of this rank
-  std::vector<std::unique_ptr<Aggregator>> aggregators;  ///< of this rank
+  std::vector<RelayWork> relays;                         ///< the messages that this rank exchanges as a relay
+  std::vector<std::unique_ptr<Aggregator>> aggregators;  ///< the aggregators at this rank
   std::uint32_t writers = 0;                             ///< the number of domains whose aggregator is on this node
-  bool flushes = false;                                  ///< true if this rank performs the flush for its node
+  bool flushes = false;  ///< true if this rank flushes the file for all ranks of its node
   /// The copy thread, which copies this rank's bytes while the rank computes.
   TaskThread copier;
   std::deque<std::shared_ptr<Step>> under_way;
-  std::uint64_t operations = 0;       ///< begun so far
+  std::uint64_t operations = 0;       ///< the number of operations that have begun
   std::uint64_t data_operations = 0;  ///< the number of operations that move data; only these operations use rounds
 };
 

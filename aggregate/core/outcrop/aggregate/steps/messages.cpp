@@ -66,8 +66,8 @@ std::uint64_t in_order(const Pattern &pattern, const Range &range, Copy &&copy) 
   return position;
 }
 
-// Copies between a message and a buffer of an aggregator. In a write, the bytes move to the buffer. Returns the number of
-// copied bytes.
+// Copies between a message and a buffer of an aggregator. In a write, the bytes move from the message to the buffer.
+// Returns the number of copied bytes.
 std::uint64_t copy_remote(bool write, const Pattern &pattern, const Range &range, std::byte *message,
                           std::byte *buffer) {
   return in_order(pattern, range, [&](const DeclaredExtent &, const Batch &batch, std::uint64_t position) {
@@ -158,8 +158,8 @@ void Messages::RelaySlots::open(std::size_t item) const {
 }
 
 // Adds the messages that this rank exchanges as a relay. In a write, the relay opens a round when the round's slot is
-// free. It sends the round when all ranks have filled the slot. In a read, the relay opens a round when this round and
-// all earlier rounds have arrived.
+// free. The relay sends the message of the round when all ranks have copied their bytes to the slot. In a read, the
+// relay opens a round when the messages of this round and of all earlier rounds have arrived.
 void Messages::add_relay(const RelayWork &work) {
   Flow &flow = flows_.emplace_back();
   flow.items = work.messages.size();
@@ -204,7 +204,8 @@ void Messages::add_domain(const DomainWork &work) {
   flow.items = work.remote_parts().size();
   flow.flights.resize(flights_of_aggregator);
   const int tag = tag_of(work.domain());
-  // Copies between the message of an item and the buffer. Then the message's part of the round is done.
+  // Copies between the message of an item and the buffer. Then decrements `pending`, because the message is one part of
+  // the round.
   const auto copy = [this, &work, first](std::size_t item, Flight &flight) {
     const Node &node = *engine_.node;
     const RemotePart &part = work.remote_parts()[item];

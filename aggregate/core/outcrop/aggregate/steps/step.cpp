@@ -148,9 +148,9 @@ void Step::copy_rounds() {
   }
 }
 
-// If this rank performs its own I/O through the page cache, moves its bytes between file and memory without a buffer.
-// Otherwise returns false. In a read, each rank of a node begins at a different extent. The reason is that ranks slow
-// each other down in the page cache if they read neighbouring extents at the same time.
+// If this rank performs its own I/O through the page cache, moves its bytes between file and memory without a buffer,
+// and returns true. Otherwise returns false. In a read, each rank of a node begins at a different extent. The reason is
+// that ranks slow each other down in the page cache if they read neighbouring extents at the same time.
 bool Step::move_own() {
   if (!engine_.summary.own || task_.memory.empty() || engine_.aggregators.size() != 1) return false;
   if (engine_.under_way.size() > 1) return false;  // the I/O thread may be using the sink
@@ -197,7 +197,7 @@ auto Step::or_break_off(Act &&act) {
   } catch (const CommunicationError &error) {
     engine_.break_off(error.what());
     throw;
-  } catch (const std::exception &error) {  // for example, too little memory for a message
+  } catch (const std::exception &error) {  // for example, there is too little memory for a message
     const std::string reason = who() + error.what();
     engine_.break_off(reason);
     throw CommunicationError(reason);

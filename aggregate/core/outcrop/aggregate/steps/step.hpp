@@ -1,5 +1,6 @@
-// A step is one operation at one rank. The step copies this rank's parts of rounds, gives jobs to this rank's
-// aggregators, exchanges messages with other nodes, and finds out the outcome.
+// A Step object performs one operation at one rank: a write or a read of one step of the program, or an operation
+// without data. The object copies this rank's parts of rounds, gives jobs to this rank's aggregators, exchanges
+// messages with other nodes, and finds out the outcome.
 //
 //     begin ─┬─► copy: this rank's parts of its node's rounds     (the caller, or the copy thread beside it) ─┐
 //            ├─► a job for each domain of this rank               (its I/O thread)                           ├─► the last arrives
@@ -8,8 +9,8 @@
 //
 // The setting seconds_most limits how long a caller waits. A caller waits in wait(). During copying, a caller also
 // waits if no round is open. If a rank exceeds the limit, its whole node gives up, and the copy threads and I/O threads
-// of the node end. These threads have no time limit of their own, because a caller may compute for any time between
-// begin and wait.
+// of the node stop their work. These threads have no time limit of their own, because a caller may compute for any time
+// between begin and wait.
 #pragma once
 
 #include <array>
@@ -30,7 +31,7 @@
 
 namespace outcrop::aggregate {
 
-/// The cost of an operation at one rank, in seconds and bytes.
+/// The times of an operation at one rank, and the number of bytes that its I/O threads have transferred.
 struct Timing {
   double seconds = 0;           ///< time from the start of the operation until its outcome is known
   double seconds_copying = 0;   ///< time in which this rank copied its bytes to or from buffers
@@ -119,7 +120,8 @@ class Messages {
     const Node &node;
     std::uint64_t first = 0;  // the number of the first round of the operation
     std::size_t next_open = 0;
-    // For each slot, the index of the message that uses the slot, plus 1. 0: no message uses the slot.
+    // For each slot, the index of the message that uses the slot, plus 1. The value 0 means that no message uses the
+    // slot.
     std::array<std::size_t, max_buffers> user{};
     std::array<bool, max_buffers> arrived{};
 

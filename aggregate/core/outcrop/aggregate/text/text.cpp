@@ -13,7 +13,7 @@
 
 namespace outcrop::aggregate {
 
-// --- figures -------------------------------------------------------------------------------------------------------
+// --- numbers -------------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -109,7 +109,7 @@ std::string read_text(Folder &folder, const std::string &name) { return content_
 
 void write_durably(Folder &folder, const std::string &name, const std::string &text) {
   const std::string temporary = name + unfinished;
-  folder.remove(temporary);  // left if an earlier writer was killed
+  folder.remove(temporary);  // an earlier writer that was killed may have left this file
   folder.create(temporary, text.size());
   const std::unique_ptr<OpenFile> file = folder.open(temporary, true, false);
   file->write(0, std::as_bytes(std::span(text)).data(), text.size());
@@ -163,7 +163,7 @@ class Line {
   [[noreturn]] void fail(const std::string &why) const { throw InputError(place_ + ": " + why); }
 
  private:
-  // Removes the first `length` characters of the rest and the blanks after them. Returns these characters without the
+  // Removes the first `length` characters of `rest_`, and the blanks after them. Returns these characters without the
   // blanks.
   std::string take(std::size_t length) {
     std::string taken(rest_.substr(0, length));

@@ -1,4 +1,4 @@
-// Functions for texts. They format figures for people, read and write listings (small files with a checksum), and parse
+// Functions for texts. They format numbers for people, read and write listings (small files with a checksum), and parse
 // the tables of machine files.
 #pragma once
 
@@ -16,7 +16,7 @@
 
 namespace outcrop::aggregate {
 
-// --- figures -------------------------------------------------------------------------------------------------------
+// --- numbers -------------------------------------------------------------------------------------------------------
 
 /// Returns a text with a binary unit, such as "1.5 KiB".
 std::string format_bytes(std::uint64_t bytes);
@@ -35,7 +35,7 @@ std::uint64_t parse_bytes(const std::string &text, const std::string &name);
 
 // --- listings ------------------------------------------------------------------------------------------------------
 // A listing is a small text file. Its last line is the checksum of the other lines. A file without a valid last line
-// counts as damaged. Such a file is left if the machine stops during a write.
+// counts as damaged. A machine that stops during a write can leave such a file.
 
 /// While a listing is being written, the name of its file has this suffix.
 inline constexpr const char *unfinished = ".tmp";
@@ -43,8 +43,8 @@ inline constexpr const char *unfinished = ".tmp";
 /// Returns the lines, followed by a line with their checksum.
 std::string with_checksum(const std::string &lines);
 
-/// Returns `text` without its last line, the checksum. `text` is the content of file `path`. Throws CorruptionError if
-/// the checksum does not match.
+/// Returns `text` without its last line, which contains the checksum. `text` is the content of file `path`. Throws
+/// CorruptionError if the checksum does not match.
 std::string_view checked_lines(std::string_view text, const std::string &path);
 
 /// These functions return the content of a file that the user has named, or of a file in a folder. They throw
@@ -74,8 +74,8 @@ bool take_number(std::string_view &text, Number &number) {
   return true;
 }
 
-/// Removes the parts from the start of `text`, one after the other. A part is a word, or a variable that gets the number
-/// at this place. Returns false if `text` does not have these parts.
+/// Removes the parts from the start of `text`, one after the other. A part is a word that must be there, or a variable
+/// that gets the number that is there. Returns false if `text` does not have these parts.
 template <typename... Parts>
 bool take_all(std::string_view &text, Parts &&...parts) {
   const auto take_part = [&text](auto &part) {
@@ -115,7 +115,7 @@ class TextTable {
   std::vector<std::string> keys() const;
 
   bool has(const std::string &key);
-  std::string text(const std::string &key);         ///< in quotes
+  std::string text(const std::string &key);         ///< a text in quotes
   std::uint64_t bytes(const std::string &key);      ///< a text such as "16GiB", or a number
   double bytes_per_second(const std::string &key);  ///< a text such as "2.4GB/s", or a number; must be more than 0
   double seconds(const std::string &key);           ///< a number; may be 0
@@ -140,7 +140,7 @@ class TextTable {
   std::set<std::string> asked_;
 };
 
-/// Returns the tables of a text, in their order. Error messages use `file` as the name of the text.
+/// Returns the tables of a text, in the order of the text. Error messages use `file` as the name of the text.
 std::vector<TextTable> parse_tables(std::string_view text, const std::string &file);
 
 }  // namespace outcrop::aggregate

@@ -23,8 +23,8 @@ struct Receive {
   std::optional<Message> message = {};
 };
 
-// The messages from one rank to another with one tag. Either messages wait for receives, or receives wait for messages.
-// So one of the two queues is always empty.
+// The messages with one tag from one rank to another rank. Either messages wait for receives, or receives wait for
+// messages. So one of the two queues is always empty.
 struct Channel {
   std::deque<Message> messages;
   std::deque<Receive *> receives;
@@ -147,8 +147,8 @@ class ThreadWorld {
       if (left.count() <= 0 || world_->changed.wait_for(lock, left) == std::cv_status::timeout)
         throw std::runtime_error("other ranks did not respond within the time of the setting seconds_most");
     }
-    // If the message of this request has arrived, copies the message to the request's memory, sets the request to 0, and
-    // returns true.
+    // Returns false if the message of this request has not arrived. Otherwise copies the message to the request's
+    // memory, sets the request to 0, and returns true.
     bool take(outcrop_request &request) {
       if (request == 0) return true;
       check(0);
@@ -179,7 +179,7 @@ class ThreadWorld {
   std::condition_variable changed;
   bool failed = false;
   std::vector<Rank> ranks;
-  std::map<std::tuple<int, int, int>, Channel> channels;  // from, to, tag
+  std::map<std::tuple<int, int, int>, Channel> channels;  // the key is (sending rank, receiving rank, tag)
   // The collective call in progress. `arrived` ranks have begun the call, and `left` ranks have not yet returned from
   // it.
   std::vector<Message> gathered;

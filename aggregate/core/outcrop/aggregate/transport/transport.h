@@ -21,13 +21,13 @@
 extern "C" {
 #endif
 
-/* A transfer that has begun, or 0 for none. */
+/* The number of a transfer that has begun. The value 0 means no transfer. */
 typedef uint64_t outcrop_request;
 
 struct outcrop_transport {
   void *self;
   int rank;       /* the rank of this process */
-  int size;       /* number of ranks */
+  int size;       /* the number of ranks */
   int node;       /* the lowest rank on this rank's node */
   char host[256]; /* the name of the node, with a 0 at its end */
   char name[128]; /* name and version of the library that carries the bytes: "Open MPI v4.1.4", "threads" */
@@ -55,13 +55,14 @@ struct outcrop_transport {
      free this memory. */
   int (*abandon)(void *self);
 
-  /* Describes the last failure in one line, with the rank. The text is valid until the next call. */
+  /* Returns a text that describes the last failure in one line, with the rank. The text is valid until the next call of
+     a function of this transport. */
   const char *(*error)(void *self);
   /* Frees all resources of the transport. With MPI, this function is collective. No transfer may be in progress. */
   void (*free)(void *self);
 
-  /* The caller may set this limit, in seconds. A call that waits longer for other ranks fails. 0 (the default): no
-     limit. */
+  /* The caller may set this limit, in seconds. A call that waits longer for other ranks fails. The value 0, which is
+     the default, means no limit. */
   double seconds_most;
 };
 
@@ -71,7 +72,8 @@ struct outcrop_transport {
    Fortran programs, and Python compiles them when a communicator is first used. */
 
 /* Collective over an intracommunicator, which is duplicated. `communicator` is the address of an MPI_Comm. A message
-   that is longer than `chunk_bytes` is cut into chunks of this size. 0 means 1 GiB, which is also the maximum.
+   that is longer than `chunk_bytes` is cut into chunks of this size. The value 0 means 1 GiB, and 1 GiB is
+   also the maximum.
 
    Returns 0 and stores the new transport in `made`. The transport's function `free` frees the transport. After an
    error, returns 1 and stores one line in `error`. The line has at most `error_bytes` bytes, including the 0 at its
@@ -80,12 +82,13 @@ int outcrop_open_mpi_transport(const void *communicator, size_t chunk_bytes, str
                                char *error, size_t error_bytes);
 
 /* Collective over the ranks of a transport of outcrop_open_mpi_transport. No message may be under way. Tests one-sided
-   communication (RMA) on all ranks. If it works, receivers from now on fetch all messages except for short ones from
-   windows of the senders. The window of each rank has 8 slots of `slot_bytes` for pieces of messages. 0 means 1 MiB.
+   communication (RMA) on all ranks. If the test succeeds, receivers fetch later messages, except for short messages,
+   from a window of the sender. The window of each rank has 8 slots for pieces of messages. A slot has `slot_bytes`
+   bytes; the value 0 means 1 MiB.
 
    Returns 0 if one-sided communication works. Returns 1 on all ranks if it does not work; then the transport stays as
    before, and `text` names the rank and the error. Returns 2 if the transport has failed. If MPI hangs, the process
-   prints a line and ends after three times `seconds_most`: see Deadline in mpi_one_sided.hpp. */
+   prints a line and ends after three times `seconds_most` seconds: see Deadline in mpi_one_sided.hpp. */
 int outcrop_use_one_sided(struct outcrop_transport *transport, size_t slot_bytes, double seconds_most, char *text,
                           size_t text_bytes);
 

@@ -28,7 +28,7 @@ class Link {
   int size() const { return size_; }
   int node() const { return node_; }
   std::string host() const { return table_->host; }
-  /// Returns how many seconds a call may wait for other ranks. 0 means no limit.
+  /// Returns how many seconds a call may wait for other ranks. The value 0 means no limit.
   double seconds_most() const { return table_->seconds_most; }
 
   outcrop_request send(std::span<const std::byte> data, int to, int tag) const {
@@ -63,8 +63,8 @@ class Link {
     return all;
   }
 
-  /// Collective. Returns the lists of all ranks, one after the other. If `begins` is given, stores there where the lists
-  /// begin. The list of rank r has the indices begins[r] to begins[r + 1] - 1.
+  /// Collective. Returns the lists of all ranks, one after the other. If `begins` is given, also stores there where
+  /// each list begins. The list of rank r has the indices begins[r] to begins[r + 1] - 1.
   template <typename List, typename T = typename List::value_type>
   std::vector<T> gather_lists(const List &mine, std::vector<std::size_t> *begins = nullptr) const {
     const std::vector<std::uint64_t> bytes = gather(std::uint64_t{mine.size() * sizeof(T)});

@@ -6,9 +6,9 @@
 The first command measures on the 8 ranks that mpirun starts. The second command itself starts mpirun for each number of
 ranks.
 
-kernel.py contains the kernels, way.py contains the ways to write and read the file, and job.py determines the order of
-measurements. Usually one MPI program measures all ways. But Open MPI chooses its implementation of MPI-IO when a
-program starts. So each implementation needs its own program:
+kernel.py contains the I/O kernels, which are the variables of known programs. way.py contains the ways to write and
+read the file. job.py determines the order of measurements. Usually one MPI program measures all ways. But Open MPI
+chooses its implementation of MPI-IO when a program starts. So each implementation needs its own program:
 
 Open MPI   mpirun --mca io ompio       outcrop, mpi-io:ompio, posix   ─┐ alternating, task by task
            mpirun --mca io romio321    mpi-io:romio321                ─┘
@@ -47,7 +47,9 @@ if TYPE_CHECKING:
 RANKS = (4, 8, 16)
 MAX_RANKS = 4096
 COPIES_IN_MEMORY = 4
-"""The copies of a rank's data in memory: the original, the written bytes, the bytes read, and the buffers of a way."""
+"""The number of copies of a rank's data in memory: the original, the bytes to write, the bytes read, and the buffers of
+a way.
+"""
 COPIES_ON_DISK = 2
 SECONDS_BETWEEN_CHECKS = 0.1
 SECONDS_TO_END = 10.0
@@ -58,7 +60,7 @@ WORKLOADS = {
     "hacc": tuple(name for name in KERNELS if name.startswith("hacc")),
     "all": tuple(KERNELS),
 }
-"""The kernels of each workload."""
+"""The I/O kernels of each workload."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,7 @@ def bench(request: BenchRequest, ranks: str | None = None, png: Path | None = No
     """Measure all ways and print the figures. Returns the figures as JSON data on the first rank, and {} on other
     ranks.
 
-    `ranks` has numbers of ranks, separated by commas. It must be None if mpirun has started this process. Raises
+    `ranks` has numbers of ranks, separated by commas. `ranks` must be None if mpirun has started this process. Raises
     InputError for invalid options. Raises StorageError if the device has no room or if an MPI program fails. Raises
     CorruptionError if the bytes read differ from the bytes written.
     """

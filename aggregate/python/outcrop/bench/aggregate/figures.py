@@ -27,7 +27,7 @@ NOTES = (
 )
 COLORS = {"outcrop": "#e07b39", "posix": "#7f9db9"}
 OTHERS = ("#4c8c6b", "#c9b458", "#8e6c8a", "#333333")
-"""The colors of the implementations of MPI-IO, in the order of a figure."""
+"""The colors of the implementations of MPI-IO, in the order in which a picture shows them."""
 
 
 def of_programs(programs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -71,8 +71,8 @@ def _of_way(way: str, declared: dict[str, Any], records: Iterable[dict[str, Any]
 
 def cell(mode: str, records: Sequence[dict[str, Any]], file_bytes: int) -> dict[str, Any]:
     """Return the figures of one mode of a workload, for all ways. `gain` is the median speed of Outcrop divided by the
-    median speed of the fastest other way. `gain_collective` compares only with MPI-IO. A gain is None if a speed was
-    not measured.
+    median speed of the fastest other way. `gain_collective` compares only with MPI-IO. A gain is None if one of its two
+    speeds was not measured.
     """
     ways = list(dict.fromkeys(sorted(record["way"] for record in records)))
     by_way = {way: [record for record in records if record["way"] == way] for way in ways}
@@ -156,8 +156,9 @@ def remarks(figures: dict[str, Any]) -> Iterator[str]:
 
 
 def not_faster(figures: dict[str, Any], cell: dict[str, Any]) -> str:
-    """Return a remark on a cell in which Outcrop is slower. It has the ratio of the speeds, says whether the spreads
-    overlap, and has the shares of storage and copying in the time of Outcrop.
+    """Return a remark on a cell in which Outcrop is slower. The remark gives the ratio of the speeds and says whether
+    the spreads overlap. It also gives the fractions of the time of a rank that Outcrop spends on storage and on
+    copying.
     """
     ours, other = cell["seconds"][OURS], cell["seconds"][cell["best_other"]]
     inside = ours["min"] <= other["max"] and other["min"] <= ours["max"]

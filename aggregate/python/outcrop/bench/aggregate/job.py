@@ -10,12 +10,12 @@ measured alternately, so that changes of the machine's load affect all ways equa
                         turn 1    write: b c a    ...
 
     write   remove the file, sync ─► create ─► │ write, flush if durable │ ─► close ─► read back by another way
-    read    drop its pages ─► open ─► (warm: read once) ─► │ read │ ─► close, compare
+    read    drop the cached pages ─► open ─► (warm: read once) ─► │ read │ ─► close, compare
                              measured from barrier to barrier, for the slowest rank
 
-Each write creates a new file. In read modes, all ways read one file. Before the measurement, each rank writes and
-flushes its part of this file by system calls. Several MPI programs, each with its own ways, may share a schedule
-(bench.py). While one program performs a task, the other programs sleep (`Baton`).
+Each write creates a new file. All reads of a workload read the same file. Each rank has written and flushed its part of
+this file with plain system calls before the first measurement. Several MPI programs, each with its own ways, may share
+a schedule (bench.py). While one program performs a task, the other programs sleep (`Baton`).
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Task:
 
 
 def schedule(workloads: Sequence[str], modes: Sequence[Mode], ways: Sequence[str], turns: int) -> Iterator[Task]:
-    """Yield all tasks in their order. The first way in `ways` prepares each workload."""
+    """Yield all tasks in their order. The program that measures the first way in `ways` prepares each workload."""
     number = 0
     for workload in workloads:
         yield Task(number, workload, None, ways[0], 0)
@@ -110,8 +110,8 @@ class Baton:
 
 @dataclass
 class Declared:
-    """A way that has been declared in `seconds` seconds. `memory` and `bytes_by_rank` measure the additional memory
-    that each rank needs for the declaration and the first task.
+    """A way that has been declared. The declaration took `seconds` seconds. `memory` and `bytes_by_rank` measure the
+    additional memory that each rank needs for the declaration and the first task.
     """
 
     way: Way
@@ -264,7 +264,8 @@ def to_json(bench: RankBench, measured: list[dict[str, Any]]) -> dict[str, Any]:
 @dataclass(frozen=True)
 class Job:
     """The work of an MPI program. `ways` are the ways of all programs that share the schedule, and `own` are the ways
-    of this program. The program writes its figures to `output`. `baton` is the file of the Baton, or "".
+    of this program. The program writes its figures to `output`. `baton` is the path of the file of the Baton, or "" if
+    this is the only program.
     """
 
     folder: str

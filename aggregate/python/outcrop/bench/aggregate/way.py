@@ -90,7 +90,7 @@ class MpiIo:
         self._mpi, self._world, self._kernel = MPI, world, kernel
         self._view = view_of(MPI, kernel)
         self.implementation = ""
-        """OMPIO or ROMIO, or "" if unknown. This value is set when a file is opened."""
+        """The implementation of MPI-IO, such as OMPIO or ROMIO. It is "" until the first file is opened."""
 
     def create(self, path: Path, durable: bool) -> None:
         self._durable = durable

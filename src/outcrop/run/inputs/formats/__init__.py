@@ -44,9 +44,9 @@ FORMS = ", ".join([*(kind.form for kind in FORMATS), "raw:FILE:DTYPE:NX,NY,NZ"])
 
 
 def open_file(text: str, cache_bytes: int) -> InputArray:
-    """Return the array that `text` names, such as vp.npy, model.nc:vp or raw:vp.bin:float32:401,1601, with its shape in
-    the file. Raises InputError when the file is missing, has an unknown suffix, or does not have the format of its
-    suffix."""
+    """Return the array that `text` names, such as vp.npy, model.nc:vp or raw:vp.bin:float32:401,1601. The array has the
+    shape that it has in the file. Raises InputError when the file is missing, has an unknown suffix, or does not have
+    the format of its suffix."""
     if text.startswith(binary.RAW):
         return binary.open_raw(text, cache_bytes)
     path, variable = _split_variable(text)

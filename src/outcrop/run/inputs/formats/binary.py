@@ -1,4 +1,4 @@
-"""Files of contiguous numbers, plain or compressed. The files are read in ranges, with little memory.
+"""Files of contiguous numbers, plain or compressed. The files are read part by part, so little memory is needed.
 
     FILE.npy     FILE.npy.xz     FILE.npy.gz     FILE.npz[:NAME]       NumPy's own
     raw:FILE:DTYPE:SIZES[:OFFSET]        raw:vp.bin:float32:401,1601        raw:head.img:>i2:256,256,109:1024
@@ -49,7 +49,8 @@ of compression (NotImplementedError, a RuntimeError)."""
 
 
 class PlainFile:
-    """An uncompressed file. `read` counts offsets in bytes, and removes what it has read from the page cache."""
+    """An uncompressed file. `read` counts offsets in bytes. After each read, the bytes that were read are removed from
+    the page cache."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -134,8 +135,8 @@ def array_in_file(
 
 
 class _FortranOrder:
-    """An array in Fortran order, in which columns along z are contiguous. It has the interface of a chunked array with
-    one chunk."""
+    """An array in Fortran order, in which columns along z are contiguous. This class has the interface of a chunked
+    array with one chunk."""
 
     def __init__(self, file: NumberFile, start: int, shape: Shape, dtype: np.dtype[Any]) -> None:
         self._file, self._start = file, start
@@ -175,7 +176,7 @@ def open_packed_npy(path: Path, variable: str, cache_bytes: int) -> InputArray:
 
 
 def open_npz(path: Path, variable: str, cache_bytes: int) -> InputArray:
-    """Return the array `variable`, or the only array, of an .npz archive."""
+    """Return the array `variable` of an .npz archive, or its only array if `variable` is ""."""
     try:
         with open_regular(path) as file, zipfile.ZipFile(file) as archive:
             names = sorted(name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy"))
@@ -192,7 +193,8 @@ def open_npz(path: Path, variable: str, cache_bytes: int) -> InputArray:
 
 
 def choose_variable(path: Path, variable: str, names: list[str]) -> str:
-    """Return `variable`, or the only name in `names`. Otherwise raise InputError with a list of the names."""
+    """Return `variable`, or the only name in `names` if `variable` is "". Raises InputError with a list of the names if
+    this is not possible."""
     there = f"there are: {', '.join(names) or 'none'}"
     if variable and variable not in names:
         raise InputError(f"{path} has no array {variable!r}; {there}")
@@ -217,7 +219,8 @@ def _packed_array(file: PackedFile, packed_bytes: int, cache_bytes: int) -> Inpu
 
 
 def _read_header(name: str, file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
-    """Return the shape, True for Fortran order, the dtype, and the offset of the first cell."""
+    """Return four values: the shape, whether the array is in Fortran order, the dtype, and the offset of the first
+    cell."""
     headers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     begin = BytesIO(_header_bytes(file))
     try:
@@ -228,8 +231,8 @@ def _read_header(name: str, file: BinaryIO) -> tuple[tuple[int, ...], bool, np.d
 
 
 def _header_bytes(file: BinaryIO) -> bytes:
-    """Return the bytes of the header. Nothing after the header is read, because a small packed file may contain an
-    endless amount of data."""
+    """Read and return the header. Nothing after the header is read, because a small packed file may contain an endless
+    amount of data."""
     begin = file.read(12)
     short = begin[6:7] == b"\1"  # version 1 of the format has two bytes for the length, and version 2 has four
     count = 10 + int.from_bytes(begin[8:10], "little") if short else 12 + int.from_bytes(begin[8:12], "little")

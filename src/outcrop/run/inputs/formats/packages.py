@@ -47,8 +47,8 @@ need additional bytes."""
 
 
 def open_netcdf(path: Path, variable: str, cache_bytes: int) -> InputArray:
-    """Return a variable, NAME or GROUP/NAME, of a NetCDF file, with the scale in its attributes applied, and with NaN
-    for missing values. Raises InputError if the file is not a NetCDF file, or if packages are not installed."""
+    """Return a variable, NAME or GROUP/NAME, of a NetCDF file. The scale in its attributes is applied, and missing
+    values are NaN. Raises InputError if the file is not a NetCDF file, or if packages are not installed."""
     engine = _find_engine(path)
     try:
         import xarray
@@ -96,7 +96,7 @@ def _find_engine(path: Path) -> str:
 
 
 def is_xarray(values: object) -> bool:
-    """Return True if `values` is an object of xarray. This does not import xarray."""
+    """Return True if `values` is an object of xarray. This function does not import xarray."""
     package = sys.modules.get("xarray")
     return package is not None and isinstance(values, (package.DataArray, package.Dataset))
 
@@ -119,8 +119,8 @@ def from_xarray(name: str, values: xarray.DataArray | xarray.Dataset, cache_byte
 
 
 def choose_data_array(name: str, dataset: xarray.Dataset, wanted: str, remedy: str) -> xarray.DataArray:
-    """Return the variable `wanted`, or the only variable that has axes. Otherwise raise InputError with a list of the
-    variables."""
+    """Return the variable `wanted`, or the only variable that has axes if `wanted` is "". Raises InputError with a list
+    of the variables if this is not possible."""
     several = sorted(str(key) for key, variable in dataset.data_vars.items() if variable.ndim > 0)
     there = f"there are: {', '.join(several) or 'none'}"
     if wanted and wanted not in dataset.variables:
@@ -131,7 +131,8 @@ def choose_data_array(name: str, dataset: xarray.Dataset, wanted: str, remedy: s
 
 
 def _without_single_axes(variable: xarray.Variable) -> xarray.Variable:
-    """Return the variable without its first axes of one sample, until three axes are left."""
+    """Return the variable without some axes of one sample. Such axes are removed, beginning with the first, until three
+    axes are left."""
     for axis, size in variable.sizes.items():
         if variable.ndim > 3 and size == 1:
             variable = variable.isel({axis: 0})
@@ -207,8 +208,8 @@ class _Traces:
 
 
 def open_zarr(path: Path, variable: str, cache_bytes: int) -> InputArray:
-    """Return the Zarr array at `path`, or the array `variable`, or the only array, of the Zarr group at `path`. The
-    directory of a run is such a group, with the current state."""
+    """Return the Zarr array at `path`. If `path` is a Zarr group, return its array `variable`, or its only array if
+    `variable` is "". The directory of a run is such a group, with the current state."""
     try:
         import zarr
     except ImportError:
@@ -233,15 +234,15 @@ def open_zarr(path: Path, variable: str, cache_bytes: int) -> InputArray:
 
 
 def _dimension_names(array: Any) -> tuple[str | None, ...]:
-    """Return the names of the axes of a Zarr array. Version 3 has them in the metadata. For version 2, xarray stores
-    them in an attribute."""
+    """Return the names of the axes of a Zarr array. In version 3 of Zarr, the metadata has these names. For version 2,
+    xarray stores the names in an attribute."""
     names = getattr(array.metadata, "dimension_names", None) or array.attrs.get("_ARRAY_DIMENSIONS", ())
     return tuple(names)
 
 
 def _regular_files(path: Path) -> Any:
-    """Return a Zarr store for a folder that reads only regular files, and at most `max_bytes` at once. Zarr's own store
-    waits for a pipe, and allocates a terabyte for a sparse file of a terabyte."""
+    """Return a Zarr store for a folder. The store reads only regular files, and at most `max_bytes` at once. Zarr's own
+    store waits for a pipe, and allocates a terabyte for a sparse file of a terabyte."""
     from zarr.storage import LocalStore
 
     class RegularFiles(LocalStore):
