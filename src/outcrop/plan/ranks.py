@@ -22,10 +22,13 @@ from typing import TypeAlias
 
 from outcrop.errors import InputError
 from outcrop.plan.actions import HIGH, LOW, round_up
+from outcrop.plan.contents import IllegalPlan
 from outcrop.plan.machine import Machine, UpdateRate
-from outcrop.plan.plan import Plan, Scheme, Sizes
+from outcrop.plan.meetings import RECEIVE, SEND, Message, Step, messages, require_progress, steps_of
+from outcrop.plan.plan import Pass, Plan, Scheme, Sizes
 from outcrop.plan.problem import DIRECT_BYTES, Problem
 from outcrop.plan.tuner import build
+from outcrop.plan.validate import validate
 
 Cut: TypeAlias = tuple[int, ...]
 """The first rows of all ranks, followed by the number of rows of the grid."""
@@ -144,3 +147,85 @@ def plan_ranks(
             made[key] = build(key[0], scheme, each[rank], machine, rate)
         plans.append(made[key])
     return RankPlans(problem, cut, tuple(plans))
+
+
+def validate_ranks(every: RankPlans, budget_bytes: int | None = None) -> None:
+    """Raise IllegalPlan unless the plans of all ranks are legal together, or if a plan exceeds the budget. The proof
+    needs no data. It shows four things:
+
+    1. The plan of each rank is legal, if its neighbours send the rows that it receives.
+    2. All ranks have passes with the same levels.
+    3. In each pass, a rank receives exactly the rows and planes that its neighbour sends, in the same order.
+    4. No ranks wait for each other without end.
+
+    Equal plans and equal passes are proved only once.
+    """
+    ranks, proved = every.ranks, list[Plan]()
+    if ranks != len(every.cut) - 1:
+        raise IllegalPlan(f"{ranks} plans for {len(every.cut) - 1} ranks")
+    for rank, plan in enumerate(every.plans):
+        part = part_of(every.problem, every.cut, rank)
+        if (plan.problem.shape, plan.problem.sides) != (part.shape, part.sides):
+            raise IllegalPlan(f"the plan of rank {rank} is not for rows {every.cut[rank]} .. {every.cut[rank + 1] - 1}")
+        if plan.problem.max_halo > part.max_halo:
+            raise IllegalPlan(f"rank {rank} may use more rows of a neighbour than the {part.max_halo} that it has")
+        if any(plan is one for one in proved) or plan in proved:
+            continue
+        try:
+            validate(plan, budget_bytes)
+        except IllegalPlan as error:
+            raise IllegalPlan(f"rank {rank}, {error}") from None
+        proved.append(plan)
+    levels = [[one.levels for one in plan.passes] for plan in every.plans]
+    for rank, own in enumerate(levels):
+        if own != levels[0]:
+            raise IllegalPlan(f"the passes of rank {rank} have the levels {own}, not {levels[0]}")
+    neighbours = [
+        (neighbour_of(every.problem, every.cut, rank, LOW), neighbour_of(every.problem, every.cut, rank, HIGH))
+        for rank in range(ranks)
+    ]
+    known, done = _Exchanges(), set[tuple[int, ...]]()
+    for number, passes in enumerate(zip(*(plan.passes for plan in every.plans), strict=True)):
+        key = tuple(map(id, passes))
+        if key in done:
+            continue
+        done.add(key)
+        try:
+            for rank, (_, above) in enumerate(neighbours):
+                if above is not None:
+                    known.require_equal(every.plans[rank], passes[rank], every.plans[above], passes[above], rank, above)
+            steps = [known.steps(plan.problem, one) for plan, one in zip(every.plans, passes, strict=True)]
+            require_progress(steps, neighbours)
+        except IllegalPlan as error:
+            raise IllegalPlan(f"pass {number}, {error}") from None
+
+
+class _Exchanges:
+    """The messages and the steps of passes. They are computed once for each pass, because ranks share passes."""
+
+    def __init__(self) -> None:
+        self._messages: dict[tuple[int, int, int], list[Message]] = {}
+        self._steps: dict[tuple[int, int], list[Step]] = {}
+
+    def steps(self, problem: Problem, one: Pass) -> list[Step]:
+        key = id(problem), id(one)
+        if key not in self._steps:
+            self._steps[key] = steps_of(problem, one)
+        return self._steps[key]
+
+    def require_equal(self, low: Plan, low_pass: Pass, high: Plan, high_pass: Pass, rank: int, above: int) -> None:
+        """Raise IllegalPlan unless two neighbours receive what the other one sends. `high` is above `low`."""
+        ways = [(rank, low, low_pass, HIGH, above, high, high_pass, LOW)]
+        ways += [(above, high, high_pass, LOW, rank, low, low_pass, HIGH)]
+        for sender, one, one_pass, side, receiver, other, other_pass, other_side in ways:
+            sent: list[Message | None] = [*self._of(one, one_pass, SEND + side), None]
+            received: list[Message | None] = [*self._of(other, other_pass, RECEIVE + other_side), None]
+            if sent != received:
+                first = next(pair for pair in zip(sent, received, strict=False) if pair[0] != pair[1])
+                raise IllegalPlan(f"rank {sender} sends {first[0]}, but rank {receiver} receives {first[1]}")
+
+    def _of(self, plan: Plan, one: Pass, direction: int) -> list[Message]:
+        key = id(plan.problem), id(one), direction
+        if key not in self._messages:
+            self._messages[key] = messages(plan.problem, one, direction)
+        return self._messages[key]

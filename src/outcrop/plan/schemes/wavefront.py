@@ -427,7 +427,9 @@ def _most_levels(problem: Problem) -> int:
 
 
 def volume(problem: Problem, sizes: Sizes) -> Volume:
-    """Estimate the work of a pass: 2/L + 4r/by words per cell and step."""
+    """Estimate the work of a pass: 2/L + 4r/by words per cell and step. A rank with neighbours at both sides also
+    exchanges 2rL rows of each plane, and updates r(L-1) rows of each plane and level that its neighbours also update.
+    """
     rows, interior = problem.shape[1], problem.shape[1] - 2 * problem.radius_y
     arrays, copies = problem.state_arrays, problem.rings - problem.statics - problem.histories - len(problem.recomputed)
     blocks = max(1, -(-(interior - _lead(problem, sizes.levels)) // sizes.block_y)) if sizes.block_y else 1
@@ -448,7 +450,12 @@ def volume(problem: Problem, sizes: Sizes) -> Volume:
     requests += 2 * (blocks - 1) * problem.planes * len(reaches)
     histories = [one for one in map(problem.fields.__getitem__, fields_read(problem, sizes.levels)) if one.is_history]
     history = sum(1 + again * one.is_static for one in histories) * problem.history_bytes
-    return Volume(moved + statics + history, moved, problem.cells * sizes.levels, exposed, slabs, requests)
+    halo = sum(problem.halo(sizes.levels))
+    exchanged = arrays + problem.statics
+    sent = halo * problem.pitch_bytes * problem.planes * exchanged
+    requests += 2 * sum(problem.neighbours) * problem.planes * exchanged if halo else 0
+    updates = problem.cells * sizes.levels + problem.planes * problem.shape[2] * halo * (sizes.levels - 1) / 2
+    return Volume(moved + statics + history, moved, updates, exposed, slabs, requests, sent)
 
 
 def levels_worth_trying(problem: Problem) -> Iterator[int]:
