@@ -95,7 +95,7 @@ def test_jitter_costs_time_and_is_repeatable() -> None:
 def test_a_stall_delays_all_ranks_through_their_neighbours() -> None:
     ranks = plans_of(4)
     calm = simulated(ranks)
-    stalled = simulated(ranks, disturbance=Disturbance(stall_rate=0.02, stall_seconds=1.0, seed=3))
+    stalled = simulated(ranks, disturbance=Disturbance(stall_seconds=1.0, seed=3))
     assert stalled.seconds > calm.seconds + 1.0
     assert stalled.shares()["faces"] > calm.shares()["faces"]
 

@@ -33,6 +33,8 @@ from outcrop.plan.staging import NO_WRITES
 Numbers = NDArray[np.float64]
 """An array with one number for each rank."""
 
+SLABS_PER_STALL = 200
+"""The mean number of slabs from one stall of a rank to the next."""
 DRAWN_SPANS = 20_000
 """The maximum number of spans that are kept for a picture."""
 
@@ -42,12 +44,11 @@ class Disturbance:
     """Random delays of updates.
 
     The update of each slab takes the predicted time multiplied by 1 + `jitter` * n, where n has the standard normal
-    distribution, cut off at -3 and 3. In addition, each slab is delayed by `stall_seconds` with the probability
-    `stall_rate`. The same `seed` gives the same delays.
+    distribution, cut off at -3 and 3. In addition, each slab of each rank is delayed by `stall_seconds` with the
+    probability 1 / SLABS_PER_STALL. The same `seed` gives the same delays.
     """
 
     jitter: float = 0.0
-    stall_rate: float = 0.0
     stall_seconds: float = 0.0
     seed: int = 0
 
@@ -236,11 +237,11 @@ class _Simulation:
 
     def _factors(self) -> Numbers:
         given = self._disturbance
-        if not given.jitter and not given.stall_rate:
+        if not given.jitter and not given.stall_seconds:
             return np.ones(self._count)
         normal = np.clip(self._random.standard_normal(self._count), -3, 3)
-        if given.stall_rate:
-            is_stalled = self._random.random(self._count) < given.stall_rate
+        if given.stall_seconds:
+            is_stalled = self._random.random(self._count) < 1 / SLABS_PER_STALL
             self._spend(np.where(is_stalled, given.stall_seconds, 0.0), self._update, "update")
         factors: Numbers = np.maximum(0.0, 1 + given.jitter * normal)
         return factors
