@@ -141,3 +141,44 @@ def test_wrong_networks_are_one_line(text: str, message: str, capsys: pytest.Cap
     output = capsys.readouterr()
     assert output.out == "" and output.err.count("\n") == 1
     assert re.search(f"bad.toml.*{message}", output.err), output.err
+
+
+def test_the_time_line_of_many_ranks_is_simulated(capsys: pytest.CaptureFixture[str]) -> None:
+    """Checks that jitter costs time, that a seed repeats it, and that the shares of lost time are complete."""
+    found = {}
+    for name, words in {"calm": [], "jitter": ["--jitter", "5%"], "stall": ["--stall", "0.5", "--seed", "7"]}.items():
+        for again in ("", "-again"):
+            report = f"{name}{again}.json"
+            drawn = ["--draw", f"{name}.png"]
+            assert (
+                call([*PLAN, "--machine", "node.toml", "--ranks", "8", "--simulate", *words, "--json", report, *drawn])
+                == 0
+            )
+            found[name + again] = json.loads(Path(report).read_text())["simulated"]
+        assert found[name] == found[f"{name}-again"]
+        assert Path(f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert sum(found[name]["shares"].values()) == pytest.approx(1)
+    assert found["stall"]["seconds"] > found["jitter"]["seconds"] > found["calm"]["seconds"]
+    assert 0.5 < found["stall"]["efficiency"] < found["calm"]["efficiency"] < 1
+    said = capsys.readouterr().out
+    assert "8 ranks with jitter 5 %, seed 0; one rank alone" in said
+    assert "stalls of 0.5 s, seed 7" in said
+    assert "% updates of rows of neighbours" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--ranks", "4", "--jitter", "5%"], "give --simulate, too"),
+        (["--simulate"], "give --ranks N, too"),
+        (["--ranks", "4", "--simulate", "--jitter", "5"], "--jitter '5' must be a percentage"),
+        (["--ranks", "4", "--simulate", "--jitter", "80%"], "--jitter '80%' must be a percentage"),
+        (["--ranks", "4", "--simulate", "--stall", "-1"], "--stall -1 must be a number of seconds"),
+        (["--ranks", "4", "--simulate", "--seed", "-1"], "--seed -1 must be at least 0"),
+    ],
+)
+def test_wrong_options_of_a_simulation_are_refused(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call([*PLAN, "--machine", "node.toml", *words]) == 2
+    assert message in capsys.readouterr().err

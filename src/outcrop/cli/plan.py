@@ -43,6 +43,16 @@ def plan(
     wrt: Annotated[
         list[str] | None, Option("--wrt", metavar="NAME", help="an input or field of --gradient; repeat for several")
     ] = None,
+    simulate: Annotated[
+        bool, Option("--simulate", help="simulate the time line of all --ranks; --draw then shows this time line")
+    ] = False,
+    jitter: Annotated[
+        str | None, Option(metavar="PERCENT", help="random changes of the time of each slab, such as 5%")
+    ] = None,
+    stall: Annotated[
+        float | None, Option(metavar="SECONDS", help="random pauses of this length, in one of 200 slabs of a rank")
+    ] = None,
+    seed: Annotated[int, Option(metavar="N", help="the seed of --jitter and --stall")] = 0,
 ) -> None:
     """Show what run with the same arguments would do, and its predicted cost. Changes nothing."""
     options.check_output(json, "--json")
@@ -50,7 +60,7 @@ def plan(
     is_gradient = gradient or bool(wrt)
     if is_gradient and (draw is not None or explain or check):
         raise InputError("--gradient plans two runs; leave out --draw, --explain and --check")
-    from outcrop.cli import plan_ranks
+    from outcrop.cli import plan_ranks, plan_simulate
 
     if machine is None:
         declared, chosen = None, options.run_options(given, or_else=", or another machine with --machine")
@@ -63,7 +73,13 @@ def plan(
             raise InputError("--gradient plans runs of one process; leave out --ranks")
         plan_gradient(chosen, declared, tuple(wrt) if wrt else None, json, quiet)
         return
+    if not simulate and (jitter is not None or stall is not None):
+        raise InputError("--jitter and --stall are for a simulation; give --simulate, too")
+    if simulate and ranks == 1:
+        raise InputError("--simulate is about several ranks; give --ranks N, too")
+    disturbance = plan_simulate.as_disturbance(jitter, stall, seed)
     several = plan_ranks.plan_ranks(chosen, declared, ranks) if ranks > 1 else None
+    simulated = plan_simulate.simulate_ranks(*several, disturbance) if several and simulate else None
     planned = make_plan(chosen, declared) if several is None else several[1]
     start = time.perf_counter()
     if check and several is not None:
@@ -85,17 +101,20 @@ def plan(
             "only_read": [asdict(one) for one in only_read(planned)],
             **({"seconds_proving": seconds_proving} if check else {}),
             **({"several_ranks": plan_ranks.as_json(several[0])} if several else {}),
+            **({"simulated": plan_simulate.as_json(simulated)} if simulated else {}),
         }
         options.write_json(json, "--json", report)
     if draw is not None:
         from outcrop.cli.plan_picture import draw as draw_plan
 
-        options.write_picture(draw, "--draw", draw_plan(planned), dpi=120)
+        picture = plan_simulate.draw(simulated) if simulated else draw_plan(planned)
+        options.write_picture(draw, "--draw", picture, dpi=120)
     if not quiet:
         if several is None:
             print(describe(planned))
         else:
-            print(describe(planned, several[0].every.problem, plan_ranks.rows_about(*several)))
+            about = plan_ranks.rows_about(*several) + (plan_simulate.rows_about(simulated) if simulated else [])
+            print(describe(planned, several[0].every.problem, about))
         if check:
             what = "every pass is legal" if several is None else "every pass of every rank is legal"
             print(f"  {'proved':<9}{what}, in {format_seconds(seconds_proving)}")

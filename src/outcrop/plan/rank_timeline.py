@@ -1,0 +1,323 @@
+"""Simulate the time line of many ranks that each run a part of a grid.
+
+The ranks perform the same list of slabs (ranks.py). The simulation computes one slab of all ranks at a time, so that
+1024 ranks take seconds:
+
+    rank j      read s+1 ──► send s+1 ──┐     update s        write s-1
+                                        ▼
+    rank j+1                     receive s+1  ──►  update s+1
+
+A rank begins to update a slab when it has updated the previous slab, and when the planes of the slab have arrived from
+the disk and from both neighbours. Reads and writes share the disk as in cost.py. The messages of a rank use its network
+card one after the other. The network keeps no bytes: a message ends when the neighbour has received it. Before a rank
+overwrites the older generation, all ranks must have committed the newer generation.
+
+`Disturbance` makes the times of updates random, because in reality no two ranks are equally fast at every moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil, log2
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcrop.plan.cost import PassWork, aside_seconds, works_of
+from outcrop.plan.machine import Machine, StorageRates, UpdateRate
+from outcrop.plan.plan import Plan
+from outcrop.plan.ranks import RankPlans, neighbour_of
+from outcrop.plan.staging import NO_WRITES
+
+Numbers = NDArray[np.float64]
+"""An array with one number for each rank."""
+
+SLABS_PER_STALL = 200
+"""The mean number of slabs from one stall of a rank to the next."""
+DRAWN_SPANS = 20_000
+"""The maximum number of spans that are kept for a picture."""
+
+
+@dataclass(frozen=True)
+class Disturbance:
+    """Random delays of updates.
+
+    The update of each slab takes the predicted time multiplied by 1 + `jitter` * n, where n has the standard normal
+    distribution, cut off at -3 and 3. In addition, each slab of each rank is delayed by `stall_seconds` with the
+    probability 1 / SLABS_PER_STALL. The same `seed` gives the same delays.
+    """
+
+    jitter: float = 0.0
+    stall_seconds: float = 0.0
+    seed: int = 0
+
+
+NO_DISTURBANCE = Disturbance()
+
+
+@dataclass(frozen=True)
+class RankSpan:
+    """A period of one rank, in seconds. `what` is "update", "faces" (waits for messages), "disk" (waits for reads),
+    "flush" or "commit" (waits for the commits of other ranks)."""
+
+    rank: int
+    what: str
+    start: float
+    end: float
+
+
+@dataclass(frozen=True)
+class RankTimeline:
+    """The simulated times of all ranks. Each array has one number of seconds for each rank.
+
+    `end` is the time at which the rank has committed its last pass. `update` is the time of updates, with their random
+    delays, and `twice` is the part of it that updates rows of neighbours. `faces`, `disk` and `commit` are times of
+    waiting: for messages of neighbours, for reads and flushes of the disk, and for the commits of other ranks. `spans`
+    has the periods of the first ranks, for a picture."""
+
+    end: Numbers
+    update: Numbers
+    twice: Numbers
+    faces: Numbers
+    disk: Numbers
+    commit: Numbers
+    spans: tuple[RankSpan, ...]
+
+    @property
+    def seconds(self) -> float:
+        """The time at which the last rank is finished."""
+        return float(self.end.max())
+
+    @property
+    def slowest(self) -> int:
+        """The rank that is finished last."""
+        return int(self.end.argmax())
+
+    def shares(self) -> dict[str, float]:
+        """Return where the time of all ranks goes: the shares of useful updates, of updates of rows of neighbours, of
+        each kind of waiting, and of the time after a rank is finished. The sum of all shares is 1."""
+        whole = self.seconds * len(self.end)
+        times = {"faces": self.faces, "disk": self.disk, "commit": self.commit, "finished": self.seconds - self.end}
+        shares = {what: float(one.sum()) / whole for what, one in times.items()}
+        twice = float(self.twice.sum()) / whole
+        return {"useful": 1 - twice - sum(shares.values()), "twice": twice, **shares}
+
+
+def simulate(
+    ranks: RankPlans,
+    machine: Machine,
+    rate: UpdateRate,
+    disturbance: Disturbance = NO_DISTURBANCE,
+    drawn_ranks: int = 0,
+) -> RankTimeline:
+    """Simulate all passes of all ranks. Every rank has the figures `machine` and `rate`. The spans of the first
+    `drawn_ranks` ranks are kept."""
+    return _Simulation(ranks, machine, rate, disturbance, drawn_ranks).run()
+
+
+class _Events:
+    """The events of one pass of all ranks. Each attribute has the shape (events, ranks).
+
+    Before event e, a rank begins to read `read` bytes, to write `written` bytes and to send `sent` bytes. The event
+    begins when `needed` bytes of all reads have arrived, and the messages that were begun before or at event
+    `faces_of[e]` have arrived, unless this number is -1."""
+
+    def __init__(self, works: Sequence[PassWork], kinds: NDArray[np.intp]) -> None:
+        events = [one.events for one in works]
+        assert len({len(one) for one in events}) == 1, "the passes of all ranks must have the same slabs"
+        self.is_update = [event.is_update for event in events[0]]
+        self.is_commit = [event.is_commit for event in events[0]]
+
+        def of(name: str) -> Numbers:
+            return np.array([[getattr(event, name) for event in one] for one in events], float)[kinds].T
+
+        self.read, self.written, self.sent = of("read"), of("written"), of("sent")
+        self.needed, self.cells = of("needed"), of("cells")
+        self.begun = np.cumsum(self.read, axis=0)
+        self.faces_of = []
+        received, wanted = np.cumsum(of("received"), axis=0), of("needed_faces")
+        for row in wanted:
+            reached = [int(np.searchsorted(received[:, rank], row[rank])) if row[rank] else -1 for rank in _few(kinds)]
+            self.faces_of.append(max(reached))
+
+
+def _few(kinds: NDArray[np.intp]) -> list[int]:
+    """Return one rank of each kind."""
+    return [int(np.argmax(kinds == kind)) for kind in np.unique(kinds)]
+
+
+class _Simulation:
+    """The current state of the simulation: arrays with one number for each rank."""
+
+    def __init__(
+        self, ranks: RankPlans, machine: Machine, rate: UpdateRate, disturbance: Disturbance, drawn_ranks: int
+    ) -> None:
+        count = ranks.ranks
+        different = {id(plan): plan for plan in ranks.plans}
+        numbers = {key: number for number, key in enumerate(different)}
+        self._plans: list[Plan] = list(different.values())
+        self._kinds = np.array([numbers[id(plan)] for plan in ranks.plans])
+        sides = [[neighbour_of(ranks.problem, ranks.cut, rank, side) for rank in range(count)] for side in (0, 1)]
+        self._has = [np.array([one is not None for one in side]) for side in sides]
+        self._other = [np.array([rank if one is None else one for rank, one in enumerate(side)]) for side in sides]
+        self._machine, self._rates = machine, [rate(plan.sizes) for plan in self._plans]
+        self._disturbance, self._random = disturbance, np.random.default_rng(disturbance.seed)
+        self._network, self._disk = machine.network, _Disk(machine.device, count)
+        self._count, self._drawn = count, drawn_ranks
+        self._spans: list[RankSpan] = []
+        zeros = np.zeros(count)
+        self._now, self._card_free, self._committed = zeros.copy(), zeros.copy(), zeros.copy()
+        self._update, self._twice, self._faces = zeros.copy(), zeros.copy(), zeros.copy()
+        self._waited_disk, self._waited_commit = zeros.copy(), zeros.copy()
+
+    def run(self) -> RankTimeline:
+        works = [works_of(plan.problem, plan.passes) for plan in self._plans]
+        known: dict[tuple[int, ...], _Events] = {}
+        for number in range(len(works[0])):
+            of_pass = [one[number][1] for one in works]
+            key = tuple(map(id, of_pass))
+            if key not in known:
+                known[key] = _Events(of_pass, self._kinds)
+            self._run_pass(known[key], of_pass, works[0][number][0])
+        return RankTimeline(
+            self._now, self._update, self._twice, self._faces, self._waited_disk, self._waited_commit,
+            tuple(self._spans),
+        )  # fmt: skip
+
+    def _run_pass(self, events: _Events, works: Sequence[PassWork], levels: int) -> None:
+        # the time of each update: its cells, and its share of all other work of the cores
+        rates = np.array(self._rates)[self._kinds]
+        asides = [aside_seconds(work, self._machine, NO_WRITES) / max(1, work.updates) for work in works]
+        aside = np.array(asides)[self._kinds]
+        own = np.array([_own_cells(plan, levels) for plan in self._plans], float)[self._kinds]
+        self._twice += np.maximum(0.0, events.cells.sum(axis=0) - own) / rates
+        arrivals: list[tuple[Numbers, Numbers]] = []  # for each event: when its messages have come and gone
+        has_written = False
+        for event, is_update in enumerate(events.is_update):
+            # the first write of a pass overwrites the older generation, so all ranks must have the newer one
+            if not has_written and events.written[event].any():
+                has_written = True
+                self._wait(self._committed, self._waited_commit, "commit")
+            self._disk.begin(events.read[event], events.written[event])
+            arrivals.append(self._send(events.sent[event]))
+            self._wait_for_reads(events.begun[event] - events.needed[event])
+            if events.faces_of[event] >= 0:
+                come, gone = arrivals[events.faces_of[event]]
+                self._wait(np.maximum(come, gone), self._faces, "faces")
+            if is_update:
+                seconds = (events.cells[event] / rates + aside) * self._factors()
+                self._spend(seconds, self._update, "update")
+        self._wait(self._card_free, self._faces, "faces")
+        before = self._now.copy()
+        self._now = self._disk.finish(self._now) + self._machine.device.seconds_flush
+        self._waited_disk += self._now - before
+        self._keep("flush", before, self._now)
+        # the reduction of the committed generations over all ranks takes a message there and back for each doubling
+        hops = 2 * ceil(log2(self._count)) if self._count > 1 else 0
+        self._committed = np.full(self._count, float(self._now.max()) + hops * self._network.seconds_latency)
+
+    def _send(self, sent: Numbers) -> tuple[Numbers, Numbers]:
+        """Begin to send `sent` bytes, half of them to each neighbour. Return the times at which the messages of both
+        neighbours have arrived, and the times at which the own messages have gone."""
+        ready = np.maximum(self._disk.seconds_until_read(self._now), self._card_free)
+        sides = self._has[0].astype(float) + self._has[1]
+        each = sent / np.maximum(1.0, sides) / self._network.bytes_per_second
+        come, gone = self._now.copy(), self._now.copy()
+        for has, other in zip(self._has, self._other, strict=True):
+            end = np.where(has, np.maximum(ready, self._now[other]) + each, ready)
+            arrived = np.where(has, end + self._network.seconds_latency, 0.0)
+            gone = np.maximum(gone, np.where(has, end, 0.0))
+            np.maximum.at(come, other, arrived)
+            ready = end
+        self._card_free = np.where(sent > 0, ready, self._card_free)
+        if not sent.any():
+            return self._now.copy(), self._now.copy()
+        return come, gone
+
+    def _factors(self) -> Numbers:
+        given = self._disturbance
+        if not given.jitter and not given.stall_seconds:
+            return np.ones(self._count)
+        normal = np.clip(self._random.standard_normal(self._count), -3, 3)
+        if given.stall_seconds:
+            is_stalled = self._random.random(self._count) < 1 / SLABS_PER_STALL
+            self._spend(np.where(is_stalled, given.stall_seconds, 0.0), self._update, "update")
+        factors: Numbers = np.maximum(0.0, 1 + given.jitter * normal)
+        return factors
+
+    def _wait_for_reads(self, left: Numbers) -> None:
+        """Wait until at most `left` bytes of all reads are in progress."""
+        before = self._now
+        self._now = self._disk.until_read(self._now, left)
+        self._waited_disk += self._now - before
+        self._keep("disk", before, self._now)
+
+    def _wait(self, until: Numbers, waited: Numbers, what: str) -> None:
+        self._spend(np.maximum(0.0, until - self._now), waited, what)
+
+    def _spend(self, seconds: Numbers, counter: Numbers, what: str) -> None:
+        before = self._now
+        self._disk.go_on(seconds)
+        self._now = self._now + seconds
+        counter += seconds
+        self._keep(what, before, self._now)
+
+    def _keep(self, what: str, start: Numbers, end: Numbers) -> None:
+        for rank in range(min(self._drawn, self._count)):
+            if end[rank] > start[rank] and len(self._spans) < DRAWN_SPANS:
+                self._spans.append(RankSpan(rank, what, float(start[rank]), float(end[rank])))
+
+
+def _own_cells(plan: Plan, levels: int) -> int:
+    """Return the number of cell updates of a pass without those in the halo."""
+    problem = plan.problem
+    first, end = problem.own_rows
+    return levels * (problem.end_plane - problem.first_plane) * (end - first) * problem.shape[2]
+
+
+class _Disk:
+    """The bytes that each rank still has to read and to write. Reads and writes that are in progress at the same time
+    share the mixed bandwidth equally, as in cost.py."""
+
+    def __init__(self, rates: StorageRates, ranks: int) -> None:
+        self._rates = rates
+        self._read, self._written = np.zeros(ranks), np.zeros(ranks)
+
+    def begin(self, read: Numbers, written: Numbers) -> None:
+        self._read = self._read + read
+        self._written = self._written + written
+
+    def go_on(self, seconds: Numbers) -> None:
+        """Transfer for a time. First reads and writes share the disk, then the rest of one of them has it alone."""
+        each = self._rates.mixed_bytes_per_second / 2
+        both = np.minimum(seconds, np.minimum(self._read, self._written) / each)
+        alone = seconds - both
+        read = self._read - both * each
+        written = self._written - both * each
+        self._read = np.maximum(0.0, read - np.where(written > 0, 0.0, alone) * self._rates.read_bytes_per_second)
+        self._written = np.maximum(0.0, written - np.where(read > 0, 0.0, alone) * self._rates.write_bytes_per_second)
+
+    def seconds_until_read(self, now: Numbers, left: Numbers | float = 0.0) -> Numbers:
+        """Return the times at which at most `left` bytes remain to be read, if no other transfers begin."""
+        each = self._rates.mixed_bytes_per_second / 2
+        needed = np.maximum(0.0, self._read - left)
+        both = np.minimum(needed, self._written)
+        result: Numbers = now + both / each + (needed - both) / self._rates.read_bytes_per_second
+        return result
+
+    def until_read(self, now: Numbers, left: Numbers) -> Numbers:
+        """Transfer until at most `left` bytes remain to be read, and return the times of this."""
+        end = self.seconds_until_read(now, left)
+        self.go_on(end - now)
+        return end
+
+    def finish(self, now: Numbers) -> Numbers:
+        """Transfer all bytes, and return the times at which they are transferred."""
+        each = self._rates.mixed_bytes_per_second / 2
+        both = np.minimum(self._read, self._written)
+        rest = (self._read - both) / self._rates.read_bytes_per_second
+        rest = rest + (self._written - both) / self._rates.write_bytes_per_second
+        end: Numbers = now + both / each + rest
+        self._read, self._written = np.zeros_like(now), np.zeros_like(now)
+        return end
