@@ -214,7 +214,7 @@ int refuse(int error) {
   return -1;
 }
 
-// Returns the names in a path. The result is empty if a name is empty, "." or "..".
+// Divides a path at each "/" and returns the parts. The result is empty if a part is empty, "." or "..".
 std::vector<std::string> components(const std::string &path) {
   std::vector<std::string> names;
   std::istringstream text(path);

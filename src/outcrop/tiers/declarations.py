@@ -61,7 +61,7 @@ MAX_SHOWN = 60
 
 TIERS_VARIABLE = "OUTCROP_TIERS"
 TAKEN_NAMES = ("auto", *MEMORY_KINDS)
-"""Names that already have another meaning. A declared tier cannot have such a name."""
+"""Names that a declared tier cannot have, because they have another meaning for Outcrop."""
 MAX_NAME = 64
 TIER_NAME = re.compile(rf"[A-Za-z][A-Za-z0-9_.-]{{0,{MAX_NAME - 1}}}")
 BANDWIDTHS = {key: f"{key}_bytes_per_second" for key in ("read", "write", "random_read", "random_write")}
