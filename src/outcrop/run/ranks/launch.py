@@ -104,6 +104,11 @@ def _import_mpi() -> Any:
             f"several ranks need mpi4py and its MPI: pip install 'outcrop[mpi]' ({first}); for runs that do not belong "
             "together give ranks=1 (--ranks 1)"
         ) from None
+    if MPI.Is_finalized():
+        raise InputError("MPI has ended in this process; make the simulation before MPI.Finalize()")
+    if not MPI.Is_initialized():  # Devito imports mpi4py without initialising MPI
+        MPI.Init_thread()
+        atexit.register(MPI.Finalize)
     return MPI
 
 
