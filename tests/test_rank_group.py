@@ -264,7 +264,8 @@ def test_a_launcher_that_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch
     assert launch.join(1) is None  # two runs that do not belong together
     kind = type("Intracomm", (), {"Get_size": lambda self: 1})
     mpi = SimpleNamespace(
-        Intracomm=kind, COMM_WORLD=kind(), COMM_NULL=None, Get_library_version=lambda: "Some MPI 4\nbuilt today"
+        Intracomm=kind, COMM_WORLD=kind(), COMM_NULL=None, Get_library_version=lambda: "Some MPI 4\nbuilt today",
+        Is_finalized=lambda: False, Is_initialized=lambda: True,
     )
     monkeypatch.setitem(sys.modules, "mpi4py", SimpleNamespace(MPI=mpi))
     with pytest.raises(InputError, match=r"has started 2 processes, but the MPI of mpi4py \(Some MPI 4\) sees only"):

@@ -84,13 +84,13 @@ STEPS_OF_COMMIT: dict[str, Callable[[int, float], None]] = {
 }
 
 
-def computes(group: RankGroup, where: Path, kill: tuple[int, str, int, float] | None) -> Any:
-    """Begin the run, or go on with it. `kill` has a rank, a key of STEPS_OF_COMMIT, the number of its pass, and a time
-    after which the rank is killed in the pass."""
+def computes(group: RankGroup, where: Path, is_begun: bool, kill: tuple[int, str, int, float] | None) -> Any:
+    """Begin the run, or go on with it if all ranks have begun. `kill` has a rank, a key of STEPS_OF_COMMIT, the number
+    of its pass, and a time after which the rank is killed in the pass."""
     (where.parent / f"joined-{group.rank}").touch()
     if kill is not None and group.rank == kill[0]:
         STEPS_OF_COMMIT[kill[1]](kill[2], kill[3])
-    if (where / f"rank-{group.rank}" / "manifest.json").exists():
+    if is_begun:
         sim = oc.open(where, comm=group)
         if sim.remaining_steps:
             sim.run(progress="none")
@@ -137,14 +137,14 @@ def test_a_rank_can_be_killed_in_each_step_of_a_commit(
     for number in range(KILLS):
         where, killed, count = tmp_path / str(number), number % RANKS, chance.randrange(STEPS // 5 - 1)
         begin = time.monotonic()
-        found = ranks(RANKS, computes, where, (killed, place, count, chance.uniform(0, 0.02)))
+        found = ranks(RANKS, computes, where, False, (killed, place, count, chance.uniform(0, 0.02)))
         assert time.monotonic() - begin < SECONDS_TO_END
         if isinstance(found[killed], tuple):
             continue  # the pass was shorter than the time of the kill
         require_told(found, killed)
         generations = {open_state(where / f"rank-{rank}").manifest.generation for rank in range(RANKS)}
         assert max(generations) - min(generations) <= 1
-        require_same(ranks(RANKS, computes, where, None), undisturbed)
+        require_same(ranks(RANKS, computes, where, True, None), undisturbed)
 
 
 def test_runs_that_are_killed_again_and_again_have_the_same_bits(
@@ -159,7 +159,7 @@ def test_runs_that_are_killed_again_and_again_have_the_same_bits(
             joined = [tmp_path / f"joined-{rank}" for rank in range(RANKS)]
             for one in joined:
                 one.unlink(missing_ok=True)
-            started = RankProcesses(RANKS, computes, where, None)
+            started = RankProcesses(RANKS, computes, where, committed_steps(where) is not None, None)
             killed = chance.randrange(RANKS)
             if kills < 2 * KILLS:
                 while not all(one.exists() for one in joined):  # before this, the launcher ends the others

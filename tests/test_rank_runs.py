@@ -310,6 +310,24 @@ def test_a_script_is_the_same_under_mpirun(tmp_path: Path) -> None:
         np.testing.assert_array_equal(np.concatenate(found, axis=1), expected)
 
 
+def test_equations_of_devito_are_refused_in_one_line(tmp_path: Path) -> None:
+    """Checks Devito, which imports mpi4py without initialising MPI. Its functions have a halo, which parts cannot have
+    yet."""
+    pytest.importorskip("devito")
+    program = (
+        "import sys\nfrom devito import Eq, Grid, TimeFunction\nfrom outcrop.errors import InputError\n"
+        "import outcrop as oc\ngrid = Grid(shape=(20, 24, 20))\n"
+        "u = TimeFunction(name='u', grid=grid, space_order=2)\n"
+        "try:\n"
+        "    oc.Simulation([Eq(u.forward, u + 0.1 * u.laplace)], dt=0.1, directory=sys.argv[1], memory='4MiB')\n"
+        "except InputError as error:\n    print(error)\n"
+    )
+    done = run_ranks(2, program, str(tmp_path / "parts"))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("runs of several ranks cannot have a halo, padding or sources yet") == 2
+    assert not (tmp_path / "parts").exists()
+
+
 def test_without_a_launcher_mpi4py_is_not_imported(tmp_path: Path) -> None:
     """Checks that a run of one process does not load MPI."""
     program = (

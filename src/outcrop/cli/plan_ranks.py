@@ -108,12 +108,10 @@ def rows_about(found: ChosenRanks, planned: Planned) -> list[tuple[str, str]]:
     steps = counted(problem.steps_of(found.plan.passes[0].levels), "step")
     origin = "assumed" if network is ASSUMED_NETWORK else network.origin
     speed = f"about {format_seconds(found.seconds)} with {found.every.ranks} ranks"
-    if found.single is None or found.speed_up is None:
+    if found.seconds_single is None or found.speed_up is None:
         speed += "; one rank has not enough memory for the whole grid"
     else:
-        speed += (
-            f", {found.speed_up:.1f} times as fast as one rank ({format_seconds(found.single.plan.predicted.seconds)})"
-        )
+        speed += f", {found.speed_up:.1f} times as fast as one rank ({format_seconds(found.seconds_single)})"
     return [
         ("ranks", f"{found.every.ranks} parts of {parts}"),
         (
@@ -141,6 +139,6 @@ def as_json(found: ChosenRanks) -> Mapping[str, Any]:
         "bytes_per_pass_and_link": found.link_bytes,
         "slowest_rank": found.slowest,
         "seconds": found.seconds,
-        "seconds_single": found.single.plan.predicted.seconds if found.single else None,
+        "seconds_single": found.seconds_single,
         "speed_up": found.speed_up,
     }

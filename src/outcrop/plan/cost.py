@@ -286,16 +286,20 @@ def _simulate(
         transfers.begin(event.read, event.written)
         received.begin(transfers.now, event.received)
         sent.begin(transfers.now, event.sent)
-        transfers.go_on(max(0.0, received.arrival(event.needed_faces) - transfers.now))
         if event.is_commit:
-            transfers.go_on(max(0.0, sent.end - transfers.now))
+            transfers.go_on(max(0.0, max(received.end, sent.end) - transfers.now))
             transfers.finish()
             end = transfers.now + device.seconds_flush
             if spans is not None:
                 spans.append(Span("flush", transfers.now, end))
             transfers.now = end
             continue
+        start = transfers.now
         transfers.wait_for(event.needed)
+        arrival = received.arrival(event.needed_faces)
+        if arrival and transfers.now > start:  # the neighbours have also just read these planes
+            arrival = max(arrival, transfers.now + machine.network.seconds_latency)
+        transfers.go_on(max(0.0, arrival - transfers.now))
         if event.is_update:
             start = transfers.now
             transfers.begin_snapshots(each_snapshots * (1 - snapshots.late))

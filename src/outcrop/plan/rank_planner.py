@@ -2,37 +2,39 @@
 its own, with equal figures.
 
 The tuner chooses a plan for each kind of part: the first, the last, and the parts between them. The slowest of these
-plans decides. All ranks take its sizes, because neighbours must exchange the same planes. If another part needs more
-memory for these sizes, the slabs of all ranks are thinner.
+plans decides. All ranks take its sizes, because neighbours must exchange the same planes. If these sizes need too much
+memory on another part, all ranks take the sizes of the part that needs the most memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from outcrop.errors import BudgetError
 from outcrop.plan.actions import FACES, HIGH, LOW, Update, Write
 from outcrop.plan.cost import cell_updates, transfer_bytes
 from outcrop.plan.given_sizes import FREE, GivenSizes
 from outcrop.plan.machine import Machine, UpdateRate
 from outcrop.plan.memory import min_acquisition_memory
 from outcrop.plan.plan import Candidate, Plan
-from outcrop.plan.planner import choose, find_scheme
+from outcrop.plan.planner import choose, find_scheme, schemes_for, smallest_budget_bytes
 from outcrop.plan.problem import Problem
 from outcrop.plan.ranks import RankPlans, cut_problem, part_of, plan_ranks
-from outcrop.plan.tuner import TunedPlan
+from outcrop.plan.tuner import estimate, rate_in_thick_slabs
+
+MAX_RANKS_COMPARED = 64
+"""The maximum number of ranks for which the plan of one rank is predicted action by action."""
 
 
 @dataclass(frozen=True)
 class ChosenRanks:
     """The plans of all ranks, the number of the slowest rank, and the candidates that the tuner considered for this
-    rank. `single` is the plan of one rank for the whole grid, or None if its window does not fit the memory."""
+    rank. `seconds_single` is the time of one rank for the whole grid, or None if its window does not fit the memory."""
 
     every: RankPlans
     slowest: int
     considered: tuple[Candidate, ...]
-    single: TunedPlan | None
+    seconds_single: float | None
 
     @property
     def plan(self) -> Plan:
@@ -46,7 +48,7 @@ class ChosenRanks:
     @property
     def speed_up(self) -> float | None:
         """The time of one rank for the whole grid, divided by the time of all ranks together."""
-        return None if self.single is None else self.single.plan.predicted.seconds / self.seconds
+        return None if self.seconds_single is None else self.seconds_single / self.seconds
 
     @property
     def halo(self) -> int:
@@ -103,15 +105,25 @@ def choose_ranks(
     steps = problem.steps_of(sizes.levels)
     window_bytes = budget_bytes - min_acquisition_memory(problem.acquisition, steps).bytes(steps)
     largest = max(kinds, key=lambda part: chosen.window(part, sizes.levels, sizes).bytes)
-    while sizes.slab > 1 and chosen.window(largest, sizes.levels, sizes).bytes > window_bytes:
-        sizes = replace(sizes, slab=sizes.slab - 1)
     if chosen.window(largest, sizes.levels, sizes).bytes > window_bytes:
         sizes = choices[kinds[largest]].plan.sizes
     every = plan_ranks(problem, cut, chosen, sizes, machine, update_rate(parts[slowest]))
     slowest = max(range(ranks), key=lambda rank: (every.plans[rank].predicted.seconds, -rank))
     considered = choices[kinds[parts[slowest]]].considered
-    try:
-        single = choose(problem, machine, budget_bytes, scheme, update_rate(problem), given)
-    except BudgetError:
-        single = None
-    return ChosenRanks(every, slowest, considered, single)
+    seconds_single = _seconds_single(problem, ranks, machine, budget_bytes, scheme, update_rate(problem), given)
+    return ChosenRanks(every, slowest, considered, seconds_single)
+
+
+def _seconds_single(
+    problem: Problem, ranks: int, machine: Machine, budget_bytes: int, scheme: str, rate: UpdateRate, given: GivenSizes
+) -> float | None:
+    """Return the time of one rank for the whole grid, or None if the memory is too small. For many ranks, formulas give
+    the time, because a plan of a very large grid in little memory has a long list of actions."""
+    if budget_bytes < smallest_budget_bytes(problem, scheme, given):
+        return None
+    if ranks <= MAX_RANKS_COMPARED:
+        return choose(problem, machine, budget_bytes, scheme, rate, given).plan.predicted.seconds
+    schemes = schemes_for(problem, scheme, given)
+    thick = rate_in_thick_slabs(problem, schemes, machine, budget_bytes, rate)
+    seconds = estimate(problem, schemes, machine, budget_bytes, thick)
+    return seconds if seconds < float("inf") else None

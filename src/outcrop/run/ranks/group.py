@@ -136,7 +136,7 @@ class RankGroup:
     def together(self) -> Iterator[None]:
         """Run the body of the `with` on all ranks. If it raises an OutcropError on one rank, then the same error is
         raised on all ranks: at the end of the `with`, or at their next `allgather`. Of several errors, the one of the
-        lowest rank is raised."""
+        lowest rank is raised. Ctrl-C on one rank raises InterruptedRun on all ranks."""
         item: dict[str, Any] = {"value": None}
         try:
             yield
@@ -148,6 +148,8 @@ class RankGroup:
         except BaseException as error:  # a bug, or Ctrl-C
             is_interrupt = isinstance(error, KeyboardInterrupt)
             self.fail("interrupted" if is_interrupt else f"{type(error).__name__}: {error}", is_interrupt)
+            if is_interrupt:
+                raise self.error() from None
             raise
         self._exchange(item)
 

@@ -21,7 +21,8 @@ COUNTS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS", "SLURM_STEP_NUM
 END_SECONDS = 10
 """The time that MPI has for its end after a rank is gone. MPI may wait for this rank forever."""
 
-_groups: dict[Any, RankGroup] = {}
+_groups: list[tuple[Any, RankGroup]] = []
+"""The communicators that this process has joined. A communicator that is freed becomes equal to COMM_NULL."""
 
 
 def started_ranks() -> int:
@@ -56,12 +57,13 @@ def join(ranks: object = "auto", comm: Any = None) -> RankGroup | None:
                 "one; use the mpirun of this MPI, or give ranks=1 (--ranks 1) for runs that do not belong together"
             )
         return _checked(ranks, None)
-    key = mpi._addressof(world)
-    if key not in _groups:
+    group = next((known for comm, known in _groups if comm == world), None)
+    if group is None:
         if not _groups:
             atexit.register(_leave)
-        _groups[key] = RankGroup(int(world.Get_rank()), size, lambda text: str(world.bcast(text, root=0)))
-    return _checked(ranks, _groups[key])
+        group = RankGroup(int(world.Get_rank()), size, lambda text: str(world.bcast(text, root=0)))
+        _groups.append((world, group))
+    return _checked(ranks, group)
 
 
 def as_ranks(ranks: object) -> int | None:
@@ -102,12 +104,17 @@ def _import_mpi() -> Any:
             f"several ranks need mpi4py and its MPI: pip install 'outcrop[mpi]' ({first}); for runs that do not belong "
             "together give ranks=1 (--ranks 1)"
         ) from None
+    if MPI.Is_finalized():
+        raise InputError("MPI has ended in this process; make the simulation before MPI.Finalize()")
+    if not MPI.Is_initialized():  # Devito imports mpi4py without initialising MPI
+        MPI.Init_thread()
+        atexit.register(MPI.Finalize)
     return MPI
 
 
 def _leave() -> None:
     """Leave all groups at the end of the program. If a rank is gone, limit the time that MPI waits for it."""
-    for group in _groups.values():
+    for _, group in _groups:
         if group.end is not None:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.alarm(END_SECONDS)
