@@ -23,7 +23,8 @@
  *       the boundary.
  *
  * In the part of a rank, memory may hold rows of a neighbour before or behind the rows of the plane. For the kernel,
- * they are rows of the plane, and the boundary on this side is fixed.
+ * they are rows of the plane: row 0 is the first row in memory, ny counts all rows, and the boundary on this side is
+ * fixed.
  *
  * A kernel may read memory before the first cell and behind the last cell of a plane: up to 64 bytes for each unit of
  * the radius in x, rounded up to whole vectors. The window keeps this memory readable.
