@@ -181,4 +181,16 @@ class Carry:
     level: int
 
 
-Action: TypeAlias = Block | Read | Copy | Update | Write | Commit | Carry
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Add the cells `area` of planes z0 <= z < z1 to the checksums of the `source` and of the static fields, or to those
+    of the `target`. The cells hold the values as they were read, or as they will be written, and no update adds them.
+    """
+
+    z0: int
+    z1: int
+    area: Rectangle
+    array: Array = "target"
+
+
+Action: TypeAlias = Block | Read | Copy | Update | Write | Commit | Carry | Check
