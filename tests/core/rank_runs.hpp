@@ -80,6 +80,16 @@ class Rank {
     return right ? record : std::vector<std::byte>();
   }
 
+  /// Changes a byte of a row on disk, in an array that the first pass reads.
+  void damage(std::size_t array, long z, long y) {
+    std::vector<std::byte> record(grid_.record_bytes);
+    const auto file = static_cast<std::uint32_t>(array);
+    const std::uint64_t offset = static_cast<std::uint64_t>(z) * grid_.record_bytes;
+    store_->read(file, offset, record.data(), record.size());
+    record[static_cast<std::size_t>(y) * grid_.pitch_bytes + 2] ^= std::byte{1};
+    store_->write(file, offset, record.data(), record.size());
+  }
+
   std::size_t states() const { return states_; }
   KernelData &data() { return data_; }
   const Part &part() const { return part_; }

@@ -291,9 +291,9 @@ TEST(Ranks, GiveTheSameBitsWithFilesOnDisk) {
 }
 
 // Returns a problem that takes so long that each rank sends many messages.
-Problem long_problem() {
+Problem long_problem(bool split = false) {
   Problem one;
-  one.equation = Equation::wave;
+  one.equation = Equation::wave, one.split = split;
   one.nz = 40, one.ny = 60;
   one.passes = {4, 4, 4, 4};
   one.tiling.diamond = 2;
@@ -309,25 +309,38 @@ void expect_all_fail(const std::vector<std::string> &errors, std::size_t first, 
 }
 
 TEST(Ranks, AllEndWhenFacesAreDamaged) {
-  for (int link = 0; link < 3; ++link) {
-    World world(long_problem(), {14, 29, 44}, {.max_delay = microseconds(10), .damaged_link = link});
-    const std::string text = "CorruptionError: a message from rank " + std::to_string(link) + " is damaged";
-    expect_all_fail(world.run(), static_cast<std::size_t>(link) + 1, text);
-  }
+  for (const bool split : {false, true})
+    for (int link = 0; link < 3; ++link) {
+      World world(long_problem(split), {14, 29, 44}, {.max_delay = microseconds(10), .damaged_link = link});
+      const std::string text = "CorruptionError: a message from rank " + std::to_string(link) + " is damaged";
+      expect_all_fail(world.run(), static_cast<std::size_t>(link) + 1, text);
+    }
+}
+
+// With split tiling, a neighbour updates the lowest rows of a rank. But the rank checks all rows that it has read.
+TEST(Ranks, AllEndWhenARowOnDiskIsDamaged) {
+  for (const bool split : {false, true})
+    for (const std::size_t array : {0UL, 1UL, 4UL})  // the newest values, the previous values and the static field
+      for (const long row : {0L, 1L, 8L, 13L, 14L})
+        for (const long plane : {0L, 20L}) {
+          World world(long_problem(split), {14, 29, 44}, {});
+          world.ranks[1]->damage(array, plane, row);
+          expect_all_fail(world.run(), 1, "CorruptionError: plane " + std::to_string(plane) + " is damaged");
+        }
 }
 
 TEST(Ranks, AllEndWhenTheStorageOfOneFails) {
-  for (std::size_t bad = 0; bad < 4; ++bad) {
+  for (std::size_t bad = 0; bad < 8; ++bad) {
     const auto faults = [&](std::size_t rank) {
       Faults one;
-      if (rank == bad) one.error_at = 80 + 2 * 40 + 150;  // after the transfers that make the files
+      if (rank == bad % 4) one.error_at = 80 + 2 * 40 + 150;  // after the transfers that make the files
       return one;
     };
-    World world(long_problem(), {14, 29, 44}, {}, faults);
+    World world(long_problem(bad >= 4), {14, 29, 44}, {}, faults);
     const std::vector<std::string> errors = world.run();
     // the failed request may be a read for which a face waits, so the rank may notice it in two ways
     for (std::size_t i = 0; i < errors.size(); ++i)
-      EXPECT_NE(errors[i].find(i == bad ? "failed: " : "has gone"), std::string::npos) << i << ": " << errors[i];
+      EXPECT_NE(errors[i].find(i == bad % 4 ? "failed: " : "has gone"), std::string::npos) << i << ": " << errors[i];
   }
 }
 
@@ -340,15 +353,15 @@ void run_with_event(World &world, std::size_t rank, long call, std::function<voi
 TEST(Ranks, AllEndWhenOneIsCancelled) {
   for (const std::size_t rank : {0UL, 1UL, 3UL})
     for (const long call : {0L, 500L, 1500L}) {
-      World world(long_problem(), {14, 29, 44}, {.small_buffers = true});
+      World world(long_problem(call == 500), {14, 29, 44}, {.small_buffers = true});
       run_with_event(world, rank, call, [&] { world.ranks[rank]->executor().cancel(); });
       expect_all_fail(world.run(), rank, "Cancelled: ");
     }
 }
 
 TEST(Ranks, BothEndWhenTheirConnectionFails) {
-  for (const long call : {0L, 500L, 1500L}) {
-    World world(long_problem(), {14, 29, 44}, {.max_delay = microseconds(10)});
+  for (const long call : {0L, 100L, 500L, 501L, 1000L, 1500L}) {
+    World world(long_problem(call % 500 != 0), {14, 29, 44}, {.max_delay = microseconds(10)});
     run_with_event(world, 1, call, [&] { world.connections[1]->relay->cut(); });
     const std::vector<std::string> errors = world.run();
     EXPECT_EQ(errors[1], "CommunicationError: rank 2 has gone");
