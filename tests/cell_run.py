@@ -13,7 +13,20 @@ from functools import cached_property, singledispatchmethod
 import numpy as np
 from numpy.typing import NDArray
 
-from outcrop.plan.actions import EVERY_CELL, Action, Block, Carry, Commit, Copy, Read, Rectangle, Update, Write
+from outcrop.plan.actions import (
+    EVERY_CELL,
+    FACES,
+    FAR,
+    Action,
+    Block,
+    Carry,
+    Commit,
+    Copy,
+    Read,
+    Rectangle,
+    Update,
+    Write,
+)
 from outcrop.plan.contents import IllegalPlan, require
 from outcrop.plan.memory import Window, slot_bytes
 from outcrop.plan.plan import Pass
@@ -129,7 +142,8 @@ class CellRun:
     @perform.register
     def _block(self, action: Block) -> None:
         frame, whole = action.frame, self.problem.whole_plane
-        inside = 0 <= frame.y0 < frame.y1 <= whole.y1 and 0 <= frame.x0 < frame.x1 <= whole.x1
+        first, end = (FAR if is_neighbour else 0 for is_neighbour in self.problem.neighbours)
+        inside = -first <= frame.y0 < frame.y1 <= whole.y1 + end and 0 <= frame.x0 < frame.x1 <= whole.x1
         require(inside, "a frame beyond the plane")
         require(slot_bytes(self.problem, frame) <= self.window.slot_bytes, "a frame larger than a slot")
         if action != self.block:
@@ -151,6 +165,10 @@ class CellRun:
 
     @perform.register
     def _read(self, action: Read) -> None:
+        if action.array in FACES:
+            self._require_face(action)
+        else:
+            self._require_own(action.area)
         for z in self._planes(action.z0, action.z1):
             for ring, cells in self._stored(action, z):
                 self._slot(ring, z).part(action.area)[:] = cells
@@ -165,6 +183,10 @@ class CellRun:
         elif action.array == "statics":
             for entry in self.statics:
                 yield entry.field, self.grid.source[part]
+        elif action.array in FACES:
+            for entry in self.state if action.array == "faces" else self.statics:
+                rows = np.tile(self.grid.row_of_neighbour(z), (area.y1 - area.y0, 1))
+                yield self._ring(entry.field, entry.age), np.where(rows == RIM, RIM, BEFORE if entry.age else 0)
         elif action.array == "history":
             yield self.histories[action.level], self.grid.source[part]
         elif action.array in ("fringes", "recomputed"):
@@ -262,7 +284,11 @@ class CellRun:
 
     @perform.register
     def _write(self, action: Write) -> None:
+        if action.array in FACES:
+            self._send(action)
+            return
         area = action.area
+        self._require_own(area)
         part = np.s_[area.y0 : area.y1, area.x0 : area.x1]
         for z in self._planes(action.z0, action.z1):
             if action.array in ("fringes", "recomputed"):
@@ -281,6 +307,30 @@ class CellRun:
                 self._single(action.array)[z][part] = self._there(
                     self._ring(self.state[0].field, action.level & 1), z
                 ).part(area)
+
+    def _send(self, action: Write) -> None:
+        self._require_face(action)
+        for z in self._planes(action.z0, action.z1):
+            for entry in self.state if action.array == "faces" else self.statics:
+                cells = self._there(self._ring(entry.field, entry.age), z).part(action.area)
+                good = (cells == (BEFORE if entry.age else 0)) | (cells == RIM)
+                require(bool(good.all()), f"rows of plane {z} that a neighbour expects are not as they were read")
+
+    def _require_face(self, action: Read | Write) -> None:
+        """Raise IllegalPlan unless the cells are whole rows that the rank or its neighbour at this side has."""
+        problem, area, (_, ny, _) = self.problem, action.area, self.problem.shape
+        sides = {side for side, is_neighbour in enumerate(problem.neighbours) if is_neighbour}
+        require(action.level in sides, "no neighbour at this side")
+        begin, count = 0, ny
+        if isinstance(action, Read):
+            begin, count = (-problem.max_halo, ny)[action.level], problem.max_halo
+        is_whole = area.x0 == 0 and area.x1 == problem.pitch_cells
+        require(begin <= area.y0 < area.y1 <= begin + count and is_whole, "rows that neither rank can give")
+
+    def _require_own(self, area: Rectangle) -> None:
+        whole = self.problem.whole_plane
+        is_own = 0 <= area.y0 <= area.y1 <= whole.y1 and 0 <= area.x0 <= area.x1 <= whole.x1
+        require(is_own, f"cells {area} are not on disk")
 
     @perform.register
     def _commit(self, action: Commit) -> None:
@@ -306,8 +356,8 @@ class CellRun:
     def _sum(self, summed: NDArray[np.bool_], z: int, area: Rectangle, own: Rectangle) -> None:
         """Record that an action computes the checksums of the block's own cells. Each checksum may be computed only
         once."""
-        rows = slice(max(area.y0, own.y0), max(0, min(area.y1, own.y1)))
-        columns = slice(max(area.x0, own.x0), max(0, min(area.x1, own.x1)))
+        rows = slice(max(0, area.y0, own.y0), max(0, min(area.y1, own.y1)))
+        columns = slice(max(0, area.x0, own.x0), max(0, min(area.x1, own.x1)))
         cells = summed[z, rows, columns]
         require(not cells.any(), f"the checksum of cells of plane {z} is taken twice")
         cells[:] = True
@@ -412,9 +462,23 @@ class CellGrid:
         return sorted({_fold(one, count) if is_periodic else one for one in seen})
 
     def rows_around(self, y0: int, y1: int) -> NDArray[np.intp]:
-        """Return the rows that an update of rows y0 <= y < y1 may read."""
-        reach = self.problem.radius_y
-        return self._seen_from(y0 - reach, y1 + reach, self.problem.shape[1], self.problem.periodic[1])
+        """Return the rows that an update of rows y0 <= y < y1 may read. Rows beyond a neighbour side are rows of the
+        neighbour."""
+        reach, ny, (low, high) = self.problem.radius_y, self.problem.shape[1], self.problem.neighbours
+        every = range(y0 - reach, y1 + reach)
+        beyond = {row for row in every if (row < 0 and low) or (row >= ny and high)}
+        inside = {_seen(row, ny, self.problem.periodic[1]) for row in every if row not in beyond}
+        return np.array(sorted(beyond | inside), np.intp)
+
+    def row_of_neighbour(self, z: int) -> Levels:
+        """Return the cells of a row of plane z that is not in the rim along y."""
+        problem = self.problem
+        low, high = (problem.radii[2] * (side == "fixed") for side in problem.sides[2])
+        cells = np.full(problem.pitch_cells, RIM, np.int16)
+        if problem.first_plane <= z < problem.end_plane:
+            first = min(low, problem.shape[2])
+            cells[first : max(first, problem.shape[2] - high)] = NOTHING
+        return cells
 
     def columns_around(self, x0: int, x1: int) -> NDArray[np.intp]:
         """Return the cells of a row that an update of the cells x0 <= x < x1 may read."""

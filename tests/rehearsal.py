@@ -3,11 +3,18 @@ independently of the executor.
 
 A ring is a dictionary of whole planes. A transfer is an assignment. The program of a stage updates a plane. Cells that
 no action has filled are NaN.
+
+If the grid is divided among ranks, one rank performs an action, then another one. A connection to a neighbour is a
+queue of messages. A rank that has to receive rows is passed over until its neighbour has sent them.
 """
 
 from __future__ import annotations
 
+import random
+from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,12 +23,15 @@ from oracle import Signals, seen_cells, seen_from
 from outcrop.language.boundary import Boundary
 from outcrop.language.program import Load, evaluate
 from outcrop.language.stencil import PREVIOUS, Stencil
-from outcrop.plan.actions import Action, Block, Carry, Commit, Copy, Read, Rectangle, Update, Write
+from outcrop.plan.actions import FACES, HIGH, LOW, Action, Block, Carry, Commit, Copy, Read, Rectangle, Update, Write
 from outcrop.plan.plan import Pass, Plan
-from outcrop.plan.problem import Problem
+from outcrop.plan.ranks import RankPlans, neighbour_of
 
 Cells = NDArray[np.floating]
 State = Mapping[str, Cells]
+Link: TypeAlias = "deque[tuple[tuple[str, int, str, int], Cells]]"
+"""The messages on the way to a neighbour. Each has the array, the plane, the name of the field and the number of rows,
+and then the rows."""
 
 
 def rehearse_fields(
@@ -38,6 +48,52 @@ def rehearse_fields(
         found.update(rehearsal.target)
         step += rehearsal.steps
     return found
+
+
+def rehearse_ranks(
+    every: RankPlans, stencil: Stencil, parameters: Mapping[str, float], state: State, signals: Signals, seed: int
+) -> dict[str, Cells]:
+    """Return the arrays of the whole grid after all passes of all ranks. The order in which ranks perform their actions
+    is random. Raises AssertionError if ranks wait for each other, or if messages are left at the end."""
+    rng, links = random.Random(seed), defaultdict[tuple[int, int], Link](deque)
+    parts, ranks = [], []
+    for rank, plan in enumerate(every.plans):
+        part = {name: array[:, every.cut[rank] : every.cut[rank + 1]] for name, array in state.items()}
+        # the queue to a neighbour has the number of the sender and the side of the receiver at which it is
+        others = [neighbour_of(every.problem, every.cut, rank, side) for side in (LOW, HIGH)]
+        outgoing = [links[rank, 1 - side] for side in (LOW, HIGH)]
+        incoming = [links[-1 if other is None else other, side] for side, other in enumerate(others)]
+        parts.append(part)
+        ranks.append(_rank(plan, stencil, parameters, part, signals, outgoing, incoming))
+    waiting: set[int] = set()
+    going = set(range(every.ranks))
+    while going:
+        assert waiting < going, f"ranks {sorted(waiting)} wait for each other"
+        rank = rng.choice(sorted(going - waiting))
+        is_waiting = next(ranks[rank], None)
+        if is_waiting is None:
+            going.remove(rank)
+        waiting = waiting | {rank} if is_waiting else set()
+    assert not any(links.values()), "messages that no rank has received"
+    return {name: np.concatenate([part[name] for part in parts], axis=1) for name in state}
+
+
+def _rank(
+    plan: Plan, stencil: Stencil, parameters: Mapping[str, float], state: dict[str, Cells], signals: Signals,
+    outgoing: Sequence[Link], incoming: Sequence[Link],
+) -> Iterator[bool]:  # fmt: skip
+    """Perform all passes of a rank, one action at a time, and change `state`. After each action, yield False. While the
+    next action waits for messages, yield True."""
+    step, kept = 0, _Rings()
+    for one in plan.passes:
+        rehearsal = _Rehearsal(plan, stencil, parameters, state, signals, step, one, kept, outgoing, incoming)
+        for action in one.actions:
+            while not rehearsal.can_perform(action):
+                yield True
+            rehearsal.perform(action)
+            yield False
+        state.update(rehearsal.target)
+        step += rehearsal.steps
 
 
 def rehearse(plan: Plan, stencil: Stencil, parameters: Mapping[str, float], initial: Cells) -> Cells:
@@ -72,14 +128,17 @@ class _Rings(dict[int, dict[int, tuple[Block | None, int, Cells]]]):
 
 
 class _Rehearsal:
-    """The state of one pass. A slot has room for all cells of a plane. Cells outside the block that has filled the slot
-    are NaN."""
+    """The state of one pass. A slot has room for all cells of a plane, including the rows of neighbours. Cells outside
+    the block that has filled the slot are NaN. `outgoing` and `incoming` have the messages to and from the neighbours
+    at both sides."""
 
     def __init__(
         self, plan: Plan, stencil: Stencil, parameters: Mapping[str, float], state: State, signals: Signals,
-        first_step: int, one: Pass, rings: _Rings,
+        first_step: int, one: Pass, rings: _Rings, outgoing: Sequence[Link] = (), incoming: Sequence[Link] = (),
     ) -> None:  # fmt: skip
-        self.problem, self.stencil, self.boundary = plan.problem, stencil, Boundary(*plan.problem.sides)  # type: ignore[arg-type]
+        self.problem, self.stencil, self.boundary = plan.problem, stencil, Boundary(*plan.problem.kernel_sides)  # type: ignore[arg-type]
+        self.outgoing, self.incoming = outgoing, incoming
+        self.frame = plan.problem.frame(one.levels)
         self.steps, self.first_step = one.levels // plan.problem.stages, first_step
         self.parameters, self.signals = stencil.scalars(parameters), signals
         self.ring_sizes = list(plan.window.rings(plan.problem))
@@ -117,19 +176,50 @@ class _Rehearsal:
                         block, plane, cells = self.former[ring][self._place(ring, z)]
                         assert (block, plane) == (self.former_block, z), "a slot that holds something else"
                         _cells(self.slot(ring, z), area)[:] = _cells(cells, area)
+            case Read(z0, z1, area) if action.array in FACES:
+                for z in range(z0, z1):
+                    for name, ring in self._exchanged(action):
+                        about, rows = self.incoming[action.level].popleft()
+                        assert about == (action.array, z, name, area.y1 - area.y0), "another message"
+                        self._part(ring, z, area)[:] = rows
             case Read(z0, z1, area):
                 for z in range(z0, z1):
                     for ring, stored in self._stored(action, z):
-                        _cells(self.slot(ring, z), area)[:] = _cells(stored, area)
+                        self._part(ring, z, area)[:] = _cells(stored, area)
             case Copy(z0, z1, area):
+                rows = replace(area, y0=area.y0 - self.frame.y0, y1=area.y1 - self.frame.y0)
+                interior = range(self.problem.first_row - self.frame.y0, self.problem.end_row - self.frame.y0)
                 for field, ring in self.second.items():
                     for z in range(z0, z1):
-                        _copy_rim(self.problem, z, area, self.slot(field, z), self.slot(ring, z))
+                        is_rim = not self.problem.first_plane <= z < self.problem.end_plane
+                        _copy_rim(range(0) if is_rim else interior, rows, self.slot(field, z), self.slot(ring, z))
             case Update():
                 self._update(action)
+            case Write(z0, z1, _, area) if action.array in FACES:
+                for z in range(z0, z1):
+                    for name, ring in self._exchanged(action):
+                        about = action.array, z, name, area.y1 - area.y0
+                        self.outgoing[action.level].append((about, self._part(ring, z, area).copy()))
             case Write(z0, z1):
                 for z in range(z0, z1):
                     self._write(action, z)
+
+    def can_perform(self, action: Action) -> bool:
+        """Return False if the action waits for messages of a neighbour."""
+        if not isinstance(action, Read) or action.array not in FACES:
+            return True
+        return len(self.incoming[action.level]) >= (action.z1 - action.z0) * len(self._exchanged(action))
+
+    def _exchanged(self, action: Read | Write) -> list[tuple[str, int]]:
+        """Return the names and the rings of the arrays whose rows an action exchanges with a neighbour."""
+        if action.array == "static_faces":
+            return [(self.names[field], field) for field in self.statics]
+        return [(self._name(*entry), self._ring(*entry)) for entry in self.entries]
+
+    def _part(self, ring: int, z: int, area: Rectangle) -> Cells:
+        """Return the cells `area` of a slot."""
+        first = self.frame.y0
+        return _cells(self.slot(ring, z), replace(area, y0=area.y0 - first, y1=area.y1 - first))
 
     def _stored(self, action: Read, z: int) -> Iterator[tuple[int, Cells]]:
         plane = self._plane(z)
@@ -154,7 +244,7 @@ class _Rehearsal:
         elif action.array == "target":
             for field, age in self.entries:
                 ring = self._ring(field, self.final[field] ^ age)
-                _cells(self.target[self._name(field, age)][plane], area)[:] = _cells(self.slot(ring, z), area)
+                _cells(self.target[self._name(field, age)][plane], area)[:] = self._part(ring, z, area)
         else:
             _cells(self.other[plane], area)[:] = _cells(self.slot(action.level & 1, z), area)
 
@@ -171,7 +261,8 @@ class _Rehearsal:
         slots, place = self.rings.setdefault(ring, {}), self._place(ring, z)
         owner = None if self.ring_sizes[ring].resident else self.block
         if place not in slots or slots[place][:2] != (owner, z):
-            slots[place] = (owner, z, np.full_like(self.other[0], np.nan))
+            rows = max(self.frame.y1 - self.frame.y0, self.problem.shape[1])
+            slots[place] = (owner, z, np.full((rows, self.problem.shape[2]), np.nan, self.other.dtype))
         return slots[place][2]
 
     def _plane(self, position: int) -> int:
@@ -207,6 +298,7 @@ class _Rehearsal:
         source = dict(zip(stage.operands, copies.sources, strict=True))
         z = self._plane(position)
         low, high = self.boundary.rims(self.problem.radii)[2]
+        rows = range(rows.start - self.frame.y0, rows.stop - self.frame.y0)
         inner = range(max(low, columns.start), min(self.problem.shape[2] - high, columns.stop))
 
         def load(operation: Load) -> Cells:
@@ -236,8 +328,7 @@ def _cells(plane: Cells, area: Rectangle) -> Cells:
     return part
 
 
-def _copy_rim(problem: Problem, z: int, area: Rectangle, source: Cells, target: Cells) -> None:
-    interior = range(problem.first_row, problem.end_row)
+def _copy_rim(interior: range, area: Rectangle, source: Cells, target: Cells) -> None:
     for y in range(area.y0, area.y1):
-        if y not in interior or not problem.first_plane <= z < problem.end_plane:
+        if y not in interior:
             target[y, area.x0 : area.x1] = source[y, area.x0 : area.x1]

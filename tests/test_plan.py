@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from damage import shrink
 from outcrop.errors import BudgetError, InputError
-from outcrop.plan.actions import Action, Block, Carry, Commit, Copy, Read, Update, Write
+from outcrop.plan.actions import Action, Block, Commit, Copy, Read, Update, Write
 from outcrop.plan.cost import updates_below
 from outcrop.plan.machine import StorageRates, edge_factor
 from outcrop.plan.memory import Window, largest_within, whole_window
@@ -204,17 +205,6 @@ def test_predicted_bytes_are_those_of_the_actions(plan: Plan) -> None:
 def rejected(plan: Plan, damaged: Pass) -> None:
     with pytest.raises(IllegalPlan):
         validate_pass(plan.problem, damaged, plan.window)
-
-
-def shrink(action: Action, from_below: bool, in_y: bool) -> Action:
-    match action:
-        case Read(area=area) | Write(area=area) | Carry(area=area) if in_y:
-            return replace(action, area=replace(area, y0=area.y0 + 1) if from_below else replace(area, y1=area.y1 - 1))
-        case Read(z0, z1) | Copy(z0, z1) | Write(z0, z1) | Carry(z0, z1):
-            return replace(action, z0=z0 + 1) if from_below else replace(action, z1=z1 - 1)
-        case Update(zeta0, zeta1):
-            return replace(action, zeta0=zeta0 + 1) if from_below else replace(action, zeta1=zeta1 - 1)
-    raise AssertionError(action)
 
 
 def depends(problem: Problem, later: Action, earlier: Action) -> bool:

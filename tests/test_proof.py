@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 
 import outcrop as oc
 from cell_run import run_one_layer, run_pass
+from damage import damage, same_verdict
 from outcrop.bench.literature import one_layer
 from outcrop.cli.main import call
-from outcrop.plan.actions import Action, Rectangle, Update
+from outcrop.plan.actions import Action, Update
 from outcrop.plan.memory import Window
 from outcrop.plan.plan import Pass, Plan, Sizes
 from outcrop.plan.problem import FieldPlan, Operand, Problem, StagePlan
@@ -171,51 +172,6 @@ def _proved(problem: Problem, window: Window, one: Pass) -> None:
 
 def _run(problem: Problem, window: Window, one: Pass) -> None:
     run_pass(problem, one, window)
-
-
-def same_verdict(one: Pass, *ways: Callable[[Pass], None]) -> None:
-    found = []
-    for way in ways:
-        try:
-            way(one)
-            found.append("legal")
-        except IllegalPlan as error:
-            found.append(str(error))
-    assert (found[0] == "legal") == (found[1] == "legal"), found
-
-
-def damage(rng: random.Random, one: Pass) -> Pass:
-    """Return a damaged copy of a pass. One action is removed, moved, swapped, repeated or changed."""
-    actions = list(one.actions)
-    index, other = rng.randrange(len(actions)), rng.randrange(len(actions))
-    action = actions[index]
-    match rng.choice(["drop", "move", "swap", "repeat", "change", "change"]):
-        case "drop":
-            del actions[index]
-        case "move":
-            actions.insert(other, actions.pop(index))
-        case "swap":
-            actions[index], actions[other] = actions[other], action
-        case "repeat":
-            actions.insert(other, action)
-        case _:
-            actions[index] = changed(rng, action)
-    return replace(one, actions=tuple(actions))
-
-
-def changed(rng: random.Random, action: Action) -> Action:
-    """Return a changed copy of an action. One of its numbers, or one edge of its area, differs by one or two from the
-    original."""
-    step = rng.choice([-2, -1, 1, 2])
-    values = [(one.name, getattr(action, one.name)) for one in fields(action)]
-    values = [(name, value) for name, value in values if isinstance(value, int | Rectangle)]
-    if not values:
-        return action
-    name, value = rng.choice(values)
-    if isinstance(value, Rectangle):
-        edge = rng.choice(["y0", "y1", "x0", "x1"])
-        return replace(action, **{name: replace(value, **{edge: getattr(value, edge) + step})})
-    return replace(action, **{name: value + step})
 
 
 def test_later_passes_find_what_is_only_read_in_memory() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -50,17 +50,25 @@ def plan(
     is_gradient = gradient or bool(wrt)
     if is_gradient and (draw is not None or explain or check):
         raise InputError("--gradient plans two runs; leave out --draw, --explain and --check")
+    from outcrop.cli import plan_ranks
+
     if machine is None:
         declared, chosen = None, options.run_options(given, or_else=", or another machine with --machine")
         chosen = replace(chosen, force=True, unstable=True)
     else:
         declared, chosen = declared_machine(given, machine), options.run_options(given, needs_directory=False)
+    ranks, chosen = plan_ranks.count_of(chosen.ranks), replace(chosen, ranks="auto")
     if is_gradient:
+        if ranks > 1:
+            raise InputError("--gradient plans runs of one process; leave out --ranks")
         plan_gradient(chosen, declared, tuple(wrt) if wrt else None, json, quiet)
         return
-    planned = make_plan(chosen, declared)
+    several = plan_ranks.plan_ranks(chosen, declared, ranks) if ranks > 1 else None
+    planned = make_plan(chosen, declared) if several is None else several[1]
     start = time.perf_counter()
-    if check:
+    if check and several is not None:
+        plan_ranks.prove(*several)
+    elif check:
         planned.require_legal()
     seconds_proving = time.perf_counter() - start
     if json is not None:
@@ -76,6 +84,7 @@ def plan(
             "considered": [asdict(one) for one in planned.considered],
             "only_read": [asdict(one) for one in only_read(planned)],
             **({"seconds_proving": seconds_proving} if check else {}),
+            **({"several_ranks": plan_ranks.as_json(several[0])} if several else {}),
         }
         options.write_json(json, "--json", report)
     if draw is not None:
@@ -83,9 +92,13 @@ def plan(
 
         options.write_picture(draw, "--draw", draw_plan(planned), dpi=120)
     if not quiet:
-        print(describe(planned))
+        if several is None:
+            print(describe(planned))
+        else:
+            print(describe(planned, several[0].every.problem, plan_ranks.rows_about(*several)))
         if check:
-            print(f"  {'proved':<9}every pass is legal, in {format_seconds(seconds_proving)}")
+            what = "every pass is legal" if several is None else "every pass of every rank is legal"
+            print(f"  {'proved':<9}{what}, in {format_seconds(seconds_proving)}")
     if explain:
         from outcrop.cli.plan_explain import show_candidates
 
@@ -152,8 +165,9 @@ def _way_as_json(one: JudgedWay, choice: WayChoice) -> dict[str, Any]:
     }
 
 
-def describe(planned: Planned) -> str:
-    """Return the plan in a few lines of text."""
+def describe(planned: Planned, whole: Problem | None = None, about_ranks: Sequence[tuple[str, str]] = ()) -> str:
+    """Return the plan in a few lines of text. If it is the plan of one of several ranks, `whole` is the problem of the
+    whole grid, and `about_ranks` has rows about all ranks."""
     from outcrop.cli.plan_explain import advice
 
     plan, problem, machine = planned.plan, planned.problem, planned.machine
@@ -188,11 +202,12 @@ def describe(planned: Planned) -> str:
         rows.insert(2, ("periodic", text))
     if fields := _fields(problem):
         rows.insert(0, ("fields", fields))
-    if text := advice(planned):
+    if whole is None and (text := advice(planned)):
         rows.append(("note", text))
+    problem = whole or problem
     size = " x ".join(map(str, problem.own_shape[::-1]))
     head = f"{problem.stencil} {size} {problem.dtype}, {counted(problem.steps, 'step')}, boundary {problem.boundary}"
-    return "\n".join([head, *(f"  {name:<9}{text}" for name, text in rows)])
+    return "\n".join([head, *(f"  {name:<9}{text}" for name, text in [*about_ranks, *rows])])
 
 
 def _because(planned: Planned, figure: str) -> str:

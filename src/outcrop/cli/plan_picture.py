@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 WAVE_COLORS = ("#b7c9d9", "#7f9db9")
 LANES = {"read": "#4c8c6b", "update": "#e07b39", "write": "#6c757d", "flush": "#333333"}
+RANK_LANES = {"send": "#8a6fae", "receive": "#5b7fbf"}
+"""Lanes for the rows that a rank exchanges with its neighbours."""
 TILES_SHOWN = 6
 """The maximum number of tiles that the picture shows in each direction. All tiles look the same."""
 
@@ -48,7 +50,8 @@ def draw(planned: Planned) -> Figure:
 
     for axes in (space, tiles):
         axes.yaxis.get_major_locator().set_params(integer=True)
-    _lanes(line, time_line(plan, one, planned.machine))
+    lanes = {**LANES, **RANK_LANES} if problem.is_part else LANES
+    _lanes(line, time_line(plan, one, planned.machine), lanes)
     line.set(xlabel="seconds", title=f"one pass; the whole run takes about {format_seconds(plan.predicted.seconds)}")
     head = f"{problem.stencil} {' x '.join(map(str, problem.own_shape[::-1]))} {problem.dtype}, {problem.steps} steps"
     figure.suptitle(head)
@@ -57,9 +60,11 @@ def draw(planned: Planned) -> Figure:
 
 def _label_rows(axes: Axes, problem: Problem, sizes: Sizes, _: int) -> None:
     rows = 2 * problem.skew_y * sizes.diamond if sizes.diamond else sizes.sweep_rows
+    low, high = problem.halo(sizes.levels)
+    first = -low
     axes.set(
         xlabel="row y",
-        xlim=(0, min(problem.shape[1], TILES_SHOWN * rows)),
+        xlim=(first, min(problem.shape[1] + high, first + TILES_SHOWN * rows)),
         title=f"a slab cut for the cache: diamonds of {rows} rows" if sizes.diamond else f"sweeps of {rows} rows",
     )
 
@@ -84,9 +89,9 @@ def _patches(axes: Axes, patches: tuple[Patch, ...]) -> None:
     axes.add_collection(PolyCollection(corners, facecolors=colors, edgecolors="white", lw=0.6))
 
 
-def _lanes(axes: Axes, spans: tuple[Span, ...]) -> None:
-    for lane, (what, color) in enumerate(LANES.items()):
+def _lanes(axes: Axes, spans: tuple[Span, ...], lanes: dict[str, str]) -> None:
+    for lane, (what, color) in enumerate(lanes.items()):
         bars = [(span.start, span.end - span.start) for span in spans if span.what == what]
         axes.broken_barh(bars, (lane - 0.4, 0.8), facecolors=color, edgecolors="white", lw=0.3)
-    axes.set_yticks(range(len(LANES)), list(LANES))
+    axes.set_yticks(range(len(lanes)), list(lanes))
     axes.invert_yaxis()

@@ -22,6 +22,13 @@ pass ends:
     `fringes`     Rows between two blocks in y. The array holds both copies of these rows.
     `recomputed`  Rows between two blocks in y. They belong to fields that the pass computes again.
     `history`     States of another run (history.py). A pass only reads these arrays.
+
+If the grid is divided among ranks, a rank exchanges rows with its neighbours. Rows are counted from the first row of
+the rank. Its own rows are 0 <= y < ny. Rows of the lower neighbour have y < 0, and rows of the upper neighbour have
+y >= ny. Two more arrays stand for the connections to the neighbours:
+
+    `faces`         Rows of the updated fields at level 0.
+    `static_faces`  Rows of the static fields.
 """
 
 from __future__ import annotations
@@ -32,7 +39,13 @@ from typing import Literal, TypeAlias
 FAR = 1 << 40
 """A coordinate beyond every grid."""
 
-Array: TypeAlias = Literal["source", "target", "statics", "other", "fringes", "recomputed", "history"]
+Array: TypeAlias = Literal[
+    "source", "target", "statics", "other", "fringes", "recomputed", "history", "faces", "static_faces"
+]
+FACES: frozenset[Array] = frozenset({"faces", "static_faces"})
+"""The arrays that stand for connections to neighbours."""
+LOW, HIGH = 0, 1
+"""The sides of a rank: the lower neighbour is beyond row 0, and the upper neighbour is beyond the last row."""
 
 
 def round_up(count: int, multiple: int) -> int:
@@ -112,6 +125,10 @@ class Read:
     If the array is `recomputed`, `level` is the position of the field in `Problem.computed`.
 
     If the array is `source` or `statics`, the read of the last cell of a plane also reads the plane's checksum.
+
+    If the array is `faces` or `static_faces`, the action receives the cells from the neighbour at the side `level`,
+    which is LOW or HIGH. It receives all arrays of the state, or all static arrays. For each plane, each of these
+    arrays is one message with all rows of the area. A connection has the messages in the order of the actions.
     """
 
     z0: int
@@ -155,6 +172,9 @@ class Write:
     the array is `recomputed`, `level` is the position of the field in `Problem.computed`.
 
     The write of the last cell of a plane to the target also writes the plane's checksum.
+
+    If the array is `faces` or `static_faces`, the action sends the cells to the neighbour at the side `level`. The
+    cells must still have the values that were read from the source or from the static fields.
     """
 
     z0: int

@@ -297,6 +297,8 @@ class Parts:
         self._problem, self._levels = problem, one.levels
         places = ({at: place for place, at in enumerate(sorted(found))} for found in _coordinates(problem, one))
         self.rows, self.columns = places
+        # a part with the rows of all actions, including rows of neighbours
+        self.all_rows: PlaneSpan = 0, len(self.rows) - 1, self.columns[0], self.columns[problem.pitch_cells]
         self._regions: dict[UpdateRegion, list[Part | None]] = {}
 
     def span(self, area: Rectangle) -> PlaneSpan:
@@ -335,8 +337,13 @@ def planes_seen(problem: Problem, z0: int, z1: int) -> Ranges:
 
 
 def rows_seen(problem: Problem, area: Rectangle) -> Ranges:
-    """Return the rows that an update of a part of a plane reads."""
-    return _seen(area.y0, area.y1, problem.radius_y, problem.shape[1], problem.periodic[1])
+    """Return the rows that an update of a part of a plane reads. Beyond a side with a neighbour, these are rows of the
+    neighbour."""
+    seen = _seen(area.y0, area.y1, problem.radius_y, problem.shape[1], problem.periodic[1])
+    if not problem.is_part:
+        return seen
+    ((first, end),), (low, high), reach = seen, problem.neighbours, problem.radius_y
+    return [(area.y0 - reach if low else first, area.y1 + reach if high else end)]
 
 
 def columns_seen(problem: Problem, area: Rectangle) -> Ranges:

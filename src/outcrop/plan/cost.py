@@ -7,6 +7,10 @@ writes are in progress while the thread updates cells. Only an update waits unti
     read    |0 |1 |2 |3
     update     |0  |1  |2  |3         nothing is updated during the first read; later updates wait only if
     write          |0  |1  |2  |3     transfers take longer than updates
+
+If the grid is divided among ranks, a rank also exchanges rows with its neighbours. These transfers use the network and
+not the device. The time line assumes that the neighbours have the same plan and the same speed, so they send rows at
+the same times as this rank.
 """
 
 from __future__ import annotations
@@ -19,8 +23,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from outcrop.plan.actions import EVERYTHING, Block, Bound, Commit, Copy, Read, Update, UpdateRegion, Write
-from outcrop.plan.machine import Machine, StorageRates, UpdateRate
+from outcrop.plan.actions import EVERYTHING, FACES, Block, Bound, Commit, Copy, Read, Update, UpdateRegion, Write
+from outcrop.plan.machine import Machine, NetworkRates, StorageRates, UpdateRate
 from outcrop.plan.memory import NO_ACQUISITION_MEMORY, AcquisitionMemory, Staging, Window
 from outcrop.plan.plan import Pass, Prediction, Sizes
 from outcrop.plan.problem import Problem
@@ -43,8 +47,8 @@ TOGETHER_BYTES = 1 << 20
 
 
 def transfer_bytes(problem: Problem, action: Read | Write) -> int:
-    """Return the bytes that a Read or Write moves. A transfer that includes the last cell of a plane also includes the
-    tail of the record."""
+    """Return the bytes that a Read or Write moves, on disk or to or from a neighbour. A transfer that includes the last
+    cell of a plane also includes the tail of the record."""
     area = action.area
     if action.array == "history":
         return (action.z1 - action.z0) * (area.y1 - area.y0) * problem.shape[2] * problem.item_bytes
@@ -60,7 +64,7 @@ def arrays_moved(problem: Problem, action: Read | Write) -> int:
     if action.array == "fringes":
         updated = sum(one.is_state for one in problem.fields)
         return problem.doubles if action.level % 2 else updated
-    return problem.statics if action.array == "statics" else problem.state_arrays
+    return problem.statics if action.array in ("statics", "static_faces") else problem.state_arrays
 
 
 def cell_updates(problem: Problem, action: Update) -> int:
@@ -69,7 +73,7 @@ def cell_updates(problem: Problem, action: Update) -> int:
     if action.region is EVERYTHING or action.region == EVERYTHING:
         below = updates_below(problem, action.levels, action.zeta0)
         planes = updates_below(problem, action.levels, action.zeta1) - below
-        return planes * (problem.end_row - problem.first_row) * problem.shape[2]
+        return planes * (problem.own_rows[1] - problem.own_rows[0]) * problem.shape[2]
     region = action.region
     free = region.z_low == EVERYTHING.z_low and region.z_high == EVERYTHING.z_high
     deepest = action.zeta0 - problem.skew_z * (action.levels - 1)
@@ -118,7 +122,8 @@ def _at(bound: Bound, level: NDArray[np.int64]) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A period of the time line, from `start` to `end` in seconds. `what` is "read", "update", "write" or "flush"."""
+    """A period of the time line, from `start` to `end` in seconds. `what` is "read", "update", "write", "flush", "send"
+    or "receive"."""
 
     what: str
     start: float
@@ -128,8 +133,8 @@ class Span:
 @dataclass(frozen=True, slots=True)
 class _Event:
     """A Copy, an Update or the commit of a pass, and the transfers that begin between the previous event and this
-    event. The event begins when the first `needed` bytes of all reads of the pass have arrived. An Update updates
-    `cells` cells."""
+    event. The event begins when the first `needed` bytes of all reads of the pass have arrived, and the first
+    `needed_faces` bytes of all rows from neighbours. An Update updates `cells` cells."""
 
     is_update: bool
     is_commit: bool
@@ -137,12 +142,16 @@ class _Event:
     written: int
     needed: float
     cells: int
+    sent: int = 0
+    received: int = 0
+    needed_faces: float = 0.0
 
 
 @dataclass(frozen=True)
 class PassWork:
     """The work of a pass, which does not depend on the speed of the machine. `requests` is the number of system calls
-    of all transfers. `events` has the events of the pass in order."""
+    of all transfers. `bytes_sent` and `bytes_received` are rows that are exchanged with neighbours. `events` has the
+    events of the pass in order."""
 
     bytes_read: int
     bytes_written: int
@@ -151,20 +160,24 @@ class PassWork:
     updates: int
     window_bytes: int
     events: tuple[_Event, ...]
+    bytes_sent: int = 0
+    bytes_received: int = 0
 
 
 def work_of(problem: Problem, one: Pass) -> PassWork:
     """Count the work of a pass."""
     histories = [field for field in problem.fields if field.is_history]
     computed = [problem.fields[number] for number in problem.computed]
-    events, asked = list[_Event](), list[_Asked]()
-    read = written = requests = cells = updates = shift = 0
-    before = 0, 0  # the bytes that have been read and written at the last event
+    events, asked, asked_faces = list[_Event](), list[_Asked](), list[_Asked]()
+    read = written = sent = received = requests = cells = updates = shift = 0
+    before = 0, 0, 0, 0  # the bytes that have been read, written, sent and received at the last event
 
-    def add(needed: float, count: int = 0, is_update: bool = False, is_commit: bool = False) -> None:
+    def add(needed: float, faces: float, count: int = 0, is_update: bool = False, is_commit: bool = False) -> None:
         nonlocal before
-        events.append(_Event(is_update, is_commit, read - before[0], written - before[1], needed, count))
-        before = read, written
+        now = read, written, sent, received
+        moved = [new - old for new, old in zip(now, before, strict=True)]
+        events.append(_Event(is_update, is_commit, moved[0], moved[1], needed, count, moved[2], moved[3], faces))
+        before = now
 
     moves: dict[tuple[object, ...], tuple[int, int]] = {}
 
@@ -177,6 +190,15 @@ def work_of(problem: Problem, one: Pass) -> PassWork:
 
     for action in one.actions:
         match action:
+            case Read() if action.array in FACES:
+                (count, calls), is_static = moved(action), action.array == "static_faces"
+                asked_faces.append((action.z0, action.z1, is_static, received, count))
+                received += count
+                requests += calls
+            case Write() if action.array in FACES:
+                count, calls = moved(action)
+                sent += count
+                requests += calls
             case Read():
                 # a plane of a history and the static plane that is `later` planes higher are needed at the same time
                 later = problem.statics_z - histories[action.level].ahead if action.array == "history" else 0
@@ -196,19 +218,21 @@ def work_of(problem: Problem, one: Pass) -> PassWork:
                 requests += calls
             case Copy() if action.recomputed < 0:
                 end = action.z1 + shift + problem.lead_planes
-                add(_needed(asked, end, end))
+                add(_needed(asked, end, end), _needed(asked_faces, end, end))
             case Update():
                 end = min(problem.planes + problem.lead_planes, action.zeta1 + problem.skew_z) + shift
                 end_static = min(problem.planes, action.zeta1 + problem.statics_z) + shift
                 count = cell_updates(problem, action)
-                add(_needed(asked, end, end_static), count, is_update=True)
+                faces = _needed(asked_faces, end, end_static)
+                add(_needed(asked, end, end_static), faces, count, is_update=True)
                 cells += count
                 updates += 1
             case Commit():
-                add(read, is_commit=True)
+                add(read, received, is_commit=True)
             case _:
                 pass
-    return PassWork(read, written, requests, cells, updates, one.window.bytes, tuple(events))
+    window_bytes, listed = one.window.bytes, tuple(events)
+    return PassWork(read, written, requests, cells, updates, window_bytes, listed, sent, received)
 
 
 _Asked: TypeAlias = tuple[int, int, bool, int, int]
@@ -254,12 +278,17 @@ def _simulate(
     """Return the seconds of a pass. Append its spans to `spans`."""
     device, updates = machine.device, max(1, work.updates)
     transfers, each_aside = _Transfers(device, spans), seconds_aside / updates
+    received, sent = _Messages(machine.network, "receive", spans), _Messages(machine.network, "send", spans)
     # the number of bytes that other writes transfer in the time that the device needs for snapshots
     each_snapshots = snapshot_seconds_device(snapshots, device) * device.write_bytes_per_second / updates
     waiting = snapshots.waiting_bytes * updates * each_snapshots / max(1, snapshots.bytes)
     for event in work.events:
         transfers.begin(event.read, event.written)
+        received.begin(transfers.now, event.received)
+        sent.begin(transfers.now, event.sent)
+        transfers.go_on(max(0.0, received.arrival(event.needed_faces) - transfers.now))
         if event.is_commit:
+            transfers.go_on(max(0.0, sent.end - transfers.now))
             transfers.finish()
             end = transfers.now + device.seconds_flush
             if spans is not None:
@@ -276,6 +305,35 @@ def _simulate(
             if spans is not None:
                 spans.append(Span("update", start, transfers.now))
     return transfers.now
+
+
+class _Messages:
+    """The rows that a rank sends to all its neighbours, or receives from them. They use the network one after the
+    other. Spans with the name `what` are appended to `spans`."""
+
+    def __init__(self, network: NetworkRates, what: str, spans: list[Span] | None) -> None:
+        self._network, self._what, self._spans = network, what, spans
+        self._jobs: list[tuple[int, float, float]] = []  # the bytes before a job, and the times of its begin and end
+        self._begun = 0
+        self.end = 0.0
+
+    def begin(self, now: float, count: int) -> None:
+        if not count:
+            return
+        start = max(now, self.end)
+        self.end = start + count / self._network.bytes_per_second
+        self._jobs.append((self._begun, start, self.end))
+        self._begun += count
+        if self._spans is not None:
+            self._spans.append(Span(self._what, start, self.end))
+
+    def arrival(self, count: float) -> float:
+        """Return the time at which the first `count` bytes have arrived."""
+        for before, start, _ in reversed(self._jobs) if count else ():
+            if before < count:
+                network = self._network
+                return start + (count - before) / network.bytes_per_second + network.seconds_latency
+        return 0.0
 
 
 class _Transfers:
@@ -405,6 +463,8 @@ def predict(
         seconds_read=read / device.read_bytes_per_second,
         seconds_write=written / device.write_bytes_per_second,
         seconds_commit=len(works) * device.seconds_flush,
+        bytes_sent=sum(work.bytes_sent for _, work in works),
+        bytes_received=sum(work.bytes_received for _, work in works),
     )
 
 
@@ -423,7 +483,7 @@ def snapshots_of(
 def aside_seconds(work: PassWork, machine: Machine, snapshots: SnapshotWrites) -> float:
     """Return the time that the cores need in a pass for all work except updates: checksums, requests, cache misses,
     snapshots, and the begin and end of each slab."""
-    moved = work.bytes_read + work.bytes_written
+    moved = work.bytes_read + work.bytes_written + work.bytes_sent + work.bytes_received
     missed = moved * min(1.0, machine.last_cache_bytes / work.window_bytes) / MEMORY_BYTES_PER_SECOND
     requests = work.requests * REQUEST_SECONDS / machine.threads
     checksums = moved / machine.checksum_bytes_per_second
@@ -444,10 +504,10 @@ def snapshot_seconds_device(snapshots: SnapshotWrites, device: StorageRates) -> 
 
 def _requests(problem: Problem, move: Read | Write) -> int:
     """Return the number of system calls that a Read or Write needs. One call may transfer several whole planes that are
-    adjacent in a file (transfers.cpp)."""
+    adjacent in a file (transfers.cpp). For rows of neighbours, return the number of messages."""
     if move.array == "history" and problem.shape[2] * problem.item_bytes != problem.pitch_bytes:
         return (move.z1 - move.z0) * (move.area.y1 - move.area.y0)  # rows are padded in memory, but not in the file
-    is_kept = move.array not in ("fringes", "recomputed")
+    is_kept = move.array not in ("fringes", "recomputed", *FACES)
     are_adjacent = move.area == problem.whole_plane and is_kept and not problem.periodic[0]
     together = max(1, TOGETHER_BYTES // problem.record_bytes) if are_adjacent else 1
     return -(-(move.z1 - move.z0) // together) * arrays_moved(problem, move)

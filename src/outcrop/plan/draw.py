@@ -59,14 +59,22 @@ def tile_patches(problem: Problem, sizes: Sizes, levels: int) -> tuple[Patch, ..
     chunks, return the tiles of the slab that begins at `drawn_zeta`, in the coordinates (z, level)."""
     if sizes.chunk:
         return _chunk_patches(problem, sizes, levels)
-    first, end = problem.first_row, problem.end_row
+    halo_low, halo_high = problem.halo(sizes.levels)
+    lowest, highest = -halo_low, problem.shape[1] + halo_high
+
+    def updated(level: int, y0: int, y1: int) -> tuple[int, int]:
+        """Return the rows y0 <= y < y1 that a level updates. With neighbours, each level updates fewer rows of them."""
+        first = max(problem.first_row, lowest + problem.radius_y * level if halo_low else lowest)
+        end = min(problem.end_row, highest - problem.radius_y * level if halo_high else highest)
+        return max(first, y0), min(end, y1)
+
     patches: list[Patch] = []
     if sizes.diamond == 0:
         for level in range(1, levels + 1):
-            for low in range(0, problem.shape[1], sizes.sweep_rows):
+            for low in range(lowest, highest, sizes.sweep_rows):
 
-                def block(_: int, low: int = low) -> tuple[int, int]:
-                    return max(first, low), min(end, low + sizes.sweep_rows)
+                def block(level: int, low: int = low) -> tuple[int, int]:
+                    return updated(level, low, low + sizes.sweep_rows)
 
                 patches += _outline(range(level, level + 1), block, wave=level)
         return tuple(patches)
@@ -74,11 +82,11 @@ def tile_patches(problem: Problem, sizes: Sizes, levels: int) -> tuple[Patch, ..
     for wave in range((levels - 1) // sizes.diamond + 2):
         middle = wave * sizes.diamond
         span = range(max(1, middle - sizes.diamond + 1), min(levels, middle + sizes.diamond - 1) + 1)
-        for y in range(half * (wave % 2), end + half, 2 * half):
+        for y in range(lowest + half * (wave % 2), min(highest, problem.end_row) + half, 2 * half):
 
             def rows_at(level: int, y: int = y, middle: int = middle) -> tuple[int, int]:
                 reach = half - problem.skew_y * abs(level - middle)
-                return max(first, y - reach), min(end, y + reach)
+                return updated(level, y - reach, y + reach)
 
             patches += _outline(span, rows_at, wave)
     return tuple(patches)

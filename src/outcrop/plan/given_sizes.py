@@ -97,6 +97,12 @@ def require_possible(problem: Problem, given: GivenSizes) -> None:
     ):
         if is_periodic and size not in (None, extent):
             raise InputError(f"{name} {size}: {name[1]} is periodic and cannot be cut into blocks; leave {name} out")
+    if problem.is_part and given.by is not None:
+        raise InputError(f"by {given.by}: the rows of a rank cannot be cut into blocks; leave by out")
+    if given.bt is not None and (most := problem.max_levels // problem.stages) < min(given.bt, problem.steps):
+        raise InputError(
+            f"bt {given.bt}: the rows of a rank are enough for passes of {most} steps; give at most {most}"
+        )
     if given.bt is not None and given.bt > MAX_STEPS_OF_PASS:
         raise InputError(f"bt {given.bt}: a pass has at most {MAX_STEPS_OF_PASS} steps; give fewer")
     if given.slab is not None and given.slab > nz:

@@ -46,9 +46,24 @@ class StorageRates:
 
 
 @dataclass(frozen=True)
+class NetworkRates:
+    """The network between ranks. A rank sends `bytes_per_second` to all its neighbours together, and receives the same
+    number of bytes at the same time. `seconds_latency` is the time from the send of a short message to its arrival."""
+
+    bytes_per_second: float
+    seconds_latency: float
+    origin: str  # "measured" or "assumed", or a text that names the machine whose file declares the figures
+
+
+ASSUMED_NETWORK = NetworkRates(1.25e9, 1e-4, "assumed")
+"""The network that planning assumes if its figures are unknown: 10 Gbit/s."""
+
+
+@dataclass(frozen=True)
 class Machine:
     """The figures of a machine. `checksum_bytes_per_second` is the rate of all threads together. `cache_bytes` is the
-    size of one core's second-level cache. `last_cache_bytes` is the size of the last-level cache of all cores."""
+    size of one core's second-level cache. `last_cache_bytes` is the size of the last-level cache of all cores. Only
+    plans for several ranks use `network`."""
 
     threads: int
     memory_bytes: int
@@ -56,6 +71,7 @@ class Machine:
     last_cache_bytes: int
     checksum_bytes_per_second: float
     device: StorageRates
+    network: NetworkRates = ASSUMED_NETWORK
 
 
 def edge_factor(problem: Problem, sizes: Sizes, diamond: int | None = None) -> float:
@@ -90,6 +106,7 @@ class DeclaredMachine:
     last_cache_bytes: int
     device: StorageRates
     updates_per_second: dict[str, float]
+    network: NetworkRates = ASSUMED_NETWORK
 
     def machine(self, threads: int) -> Machine:
         """Return the figures of this machine for a run with `threads` threads. The rate of checksums is assumed to be
@@ -101,6 +118,7 @@ class DeclaredMachine:
             last_cache_bytes=self.last_cache_bytes,
             checksum_bytes_per_second=self.memory_bytes_per_second,
             device=self.device,
+            network=self.network,
         )
 
     def update_rate(self, problem: Problem, threads: int) -> UpdateRate:

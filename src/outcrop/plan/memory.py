@@ -99,9 +99,16 @@ def make_window(
 
 
 def whole_window(problem: Problem) -> Window:
-    """Return the largest useful window, which holds all planes of all copies of all fields."""
+    """Return the largest useful window, which holds all planes of all copies of all fields. If the grid is divided
+    among ranks, the window also holds the halos of the deepest pass."""
     history = (problem.planes,) * (problem.histories + len(problem.recomputed))
-    return make_window(problem, (problem.planes,) * 3, problem.record_bytes, True, history)
+    slot = undivided_slot_bytes(problem, min(problem.levels, problem.max_levels))
+    return make_window(problem, (problem.planes,) * 3, slot, not problem.is_part, history)
+
+
+def undivided_slot_bytes(problem: Problem, levels: int) -> int:
+    """Return the bytes of a slot for passes of `levels` levels that do not divide y into blocks."""
+    return slot_bytes(problem, problem.frame(levels)) if problem.is_part else problem.record_bytes
 
 
 def slot_bytes(problem: Problem, frame: Rectangle) -> int:

@@ -245,7 +245,9 @@ EQUALLY_FAST = 1.01
 
 def possible(problem: Problem, budget_bytes: int) -> tuple[bool, ...]:
     """Return the possible values of `Sizes.keeps_statics`. A value is possible if the budget is large enough for its
-    window."""
+    window. The rows of neighbours have no place in memory between passes, so a rank reads its static fields again."""
+    if problem.is_part:
+        return (False,)
     return (False, True) if 0 < problem.statics * problem.grid_bytes <= budget_bytes else (False,)
 
 

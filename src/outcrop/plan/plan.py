@@ -63,7 +63,8 @@ class Pass:
 @dataclass(frozen=True)
 class Prediction:
     """The predicted cost of a plan. `seconds` is wall-clock time. Each other time is the time of one phase if this
-    phase runs alone."""
+    phase runs alone. `bytes_sent` and `bytes_received` are the bytes of rows that a rank exchanges with its
+    neighbours."""
 
     seconds: float
     bytes_read: int
@@ -73,6 +74,8 @@ class Prediction:
     seconds_read: float
     seconds_write: float
     seconds_commit: float
+    bytes_sent: int = 0
+    bytes_received: int = 0
 
 
 @dataclass(frozen=True)
@@ -157,6 +160,7 @@ class Volume:
 
     `exposed_bytes` are the bytes that are transferred before the first update of a block or after its last update.
     `slabs` is the number of Update actions. `requests` is the number of transfers of a plane or of a part of a plane.
+    `bytes_sent` is the number of bytes that a rank sends to its neighbours. It receives the same number of bytes.
     """
 
     bytes_read: float
@@ -165,6 +169,7 @@ class Volume:
     exposed_bytes: float
     slabs: int
     requests: float
+    bytes_sent: float = 0
 
 
 @dataclass(frozen=True)
@@ -187,6 +192,7 @@ class Scheme:
     `keeps_statics`     True if the scheme can keep static fields in memory although memory does not hold the whole
                         grid.
     `reads_histories`   True if passes can read the states of another run.
+    `has_halos`         True if passes can use rows of neighbours, for grids that are divided among ranks.
     """
 
     name: str
@@ -204,6 +210,7 @@ class Scheme:
     repeats_updates: bool = False
     keeps_statics: bool = False
     reads_histories: bool = False
+    has_halos: bool = False
 
     def refusal(self, problem: Problem) -> str | None:
         """Return the reason why the scheme cannot run the problem, or None if it can."""
@@ -211,6 +218,10 @@ class Scheme:
             return "run in place: blocks read cells that other blocks have overwritten"
         if problem.histories and not self.reads_histories:
             return "read a history: give scheme wavefront or auto"
+        if problem.is_part and not self.has_halos:
+            return "divide the grid among ranks: give scheme wavefront or auto"
+        if problem.is_part and problem.has_values:
+            return "read a history if the grid is divided among ranks"
         if self.single and not problem.single:
             return "run this stencil: it keeps unfinished levels of one field only, updated in one stage"
         return None

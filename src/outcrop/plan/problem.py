@@ -13,7 +13,7 @@ from functools import cached_property
 from math import gcd
 
 from outcrop.axes import NAMES, PLACES
-from outcrop.plan.actions import Rectangle
+from outcrop.plan.actions import FAR, Rectangle, round_up
 
 VECTOR_BYTES = 64
 """The bytes of the longest vector of a kernel. Along x, blocks begin and end at multiples of this size."""
@@ -139,7 +139,9 @@ class Problem:
     `shape` is (nz, ny, nx) in cells, and `radii` is the radius of the stencil along the same axes. The distance between
     rows is `pitch_bytes`. A plane has `plane_bytes`. On disk and in memory, a plane takes `record_bytes`, including its
     checksum and padding. `sides` are the boundaries below and above the grid along z, y and x: "fixed", "mirror" or
-    "periodic". The user's grid has `ndim` axes. If the user's grid has two axes, y has one cell in `shape`. If it has
+    "periodic". If the grid is divided among ranks (ranks.py), the problem of a rank has only the rows of this rank. A
+    side along y is then "neighbour" if another rank has the rows beyond it. A pass may use at most `max_halo` rows of a
+    neighbour. The user's grid has `ndim` axes. If the user's grid has two axes, y has one cell in `shape`. If it has
     one axis, z and y have one cell in `shape`. `acquisition` has the memory and transfers that sources, receivers and
     snapshots need in addition to the window. `updates` has the stages of `listed_steps` steps. Usually, this is one
     step, and all other steps are equal to it. If fields are a history, `updates` has all steps of the longest pass,
@@ -175,6 +177,7 @@ class Problem:
     forward: Problem | None = None
     lead: int = 0
     lead_stages: int = 1
+    max_halo: int = 0
 
     @cached_property
     def stages(self) -> int:
@@ -233,8 +236,46 @@ class Problem:
         return self._rim(1)
 
     def _rim(self, axis: int) -> tuple[int, int]:
-        low, high = (self.radii[axis] if side == "fixed" else 0 for side in self.sides[axis])
+        low, high = (_rim_of_side(side, self.radii[axis]) for side in self.sides[axis])
         return low, high
+
+    @cached_property
+    def neighbours(self) -> tuple[bool, bool]:
+        """Two values, for the lower and the upper side along y. A value is true if another rank has the rows beyond
+        this side."""
+        low, high = (side == "neighbour" for side in self.sides[1])
+        return low, high
+
+    @cached_property
+    def is_part(self) -> bool:
+        """True if another rank has rows of the grid."""
+        return any(self.neighbours)
+
+    @cached_property
+    def kernel_sides(self) -> tuple[tuple[str, str], ...]:
+        """The sides for which kernels are compiled. No update uses the values that a kernel has beyond a neighbour
+        side, so kernels have a fixed side there."""
+        low, high = ("fixed" if side == "neighbour" else side for side in self.sides[1])
+        return self.sides[0], (low, high), self.sides[2]
+
+    @cached_property
+    def max_levels(self) -> int:
+        """The maximum number of levels of a pass. It is a multiple of the levels of a step. Only the rows of the
+        neighbours limit this number."""
+        if not self.is_part or not self.radius_y:
+            return FAR
+        return self.max_halo // (self.radius_y * self.stages) * self.stages
+
+    def halo(self, levels: int) -> tuple[int, int]:
+        """Return the numbers of rows that a pass of `levels` levels needs from the lower and the upper neighbour."""
+        low, high = (self.radius_y * levels * is_neighbour for is_neighbour in self.neighbours)
+        return low, high
+
+    def frame(self, levels: int) -> Rectangle:
+        """Return the cells of a plane that a pass of `levels` levels holds in a slot, if it does not divide y. The halo
+        below row 0 is rounded up to whole groups of rows, so that row 0 begins at a multiple of DIRECT_BYTES."""
+        low, high = self.halo(levels)
+        return Rectangle(-round_up(low, self.row_group), self.shape[1] + high, 0, self.pitch_cells)
 
     @cached_property
     def planes(self) -> int:
@@ -256,11 +297,19 @@ class Problem:
 
     @cached_property
     def first_row(self) -> int:
+        """The first row that is updated. If the rows below row 0 belong to a neighbour, the number is -FAR, because
+        only the region of an update limits the updated rows."""
         return min(self.rim_y[0], self.shape[1])
 
     @cached_property
     def end_row(self) -> int:
         return max(self.first_row, self.shape[1] - self.rim_y[1])
+
+    @cached_property
+    def own_rows(self) -> tuple[int, int]:
+        """The range of the problem's own rows that are updated, without rows of neighbours."""
+        first = max(0, self.first_row)
+        return first, max(first, min(self.shape[1], self.end_row))
 
     @cached_property
     def has_updates(self) -> bool:
@@ -386,6 +435,12 @@ class Problem:
         large for the grid, the number is 1. In this case, transfers of a part of a plane use the page cache."""
         group = DIRECT_BYTES // gcd(DIRECT_BYTES, self.pitch_bytes)
         return group if 8 * group <= self.shape[1] else 1
+
+
+def _rim_of_side(side: str, radius: int) -> int:
+    if side == "neighbour":
+        return -FAR
+    return radius if side == "fixed" else 0
 
 
 @dataclass(frozen=True)

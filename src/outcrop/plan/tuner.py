@@ -228,8 +228,9 @@ class _Ranking:
         return snapshot_writes(problem, tiled, staging, machine.threads, first_step, steps)
 
     def _seconds(self, one: _Listed, rate: UpdateRate, snapshots: SnapshotWrites = NO_WRITES) -> float:
-        """Return the rough cost: the time of the cores or the time of the transfers, whichever is longer, plus the time
-        of the exposed transfers. No update takes place during exposed transfers."""
+        """Return the rough cost: the time of the cores, the time of the transfers or the time of exchanges with
+        neighbours, whichever is the longest, plus the time of the exposed transfers. No update takes place during
+        exposed transfers."""
         problem, sizes, volume = self._problem, one.sizes, one.volume
         machine, device = self._machine, self._machine.device
         values = len(problem.computed) if sizes.block_y else 0
@@ -240,12 +241,16 @@ class _Ranking:
         transfers = 2 * shared / device.mixed_bytes_per_second
         transfers += alone[0] / device.read_bytes_per_second + alone[1] / device.write_bytes_per_second
         updates = volume.cell_updates / rate(sizes) + SLAB_SECONDS * volume.slabs
-        updates += (volume.bytes_read + volume.bytes_written) / machine.checksum_bytes_per_second
+        updates += (
+            volume.bytes_read + volume.bytes_written + 2 * volume.bytes_sent
+        ) / machine.checksum_bytes_per_second
         updates += volume.requests * REQUEST_SECONDS / machine.threads
         transfers += snapshot_seconds_device(snapshots, device)
         updates += snapshot_seconds_aside(snapshots, machine)
         exposed = volume.exposed_bytes / device.mixed_bytes_per_second + device.seconds_flush
-        return (max(updates, transfers) + exposed) * problem.levels / sizes.levels
+        network = machine.network
+        exchanges = volume.bytes_sent / network.bytes_per_second + network.seconds_latency * problem.is_part
+        return (max(updates, transfers, exchanges) + exposed) * problem.levels / sizes.levels
 
 
 @lru_cache(maxsize=8)

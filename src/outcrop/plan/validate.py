@@ -12,6 +12,9 @@ level reads is at most one skew. These planes were written at the same or an ear
 same or a later zeta. All fields of one kind (`one_of_each`) have the same levels, so the proof follows only one field
 of each kind.
 
+If the grid is divided among ranks, this is the proof of one rank. It assumes that the neighbours send the rows that the
+rank receives, at level 0. ranks.py proves this for all ranks together.
+
 Repetitions of actions are skipped (repeats.py).
 """
 
@@ -24,6 +27,10 @@ from typing import TypeAlias
 
 from outcrop.plan.actions import (
     EVERYTHING,
+    FACES,
+    FAR,
+    HIGH,
+    LOW,
     Action,
     Block,
     Carry,
@@ -174,11 +181,14 @@ class Proof:
         self.frame = self.former_frame = self._frame(self.block)
         nothing = self._shape(self.whole).empty
         self._rim = nothing.filled(self.whole, RIM)
+        every = self.parts.all_rows
+        self._wide_rim = self._shape(every).empty.filled(every, RIM)
         self._disk = Frame(self._shape(self.whole))
         self.rings = [Slots(ring, number, self._disk) for number, ring in enumerate(window.rings(problem))]
         self.sources = [self._stored(BEFORE if age else 0) for _, age in self.state]
         self.targets = self.sources if problem.in_place else [Runs(nothing) for _ in self.state]
         self._static, self.other = self._stored(0), Runs(nothing)
+        self._received = {level: self._of_neighbours(level) for level in (BEFORE, 0)} if problem.is_part else {}
         self.fringes: dict[int, Runs[CellLevels | None]] = {ring: Runs(None) for ring in range(len(self.rings))}
         self.reads_statics = any(isinstance(action, Read) and action.array == "statics" for action in one.actions)
         # In `source_sums`, RIM marks the cells whose checksum before the first level is computed. In `target_sums`, RIM
@@ -239,16 +249,28 @@ class Proof:
         problem, nx = self.problem, self.problem.shape[2]
         low, high = (problem.radii[2] if side == "fixed" else 0 for side in problem.sides[2])
         first = min(low, nx)
-        inner = Rectangle(problem.first_row, problem.end_row, first, max(first, nx - high))
+        inner = Rectangle(*problem.own_rows, first, max(first, nx - high))
         runs = Runs(self._rim)
         if problem.has_updates:
             cells = self._rim.filled(self.parts.span(inner), NOTHING if only_rim else level)
             runs.put(problem.first_plane, problem.end_plane, cells)
         return runs
 
+    def _of_neighbours(self, level: int) -> Runs[CellLevels]:
+        """Return the contents of an array of the neighbours. Rows of a neighbour belong to the rim only if their plane
+        does, because a pass uses no other rim of a neighbour after level 0."""
+        nx, columns, every = self.problem.shape[2], self.parts.columns, self.parts.all_rows
+        low, high = (self.problem.radii[2] if side == "fixed" else 0 for side in self.problem.sides[2])
+        first = min(low, nx)
+        runs = Runs(self._wide_rim)
+        cells = self._wide_rim.filled((*every[:2], columns[first], columns[max(first, nx - high)]), level)
+        runs.put(self.problem.first_plane, self.problem.end_plane, cells)
+        return runs
+
     def _block(self, action: Block) -> None:
         frame, whole = action.frame, self.problem.whole_plane
-        inside = 0 <= frame.y0 < frame.y1 <= whole.y1 and 0 <= frame.x0 < frame.x1 <= whole.x1
+        first, end = (FAR if is_neighbour else 0 for is_neighbour in self.problem.neighbours)
+        inside = -first <= frame.y0 < frame.y1 <= whole.y1 + end and 0 <= frame.x0 < frame.x1 <= whole.x1
         require(inside, "a frame beyond the plane")
         require(slot_bytes(self.problem, frame) <= self.window.slot_bytes, "a frame larger than a slot")
         if action != self.block:
@@ -273,6 +295,8 @@ class Proof:
     def _read(self, action: Read) -> None:
         self._require_planes(action.z0, action.z1)
         span = self.parts.span(action.area)
+        if action.array in FACES:
+            self._require_face(action)
         for ring, array in self._arrays_read(action):
             for z0, z1, cells in array.over(action.z0, action.z1):
                 if action.array in ("fringes", "recomputed"):
@@ -288,6 +312,12 @@ class Proof:
         elif action.array == "statics":
             for field in self.statics:
                 yield field, self._static
+        elif action.array == "faces":
+            for field, age in self.state:
+                yield self.uses.ring(field, age), self._received[BEFORE if age else 0]
+        elif action.array == "static_faces":
+            for field in self.statics:
+                yield field, self._received[0]
         elif action.array == "history":
             yield self.histories[action.level], self._static
         elif action.array == "fringes":
@@ -312,7 +342,7 @@ class Proof:
                 for z, _, cells in self._there(ring, z0, z1):
                     require(cells.holds(tuple(rims), RIM), f"the rim of plane {z} is not in the first copy")
             for ring in self.uses.copies(1):
-                self._place(ring, z0, z1, rims, self._rim)
+                self._place(ring, z0, z1, rims, self._wide_rim)
             own_z = max(z0, self.block.own_z0), min(z1, self.block.own_z1)
             for rim in rims if own_z[0] < own_z[1] else ():
                 self._require_statics(*own_z, rim, own)
@@ -428,10 +458,32 @@ class Proof:
             if not cells.holds(spans, wanted):
                 raise IllegalPlan(f"level {level} needs field {use.field} of plane {z} as level {wanted} wrote it")
 
+    def _require_face(self, action: Read | Write) -> None:
+        """Raise IllegalPlan unless a rank can exchange the cells of an action with a neighbour."""
+        problem, area, ny = self.problem, action.area, self.problem.shape[1]
+        require(action.level in (LOW, HIGH) and problem.neighbours[action.level], "no neighbour at this side")
+        require((area.x0, area.x1) == (0, problem.pitch_cells), "a part of a row")
+        if isinstance(action, Write):
+            first, end = 0, ny
+        else:
+            first, end = (-problem.max_halo, 0) if action.level == LOW else (ny, ny + problem.max_halo)
+        require(first <= area.y0 < area.y1 <= end, f"rows that are not in {first} .. {end - 1}")
+
+    def _send(self, action: Write, span: PlaneSpan) -> None:
+        """Raise IllegalPlan unless the window holds the cells that a neighbour expects."""
+        self._require_face(action)
+        entries = self.state if action.array == "faces" else [(field, 0) for field in self.statics]
+        for field, age in entries:
+            for z, _, cells in self._there(self.uses.ring(field, age), action.z0, action.z1):
+                is_there = cells.holds((span,), BEFORE if age else 0)
+                require(is_there, f"rows of plane {z} of field {field} are not as they were read")
+
     def _write(self, action: Write) -> None:
         self._require_planes(action.z0, action.z1)
         area, span = action.area, self.parts.span(action.area)
-        if action.array in ("fringes", "recomputed"):
+        if action.array in FACES:
+            self._send(action, span)
+        elif action.array in ("fringes", "recomputed"):
             is_state = action.array == "fringes"
             rings = self.uses.copies(action.level) if is_state else [self._computed(action.level)]
             most = self.fringe_rows if is_state else self.recomputed_rows[action.level]

@@ -333,6 +333,22 @@ class RunOptions:
         ),
     ] = None
     check_finite: Annotated[bool, Option("problem", "refuse NaN and infinity in --init", ("--check-finite",))] = False
+    ranks: Annotated[
+        Any,
+        Option(
+            "resources", "ranks that compute the run together: auto (all that mpirun has started), or a number",
+            ("--ranks",), "N",
+            details="The grid is cut along y. With 1, each process is a run of its own, even under mpirun. In Python "
+            "it may also be `(py,)`. [Several nodes](../nodes.md) explains runs of several ranks.",
+        ),
+    ] = "auto"
+    comm: Annotated[
+        Any,
+        Option(
+            "resources", "the ranks as a communicator of mpi4py", default="MPI.COMM_WORLD under mpirun",
+            details="A communicator of several ranks makes them compute the run together.", in_files=False,
+        ),
+    ] = None
 
 
 SIZES = {

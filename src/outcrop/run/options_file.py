@@ -59,7 +59,8 @@ def read_options(name: str) -> dict[str, Any]:
                 keys = [*(one for one in keys if one != "sizes"), *(SIZES if group == "sizes" else ())]
                 raise InputError(f"{name}: {group}.{shown(key)} is unknown; there are {', '.join(keys)}")
             if not option.in_files:
-                raise InputError(f"{name}: {group}.{key} cannot be set in a file; give {option.flags[0]} yourself")
+                given = option.flags[0] if option.flags else f"{key}= in Python"
+                raise InputError(f"{name}: {group}.{key} cannot be set in a file; give {given} yourself")
             found[key] = _nested(f"{name}: {group}.{key}", key, value) if key in _NESTED else value
     return found
 

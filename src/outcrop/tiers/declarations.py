@@ -18,6 +18,9 @@ A file for `outcrop plan --machine` declares a machine:
     [storage]                read = "3GB/s"  write = "2GB/s"  both = "3GB/s" (the sum of equal reads and writes)
                              flush_seconds = 0.01 (optional)
     [updates]                float32 = 6.0e9  float64 = 3.0e9 (cells per second of all cores; one of them is optional)
+    [network]                bandwidth = "12.5GB/s" (in each direction)  latency = 1e-5 (in seconds, optional)
+
+Only plans for several ranks use the table `network`, which is optional.
 
 A size is a text in the form that --memory accepts, or a whole number of bytes. A bandwidth is a text that ends in "/s",
 or a number of bytes per second.
@@ -36,7 +39,7 @@ from pathlib import Path
 from typing import Any
 
 from outcrop.errors import InputError
-from outcrop.plan.machine import DeclaredMachine, StorageRates
+from outcrop.plan.machine import ASSUMED_NETWORK, DeclaredMachine, NetworkRates, StorageRates
 from outcrop.tiers.storage_tiers import is_folder, mount_of, mounted_tier
 from outcrop.tiers.tier import MEMORY_KINDS, Persistence, Tier
 from outcrop.units import format_bytes, parse_bytes
@@ -197,6 +200,7 @@ def parse_machine(text: str, name: str) -> DeclaredMachine:
     top = parse_table(text, name)
     cores = top.count("cores")
     memory, caches, storage, updates = (top.table(key) for key in ("memory", "caches", "storage", "updates"))
+    network = top.table("network") if top.has("network") else None
     memory_bytes = memory.size("size")
     declared = DeclaredMachine(
         name=Path(name).stem,
@@ -208,12 +212,13 @@ def parse_machine(text: str, name: str) -> DeclaredMachine:
         last_cache_bytes=caches.size("last_level", at_most=memory_bytes),
         device=_device(storage, Path(name).stem),
         updates_per_second={dtype: updates.rate(dtype) for dtype in DTYPES if updates.has(dtype)},
+        network=_network(network, Path(name).stem),
     )
     if not declared.updates_per_second:
         raise InputError(f"{name}: updates is empty; write float32 = 5e9, float64 = 2.5e9, or both")
     if declared.last_cache_bytes < declared.cache_bytes:
         raise caches.wrong("last_level", f"at least the second_level of one core, {format_bytes(declared.cache_bytes)}")
-    for table in (top, memory, caches, storage, updates):
+    for table in (top, memory, caches, storage, updates, *([network] if network else [])):
         table.refuse_other_keys()
     return declared
 
@@ -224,6 +229,13 @@ def _device(storage: Table, name: str) -> StorageRates:
         raise storage.wrong("both", "at most read and write together: it is the sum of both at once")
     flush = storage.seconds("flush_seconds") if storage.has("flush_seconds") else FLUSH_SECONDS
     return StorageRates(read, write, both, flush, f"declared for {name}")
+
+
+def _network(network: Table | None, name: str) -> NetworkRates:
+    if network is None:
+        return ASSUMED_NETWORK
+    latency = network.seconds("latency") if network.has("latency") else ASSUMED_NETWORK.seconds_latency
+    return NetworkRates(network.bandwidth("bandwidth"), latency, f"declared for {name}")
 
 
 def read_text(path: Path, what: str, max_bytes: int = MAX_TEXT_BYTES) -> str:

@@ -37,6 +37,9 @@ read. A block writes the rows of this field that the next block needs to the arr
 rows is r times a number of levels: from the first level that writes the field to the last level that reads it. For k
 steps, all fields together have about r k^2 such rows, so a pass moves 2 r k^2/by more words per cell.
 
+If the grid is divided among ranks, a rank reads rows of its neighbours together with its own rows (deep_halo.py). The
+rows of a rank are not divided into blocks.
+
 The naive scheme serves for comparison. It is a wavefront with passes of one step, like a program without temporal
 blocking.
 """
@@ -65,17 +68,26 @@ from outcrop.plan.actions import (
 from outcrop.plan.cost import updates_below
 from outcrop.plan.given_sizes import FREE, GivenSizes
 from outcrop.plan.history import fields_read
-from outcrop.plan.memory import Window, largest_within, make_window, slot_bytes, whole_window
+from outcrop.plan.memory import (
+    Window,
+    largest_within,
+    make_window,
+    slot_bytes,
+    undivided_slot_bytes,
+    whole_window,
+)
 from outcrop.plan.plan import Pass, Scheme, Sizes, Volume
 from outcrop.plan.problem import Problem
+from outcrop.plan.schemes.deep_halo import DeepHalo
 from outcrop.plan.schemes.skewed_cut import SkewedBlock, SkewedCut, cut_axis
 
 
 def blocks_in_y(problem: Problem, levels: int, sizes: Sizes) -> SkewedCut:
-    """Return the blocks into which y is divided. If `sizes` has no `block_y`, y is one block."""
+    """Return the blocks into which y is divided. If `sizes` has no `block_y`, or if the grid is divided among ranks, y
+    is one block."""
     rows, radius, lead = problem.shape[1], problem.radius_y, _lead(problem, levels)
-    joint = not problem.plain
-    return cut_axis(rows, radius, radius, levels, sizes.block_y, problem.row_group, lead, joint, problem.lead + 1)
+    joint, block_y = not problem.plain, 0 if problem.is_part else sizes.block_y
+    return cut_axis(rows, radius, radius, levels, block_y, problem.row_group, lead, joint, problem.lead + 1)
 
 
 def _lead(problem: Problem, levels: int) -> int:
@@ -94,7 +106,7 @@ def windows(problem: Problem, levels: int, sizes: Sizes) -> Callable[[int], Wind
     used."""
     cut = blocks_in_y(problem, levels, sizes)
     frame = Rectangle(0, cut.max_frame, 0, problem.pitch_cells)
-    slot = problem.record_bytes if cut.count == 1 else slot_bytes(problem, frame)
+    slot = undivided_slot_bytes(problem, levels) if cut.count == 1 else slot_bytes(problem, frame)
 
     def of_slab(slab: int) -> Window:
         planes = ring_planes(problem, levels, slab, cut.count)
@@ -236,6 +248,11 @@ class _Stream:
             self.region = UpdateRegion(y_low=block.bounds()[0], y_high=block.bounds()[1])
             own = Rectangle(*block.own(), EVERY_CELL.x0, EVERY_CELL.x1)
             self.begin = Block(self.frame, own=own, shift=is_linked * block.number * problem.planes)
+        self.halo = DeepHalo(problem, levels) if problem.is_part else None
+        self.copied_own = EVERY_CELL
+        if self.halo is not None:
+            assert not keeps_statics, "a part of a grid keeps no static fields in memory"
+            self.region, self.begin, self.copied_own = self.halo.region, self.halo.begin, self.halo.own
         self.read = self.statics_read = self.copied = self.written = 0
         read = fields_read(problem, levels)
         self.histories = [one for one in problem.fields if one.is_history]
@@ -258,7 +275,7 @@ class _Stream:
     def actions(self, slab: int, following: _Stream | None) -> Iterator[Action]:
         """Yield all actions of the block except the commit. Also yield the first reads of the block `following`."""
         problem, levels, skew = self.problem, self.levels, self.problem.skew_z
-        if self.block.cut.count > 1:
+        if self.block.cut.count > 1 or self.halo is not None:
             yield self.begin
         for zeta0, zeta1 in slabs(problem, levels, slab):
             yield from self._read_to(zeta1 + slab)
@@ -294,6 +311,7 @@ class _Stream:
             self.statics_read = z1
             if self.problem.statics and self.static_rows.cells:
                 yield Read(z0, z1, self.static_rows, "statics")
+                yield from self.halo.exchanges(z0, z1, "static_faces") if self.halo is not None else ()
         yield from self._read_histories_to([min(zeta, max_zeta_history) + one.ahead for one in self.histories])
 
     def _read_histories_to(self, ends: Sequence[int]) -> Iterator[Action]:
@@ -312,6 +330,7 @@ class _Stream:
             return
         self.read = z1
         yield Read(z0, z1, self._rows(*self.block.body(0)))
+        yield from self.halo.exchanges(z0, z1, "faces") if self.halo is not None else ()
         for parity in (0, 1):
             if (rows := self._rows(*self.block.fringe(parity))).cells:
                 yield Read(z0, z1, rows, "fringes", parity)
@@ -332,7 +351,8 @@ class _Stream:
 
     def _copy_to(self, end: int) -> Iterator[Action]:
         if (end := min(end, self.problem.planes)) > self.copied:
-            yield Copy(self.copied, end, self._rows(*self.block.body(1)))
+            rows = self.block.body(1) if self.halo is None else self.halo.rows
+            yield Copy(self.copied, end, self._rows(*rows), self.copied_own)
             self.copied = end
 
     def _write_to(self, end: int) -> Iterator[Action]:
@@ -392,15 +412,24 @@ def _whole_grid_candidates(problem: Problem) -> Iterator[Sizes]:
     planes, then updates all planes, then writes all planes. The other candidates have one or a few passes in several
     slabs, so that transfers take place during updates. Candidates with even thinner slabs are left out, because such
     slabs cost more time than they save."""
-    yield Sizes(problem.levels, _zetas(problem, problem.levels), diamond=0, keeps_statics=True)
+    levels, keeps = _most_levels(problem), not problem.is_part
+    yield Sizes(levels, _zetas(problem, levels), diamond=0, keeps_statics=keeps)
     thicker = max(1, -(-WHOLE_GRID_SLAB_BYTES // (SLABS[0] * problem.record_bytes * problem.state_arrays)))
     for levels in islice(levels_worth_trying(problem), WHOLE_GRID_PASSES):
         slabs = (thicker * slab for slab in SLABS if thicker * slab < _zetas(problem, levels))
-        yield from (Sizes(levels, slab, diamond=0, keeps_statics=True) for slab in slabs)
+        yield from (Sizes(levels, slab, diamond=0, keeps_statics=keeps) for slab in slabs)
+
+
+def _most_levels(problem: Problem) -> int:
+    """Return the maximum number of levels of a pass. If the grid is divided among ranks, the halos limit it. The passes
+    then have almost equal numbers of levels."""
+    return problem.levels if problem.levels <= problem.max_levels else next(levels_worth_trying(problem))
 
 
 def volume(problem: Problem, sizes: Sizes) -> Volume:
-    """Estimate the work of a pass: 2/L + 4r/by words per cell and step."""
+    """Estimate the work of a pass: 2/L + 4r/by words per cell and step. A rank with neighbours at both sides also
+    exchanges 2rL rows of each plane, and updates r(L-1) rows of each plane and level that its neighbours also update.
+    """
     rows, interior = problem.shape[1], problem.shape[1] - 2 * problem.radius_y
     arrays, copies = problem.state_arrays, problem.rings - problem.statics - problem.histories - len(problem.recomputed)
     blocks = max(1, -(-(interior - _lead(problem, sizes.levels)) // sizes.block_y)) if sizes.block_y else 1
@@ -421,23 +450,30 @@ def volume(problem: Problem, sizes: Sizes) -> Volume:
     requests += 2 * (blocks - 1) * problem.planes * len(reaches)
     histories = [one for one in map(problem.fields.__getitem__, fields_read(problem, sizes.levels)) if one.is_history]
     history = sum(1 + again * one.is_static for one in histories) * problem.history_bytes
-    return Volume(moved + statics + history, moved, problem.cells * sizes.levels, exposed, slabs, requests)
+    halo = sum(problem.halo(sizes.levels))
+    exchanged = arrays + problem.statics
+    sent = halo * problem.pitch_bytes * problem.planes * exchanged
+    requests += 2 * sum(problem.neighbours) * problem.planes * exchanged if halo else 0
+    updates = problem.cells * sizes.levels + problem.planes * problem.shape[2] * halo * (sizes.levels - 1) / 2
+    return Volume(moved + statics + history, moved, updates, exposed, slabs, requests, sent)
 
 
 def levels_worth_trying(problem: Problem) -> Iterator[int]:
     """Yield numbers of levels. With the first number, one pass completes the run. The second number is the smallest
     with which two passes complete the run, and so on. The number of steps of a pass is even, because this saves
-    memory."""
-    return (problem.stages * steps for steps in _steps_worth_trying(problem.steps))
+    memory. If the grid is divided among ranks, more passes may be necessary, because halos limit the number of
+    levels."""
+    most = problem.max_levels // problem.stages
+    return (problem.stages * steps for steps in _steps_worth_trying(problem.steps, most))
 
 
-def _steps_worth_trying(steps: int) -> Iterator[int]:
+def _steps_worth_trying(steps: int, most: int) -> Iterator[int]:
     seen: set[int] = set()
-    passes = 1
+    passes = -(-steps // most)
     while passes <= steps:
         levels = -(-steps // passes)
         if levels > 1 and levels % 2:
-            levels += 1 if levels < steps else 0
+            levels += 1 if levels < min(steps, most) else 0
         if levels not in seen:
             seen.add(levels)
             yield levels
@@ -450,7 +486,7 @@ def _block_sizes(problem: Problem, levels: int) -> Iterator[int]:
     """Yield numbers of rows of a block. The first number is 0, which means that y is not divided. The next numbers are
     a half of all rows, a third, and so on. Each of them is larger than the fringe. A periodic y is not divided."""
     yield 0
-    if problem.periodic[1]:
+    if problem.periodic[1] or problem.is_part:
         return
     interior = problem.shape[1] - 2 * problem.radius_y
     for count in range(2, MAX_BLOCKS + 1):
@@ -474,15 +510,17 @@ def thickest_slab(problem: Problem, levels: int, sizes: Sizes, budget_bytes: int
 
 SIZES = ("bt", "by", "slab", "diamond")
 SCHEME = Scheme(
-    "wavefront", window, make_pass, candidates, smallest_window, volume, SIZES, keeps_statics=True, reads_histories=True
-)
+    "wavefront", window, make_pass, candidates, smallest_window, volume, SIZES, keeps_statics=True,
+    reads_histories=True, has_halos=True,
+)  # fmt: skip
 
 
 def _naive_candidates(problem: Problem, budget_bytes: int, given: GivenSizes = FREE) -> Iterable[Sizes]:
     """Yield one candidate. If memory holds the whole grid, the candidate has one pass in one slab. Otherwise, each pass
     has one step, and the slabs have the maximum thickness."""
     fits = whole_window(problem).bytes <= budget_bytes
-    sizes = Sizes(problem.levels if fits else problem.stages, 1, diamond=0, keeps_statics=fits)
+    levels, keeps = _most_levels(problem) if fits else problem.stages, fits and not problem.is_part
+    sizes = Sizes(levels, 1, diamond=0, keeps_statics=keeps)
     slab = thickest_slab(problem, sizes.levels, sizes, budget_bytes)
     if slab >= 1:
         yield replace(sizes, slab=slab)
@@ -492,4 +530,6 @@ def _naive_smallest_window(problem: Problem, given: GivenSizes = FREE) -> Window
     return window(problem, problem.stages, Sizes(problem.stages, 1, diamond=0))
 
 
-NAIVE = Scheme("naive", window, make_pass, _naive_candidates, _naive_smallest_window, volume, sizes=(), sweeps=True)
+NAIVE = Scheme(
+    "naive", window, make_pass, _naive_candidates, _naive_smallest_window, volume, sizes=(), sweeps=True, has_halos=True
+)

@@ -1,0 +1,142 @@
+"""The messages between neighbouring ranks during a pass. The proof for all ranks (ranks.py) uses them.
+
+A send and the receive of the same plane meet. The proof assumes that a connection stores no message: a plane is
+transferred only when both ranks have begun the action for it. It also assumes that a rank begins the next action of the
+same direction only after all planes of the previous one have been transferred. If ranks cannot block each other under
+these conditions, they cannot block each other with any storage for messages.
+
+A rank performs its actions in order. Some of its actions wait for messages:
+
+    Read             waits until the planes that it overwrites in the window have been sent
+    Copy, Write      wait for the rows of their planes that are sent or received
+    Update           also waits for the rows of all planes that it reads
+    Commit           waits for all messages
+
+All waits of a rank depend only on the numbers of planes that neighbours have begun to send and to receive. These
+numbers only grow. So if any order of events completes the pass, every order completes it, and one order is enough for
+the proof.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from outcrop.plan.actions import FACES, HIGH, LOW, Action, Commit, Copy, Read, Update, Write
+from outcrop.plan.contents import require
+from outcrop.plan.plan import Pass
+from outcrop.plan.problem import Problem
+
+SEND, RECEIVE = 0, 2
+"""The number of a direction is one of these numbers plus the side of the neighbour."""
+Message: TypeAlias = tuple[str, int, int, int, int, int]
+"""Rows of planes z0 <= z < z1: the array, z0, z1, the first row, the end of the rows, the number of columns. Rows are
+counted from the cut between the two ranks."""
+Step: TypeAlias = tuple[int, bool, int, int]
+"""A step of a pass: the number of the action, a flag, a direction and a number of planes. If the flag is true, the rank
+begins to send or to receive planes, up to this number in the pass. Otherwise, it waits until this number of planes has
+been transferred."""
+
+
+@dataclass(frozen=True)
+class _Job:
+    """A send or receive of planes z0 <= z < z1. The rank has begun to transfer `before` planes before this action."""
+
+    z0: int
+    z1: int
+    before: int
+
+
+def messages(problem: Problem, one: Pass, direction: int) -> list[Message]:
+    """Return the messages of one direction in order. Messages of adjacent planes with the same rows are joined, because
+    neighbours may divide the planes differently."""
+    kind, side = (Write if direction < RECEIVE else Read), direction % 2
+    cut = problem.shape[1] if side == HIGH else 0
+    found: list[Message] = []
+    for action in one.actions:
+        if isinstance(action, kind) and action.array in FACES and action.level == side:
+            area = action.area
+            rows = action.array, area.y0 - cut, area.y1 - cut, area.x1 - area.x0
+            last = found[-1] if found else None
+            begin = action.z0
+            if last is not None and (last[0], *last[3:]) == rows and last[2] == begin:
+                begin = found.pop()[1]
+            found.append((action.array, begin, action.z1, *rows[1:]))
+    return found
+
+
+def steps_of(problem: Problem, one: Pass) -> list[Step]:
+    """Return the steps of a pass in which a rank begins to transfer planes or waits for them."""
+    steps: list[Step] = []
+    jobs: dict[tuple[int, str], list[_Job]] = {}
+    begun = [0, 0, 0, 0]
+    # reads fill the rings of second copies only if they have previous values, and these rings are as large as the first
+    planes = {"faces": one.window.ring_planes[0], "static_faces": one.window.ring_planes[2]}
+
+    def wait(index: int, directions: Sequence[int], array: str, end: int) -> None:
+        """Add waits for all planes below `end` whose rows have begun to move."""
+        for direction in directions:
+            for job in reversed(jobs.get((direction, array), ())):
+                if job.z0 < end:
+                    steps.append((index, False, direction, job.before + min(job.z1, end) - job.z0))
+                    break
+
+    both, sends = range(4), (SEND + LOW, SEND + HIGH)
+    for index, action in enumerate(one.actions):
+        if isinstance(action, Read | Write) and action.array in FACES:
+            direction = (SEND if isinstance(action, Write) else RECEIVE) + action.level
+            if isinstance(action, Read):
+                wait(index, sends, action.array, action.z1 - planes[action.array])
+            jobs.setdefault((direction, action.array), []).append(_Job(action.z0, action.z1, begun[direction]))
+            begun[direction] += action.z1 - action.z0
+            steps.append((index, True, direction, begun[direction]))
+        elif isinstance(action, Read):
+            array = "static_faces" if action.array == "statics" else "faces"
+            wait(index, sends, array, action.z1 - planes[array])
+        elif (ends := _planes_used(problem, action)) is not None:
+            wait(index, both, "faces", ends[0])
+            wait(index, both, "static_faces", ends[1])
+    return steps
+
+
+def _planes_used(problem: Problem, action: Action) -> tuple[int, int] | None:
+    """Return the ends of the planes of updated fields and of static fields that an action uses, or None if the action
+    waits for no messages."""
+    match action:
+        case Copy() | Write():
+            return action.z1, 0
+        case Update():
+            return action.zeta1 + problem.skew_z, action.zeta1 + problem.statics_z
+        case Commit():
+            return problem.planes, problem.planes
+    return None
+
+
+def require_progress(steps: Sequence[Sequence[Step]], neighbours: Sequence[tuple[int | None, int | None]]) -> None:
+    """Raise IllegalPlan if ranks wait for each other without end. `steps` has the steps of each rank in the same pass,
+    and `neighbours` has the neighbours of each rank at the sides LOW and HIGH."""
+    begun = [[0, 0, 0, 0] for _ in steps]
+    place = [0] * len(steps)
+    ready = list(range(len(steps)))
+    while ready:
+        rank = ready.pop()
+        own, each = begun[rank], steps[rank]
+        while place[rank] < len(each):
+            _, is_begin, direction, count = each[place[rank]]
+            other = neighbours[rank][direction % 2]
+            require(other is not None, "no neighbour at this side")
+            assert other is not None
+            # the neighbour receives from its other side what this rank sends, and sends what this rank receives
+            if begun[other][3 - direction] < (own[direction] if is_begin else count):
+                break
+            if is_begin:
+                own[direction] = count
+                ready.append(other)
+            place[rank] += 1
+    for rank, each in enumerate(steps):
+        if place[rank] < len(each):
+            index, _, direction, count = each[place[rank]]
+            other = neighbours[rank][direction % 2]
+            verb = "receives" if direction < RECEIVE else "sends"
+            require(False, f"rank {rank} waits in action {index} without end, until rank {other} {verb} plane {count}")

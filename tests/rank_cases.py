@@ -1,0 +1,60 @@
+"""Problems and plans of several ranks, for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+from hypothesis import strategies as st
+
+from outcrop.plan.plan import Sizes
+from outcrop.plan.problem import FieldPlan, Operand, StagePlan
+from outcrop.plan.ranks import RankPlans, cut_problem, part_of, plan_ranks
+from outcrop.plan.schemes import SCHEMES
+from strategies import MACHINE, assumed_rate, make_problem
+
+UPDATED, KEPT, READ, LATER = (
+    FieldPlan(),
+    FieldPlan(is_double=False, flips=False),
+    FieldPlan(is_static=True, is_double=False, flips=False),
+    FieldPlan(has_previous=True),
+)
+HERE = partial(Operand, beside=False)
+KINDS: list[tuple[tuple[FieldPlan, ...], tuple[StagePlan, ...]]] = [
+    ((UPDATED,), (StagePlan((Operand(0),), (0,)),)),
+    ((UPDATED, READ), (StagePlan((Operand(0), HERE(1)), (0,)),)),
+    ((LATER, READ, READ), (StagePlan((Operand(0), HERE(0, 1), Operand(1), HERE(2)), (0,)),)),
+    (
+        (KEPT, KEPT, KEPT),
+        (StagePlan((HERE(0), HERE(1), Operand(2)), (0, 1)), StagePlan((HERE(2), Operand(0), Operand(1)), (2,))),
+    ),
+]
+"""Fields and stages: one field, a static field, second order in time, and two stages."""
+
+
+@st.composite
+def rank_plans(
+    draw: st.DrawFn,
+    kinds: Sequence[tuple[tuple[FieldPlan, ...], tuple[StagePlan, ...]]] = KINDS,
+    max_ranks: int = 6,
+    least_cells: int = 0,
+) -> RankPlans:
+    """Generate random plans of several ranks on small grids, with all boundaries. `kinds` has fields and stages. If
+    `least_cells` is not 0, the grid has at least this number of cells inside the rim along x and z."""
+    radii = draw(st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(0, 1)))
+    ranks, steps = draw(st.integers(2, max_ranks)), draw(st.integers(1, 5))
+    some, updates = draw(st.sampled_from(kinds))
+    least = max(1, radii[1] * len(updates))
+    ny = ranks * draw(st.integers(least, 9)) + draw(st.integers(0, ranks - 1))
+    nz, nx = (draw(st.integers(max(1, least_cells), 14)) + 2 * radii[place] * (least_cells > 0) for place in (0, 2))
+    pair = st.just(("periodic", "periodic")) | st.tuples(*[st.sampled_from(["fixed", "mirror"])] * 2)
+    problem = replace(
+        make_problem((nz, ny, nx), radii, steps),
+        fields=some, updates=updates, sides=draw(st.tuples(pair, pair, pair)),
+    )  # fmt: skip
+    cut = cut_problem(problem, ranks)
+    most = min(problem.levels, part_of(problem, cut, 0).max_levels) // problem.stages
+    sizes = Sizes(problem.stages * draw(st.integers(1, most)), draw(st.integers(1, nz + 3)), diamond=2)
+    scheme = SCHEMES[draw(st.sampled_from(["wavefront", "naive"]))]
+    return plan_ranks(problem, cut, scheme, sizes, MACHINE, assumed_rate)

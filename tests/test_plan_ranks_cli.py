@@ -1,0 +1,143 @@
+"""Check `outcrop plan --ranks`: what it prints for this machine and for declared machines, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from outcrop.cli.main import call
+from outcrop.plan.machine import ASSUMED_NETWORK, NetworkRates
+from outcrop.tiers.declarations import load_machine, parse_machine
+
+NODE = """
+cores = 8
+[memory]
+size = "8GiB"
+bandwidth = "50GB/s"
+[caches]
+second_level = "1MiB"
+last_level = "16MiB"
+[storage]
+read = "3GB/s"
+write = "3GB/s"
+both = "4GB/s"
+[updates]
+float32 = 6e9
+[network]
+bandwidth = "5GB/s"
+latency = 2e-5
+"""
+PLAN = ["plan", "heat7", "-n", "512", "2048", "1024", "-t", "100", "--memory", "256MiB"]
+
+
+@pytest.fixture(autouse=True)
+def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work in an empty folder with a machine file."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    Path("node.toml").write_text(NODE)
+
+
+def test_a_plan_of_many_ranks_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    """Checks the plan of eight ranks on a declared machine: the rows of each rank, the halo, the network, the predicted
+    time, and the same figures as JSON."""
+    words = ["--machine", "node.toml", "--ranks", "8", "--check", "--explain", "--json", "plan.json", "--draw", "p.png"]
+    assert call([*PLAN, *words]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("heat7 512 x 2048 x 1024 float32, 100 steps, boundary fixed\n")
+    assert "ranks    8 parts of 256 rows" in said
+    halo, twice = re.search(r"halo     (\d+) rows of each neighbour for \1 steps; ([0-9.]+) % more", said).groups()  # type: ignore[union-attr]
+    assert "network  declared for node: 5.00 GB/s in each direction; a pass sends" in said
+    assert re.search(r"speed    about .* with 8 ranks, [4-8]\.\d times as fast as one rank", said)
+    assert "every pass of every rank is legal" in said and "chosen" in said
+    report = json.loads(Path("plan.json").read_text())
+    several = report["several_ranks"]
+    assert several["cut"] == list(range(0, 2049, 256)) and several["halo_rows"] == int(halo)
+    assert several["bytes_per_pass_and_link"] == int(halo) * 512 * 4 * 1024
+    assert 100 * several["computed_twice"] == pytest.approx(float(twice), abs=0.05)
+    assert several["seconds"] == report["predicted"]["seconds"]
+    assert several["speed_up"] == pytest.approx(several["seconds_single"] / several["seconds"])
+    assert report["predicted"]["bytes_sent"] == report["predicted"]["bytes_received"] == 2 * 100 * 512 * 4 * 1024
+    assert Path("p.png").stat().st_size > 0
+
+
+def test_a_ring_of_ranks_is_planned_for_this_machine(capsys: pytest.CaptureFixture[str]) -> None:
+    """Checks a plan on this machine for a periodic grid, which is larger than the memory of one rank. It makes no
+    file."""
+    words = ["plan", "heat7", "-n", "64", "90", "80", "-t", "6", "--memory", "1MiB", "--boundary", "periodic"]
+    assert call([*words, "-d", "run.oc", "--ranks", "3", "--check"]) == 0
+    said = capsys.readouterr().out
+    assert "ranks    3 parts of 30 rows" in said and "network  assumed: 1.25 GB/s" in said
+    assert "boundary periodic" in said and "proved" in said
+    assert [path.name for path in Path().iterdir()] == ["node.toml"]
+
+
+def test_one_rank_without_enough_memory_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    """Checks a plan for a grid whose planes are too large for the memory of one rank."""
+    words = ["plan", "heat7", "-n", "4096", "65536", "64", "-t", "4", "--memory", "256MiB", "--machine", "node.toml"]
+    assert call([*words, "--ranks", "64"]) == 0
+    assert "with 64 ranks; one rank has not enough memory for the whole grid" in capsys.readouterr().out
+
+
+def test_one_rank_is_a_plan_as_usual(capsys: pytest.CaptureFixture[str]) -> None:
+    """Checks that `--ranks 1` and `--ranks auto` print the usual plan."""
+    said = []
+    for words in ([], ["--ranks", "1"], ["--ranks", "auto"]):
+        assert call([*PLAN, "--machine", "node.toml", *words]) == 0
+        said.append(capsys.readouterr().out)
+    assert said[0] == said[1] == said[2] and "halo" not in said[0]
+
+
+REFUSED = {
+    "too many ranks": (["--ranks", "2049"], "ranks 2049: .*at least 1 rows.* use at most 2048"),
+    "too few rows for bt": (["--ranks", "100", "--bt", "30"], "ranks 100: .*at least 30 rows.* use at most 68"),
+    "far too many": (["--ranks", "1000000"], "ranks 1000000: plans have at most 100000"),
+    "no number": (["--ranks", "two"], "ranks 'two' must be auto or a number"),
+    "zero": (["--ranks", "0"], "ranks '0' must be auto or a number"),
+    "negative": (["--ranks", "-1"], "ranks '-1' must be auto or a number"),
+    "blocks": (["--ranks", "4", "--by", "64"], "by 64: the rows of a rank cannot be cut"),
+    "scheme": (["--ranks", "4", "--scheme", "skewed-5y"], "skewed-5y cannot divide the grid among ranks"),
+    "in place": (["--ranks", "4", "--in-place"], "runs of several ranks cannot have in_place yet"),
+    "gradient": (["--ranks", "4", "--gradient"], "--gradient plans runs of one process; leave out --ranks"),
+    "too little memory": (["--ranks", "4", "--memory", "64KiB"], r"64 KiB is too small .* at least \d+ KiB"),
+}
+
+
+@pytest.mark.parametrize(("words", "message"), REFUSED.values(), ids=REFUSED.keys())
+def test_impossible_ranks_are_refused(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Checks that each impossible request is one line that says what to do."""
+    assert call([*PLAN, "--machine", "node.toml", *words]) == 2
+    output = capsys.readouterr()
+    assert output.out == "" and output.err.count("\n") == 1
+    assert re.search(message, output.err), output.err
+
+
+def test_the_network_of_a_machine_is_optional() -> None:
+    """Checks the table `network` of a machine file, and the figures that are assumed without it."""
+    assert load_machine("node.toml").network == NetworkRates(5e9, 2e-5, "declared for node")
+    without = parse_machine(NODE[: NODE.index("[network]")], "node.toml")
+    assert without.network == ASSUMED_NETWORK == without.machine(2).network
+    short = parse_machine(NODE.replace("latency = 2e-5\n", ""), "node.toml")
+    assert short.network == NetworkRates(5e9, ASSUMED_NETWORK.seconds_latency, "declared for node")
+
+
+WRONG = {
+    "no bandwidth": (NODE.replace('bandwidth = "5GB/s"\n', ""), "network.bandwidth is missing"),
+    "no time": (NODE.replace("5GB/s", "5GB"), "network.bandwidth = '5GB'.*2.4GB/s"),
+    "negative latency": (NODE.replace("2e-5", "-1"), "network.latency = -1.*at least 0"),
+    "unknown key": (NODE + "topology = 1\n", "network.topology is unknown; there are .*bandwidth"),
+    "not a table": ("network = 3\n" + NODE[: NODE.index("[network]")], "network = 3.*a table"),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), WRONG.values(), ids=WRONG.keys())
+def test_wrong_networks_are_one_line(text: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Checks that a wrong table `network` is refused with the file, the key and a valid form."""
+    Path("bad.toml").write_text(text)
+    assert call([*PLAN, "--machine", "bad.toml", "--ranks", "2"]) == 2
+    output = capsys.readouterr()
+    assert output.out == "" and output.err.count("\n") == 1
+    assert re.search(f"bad.toml.*{message}", output.err), output.err

@@ -1,0 +1,335 @@
+"""Check plans of several ranks: each plan is legal together with the plans of the other ranks, and each damaged plan is
+rejected."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from matplotlib.path import Path
+
+from cell_run import run_pass
+from damage import damage, same_verdict, shrink
+from outcrop.errors import InputError
+from outcrop.plan.actions import FACES, Action, Block, Commit, Copy, Read, Update, Write
+from outcrop.plan.contents import IllegalPlan
+from outcrop.plan.draw import tile_patches
+from outcrop.plan.given_sizes import GivenSizes
+from outcrop.plan.machine import NetworkRates
+from outcrop.plan.memory import whole_window
+from outcrop.plan.plan import Sizes
+from outcrop.plan.planner import choose
+from outcrop.plan.problem import Problem
+from outcrop.plan.rank_planner import choose_ranks
+from outcrop.plan.ranks import RankPlans, cut_problem, cut_rows, part_of, plan_ranks, rows_of, validate_ranks
+from outcrop.plan.schemes import SCHEMES
+from outcrop.plan.tuner import build
+from outcrop.plan.validate import validate, validate_pass
+from rank_cases import KINDS, rank_plans
+from strategies import MACHINE, assumed_rate, examples, make_problem
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(rank_plans())
+def test_plans_of_all_ranks_are_legal_together(every: RankPlans) -> None:
+    """Checks plans of random problems with all kinds of boundaries, for 2 to 6 ranks."""
+    validate_ranks(every)
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(rank_plans(max_ranks=3), st.integers(0, 2**32 - 1))
+def test_verdicts_of_one_rank_are_those_of_the_run_cell_by_cell(every: RankPlans, seed: int) -> None:
+    """Checks that the proof and the symbolic run accept the same passes of a rank, for legal and for damaged passes."""
+    rng = random.Random(seed)
+    plan = rng.choice(every.plans)
+    one = rng.choice(plan.passes)
+    for damaged in (one, *(damage(rng, one) for _ in range(6))):
+        same_verdict(damaged, lambda pass_: validate_pass(plan.problem, pass_, plan.window),
+                     lambda pass_: run_pass(plan.problem, pass_, plan.window))  # fmt: skip
+
+
+def rejected(every: RankPlans, rank: int, number: int, actions: Sequence[Action]) -> None:
+    """Check that the proof rejects the plans if one pass of one rank has other actions."""
+    plan = every.plans[rank]
+    passes = list(plan.passes)
+    passes[number] = replace(passes[number], actions=tuple(actions))
+    plans = list(every.plans)
+    plans[rank] = replace(plan, passes=tuple(passes))
+    with pytest.raises(IllegalPlan):
+        validate_ranks(replace(every, plans=tuple(plans)))
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(rank_plans(kinds=KINDS[:1], least_cells=1), st.data())
+def test_a_dropped_or_shrunk_action_is_rejected(every: RankPlans, data: st.DataObject) -> None:
+    """Checks that the proof of all ranks rejects plans if one rank leaves out an action, or if an action has one plane
+    or one row less."""
+    rank, number, actions = chosen_pass(every, data)
+    index = data.draw(st.integers(every.problem.radius_y == 0, len(actions) - 1))  # without halos, no Block is needed
+    rejected(every, rank, number, [*actions[:index], *actions[index + 1 :]])
+    if not isinstance(actions[index], Block | Commit):
+        smaller = shrink(actions[index], data.draw(st.booleans()), data.draw(st.booleans()))
+        rejected(every, rank, number, [*actions[:index], smaller, *actions[index + 1 :]])
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(rank_plans(least_cells=1), st.data())
+def test_damaged_exchanges_are_rejected(every: RankPlans, data: st.DataObject) -> None:
+    """Checks plans of all kinds of fields. The proof rejects them if a rank leaves out an exchange or exchanges less.
+    It also rejects a send before the read of its rows, and a receive after the update that reads the rows."""
+    rank, number, actions = chosen_pass(every, data)
+    faces = [index for index, one in enumerate(actions) if isinstance(one, Read | Write) and one.array in FACES]
+    if not faces:
+        return
+    index = data.draw(st.sampled_from(faces))
+    action, rest = actions[index], [*actions[:index], *actions[index + 1 :]]
+    rejected(every, rank, number, rest)
+    smaller = shrink(action, data.draw(st.booleans()), data.draw(st.booleans()))
+    rejected(every, rank, number, [*rest[:index], smaller, *rest[index:]])
+    if isinstance(action, Write):
+        rejected(every, rank, number, [rest[0], action, *rest[1:]])
+    used = [at for at, one in enumerate(rest) if uses(every.plans[rank].problem, action, one)]
+    if isinstance(action, Read) and action.array == "faces" and used:  # updates may read fewer static rows
+        rejected(every, rank, number, [*rest[: used[0] + 1], action, *rest[used[0] + 1 :]])
+
+
+def chosen_pass(every: RankPlans, data: st.DataObject) -> tuple[int, int, list[Action]]:
+    """Choose a pass of a rank that updates some of its own rows. Return the rank, the number of the pass, and its
+    actions."""
+    updating = [rank for rank, one in enumerate(every.plans) if one.problem.own_rows[0] < one.problem.own_rows[1]]
+    assume(updating)
+    rank = data.draw(st.sampled_from(updating))
+    number = data.draw(st.integers(0, len(every.plans[rank].passes) - 1))
+    return rank, number, list(every.plans[rank].passes[number].actions)
+
+
+def uses(problem: Problem, face: Read | Write, action: Action) -> bool:
+    """Return True if `action` updates a plane of the received rows at level 1."""
+    first, end = max(face.z0, problem.first_plane), min(face.z1, problem.end_plane)
+    return isinstance(action, Update) and max(action.zeta0, first) < min(action.zeta1, end)
+
+
+def test_messages_in_another_order_are_rejected() -> None:
+    """Checks that the proof rejects plans of two ranks if one rank sends the same rows in another order. The plan of
+    this rank alone is legal."""
+    problem = replace(make_problem((12, 16, 9), (1, 1, 1), 2), fields=KINDS[1][0], updates=KINDS[1][1])
+    every = plan_ranks(problem, cut_problem(problem, 2), SCHEMES["wavefront"], Sizes(2, 3, 2), MACHINE, assumed_rate)
+    validate_ranks(every)
+    actions = every.plans[0].passes[0].actions
+    sends = [index for index, one in enumerate(actions) if isinstance(one, Write) and one.array in FACES]
+    (first, second), rest = sends[:2], list(actions)
+    action = rest.pop(first)
+    rest.insert(second, action)
+    damaged = replace(every.plans[0], passes=(replace(every.plans[0].passes[0], actions=tuple(rest)),))
+    validate(damaged)
+    with pytest.raises(IllegalPlan, match=r"rank 0 sends .*static_faces.* rank 1 receives .*faces"):
+        validate_ranks(replace(every, plans=(damaged, every.plans[1])))
+
+
+def test_ranks_that_wait_for_each_other_are_rejected() -> None:
+    """Checks plans in which each rank sends some planes only after an action that waits for the same planes of the
+    other rank. The plan of each rank alone is legal, and the order of the messages is right."""
+    problem = make_problem((30, 16, 9), (1, 1, 1), 2)
+    every = plan_ranks(problem, cut_problem(problem, 2), SCHEMES["wavefront"], Sizes(2, 3, 2), MACHINE, assumed_rate)
+    plans = []
+    for plan in every.plans:
+        actions = plan.passes[0].actions
+        sends = [one for one in actions if isinstance(one, Write) and one.array == "faces"]
+        waiting = next(at for at, one in enumerate(actions) if isinstance(one, Copy) and one.z1 > sends[1].z0)
+        late = [one for one in sends[1:] if actions.index(one) < waiting]
+        before = [one for one in actions[:waiting] if one not in late]
+        changed = (*before, actions[waiting], *late, *actions[waiting + 1 :])
+        plans.append(replace(plan, passes=(replace(plan.passes[0], actions=changed),)))
+        validate(plans[-1])
+    with pytest.raises(IllegalPlan, match=r"rank \d waits in action \d+ without end, until rank \d sends plane"):
+        validate_ranks(replace(every, plans=tuple(plans)))
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(rank_plans(least_cells=1), st.data())
+def test_rows_that_have_changed_are_not_sent(every: RankPlans, data: st.DataObject) -> None:
+    """Checks that the proof of a rank rejects a pass that sends rows after updates have overwritten them."""
+    rank, number, actions = chosen_pass(every, data)
+    plan = every.plans[rank]
+    sends = [one for one in actions if isinstance(one, Write) and one.array == "faces"]
+    is_overwritten = plan.passes[number].levels > 1 or not plan.problem.fields[0].is_double
+    if not sends or not is_overwritten:
+        return
+    first, end = plan.problem.first_plane, plan.problem.end_plane
+    late = data.draw(st.sampled_from([one for one in sends if max(one.z0, first) < min(one.z1, end)] or sends[:1]))
+    assume(max(late.z0, first) < min(late.z1, end))
+    actions.remove(late)
+    rejected(every, rank, number, [*actions[:-1], late, actions[-1]])
+    with pytest.raises(IllegalPlan, match=r"as they were read|not in ring"):
+        validate_pass(plan.problem, replace(plan.passes[number], actions=(*actions[:-1], late, actions[-1])),
+                      plan.window)  # fmt: skip
+
+
+def test_a_frame_has_rows_of_neighbours_only() -> None:
+    """Checks that the frame of the first rank may not begin below the grid, where it has no neighbour. Row 0 of a
+    frame begins at a multiple of 4096 bytes, which direct I/O needs."""
+    problem = make_problem((12, 2 * 40, 512), (1, 1, 1), 3, "float32")
+    every = plan_ranks(problem, cut_problem(problem, 2), SCHEMES["wavefront"], Sizes(3, 3, 2), MACHINE, assumed_rate)
+    low, high = (plan.passes[0].actions for plan in every.plans)
+    begins = [one for one in (low[0], high[0]) if isinstance(one, Block)]
+    assert [(one.frame.y0, one.frame.y1) for one in begins] == [(0, 43), (-4, 40)]
+    assert problem.row_group == 2 and begins[1].frame.y0 * problem.pitch_bytes % 4096 == 0
+    beyond = replace(begins[0], frame=replace(begins[0].frame, y0=-1, y1=42))
+    rejected(every, 0, 0, [beyond, *low[1:]])
+    with pytest.raises(IllegalPlan, match="a frame beyond the plane"):
+        validate_pass(every.plans[0].problem, replace(every.plans[0].passes[0], actions=(beyond, *low[1:])),
+                      every.plans[0].window)  # fmt: skip
+
+
+@given(rank_plans())
+def test_predicted_bytes_are_those_of_the_messages(every: RankPlans) -> None:
+    """Checks that the predicted bytes of exchanges equal a formula. All ranks together receive what they send."""
+    for plan in every.plans:
+        problem = plan.problem
+        rows = sum(problem.radius_y * one.levels for one in plan.passes) * sum(problem.neighbours)
+        statics = [[one for one in each.actions if isinstance(one, Read) and one.array == "statics"]
+                   for each in plan.passes]  # fmt: skip
+        planes = [sum(one.z1 - one.z0 for one in reads) for reads in statics]
+        expected = rows * problem.pitch_bytes * problem.planes * problem.state_arrays
+        sides = problem.radius_y * sum(problem.neighbours) * problem.pitch_bytes * problem.statics
+        expected += sum(count * one.levels * sides for count, one in zip(planes, plan.passes, strict=True))
+        assert plan.predicted.bytes_sent == plan.predicted.bytes_received == expected
+        moved = problem.planes * problem.record_bytes * problem.state_arrays * len(plan.passes)
+        assert plan.predicted.bytes_written == moved
+    assert sum(plan.predicted.bytes_sent for plan in every.plans) == sum(
+        plan.predicted.bytes_received for plan in every.plans
+    )
+
+
+def test_a_slow_network_makes_the_plan_slower() -> None:
+    """Checks the predicted time of a rank. A fast network hides the exchanges behind the updates. A very slow network
+    takes as long as its bytes need, and the tuner then exchanges fewer rows in each pass."""
+    problem = make_problem((512, 2 * 256, 512), (1, 1, 1), 64)
+    part = part_of(problem, cut_problem(problem, 2), 0)
+    scheme, sizes = SCHEMES["wavefront"], Sizes(16, 32, 4)
+    predicted = []
+    for rate in (1e15, 1e10, 1e6):
+        machine = replace(MACHINE, network=NetworkRates(rate, 1e-5, "declared"))
+        predicted.append(build(part, scheme, sizes, machine, assumed_rate).predicted)
+    fast, usual, slow = predicted
+    assert fast.seconds <= usual.seconds <= 1.01 * fast.seconds
+    assert slow.bytes_sent / 1e6 <= slow.seconds <= slow.bytes_sent / 1e6 + fast.seconds
+    assert fast.seconds_update > assumed_rate(sizes) ** -1 * part.cells * part.levels
+
+
+@settings(max_examples=examples(30), deadline=None)
+@given(st.integers(2, 4), st.integers(1, 4), st.integers(1, 3), st.sampled_from([0, 1, 2]))
+def test_ranking_formulas_of_parts_are_close_to_the_plans(ranks: int, bt: int, radius: int, kind: int) -> None:
+    """Checks the formulas that the tuner uses to rank sizes of a rank."""
+    some, updates = KINDS[kind]
+    problem = replace(make_problem((200, 40 * ranks, 64), (1, radius, 1), 12), fields=some, updates=updates)
+    part = part_of(problem, cut_problem(problem, ranks), ranks - 1)
+    plan = build(replace(part, steps=bt), SCHEMES["wavefront"], Sizes(bt, 8, 2), MACHINE, assumed_rate)
+    volume = SCHEMES["wavefront"].volume(part, plan.sizes)
+    assert volume.bytes_sent == pytest.approx(plan.predicted.bytes_sent, rel=0.02)
+    assert volume.bytes_read == pytest.approx(plan.predicted.bytes_read, rel=0.02)
+    cells = plan.predicted.seconds_update * assumed_rate(plan.sizes)
+    assert volume.cell_updates == pytest.approx(cells, rel=0.1)
+
+
+@pytest.mark.parametrize("scheme", ["auto", "naive"])
+@pytest.mark.parametrize("share", [0.3, 1.0, 2.0])
+def test_all_ranks_have_the_sizes_of_the_slowest(scheme: str, share: float) -> None:
+    """Checks the plans of all ranks that are chosen together. They fit the budget of each rank, also if memory holds
+    the whole part, and are legal together. More ranks are not slower."""
+    problem = make_problem((64, 161, 200), (1, 1, 1), 40)
+    whole = whole_window(part_of(problem, cut_problem(problem, 4), 1)).bytes
+    budget = int(share * whole)
+    found = choose_ranks(problem, 4, MACHINE, budget, scheme, lambda _: assumed_rate)
+    validate_ranks(found.every, budget)
+    assert {(plan.scheme, plan.sizes) for plan in found.every.plans} == {(found.plan.scheme, found.plan.sizes)}
+    assert found.seconds == max(plan.predicted.seconds for plan in found.every.plans)
+    assert found.halo == found.plan.passes[0].levels <= 40 and not found.plan.sizes.keeps_statics
+    inner = found.every.plans[1].problem
+    assert found.link_bytes == found.halo * inner.pitch_bytes * inner.planes
+    two = choose_ranks(problem, 2, MACHINE, budget, scheme, lambda _: assumed_rate)
+    assert found.plan.predicted.seconds_update < two.plan.predicted.seconds_update
+
+
+def test_updates_of_halos_are_counted() -> None:
+    """Checks the share of updates that two ranks compute, r(L-1)/B for a rank of B rows between two others."""
+    problem = make_problem((300, 3 * 100, 64), (0, 2, 0), 5)
+    found = choose_ranks(problem, 3, MACHINE, 1 << 30, "auto", lambda _: assumed_rate, GivenSizes(bt=5))
+    assert found.slowest == 1
+    assert found.twice == pytest.approx(2 * (5 - 1) / 100)
+    single = choose_ranks(problem, 1, MACHINE, 1 << 30, "auto", lambda _: assumed_rate)
+    assert single.twice == 0 and single.speed_up == 1 and single.halo == 0 == single.link_bytes
+
+
+def test_impossible_sizes_of_ranks_are_refused() -> None:
+    """Checks the errors for passes that need more rows than a neighbour has, for blocks of rows, and for schemes."""
+    problem = make_problem((20, 40, 40), (1, 1, 1), 30)
+    part = part_of(problem, cut_problem(problem, 4), 0)
+
+    def refuse(message: str, scheme: str = "auto", **sizes: int) -> None:
+        with pytest.raises(InputError, match=message):
+            choose(part, MACHINE, 1 << 30, scheme, assumed_rate, GivenSizes(**sizes))
+
+    refuse("bt 11: .* passes of 10 steps; give at most 10", bt=11)
+    refuse("by 5: the rows of a rank cannot be cut", by=5)
+    refuse("scheme overlapped cannot divide the grid among ranks", "overlapped")
+    with pytest.raises(InputError, match="ranks 2: ranks divide y of a grid of three axes"):
+        cut_problem(replace(problem, ndim=2), 2)
+    with pytest.raises(InputError, match="ranks 0: give at least 1"):
+        cut_problem(problem, 0)
+
+
+@pytest.mark.parametrize("diamond", [0, 2, 5])
+@pytest.mark.parametrize("rank", [0, 1, 2])
+def test_drawn_tiles_cover_what_a_rank_updates(rank: int, diamond: int) -> None:
+    """Checks that the drawn tiles of a rank cover each updated row once at each level, and no other rows."""
+    problem = make_problem((20, 60, 40), (1, 2, 1), 4)
+    part = part_of(problem, cut_problem(problem, 3), rank)
+    patches = [Path(patch.corners) for patch in tile_patches(part, Sizes(4, 8, diamond), 4)]
+    every = np.arange(-40, 60)
+    low, high = (8 if is_neighbour else 0 for is_neighbour in part.neighbours)
+    for level in range(1, 5):
+        first = -low + 2 * level if low else 2
+        end = 20 + high - 2 * level if high else 18
+        tiles = sum(path.contains_points([(y + 0.5, level) for y in every]).astype(int) for path in patches)
+        np.testing.assert_array_equal(tiles, (first <= every) & (every < end))
+
+
+def test_too_few_rows_name_the_largest_number_of_ranks() -> None:
+    """Checks that the error names the largest number of ranks for which the rows are enough."""
+    problem = make_problem((9, 50, 9), (1, 3, 1), 4)
+    with pytest.raises(InputError, match=r"at least 3 rows of y, .* give some ranks only 2; use at most 16"):
+        cut_problem(problem, 17)
+    assert min(rows_of(cut_problem(problem, 16))) == 3
+    with pytest.raises(InputError, match="use at most 4"):
+        cut_problem(problem, 5, steps=9)  # a pass has at most the 4 steps of the run
+    assert min(rows_of(cut_problem(problem, 4, steps=4))) == 12
+
+
+@given(st.integers(1, 5000), st.integers(1, 64), st.sampled_from([1, 4, 16, 64]), st.integers(1, 40))
+def test_cuts_are_even(ny: int, ranks: int, group: int, least: int) -> None:
+    """Checks that all rows are divided, that parts are almost equal, and that large parts begin at groups of rows."""
+    if ny // ranks < least and ranks > 1:
+        with pytest.raises(InputError):
+            cut_rows(ny, ranks, group, least)
+        return
+    cut = cut_rows(ny, ranks, group, least)
+    rows = rows_of(cut)
+    assert cut[0] == 0 and cut[-1] == ny and len(rows) == ranks
+    assert min(rows) >= (least if ranks > 1 else 1) or ny < ranks
+    is_grouped = all(first % group == 0 for first in cut[:-1])
+    assert max(rows) - min(rows) <= (2 * group if is_grouped else 1)
+
+
+def test_large_plans_of_many_ranks_are_proved() -> None:
+    """Checks that plans of 64 ranks for a large grid can be proved. Most ranks share the same plan."""
+    problem = make_problem((2048, 64 * 512, 4096), (1, 1, 1), 128)
+    sizes = Sizes(levels=64, slab=32, diamond=8)
+    every = plan_ranks(problem, cut_problem(problem, 64), SCHEMES["wavefront"], sizes, MACHINE, assumed_rate)
+    assert len({id(plan) for plan in every.plans}) == 3
+    validate_ranks(every)
