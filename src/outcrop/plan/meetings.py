@@ -89,7 +89,8 @@ def steps_of(problem: Problem, one: Pass) -> list[Step]:
     both, sends = range(4), (SEND + LOW, SEND + HIGH)
     for index, action in enumerate(one.actions):
         if isinstance(action, Read | Write) and action.array in FACES:
-            direction, is_static = (SEND if isinstance(action, Write) else RECEIVE) + side_of(action), _is_static(action)
+            direction = (SEND if isinstance(action, Write) else RECEIVE) + side_of(action)
+            is_static = _is_static(action)
             if isinstance(action, Read):
                 wait(index, sends, is_static, action.z1 - planes[is_static])
             if action.array == "finished":  # the same rows have been exchanged in the other direction before

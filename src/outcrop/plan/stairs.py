@@ -35,6 +35,9 @@ class Stairs:
     def __init__(self, problem: Problem, levels: int) -> None:
         self._problem, self._levels, self._radius = problem, levels, problem.radius_y
         self._ends: dict[tuple[int, int], int] = {}
+        # the fields whose previous values are used
+        self._kept = {operand.field for stage in problem.updates for operand in stage.reads if operand.age}
+        self._kept |= {number for number, one in enumerate(problem.fields) if one.has_previous}
 
     def fields(self, level: int) -> tuple[int, ...]:
         """Return the fields whose rows are sent at a level: all fields that a stage updates at level 0, and the fields
@@ -53,7 +56,7 @@ class Stairs:
         if (field, level) not in self._ends:
             one, radius, levels = self._problem.fields[field], self._radius, self._levels
             following, after = self._next_writes(field, level)
-            end = following if not one.is_double else after if one.has_previous else following + 1
+            end = following if not one.is_double else after if field in self._kept else following + 1
             self._ends[field, level] = radius * min(end, levels + 1)
         return self._ends[field, level]
 

@@ -124,7 +124,7 @@ class SplitRows:
         return Rectangle(y0, y1, 0, self.problem.pitch_cells)
 
 
-class _Stream:
+class _SplitStream:
     """Makes the actions of a pass."""
 
     def __init__(self, problem: Problem, levels: int) -> None:
@@ -245,7 +245,7 @@ class _Stream:
 
 def make_pass(problem: Problem, levels: int, sizes: Sizes) -> Pass:
     """Make the actions of one pass of a rank."""
-    actions = (*_Stream(problem, levels).actions(sizes.slab), Commit())
+    actions = (*_SplitStream(problem, levels).actions(sizes.slab), Commit())
     return Pass(levels, sizes.slab, window(problem, levels, sizes), actions)
 
 
