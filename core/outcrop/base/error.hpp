@@ -13,13 +13,15 @@ namespace outcrop {
 /// Returns a text that consists of these parts. A part is a text or a number.
 template <typename... Parts>
 std::string text_from(const Parts &...parts) {
-  const auto to_text = []<typename Part>(const Part &part) {
+  std::string text;
+  const auto append = [&text]<typename Part>(const Part &part) {
     if constexpr (std::is_arithmetic_v<Part>)
-      return std::to_string(part);
+      text += std::to_string(part);
     else
-      return std::string(part);
+      text += part;
   };
-  return (to_text(parts) + ...);
+  (append(parts), ...);
+  return text;
 }
 
 /// The request cannot be fulfilled. The message names the wrong value and says which values are valid.
