@@ -12,6 +12,12 @@ namespace {
 // the most bytes that a thread transfers by one system call, if they are several jobs
 constexpr std::size_t batch_bytes = std::size_t{1} << 20;
 
+bool overlaps(std::span<const std::span<std::byte>> batch, std::span<std::byte> rows) {
+  return std::ranges::any_of(batch, [&](std::span<std::byte> one) {
+    return one.data() < rows.data() + rows.size() && rows.data() < one.data() + one.size();
+  });
+}
+
 }  // namespace
 
 Faces::Faces(const Links &links, Pump &pump, std::size_t capacity) : links_(links), pump_(pump) {
@@ -125,7 +131,8 @@ void Faces::loop(Lane &lane) {
 }
 
 // Stores the rows of the first jobs of a lane that can be transferred together, and returns the number of jobs. The
-// first job can begin. The other jobs are added only if they can begin now, so that no job waits for a later job.
+// first job can begin. The other jobs are added only if they can begin now, so that no job waits for a later job. Jobs
+// that receive the same rows are not transferred together: the rows must be checked before they are overwritten.
 std::size_t Faces::gather(const Lane &lane, std::span<std::span<std::byte>> batch) const {
   std::size_t count = 0, bytes = 0;
   Ticket begun = lane.jobs.front().after;
@@ -133,6 +140,7 @@ std::size_t Faces::gather(const Lane &lane, std::span<std::span<std::byte>> batc
     const Job &job = lane.jobs.at(count);
     bytes += job.rows.size();
     if (count > 0 && (bytes > batch_bytes || (job.after != begun && !pump_.done(job.after)))) break;
+    if (lane.direction == 1 && overlaps(batch.first(count), job.rows)) break;
     begun = job.after;
     batch[count] = job.rows;
   }

@@ -41,7 +41,7 @@ class Link {
 
   /// Transfer up to `max_batch` messages in order, with as few system calls as possible. A system call may complete some
   /// of the messages. After each such call, call `completed` with the number of these messages, so that nothing waits
-  /// for the later messages. Throw the same errors.
+  /// for the later messages. The memory of received messages must not overlap. Throw the same errors.
   using Messages = std::span<const std::span<std::byte>>;
   using Completed = std::function<void(std::size_t)>;
   void send(Messages messages, const Completed &completed);
