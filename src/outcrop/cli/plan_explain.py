@@ -87,8 +87,8 @@ def _why_not_chosen(one: Candidate, chosen: Candidate) -> str:
 
 
 def advice(planned: Planned) -> str:
-    """Return one line about an order of the axes that is much faster, or "" if no order is much faster. Ranks divide the
-    axis y, so there is no advice for them."""
+    """Return one line about an order of the axes that is much faster, or "" if no order is much faster. Ranks divide y,
+    so there is no advice for them."""
     problem, plan, guess = planned.problem, planned.plan, planned.plan.predicted
     is_waiting = guess.seconds > WAITING * guess.seconds_update > 0
     if planned.given or problem.is_part or not is_waiting or problem.ndim == 1 or max(problem.shape) == problem.planes:

@@ -30,7 +30,8 @@ from outcrop.plan.tuner import TunedPlan
 @dataclass(frozen=True)
 class ChosenRanks:
     """The plans of all ranks, the number of the slowest rank, and the candidates that the tuner considered for this
-    rank. If other schemes were tried for all ranks, the slowest plan of each of them follows the first candidate. `single` is the plan of one rank for the whole grid, or None if its window does not fit the memory."""
+    rank. If other schemes were tried for all ranks, the slowest plan of each of them follows the first candidate.
+    `single` is the plan of one rank for the whole grid, or None if its window does not fit the memory."""
 
     every: RankPlans
     slowest: int
