@@ -30,8 +30,8 @@ VOLUMES = [name for name in LIBRARY if find_stencil(name).ndim == 3]
 
 @st.composite
 def split_runs(draw: st.DrawFn, stencil: Stencil, max_rows: int = 9) -> tuple[Boundary, RankPlans]:
-    """Generate a random run of a stencil on 2 to 8 ranks with split tiling, with any boundary, a small grid and any legal
-    sizes."""
+    """Generate a random run of a stencil on 2 to 8 ranks with split tiling. The run has any boundary, a small grid and
+    any legal sizes."""
     boundary, ranks, steps = draw(boundaries()), draw(st.integers(2, 8)), draw(st.integers(1, 6))
     least = max(1, 2 * stencil.radii[1] * len(stencil.stages) * draw(st.integers(1, min(3, steps))))
     rows = draw(st.integers(ranks * least, ranks * max(least, max_rows)))

@@ -16,7 +16,7 @@ from damage import damage, same_verdict, shrink
 from outcrop.errors import InputError
 from outcrop.plan.actions import FACES, Action, Block, Check, Commit, Read, Update, Write
 from outcrop.plan.contents import IllegalPlan
-from outcrop.plan.cost import cell_updates, transfer_bytes
+from outcrop.plan.cost import cell_updates
 from outcrop.plan.given_sizes import GivenSizes
 from outcrop.plan.plan import Sizes
 from outcrop.plan.planner import choose
@@ -27,7 +27,7 @@ from outcrop.plan.schemes import EVERY_SCHEME, SCHEMES
 from outcrop.plan.stairs import Stairs
 from outcrop.plan.tuner import build
 from outcrop.plan.validate import validate, validate_pass
-from rank_cases import KINDS, MIXED, split_plans
+from rank_cases import KINDS, split_plans
 from strategies import MACHINE, assumed_rate, examples, make_problem
 
 SPLIT = EVERY_SCHEME["split"]
@@ -96,8 +96,8 @@ def test_a_dropped_or_shrunk_action_is_rejected(every: RankPlans, data: st.DataO
 @settings(max_examples=examples(80), deadline=None)
 @given(split_plans(least_cells=1, least_radius=1, max_ranks=4), st.data())
 def test_damaged_exchanges_are_rejected(every: RankPlans, data: st.DataObject) -> None:
-    """Checks plans of all kinds of fields. The proof rejects them if a rank leaves out an exchange or a Check, exchanges
-    less, or names another level."""
+    """Checks plans of all kinds of fields. The proof rejects them if a rank leaves out an exchange or a Check,
+    exchanges less, or names another level."""
     rank, number, actions = some_pass(every, data)
     exchanges = [index for index, one in enumerate(actions) if is_exchange(one) or isinstance(one, Check)]
     assume(exchanges)
@@ -214,7 +214,8 @@ def test_rings_need_about_two_slabs_more_than_those_of_the_wavefront(levels: int
 def test_sends_before_all_receives_block_a_ring_of_ranks() -> None:
     """Checks plans in which each rank of a ring sends the stairs of all levels before it receives any. If a connection
     stores nothing, all ranks wait for each other."""
-    problem = replace(make_problem((20, 60, 9), (1, 1, 1), 4), sides=(("fixed", "fixed"), ("periodic",) * 2, ("fixed",) * 2))
+    fixed, periodic = ("fixed",) * 2, ("periodic",) * 2
+    problem = replace(make_problem((20, 60, 9), (1, 1, 1), 4), sides=(fixed, periodic, fixed))
     every = split(problem, 3, Sizes(4, 3, 2))
     validate_ranks(every)
     plans = []
@@ -241,3 +242,59 @@ def test_large_plans_of_many_ranks_are_proved() -> None:
     every = split(problem, 64, Sizes(levels=64, slab=32, diamond=8))
     assert len({id(plan) for plan in every.plans}) == 3
     validate_ranks(every)
+
+
+@settings(max_examples=examples(30), deadline=None)
+@given(st.integers(2, 4), st.integers(1, 4), st.integers(1, 3), st.sampled_from([0, 1, 2]), st.sampled_from([0, 1, -1]))
+def test_ranking_formulas_are_close_to_the_plans(ranks: int, bt: int, radius: int, kind: int, rank: int) -> None:
+    """Checks the formulas that the tuner uses to rank sizes of a rank."""
+    some, updates = KINDS[kind]
+    problem = replace(make_problem((200, 60 * ranks, 64), (1, radius, 1), 12), fields=some, updates=updates)
+    part = part_of(problem, cut_problem(problem, ranks), rank % ranks)
+    plan = build(replace(part, steps=bt), SPLIT, Sizes(bt, 8, 2), MACHINE, assumed_rate)
+    found, predicted = SPLIT.volume(part, plan.sizes), plan.predicted
+    most = max(predicted.bytes_sent, predicted.bytes_received)
+    assert found.bytes_sent == pytest.approx(most, rel=0.05)
+    assert found.bytes_read == pytest.approx(predicted.bytes_read, rel=0.02)
+    assert found.bytes_written == pytest.approx(predicted.bytes_written, rel=0.02)
+    assert found.cell_updates == pytest.approx(predicted.seconds_update * assumed_rate(plan.sizes), rel=0.1)
+
+
+def test_ranks_that_cannot_share_updates_are_refused() -> None:
+    """Checks the errors for one rank, for too few rows and for too many steps in a pass."""
+    problem = make_problem((20, 40, 40), (1, 1, 1), 30)
+
+    def refuse(message: str, one: Problem, **sizes: int) -> None:
+        with pytest.raises(InputError, match=message):
+            choose(one, MACHINE, 1 << 30, "split", assumed_rate, GivenSizes(**sizes))
+
+    part = part_of(problem, cut_problem(problem, 4), 0)
+    refuse("scheme split cannot run on one rank: .*; give scheme wavefront or auto", problem)
+    refuse("bt 6: .* passes of 5 steps; give at most 5", part, bt=6)
+    refuse("by is no size of scheme split|by 5: the rows of a rank cannot be cut", part, by=5)
+    narrow = part_of(problem, cut_problem(problem, 40), 3)
+    refuse("each needs at least 2 rows of y, but some have only 1; use fewer ranks", narrow)
+    with pytest.raises(InputError, match=r"ranks 21: each rank needs at least 2 rows .* use at most 20"):
+        choose_ranks(problem, 21, MACHINE, 1 << 30, "split", lambda _: assumed_rate)
+    # other schemes still allow more steps than split tiling
+    assert choose(part, MACHINE, 1 << 30, "auto", assumed_rate, GivenSizes(bt=8)).plan.sizes.levels == 8
+
+
+@pytest.mark.parametrize("share", [0.3, 1.0, 2.0])
+def test_auto_chooses_the_faster_scheme(share: float) -> None:
+    """Checks that `auto` considers deep halos and split tiling, and takes the faster plan. Halos of passes with many
+    steps cost many updates on parts with few rows, so split tiling is faster here."""
+    problem = make_problem((256, 4 * 64, 256), (1, 1, 1), 64)
+    part = part_of(problem, cut_problem(problem, 4), 1)
+    budget = int(share * 2 * part.planes * part.record_bytes)
+    found = {
+        name: choose_ranks(problem, 4, MACHINE, budget, name, lambda _: assumed_rate)
+        for name in ("auto", "wavefront", "split")
+    }
+    for one in found.values():
+        validate_ranks(one.every, budget)
+    assert {one.scheme for one in found["auto"].considered} >= {"wavefront", "split"}
+    assert found["split"].twice == 0 < found["wavefront"].twice
+    best = min(found["wavefront"].seconds, found["split"].seconds)
+    assert found["auto"].seconds <= 1.02 * best
+    assert found["split"].speed_up is not None  # the plan of one rank has another scheme

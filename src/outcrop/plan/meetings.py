@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from outcrop.plan.actions import FACES, HIGH, LOW, Action, Check, Commit, Copy, Read, Update, Write, side_of
-from outcrop.plan.contents import require
+from outcrop.plan.contents import IllegalPlan
 from outcrop.plan.plan import Pass
 from outcrop.plan.problem import Problem
 
@@ -74,7 +74,7 @@ def steps_of(problem: Problem, one: Pass) -> list[Step]:
     """Return the steps of a pass in which a rank begins to transfer planes or waits for them."""
     steps: list[Step] = []
     jobs: dict[tuple[int, bool], list[_Job]] = {}  # the key has the direction, and is true for static fields
-    begun = [0, 0, 0, 0]
+    begun, waited = [0, 0, 0, 0], [0, 0, 0, 0]
     # reads fill the rings of second copies only if they have previous values, and these rings are as large as the first
     planes = one.window.ring_planes[0], one.window.ring_planes[2]
 
@@ -83,7 +83,10 @@ def steps_of(problem: Problem, one: Pass) -> list[Step]:
         for direction in directions:
             for job in reversed(jobs.get((direction, is_static), ())):
                 if job.z0 < end:
-                    steps.append((index, False, direction, job.before + min(job.z1, end) - job.z0))
+                    count = job.before + min(job.z1, end) - job.z0
+                    if count > waited[direction]:
+                        waited[direction] = count
+                        steps.append((index, False, direction, count))
                     break
 
     both, sends = range(4), (SEND + LOW, SEND + HIGH)
@@ -91,7 +94,8 @@ def steps_of(problem: Problem, one: Pass) -> list[Step]:
         if isinstance(action, Read | Write) and action.array in FACES:
             direction = (SEND if isinstance(action, Write) else RECEIVE) + side_of(action)
             is_static = _is_static(action)
-            if isinstance(action, Read):
+            # stairs and finished rows are received into slots that their planes have already taken
+            if isinstance(action, Read) and action.array in ("faces", "static_faces"):
                 wait(index, sends, is_static, action.z1 - planes[is_static])
             if action.array == "finished":  # the same rows have been exchanged in the other direction before
                 wait(index, ((direction + 2) % 4,), False, action.z1)
@@ -135,8 +139,8 @@ def require_progress(steps: Sequence[Sequence[Step]], neighbours: Sequence[tuple
         while place[rank] < len(each):
             _, is_begin, direction, count = each[place[rank]]
             other = neighbours[rank][direction % 2]
-            require(other is not None, "no neighbour at this side")
-            assert other is not None
+            if other is None:
+                raise IllegalPlan("no neighbour at this side")
             # the neighbour receives from its other side what this rank sends, and sends what this rank receives
             if begun[other][3 - direction] < (own[direction] if is_begin else count):
                 break
@@ -149,4 +153,6 @@ def require_progress(steps: Sequence[Sequence[Step]], neighbours: Sequence[tuple
             index, _, direction, count = each[place[rank]]
             other = neighbours[rank][direction % 2]
             verb = "receives" if direction < RECEIVE else "sends"
-            require(False, f"rank {rank} waits in action {index} without end, until rank {other} {verb} plane {count}")
+            raise IllegalPlan(
+                f"rank {rank} waits in action {index} without end, until rank {other} {verb} plane {count}"
+            )

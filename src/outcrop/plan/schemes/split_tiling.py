@@ -64,6 +64,7 @@ from outcrop.plan.actions import (
     UpdateRegion,
     Write,
 )
+from outcrop.plan.cost import TOGETHER_MESSAGES
 from outcrop.plan.given_sizes import FREE, GivenSizes
 from outcrop.plan.memory import Window, largest_within, make_window, slot_bytes
 from outcrop.plan.plan import Pass, Scheme, Sizes, Volume
@@ -308,17 +309,17 @@ def volume(problem: Problem, sizes: Sizes) -> Volume:
     moved, statics = problem.grid_bytes * arrays, problem.grid_bytes * problem.statics
     exposed = 2 * min(planes, sizes.slab) * problem.plane_bytes * arrays
     slabs_of_pass = -(-(planes + problem.skew_z * levels) // sizes.slab)
-    stairs, finished, ways = rows.stairs, rows.stairs.finished_rows[1], 0
-    sent, requests = 0, planes * arrays * 2
+    stairs, finished, ways = rows.stairs, rows.stairs.finished_rows[1], sum(problem.neighbours)
+    sent, requests = 0, planes * arrays * 2.0
     if problem.radius_y:
         each = [(end - first, len(stairs.fields(level))) for level in range(1, levels)
                 for first, end in [stairs.rows(level)]]  # fmt: skip
         low = planes * (stairs.rows(0)[1] * arrays + stairs.rim_rows[1] * problem.statics)
         low += inside * sum(count * fields for count, fields in each)
         high = inside * finished * arrays
-        ways = sum(problem.neighbours)
         sent = problem.pitch_bytes * max(low * rows.low + high * rows.high, low * rows.high + high * rows.low)
-        requests += ways * planes * (2 * arrays + problem.statics + sum(fields for _, fields in each))
+        messages = 2 * arrays + sum(fields for _, fields in each)
+        requests += ways * planes * (messages / TOGETHER_MESSAGES + problem.statics)
     cut = problem.planes * problem.shape[2] * problem.radius_y * (levels + 1) * levels / 2
     updates = problem.cells * levels + (rows.high - rows.low) * cut
     updated = slabs_of_pass * (1 + rows.has_triangle)
