@@ -119,6 +119,8 @@ Array to_array(nb::handle name) {
   if (text == "history") return Array::history;
   if (text == "faces") return Array::faces;
   if (text == "static_faces") return Array::static_faces;
+  if (text == "stairs") return Array::stairs;
+  if (text == "finished") return Array::finished;
   throw nb::type_error(text_from("no such array: ", text).c_str());
 }
 
@@ -150,13 +152,19 @@ Action to_update(nb::handle action) {
                       to_region(action.attr("region"))};
 }
 
+Action to_check(nb::handle action) {
+  const Array array = to_array(action.attr("array"));
+  if (array != Array::source && array != Array::target) throw nb::type_error("only source and target have checksums");
+  return CheckAction{field(action, "z0"), field(action, "z1"), to_rectangle(action.attr("area")), array};
+}
+
 Action to_commit(nb::handle) { return CommitAction{}; }
 
 void make_pass(Pass *place, nb::iterable actions, long levels) {
   const std::pair<const char *, Action (*)(nb::handle)> conversions[] = {
-      {"Block", to_block},   {"Carry", to_carry},   {"Read", to_transfer<ReadAction>},
-      {"Copy", to_copy},     {"Update", to_update}, {"Write", to_transfer<WriteAction>},
-      {"Commit", to_commit},
+      {"Block", to_block}, {"Carry", to_carry},   {"Read", to_transfer<ReadAction>},
+      {"Copy", to_copy},   {"Update", to_update}, {"Write", to_transfer<WriteAction>},
+      {"Check", to_check}, {"Commit", to_commit},
   };
   const nb::module_ module = nb::module_::import_("outcrop.plan.actions");
   std::map<PyObject *, Action (*)(nb::handle)> by_type;

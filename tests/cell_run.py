@@ -20,17 +20,20 @@ from outcrop.plan.actions import (
     Action,
     Block,
     Carry,
+    Check,
     Commit,
     Copy,
     Read,
     Rectangle,
     Update,
     Write,
+    side_of,
 )
 from outcrop.plan.contents import IllegalPlan, require
 from outcrop.plan.memory import Window, slot_bytes
 from outcrop.plan.plan import Pass
 from outcrop.plan.problem import Operand, Problem, Versions
+from outcrop.plan.stairs import Stairs
 
 Levels = NDArray[np.int16]
 NOTHING = -9
@@ -184,9 +187,11 @@ class CellRun:
             for entry in self.statics:
                 yield entry.field, self.grid.source[part]
         elif action.array in FACES:
-            for entry in self.state if action.array == "faces" else self.statics:
+            for ring, level, end in self._exchanged(action):
                 rows = np.tile(self.grid.row_of_neighbour(z), (area.y1 - area.y0, 1))
-                yield self._ring(entry.field, entry.age), np.where(rows == RIM, RIM, BEFORE if entry.age else 0)
+                levels = np.where(rows == RIM, RIM, level)
+                levels[max(0, end - area.y0) :] = NOTHING
+                yield ring, levels
         elif action.array == "history":
             yield self.histories[action.level], self.grid.source[part]
         elif action.array in ("fringes", "recomputed"):
@@ -311,19 +316,57 @@ class CellRun:
     def _send(self, action: Write) -> None:
         self._require_face(action)
         for z in self._planes(action.z0, action.z1):
-            for entry in self.state if action.array == "faces" else self.statics:
-                cells = self._there(self._ring(entry.field, entry.age), z).part(action.area)
-                good = (cells == (BEFORE if entry.age else 0)) | (cells == RIM)
-                require(bool(good.all()), f"rows of plane {z} that a neighbour expects are not as they were read")
+            for ring, level, end in self._exchanged(action):
+                cells = self._there(ring, z).part(action.area)[: max(0, end - action.area.y0)]
+                good = (cells == level) | (cells == RIM)
+                require(bool(good.all()), f"rows of plane {z} that a neighbour expects are not at level {level}")
+
+    def _exchanged(self, action: Read | Write) -> Iterator[tuple[int, int, int]]:
+        """Yield each ring whose rows are exchanged, the level of these rows, and the end of the rows that have this
+        level."""
+        if action.array == "finished":
+            yield from ((*self._final(entry), FAR) for entry in self.state)
+        elif action.array == "stairs" and action.level > 0:
+            stairs, cut = Stairs(self.problem, self.levels), self.problem.shape[1] * isinstance(action, Read)
+            for field in self.problem.updates[(action.level - 1) % len(self.problem.updates)].targets:
+                ring = self._ring(field, self.versions.newest(field, action.level).copy)
+                yield ring, action.level, cut + stairs.end(field, action.level)
+        else:
+            for entry in self.statics if action.array == "static_faces" else self.state:
+                yield self._ring(entry.field, entry.age), BEFORE if entry.age else 0, FAR
+
+    @perform.register
+    def _check(self, action: Check) -> None:
+        self._require_own(action.area)
+        require(action.array in ("source", "target"), "an array without checksums")
+        for z in self._planes(action.z0, action.z1):
+            for entry in self.state:
+                ring, level = self._ring(entry.field, entry.age), BEFORE if entry.age else 0
+                if action.array == "target":
+                    ring, level = self._final(entry)
+                cells = self._there(ring, z).part(action.area)
+                require(bool(((cells == level) | (cells == RIM)).all()), f"rows of plane {z} are not at level {level}")
+            if action.array == "source":
+                self._require_statics(z, action.area, EVERY_CELL)
+            sums = self.source_sums if action.array == "source" else self.target_sums
+            self._sum(sums, z, action.area, EVERY_CELL)
 
     def _require_face(self, action: Read | Write) -> None:
         """Raise IllegalPlan unless the cells are whole rows that the rank or its neighbour at this side has."""
         problem, area, (_, ny, _) = self.problem, action.area, self.problem.shape
         sides = {side for side, is_neighbour in enumerate(problem.neighbours) if is_neighbour}
-        require(action.level in sides, "no neighbour at this side")
+        side = side_of(action)
+        require(side in sides, "no neighbour at this side")
         begin, count = 0, ny
-        if isinstance(action, Read):
-            begin, count = (-problem.max_halo, ny)[action.level], problem.max_halo
+        if isinstance(action, Read) != (action.array == "finished"):
+            begin, count = (-problem.max_halo, ny)[side], problem.max_halo
+        if action.array == "finished":
+            require(action.level == self.levels, "rows that are not finished")
+        if action.array == "stairs":
+            require(0 <= action.level < self.levels, "stairs of another pass")
+        if action.array in ("stairs", "finished") and (action.array == "finished" or action.level):
+            are_updated = problem.first_plane <= action.z0 and action.z1 <= problem.end_plane and problem.has_updates
+            require(are_updated, "planes that keep their values")
         is_whole = area.x0 == 0 and area.x1 == problem.pitch_cells
         require(begin <= area.y0 < area.y1 <= begin + count and is_whole, "rows that neither rank can give")
 

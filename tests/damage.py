@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from dataclasses import fields, replace
 
-from outcrop.plan.actions import Action, Carry, Copy, Read, Rectangle, Update, Write
+from outcrop.plan.actions import Action, Carry, Check, Copy, Read, Rectangle, Update, Write
 from outcrop.plan.plan import Pass
 from outcrop.plan.validate import IllegalPlan
 
@@ -58,9 +58,9 @@ def changed(rng: random.Random, action: Action) -> Action:
 
 def shrink(action: Action, from_below: bool, in_y: bool) -> Action:
     match action:
-        case Read(area=area) | Write(area=area) | Carry(area=area) if in_y:
+        case Read(area=area) | Write(area=area) | Carry(area=area) | Check(area=area) if in_y:
             return replace(action, area=replace(area, y0=area.y0 + 1) if from_below else replace(area, y1=area.y1 - 1))
-        case Read(z0, z1) | Copy(z0, z1) | Write(z0, z1) | Carry(z0, z1):
+        case Read(z0, z1) | Copy(z0, z1) | Write(z0, z1) | Carry(z0, z1) | Check(z0, z1):
             return replace(action, z0=z0 + 1) if from_below else replace(action, z1=z1 - 1)
         case Update(zeta0, zeta1):
             return replace(action, zeta0=zeta0 + 1) if from_below else replace(action, zeta1=zeta1 - 1)

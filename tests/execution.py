@@ -82,7 +82,7 @@ class FileRun:
         problem = plan.problem
         prepared = Prepared(
             problem, replace(MACHINE, threads=threads), plan.memory_bytes, FREE, plan, (), "assumed", {},
-            kernel=compile_kernel(self.stencil, problem.dtype, isa, boundary=Boundary(*problem.sides)),  # type: ignore[arg-type]
+            kernel=compile_kernel(self.stencil, problem.dtype, isa, boundary=Boundary(*problem.kernel_sides)),  # type: ignore[arg-type]
             scalars=Scalars(self.stencil, {}, dict(signals or {}), problem.dtype),
             layout=lay_out(threads, "none"), bind="none",
         )  # fmt: skip

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from outcrop.plan.plan import Sizes
 from outcrop.plan.problem import FieldPlan, Operand, StagePlan
 from outcrop.plan.ranks import RankPlans, cut_problem, part_of, plan_ranks
-from outcrop.plan.schemes import SCHEMES
+from outcrop.plan.schemes import EVERY_SCHEME, SCHEMES
 from strategies import MACHINE, assumed_rate, make_problem
 
 UPDATED, KEPT, READ, LATER = (
@@ -31,6 +31,14 @@ KINDS: list[tuple[tuple[FieldPlan, ...], tuple[StagePlan, ...]]] = [
     ),
 ]
 """Fields and stages: one field, a static field, second order in time, and two stages."""
+MIXED: list[tuple[tuple[FieldPlan, ...], tuple[StagePlan, ...]]] = [
+    ((UPDATED, KEPT), (StagePlan((Operand(0), HERE(1)), (0, 1)),)),
+    (
+        (LATER, UPDATED, READ),
+        (StagePlan((Operand(0), Operand(2)), (0,)), StagePlan((Operand(0), Operand(0, 1), Operand(1)), (1,))),
+    ),
+]
+"""A stage that updates a field of one copy and a field of two copies, and two stages with previous values."""
 
 
 @st.composite
@@ -57,4 +65,30 @@ def rank_plans(
     most = min(problem.levels, part_of(problem, cut, 0).max_levels) // problem.stages
     sizes = Sizes(problem.stages * draw(st.integers(1, most)), draw(st.integers(1, nz + 3)), diamond=2)
     scheme = SCHEMES[draw(st.sampled_from(["wavefront", "naive"]))]
+    return plan_ranks(problem, cut, scheme, sizes, MACHINE, assumed_rate)
+
+
+@st.composite
+def split_plans(
+    draw: st.DrawFn,
+    kinds: Sequence[tuple[tuple[FieldPlan, ...], tuple[StagePlan, ...]]] = (*KINDS, *MIXED),
+    max_ranks: int = 8,
+    least_cells: int = 0,
+    least_radius: int = 0,
+) -> RankPlans:
+    """Generate random plans of several ranks with split tiling on small grids, with all boundaries."""
+    radii = draw(st.tuples(st.integers(0, 2), st.integers(least_radius, 2), st.integers(0, 1)))
+    ranks, steps = draw(st.integers(2, max_ranks)), draw(st.integers(1, 5))
+    some, updates = draw(st.sampled_from(kinds))
+    least = max(1, 2 * radii[1] * len(updates) * draw(st.integers(1, min(2, steps))))
+    ny = ranks * draw(st.integers(least, max(least, 9))) + draw(st.integers(0, ranks - 1))
+    nz, nx = (draw(st.integers(max(1, least_cells), 20)) + 2 * radii[place] * (least_cells > 0) for place in (0, 2))
+    pair = st.just(("periodic", "periodic")) | st.tuples(*[st.sampled_from(["fixed", "mirror"])] * 2)
+    problem = replace(
+        make_problem((nz, ny, nx), radii, steps),
+        fields=some, updates=updates, sides=draw(st.tuples(pair, pair, pair)),
+    )  # fmt: skip
+    cut, scheme = cut_problem(problem, ranks), EVERY_SCHEME["split"]
+    most = min(problem.levels, scheme.max_levels(part_of(problem, cut, 0))) // problem.stages
+    sizes = Sizes(problem.stages * draw(st.integers(1, most)), draw(st.integers(1, nz + 3)), diamond=2)
     return plan_ranks(problem, cut, scheme, sizes, MACHINE, assumed_rate)

@@ -23,7 +23,22 @@ from oracle import Signals, seen_cells, seen_from
 from outcrop.language.boundary import Boundary
 from outcrop.language.program import Load, evaluate
 from outcrop.language.stencil import PREVIOUS, Stencil
-from outcrop.plan.actions import FACES, HIGH, LOW, Action, Block, Carry, Commit, Copy, Read, Rectangle, Update, Write
+from outcrop.plan.actions import (
+    FACES,
+    HIGH,
+    LOW,
+    Action,
+    Block,
+    Carry,
+    Check,
+    Commit,
+    Copy,
+    Read,
+    Rectangle,
+    Update,
+    Write,
+    side_of,
+)
 from outcrop.plan.plan import Pass, Plan
 from outcrop.plan.ranks import RankPlans, neighbour_of
 
@@ -138,7 +153,9 @@ class _Rehearsal:
     ) -> None:  # fmt: skip
         self.problem, self.stencil, self.boundary = plan.problem, stencil, Boundary(*plan.problem.kernel_sides)  # type: ignore[arg-type]
         self.outgoing, self.incoming = outgoing, incoming
-        self.frame = plan.problem.frame(one.levels)
+        frames = [action.frame for action in one.actions if isinstance(action, Block)]
+        # a problem with only one frame may have rows of neighbours in it
+        self.frame = frames[0] if plan.problem.is_part and frames else plan.problem.whole_plane
         self.steps, self.first_step = one.levels // plan.problem.stages, first_step
         self.parameters, self.signals = stencil.scalars(parameters), signals
         self.ring_sizes = list(plan.window.rings(plan.problem))
@@ -168,7 +185,7 @@ class _Rehearsal:
             case Block() if action != self.block:
                 self.former_block, self.block = self.block, action
                 self.former = self.rings.copy_of()
-            case Block() | Commit():
+            case Block() | Commit() | Check():  # cells here have no checksums
                 pass
             case Carry(z0, z1, area, level):
                 for ring in self._kept(level):
@@ -179,7 +196,7 @@ class _Rehearsal:
             case Read(z0, z1, area) if action.array in FACES:
                 for z in range(z0, z1):
                     for name, ring in self._exchanged(action):
-                        about, rows = self.incoming[action.level].popleft()
+                        about, rows = self.incoming[side_of(action)].popleft()
                         assert about == (action.array, z, name, area.y1 - area.y0), "another message"
                         self._part(ring, z, area)[:] = rows
             case Read(z0, z1, area):
@@ -199,7 +216,7 @@ class _Rehearsal:
                 for z in range(z0, z1):
                     for name, ring in self._exchanged(action):
                         about = action.array, z, name, area.y1 - area.y0
-                        self.outgoing[action.level].append((about, self._part(ring, z, area).copy()))
+                        self.outgoing[side_of(action)].append((about, self._part(ring, z, area).copy()))
             case Write(z0, z1):
                 for z in range(z0, z1):
                     self._write(action, z)
@@ -208,12 +225,17 @@ class _Rehearsal:
         """Return False if the action waits for messages of a neighbour."""
         if not isinstance(action, Read) or action.array not in FACES:
             return True
-        return len(self.incoming[action.level]) >= (action.z1 - action.z0) * len(self._exchanged(action))
+        return len(self.incoming[side_of(action)]) >= (action.z1 - action.z0) * len(self._exchanged(action))
 
     def _exchanged(self, action: Read | Write) -> list[tuple[str, int]]:
         """Return the names and the rings of the arrays whose rows an action exchanges with a neighbour."""
         if action.array == "static_faces":
             return [(self.names[field], field) for field in self.statics]
+        if action.array == "finished":
+            return [(self._name(f, age), self._ring(f, self.final[f] ^ age)) for f, age in self.entries]
+        if action.array == "stairs" and action.level > 0:
+            targets = self.copies[(action.level - 1) % len(self.copies)].targets
+            return [(self.names[field], self._ring(field, copy)) for field, copy in targets]
         return [(self._name(*entry), self._ring(*entry)) for entry in self.entries]
 
     def _part(self, ring: int, z: int, area: Rectangle) -> Cells:

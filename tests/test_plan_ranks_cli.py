@@ -45,7 +45,7 @@ def test_a_plan_of_many_ranks_is_printed(capsys: pytest.CaptureFixture[str]) -> 
     """Checks the plan of eight ranks on a declared machine: the rows of each rank, the halo, the network, the predicted
     time, and the same figures as JSON."""
     words = ["--machine", "node.toml", "--ranks", "8", "--check", "--explain", "--json", "plan.json", "--draw", "p.png"]
-    assert call([*PLAN, *words]) == 0
+    assert call([*PLAN, *words, "--scheme", "wavefront"]) == 0
     said = capsys.readouterr().out
     assert said.startswith("heat7 512 x 2048 x 1024 float32, 100 steps, boundary fixed\n")
     assert "ranks    8 parts of 256 rows" in said
@@ -61,6 +61,22 @@ def test_a_plan_of_many_ranks_is_printed(capsys: pytest.CaptureFixture[str]) -> 
     assert several["seconds"] == report["predicted"]["seconds"]
     assert several["speed_up"] == pytest.approx(several["seconds_single"] / several["seconds"])
     assert report["predicted"]["bytes_sent"] == report["predicted"]["bytes_received"] == 2 * 100 * 512 * 4 * 1024
+    assert Path("p.png").stat().st_size > 0
+
+
+@pytest.mark.parametrize("scheme", ["split", "auto"])
+def test_split_tiling_is_printed(scheme: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Checks the plan of eight ranks that update no cell twice. On this machine, this plan is faster than a plan with
+    halos, so `auto` chooses it and shows the best plan of the other scheme."""
+    words = ["--machine", "node.toml", "--ranks", "8", "--check", "--explain", "--json", "plan.json", "--draw", "p.png"]
+    assert call([*PLAN, *words, "--scheme", scheme]) == 0
+    said = capsys.readouterr().out
+    found = re.search(r"halo     (\d+) rows of the upper neighbour for (\d+) steps; no cell is updated twice", said)
+    assert found is not None and int(found[1]) == int(found[2]) + 1
+    assert "a pass sends at most" in said and "every pass of every rank is legal" in said
+    assert bool(re.search(r"(?m)^wavefront ", said)) == (scheme == "auto")
+    several = json.loads(Path("plan.json").read_text())["several_ranks"]
+    assert several["halo_rows"] == int(found[1]) and several["computed_twice"] == 0
     assert Path("p.png").stat().st_size > 0
 
 
@@ -100,6 +116,8 @@ REFUSED = {
     "negative": (["--ranks", "-1"], "ranks '-1' must be auto or a number"),
     "blocks": (["--ranks", "4", "--by", "64"], "by 64: the rows of a rank cannot be cut"),
     "scheme": (["--ranks", "4", "--scheme", "skewed-5y"], "skewed-5y cannot divide the grid among ranks"),
+    "split on one rank": (["--scheme", "split"], "split cannot run on one rank: .*give scheme wavefront or auto"),
+    "too few rows to split": (["--ranks", "1025", "--scheme", "split"], "at least 2 rows.* use at most 1024"),
     "in place": (["--ranks", "4", "--in-place"], "runs of several ranks cannot have in_place yet"),
     "gradient": (["--ranks", "4", "--gradient"], "--gradient plans runs of one process; leave out --ranks"),
     "too little memory": (["--ranks", "4", "--memory", "64KiB"], r"64 KiB is too small .* at least \d+ KiB"),

@@ -287,7 +287,7 @@ def test_ranking_formulas_of_parts_are_close_to_the_plans(ranks: int, bt: int, r
     assert volume.cell_updates == pytest.approx(cells * rim, rel=0.01 if all(part.neighbours) else 0.1)
 
 
-@pytest.mark.parametrize("scheme", ["auto", "naive"])
+@pytest.mark.parametrize("scheme", ["wavefront", "naive"])
 @pytest.mark.parametrize("share", [0.3, 1.0, 2.0])
 def test_all_ranks_have_the_sizes_of_the_slowest(scheme: str, share: float) -> None:
     """Checks the plans of all ranks that are chosen together. They fit the budget of each rank, also if memory holds
@@ -311,10 +311,10 @@ def test_all_ranks_have_the_sizes_of_the_slowest(scheme: str, share: float) -> N
 def test_updates_of_halos_are_counted() -> None:
     """Checks the share of updates that two ranks compute, r(L-1)/B for a rank of B rows between two others."""
     problem = make_problem((300, 3 * 100, 64), (0, 2, 0), 5)
-    found = choose_ranks(problem, 3, MACHINE, 1 << 30, "auto", lambda _: assumed_rate, GivenSizes(bt=5))
+    found = choose_ranks(problem, 3, MACHINE, 1 << 30, "wavefront", lambda _: assumed_rate, GivenSizes(bt=5))
     assert found.slowest == 1
     assert found.twice == pytest.approx(2 * (5 - 1) / 100)
-    single = choose_ranks(problem, 1, MACHINE, 1 << 30, "auto", lambda _: assumed_rate)
+    single = choose_ranks(problem, 1, MACHINE, 1 << 30, "wavefront", lambda _: assumed_rate)
     assert single.twice == 0 and single.speed_up == 1 and single.halo == 0 == single.link_bytes
 
 

@@ -19,13 +19,28 @@ from outcrop.language.stencil import Stencil
 from outcrop.plan.plan import Sizes
 from outcrop.plan.planner import choose, smallest_budget_bytes
 from outcrop.plan.ranks import RankPlans, cut_problem, part_of, plan_ranks, rows_needed, validate_ranks
-from outcrop.plan.schemes import SCHEMES
+from outcrop.plan.schemes import EVERY_SCHEME, SCHEMES
 from outcrop.run.definition import as_problem
 from outcrop.run.disk.layout import make_layout
 from rehearsal import rehearse_ranks
 from strategies import MACHINE, assumed_rate, examples
 
 VOLUMES = [name for name in LIBRARY if find_stencil(name).ndim == 3]
+
+
+@st.composite
+def split_runs(draw: st.DrawFn, stencil: Stencil, max_rows: int = 9) -> tuple[Boundary, RankPlans]:
+    """Generate a random run of a stencil on 2 to 8 ranks with split tiling. The run has any boundary, a small grid and
+    any legal sizes."""
+    boundary, ranks, steps = draw(boundaries()), draw(st.integers(2, 8)), draw(st.integers(1, 6))
+    least = max(1, 2 * stencil.radii[1] * len(stencil.stages) * draw(st.integers(1, min(3, steps))))
+    rows = draw(st.integers(ranks * least, ranks * max(least, max_rows)))
+    shape = draw(st.integers(1, 16)), rows, draw(st.integers(1, 8))
+    problem = as_problem(stencil, make_layout(shape, "float32"), steps, boundary, in_place=False)
+    cut = cut_problem(problem, ranks)
+    most = min(problem.levels, EVERY_SCHEME["split"].max_levels(part_of(problem, cut, 0))) // problem.stages
+    sizes = Sizes(problem.stages * draw(st.integers(1, most)), draw(st.integers(1, shape[0] + 3)), diamond=2)
+    return boundary, plan_ranks(problem, cut, EVERY_SCHEME["split"], sizes, MACHINE, assumed_rate)
 
 
 @st.composite
@@ -73,6 +88,25 @@ def test_ranks_give_the_oracles_bits_of_library_stencils(name: str, data: st.Dat
     """Checks each stencil of the library that has three axes."""
     stencil = find_stencil(name)
     check(stencil, *data.draw(rank_runs(stencil)), data.draw(st.integers(0, 2**32 - 1)))
+
+
+@settings(max_examples=examples(150), deadline=None)
+@given(st.sampled_from(sorted({**STENCILS, "heat": heat})), offsets(), st.data(), st.integers(0, 2**32 - 1))
+def test_split_tiling_gives_the_oracles_bits(
+    name: str, near: list[tuple[int, int, int]], data: st.DataObject, seed: int
+) -> None:
+    """Checks split tiling of stencils of several fields and stages, with all boundaries."""
+    stencil = {**STENCILS, "heat": heat}[name](near)
+    check(stencil, *data.draw(split_runs(stencil)), seed)
+
+
+@pytest.mark.parametrize("name", VOLUMES)
+@settings(max_examples=examples(5), deadline=None)
+@given(data=st.data())
+def test_split_tiling_gives_the_oracles_bits_of_library_stencils(name: str, data: st.DataObject) -> None:
+    """Checks split tiling of each stencil of the library that has three axes."""
+    stencil = find_stencil(name)
+    check(stencil, *data.draw(split_runs(stencil)), data.draw(st.integers(0, 2**32 - 1)))
 
 
 @settings(max_examples=examples(20), deadline=None)

@@ -1,263 +1,20 @@
 // Runs a small problem on several ranks for tests. Each rank is a thread with its own executor and its own files in
-// memory, and has the rows of its part. The passes have the actions of plan/schemes/wavefront.py with neighbours.
-//
-// The kernels have no radius in x. Their weights differ for each neighbour, so that a wrong row gives wrong bits.
+// memory, and has the rows of its part.
 #pragma once
 
-#include <algorithm>
-#include <atomic>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
-#include <exception>
-#include <functional>
 #include <memory>
 #include <string>
-#include <thread>
-#include <utility>
 #include <vector>
 
 #include "outcrop/base/aligned.hpp"
 #include "outcrop/exec/executor.hpp"
 #include "outcrop/storage/checksums.hpp"
+#include "rank_plans.hpp"
+#include "rank_problems.hpp"
 
 namespace outcrop::ranks {
-
-enum class Side { fixed, mirror, periodic, neighbour };
-
-/// The equation determines the fields. heat: one field with two copies. wave: a field with its previous value, and a
-/// static field that updates read at neighbouring cells. pair: two fields that are updated in place, one after the
-/// other, in two stages of a step.
-enum class Equation { heat, wave, pair };
-
-struct Problem {
-  Equation equation = Equation::heat;
-  long nz = 9, ny = 30, nx = 5, pitch_bytes = 64;
-  long radius_z = 1, radius_y = 1;
-  Side z = Side::fixed, y_low = Side::fixed, y_high = Side::fixed;
-  std::vector<long> passes{4};  // levels of each pass
-  long slab = 2;
-  Tiling tiling{};
-  std::vector<unsigned> node_threads{2};
-  long group = 1;  // the frame begins at a multiple of this number of rows
-  std::string backend = "memory", folder = "";
-
-  long max_levels() const { return *std::ranges::max_element(passes); }
-};
-
-/// The rows of a rank, and the sides of these rows.
-struct Part {
-  long first = 0, rows = 0;
-  Side low = Side::fixed, high = Side::fixed;
-
-  bool has_neighbours() const { return low == Side::neighbour || high == Side::neighbour; }
-};
-
-/// Divides the rows at `cuts`.
-inline std::vector<Part> parts_of(const Problem &problem, const std::vector<long> &cuts) {
-  std::vector<long> edges{0};
-  edges.insert(edges.end(), cuts.begin(), cuts.end());
-  edges.push_back(problem.ny);
-  const bool ring = problem.y_low == Side::periodic && !cuts.empty();
-  std::vector<Part> parts;
-  for (std::size_t i = 0; i + 1 < edges.size(); ++i)
-    parts.push_back({edges[i], edges[i + 1] - edges[i], i == 0 && !ring ? problem.y_low : Side::neighbour,
-                     i + 2 == edges.size() && !ring ? problem.y_high : Side::neighbour});
-  return parts;
-}
-
-/// What the kernels need, in addition to the arguments of a call.
-struct KernelData {
-  long radius_z = 1, radius_y = 1;
-  Side low = Side::fixed, high = Side::fixed;
-  std::atomic<long> faults{0}, calls{0};
-  long event_at = -1;  // the number of the call that begins the event
-  std::function<void()> event;
-};
-
-inline KernelData &data_of(const outcrop_block *block) { return **static_cast<KernelData *const *>(block->scalars); }
-
-/// Returns the row that holds the values of row y. A row beyond a fixed boundary or a neighbour must not be needed.
-inline long row_of(KernelData &data, const outcrop_block *block, long y) {
-  if (y >= 0 && y < block->ny) return y;
-  const Side side = y < 0 ? data.low : data.high;
-  if (side == Side::periodic) return y < 0 ? y + block->ny : y - block->ny;
-  if (side == Side::mirror) return y < 0 ? -1 - y : 2 * block->ny - 1 - y;
-  ++data.faults;
-  return std::clamp(y, 0L, block->ny - 1);
-}
-
-/// Returns the weighted sum over all neighbours of a cell. If `factor` is not negative, each value is multiplied by the
-/// value of this operand.
-inline float sum_around(KernelData &data, const outcrop_block *block, std::size_t operand, long factor, long k, long y,
-                        long x) {
-  float sum = 0;
-  for (long dz = -data.radius_z; dz <= data.radius_z; ++dz)
-    for (long dy = -data.radius_y; dy <= data.radius_y; ++dy) {
-      const long place = row_of(data, block, y + dy) * block->pitch + x;
-      const float weight = 0.5F / static_cast<float>(9 + (dz + 3) * 7 + dy);
-      float value = static_cast<const float *>(block->source[operand][k + dz])[place];
-      if (factor >= 0) value *= static_cast<const float *>(block->source[factor][k + dz])[place];
-      sum += weight * value;
-    }
-  return sum;
-}
-
-template <typename Cell>
-void for_each_cell(const outcrop_block *block, const Cell &cell) {
-  KernelData &data = data_of(block);
-  if (block->y0 < 0 || block->y1 > block->ny) ++data.faults;
-  if (data.calls++ == data.event_at) data.event();
-  for (long k = 0; k < block->planes; ++k)
-    for (long y = block->y0; y < block->y1; ++y)
-      for (long x = block->x0; x < block->x1; ++x)
-        static_cast<float *>(block->target[0][k])[y * block->pitch + x] = x < block->nx ? cell(data, k, y, x) : 0;
-}
-
-inline float at(const outcrop_block *block, std::size_t operand, long k, long y, long x) {
-  return static_cast<const float *>(block->source[operand][k])[y * block->pitch + x];
-}
-
-inline void heat_kernel(const outcrop_block *block) {
-  for_each_cell(block,
-                [&](KernelData &data, long k, long y, long x) { return sum_around(data, block, 0, -1, k, y, x); });
-}
-inline void wave_kernel(const outcrop_block *block) {
-  for_each_cell(block, [&](KernelData &data, long k, long y, long x) {
-    const float change = 0.1F * sum_around(data, block, 0, 2, k, y, x);
-    return 1.5F * at(block, 0, k, y, x) - 0.6F * at(block, 1, k, y, x) + change;
-  });
-}
-inline void pair_kernel(const outcrop_block *block) {
-  for_each_cell(block, [&](KernelData &data, long k, long y, long x) {
-    return 0.9F * at(block, 0, k, y, x) + sum_around(data, block, 1, -1, k, y, x);
-  });
-}
-
-inline Fields fields_of(Equation equation) {
-  if (equation == Equation::heat) return Fields({Field{.two_copies = true, .flips = true}});
-  if (equation == Equation::pair) return Fields({Field{}, Field{}});
-  return Fields({Field{.two_copies = true, .has_previous = true, .flips = true}, Field{.read_only = true}});
-}
-
-inline Stages stages_of(Equation equation) {
-  if (equation == Equation::heat) return {{{heat_kernel, {0}, {1}}, {heat_kernel, {1}, {0}}}, {}};
-  if (equation == Equation::wave) return {{{wave_kernel, {0, 2, 1}, {2}}, {wave_kernel, {2, 0, 1}, {0}}}, {}};
-  const StageCall first{pair_kernel, {0, 1}, {0}}, second{pair_kernel, {1, 0}, {1}};
-  return {{first, second, first, second}, {}};
-}
-
-inline Grid grid_of(const Problem &problem, const Part &part) {
-  const auto rim = [&](Side side, long radius) {
-    return side == Side::fixed ? radius : side == Side::neighbour ? -UpdateRegion::far : 0;
-  };
-  Grid grid;
-  grid.nz = problem.nz, grid.ny = part.rows, grid.nx = problem.nx;
-  grid.radius_z = problem.radius_z, grid.radius_y = problem.radius_y;
-  grid.rim_z_low = grid.rim_z_high = rim(problem.z, problem.radius_z);
-  grid.rim_y_low = rim(part.low, problem.radius_y), grid.rim_y_high = rim(part.high, problem.radius_y);
-  grid.periodic_z = problem.z == Side::periodic, grid.periodic_y = part.low == Side::periodic;
-  grid.skew_z = std::max(1L, problem.radius_z * (grid.periodic_z ? 2 : 1));
-  grid.skew_y = std::max(1L, problem.radius_y * (grid.periodic_y ? 2 : 1));
-  grid.statics_z = problem.equation == Equation::wave ? grid.skew_z : 0;
-  grid.item_bytes = sizeof(float);
-  grid.pitch_bytes = static_cast<std::size_t>(problem.pitch_bytes);
-  grid.plane_bytes = static_cast<std::size_t>(part.rows) * grid.pitch_bytes;
-  grid.record_bytes = round_up(grid.plane_bytes + 8, AlignedMemory::page_bytes);
-  return grid;
-}
-
-/// Returns the frame of a pass of `levels` levels.
-inline Rectangle frame_of(const Problem &problem, const Part &part, long levels) {
-  const long halo = problem.radius_y * levels, group = problem.group;
-  const long low = part.low == Side::neighbour ? (halo + group - 1) / group * group : 0;
-  const long high = part.high == Side::neighbour ? halo : 0;
-  return {-low, part.rows + high, 0, problem.pitch_bytes / 4};
-}
-
-inline std::vector<RingSpec> rings_of(const Problem &problem, const Part &part) {
-  const Grid grid = grid_of(problem, part);
-  const long skew = grid.skew_z, slab = problem.slab;
-  long first = 0, second = 0, statics = 0;
-  for (const long levels : problem.passes) {
-    const long reach = skew * levels, all = 2 * slab + skew * (levels + 2);
-    const bool is_heat = problem.equation == Equation::heat, even = levels % 2 == 0;
-    first = std::max(first, !is_heat ? all : 2 * slab + reach + (even ? 0 : skew));
-    second = std::max(second, !is_heat ? all : slab + (even ? reach : std::max(slab + reach - skew, problem.radius_z)));
-    statics = std::max(
-        statics, 2 * slab + std::max(skew * (levels - 1) + 2 * grid.statics_z, grid.first_plane() + grid.statics_z));
-  }
-  const Rectangle frame = frame_of(problem, part, problem.max_levels());
-  const auto cells = static_cast<std::size_t>(frame.rows() * frame.columns());
-  const std::size_t slot = round_up(cells * grid.item_bytes + grid.tail_bytes(), AlignedMemory::page_bytes);
-  std::vector<RingSpec> rings;
-  for (const long planes : problem.equation == Equation::wave   ? std::vector<long>{first, statics, second}
-                           : problem.equation == Equation::heat ? std::vector<long>{first, second}
-                                                                : std::vector<long>{first, first})
-    rings.push_back({std::min(planes, grid.nz), slot, false});
-  return rings;
-}
-
-/// Makes the actions of a pass.
-inline Pass make_pass(const Problem &problem, const Part &part, long levels) {
-  const Grid grid = grid_of(problem, part);
-  const long halo = problem.radius_y * levels, rows = part.rows, skew = grid.skew_z;
-  const Rectangle frame = frame_of(problem, part, levels), own = whole_plane(grid);
-  std::vector<Action> actions;
-  UpdateRegion region;
-  if (part.has_neighbours()) {
-    OwnedCells owned;
-    owned.cells.y0 = 0, owned.cells.y1 = rows;
-    actions.push_back(BlockAction{frame, owned, 0});
-    if (part.low == Side::neighbour) region.y_low = {-halo, problem.radius_y};
-    if (part.high == Side::neighbour) region.y_high = {rows + halo, -problem.radius_y};
-  }
-  const auto exchange = [&](long z0, long z1, Array array) {
-    const auto at_rows = [&](long y0, long y1) { return Rectangle{y0, y1, 0, frame.x1}; };
-    const bool low = part.low == Side::neighbour, high = part.high == Side::neighbour;
-    if (low) actions.push_back(WriteAction{z0, z1, at_rows(0, halo), array, 0});
-    if (high) actions.push_back(WriteAction{z0, z1, at_rows(rows - halo, rows), array, 1});
-    if (low) actions.push_back(ReadAction{z0, z1, at_rows(-halo, 0), array, 0});
-    if (high) actions.push_back(ReadAction{z0, z1, at_rows(rows, rows + halo), array, 1});
-  };
-  long read = 0, read_statics = 0, copied = 0, written = 0;
-  const auto advance = [&](long &done, long end) {
-    const long first = done;
-    done = std::max(done, std::min(end, grid.nz));
-    return std::pair(first, done);
-  };
-  const auto read_to = [&](long zeta) {
-    if (const auto [z0, z1] = advance(read, zeta + skew); z1 > z0) {
-      actions.push_back(ReadAction{z0, z1, own, Array::source, 0});
-      exchange(z0, z1, Array::faces);
-    }
-    if (problem.equation != Equation::wave) return;
-    if (const auto [z0, z1] = advance(read_statics, zeta + grid.statics_z); z1 > z0) {
-      actions.push_back(ReadAction{z0, z1, own, Array::statics, 0});
-      exchange(z0, z1, Array::static_faces);
-    }
-  };
-  const auto copy_to = [&](long end) {
-    if (const auto [z0, z1] = advance(copied, end); z1 > z0) actions.push_back(CopyAction{z0, z1, frame, frame});
-  };
-  const auto write_to = [&](long end) {
-    if (const auto [z0, z1] = advance(written, end); z1 > z0)
-      actions.push_back(WriteAction{z0, z1, own, Array::target, levels});
-  };
-  const long end = grid.end_plane() + skew * (levels - 1);
-  for (long zeta = grid.first_plane(); zeta < end; zeta += problem.slab) {
-    const long zeta1 = std::min(zeta + problem.slab, end);
-    read_to(zeta1 + problem.slab);
-    copy_to(zeta1);
-    actions.push_back(UpdateAction{zeta, zeta1, levels, region});
-    write_to(std::min(grid.end_plane(), zeta1 - skew * (levels - 1)));
-  }
-  read_to(grid.nz);
-  copy_to(grid.nz);
-  write_to(grid.nz);
-  actions.push_back(CommitAction{});
-  return {actions, levels};
-}
 
 /// Returns the initial value of a cell of an array, between -1 and 1. `y` is a row of the whole grid.
 inline float initial_value(std::size_t array, long z, long y, long x) {
@@ -321,6 +78,16 @@ class Rank {
     const std::uint32_t crc = crc32c(record);
     const bool right = tail[0] == crc && tail[1] == plane_seal(static_cast<std::uint64_t>(z), crc, 0);
     return right ? record : std::vector<std::byte>();
+  }
+
+  /// Changes a byte of a row on disk, in an array that the first pass reads.
+  void damage(std::size_t array, long z, long y) {
+    std::vector<std::byte> record(grid_.record_bytes);
+    const auto file = static_cast<std::uint32_t>(array);
+    const std::uint64_t offset = static_cast<std::uint64_t>(z) * grid_.record_bytes;
+    store_->read(file, offset, record.data(), record.size());
+    record[static_cast<std::size_t>(y) * grid_.pitch_bytes + 2] ^= std::byte{1};
+    store_->write(file, offset, record.data(), record.size());
   }
 
   std::size_t states() const { return states_; }

@@ -110,7 +110,7 @@ std::ostream &operator<<(std::ostream &out, const Problem &one) {
       << one.radius_y << " z " << name(one.z) << " y " << name(one.y_low) << "," << name(one.y_high) << " levels";
   for (const long levels : one.passes) out << " " << levels;
   out << " slab " << one.slab << " diamond " << one.tiling.diamond << " planes " << one.tiling.planes << " chunk "
-      << one.tiling.chunk << " group " << one.group << " nodes";
+      << one.tiling.chunk << " group " << one.group << (one.split ? " split" : "") << " nodes";
   for (const unsigned threads : one.node_threads) out << " " << threads;
   return out;
 }
@@ -135,14 +135,15 @@ void expect_same(const World &world, const Rank &whole) {
 void expect_bytes(const Problem &problem, const World &world, std::size_t states, std::size_t statics) {
   const long levels = std::accumulate(problem.passes.begin(), problem.passes.end(), 0L);
   for (const auto &rank : world.ranks) {
+    const std::size_t records = problem.passes.size() * static_cast<std::size_t>(problem.nz);
+    EXPECT_EQ(rank->executor().bytes_read(), records * (states + statics) * rank->grid().record_bytes);
+    EXPECT_EQ(rank->executor().bytes_written(), records * states * rank->grid().record_bytes);
+    if (problem.split) continue;
     const long sides = (rank->part().low == Side::neighbour) + (rank->part().high == Side::neighbour);
     const long bytes =
         sides * levels * problem.radius_y * problem.pitch_bytes * problem.nz * static_cast<long>(states + statics);
     EXPECT_EQ(rank->executor().bytes_sent(), static_cast<std::uint64_t>(bytes));
     EXPECT_EQ(rank->executor().bytes_received(), static_cast<std::uint64_t>(bytes));
-    const std::size_t records = problem.passes.size() * static_cast<std::size_t>(problem.nz);
-    EXPECT_EQ(rank->executor().bytes_read(), records * (states + statics) * rank->grid().record_bytes);
-    EXPECT_EQ(rank->executor().bytes_written(), records * states * rank->grid().record_bytes);
   }
 }
 
@@ -162,7 +163,8 @@ void run_case(const Problem &problem, const std::vector<long> &cuts, const Netwo
   World world(problem, cuts, network, [&](std::size_t rank) {
     return Faults{.latency_microseconds = rank % 2 == 0 ? network.latency_of_files : 0};
   });
-  for (const std::string &error : world.run()) ASSERT_EQ(error, "");
+  for (const std::string &error : world.run()) EXPECT_EQ(error, "");
+  if (testing::Test::HasFailure()) return;
   expect_same(world, whole);
   expect_bytes(problem, world, whole.states(), problem.equation == Equation::wave ? 1 : 0);
 }
@@ -185,9 +187,10 @@ Value one_of(std::mt19937 &random, std::initializer_list<Value> values) {
 }
 
 // Returns a random problem for `ranks` ranks, and sets the cuts.
-Problem random_problem(unsigned seed, std::vector<long> &cuts) {
+Problem random_problem(unsigned seed, std::vector<long> &cuts, bool split = false) {
   std::mt19937 random(seed);
   Problem one;
+  one.split = split;
   one.equation = one_of(random, {Equation::heat, Equation::wave, Equation::pair});
   one.nz = one_of(random, {1L, 5L, 8L, 11L, 17L});
   one.radius_z = one_of(random, {0L, 1L, 1L, 2L});
@@ -210,7 +213,7 @@ Problem random_problem(unsigned seed, std::vector<long> &cuts) {
   one.pitch_bytes = one_of(random, {64L, 192L});
   one.nx = one_of(random, {1L, 5L, 16L});
   const std::size_t ranks = 2 + random() % 3;
-  const long fewest = one.radius_y * deepest;
+  const long fewest = one.radius_y * deepest * (split ? 2 : 1);
   one.ny = static_cast<long>(ranks) * fewest + 2 * one.radius_y + static_cast<long>(random() % 12);
   cuts = random_cuts(one, ranks, fewest, random);
   return one;
@@ -229,6 +232,24 @@ TEST(Ranks, GiveTheBitsOfOneRank) {
   }
 }
 
+TEST(Ranks, GiveTheBitsOfOneRankWithSplitTiling) {
+  for (unsigned seed = 2000; seed < 2000 + random_count() && !HasFailure(); ++seed) {
+    std::vector<long> cuts;
+    const Problem problem = random_problem(seed, cuts, true);
+    run_case(problem, cuts, {.seed = seed, .small_buffers = seed % 2 == 0});
+  }
+}
+
+TEST(Ranks, GiveTheSameBitsWithSplitTilingOverSlowConnections) {
+  for (unsigned seed = 3000; seed < 3000 + random_count() / 6 && !HasFailure(); ++seed) {
+    std::vector<long> cuts;
+    Problem problem = random_problem(seed, cuts, true);
+    if (seed % 2 == 0) problem.pitch_bytes = 1024, problem.nx = 250;  // faces that do not fit the buffers
+    const std::uint64_t latency = seed % 3 == 0 ? 300 : 0;
+    run_case(problem, cuts, {seed, microseconds(500), true, -1, latency, seed % 5 == 0});
+  }
+}
+
 TEST(Ranks, GiveTheSameBitsOverSlowConnections) {
   for (unsigned seed = 1000; seed < 1000 + random_count() / 6 && !HasFailure(); ++seed) {
     std::vector<long> cuts;
@@ -242,14 +263,15 @@ TEST(Ranks, GiveTheSameBitsOverSlowConnections) {
 // A rank gets faces in time but can send its own faces only slowly. Before it overwrites them, it must wait.
 TEST(Ranks, KeepTheirFacesUntilTheyAreSent) {
   for (const Equation equation : {Equation::heat, Equation::wave, Equation::pair})
-    for (const long slab : {2L, 20L}) {
-      Problem one;
-      one.equation = equation, one.slab = slab;
-      one.pitch_bytes = 4096, one.nx = 1000;  // so many bytes that they do not fit the buffers
-      one.passes = {4, 4};
-      Network network{1, microseconds(3000), true, -1, 0, true};
-      run_case(one, {15}, network);
-    }
+    for (const long slab : {2L, 20L})
+      for (const bool split : {false, true}) {
+        Problem one;
+        one.equation = equation, one.slab = slab, one.split = split;
+        one.pitch_bytes = 4096, one.nx = 1000;  // so many bytes that they do not fit the buffers
+        one.passes = {4, 4};
+        Network network{1, microseconds(3000), true, -1, 0, true};
+        run_case(one, {15}, network);
+      }
 }
 
 // Files on disk may bypass the page cache. In a frame with rows of a neighbour, the end of a record is not behind its
@@ -270,9 +292,9 @@ TEST(Ranks, GiveTheSameBitsWithFilesOnDisk) {
 }
 
 // Returns a problem that takes so long that each rank sends many messages.
-Problem long_problem() {
+Problem long_problem(bool split = false) {
   Problem one;
-  one.equation = Equation::wave;
+  one.equation = Equation::wave, one.split = split;
   one.nz = 40, one.ny = 60;
   one.passes = {4, 4, 4, 4};
   one.tiling.diamond = 2;
@@ -288,25 +310,38 @@ void expect_all_fail(const std::vector<std::string> &errors, std::size_t first, 
 }
 
 TEST(Ranks, AllEndWhenFacesAreDamaged) {
-  for (int link = 0; link < 3; ++link) {
-    World world(long_problem(), {14, 29, 44}, {.max_delay = microseconds(10), .damaged_link = link});
-    const std::string text = "CorruptionError: a message from rank " + std::to_string(link) + " is damaged";
-    expect_all_fail(world.run(), static_cast<std::size_t>(link) + 1, text);
-  }
+  for (const bool split : {false, true})
+    for (int link = 0; link < 3; ++link) {
+      World world(long_problem(split), {14, 29, 44}, {.max_delay = microseconds(10), .damaged_link = link});
+      const std::string text = "CorruptionError: a message from rank " + std::to_string(link) + " is damaged";
+      expect_all_fail(world.run(), static_cast<std::size_t>(link) + 1, text);
+    }
+}
+
+// With split tiling, a neighbour updates the lowest rows of a rank. But the rank checks all rows that it has read.
+TEST(Ranks, AllEndWhenARowOnDiskIsDamaged) {
+  for (const bool split : {false, true})
+    for (const std::size_t array : {0UL, 1UL, 4UL})  // the newest values, the previous values and the static field
+      for (const long row : {0L, 1L, 8L, 13L, 14L})
+        for (const long plane : {0L, 20L}) {
+          World world(long_problem(split), {14, 29, 44}, {});
+          world.ranks[1]->damage(array, plane, row);
+          expect_all_fail(world.run(), 1, "CorruptionError: plane " + std::to_string(plane) + " is damaged");
+        }
 }
 
 TEST(Ranks, AllEndWhenTheStorageOfOneFails) {
-  for (std::size_t bad = 0; bad < 4; ++bad) {
+  for (std::size_t bad = 0; bad < 8; ++bad) {
     const auto faults = [&](std::size_t rank) {
       Faults one;
-      if (rank == bad) one.error_at = 80 + 2 * 40 + 150;  // after the transfers that make the files
+      if (rank == bad % 4) one.error_at = 80 + 2 * 40 + 150;  // after the transfers that make the files
       return one;
     };
-    World world(long_problem(), {14, 29, 44}, {}, faults);
+    World world(long_problem(bad >= 4), {14, 29, 44}, {}, faults);
     const std::vector<std::string> errors = world.run();
     // the failed request may be a read for which a face waits, so the rank may notice it in two ways
     for (std::size_t i = 0; i < errors.size(); ++i)
-      EXPECT_NE(errors[i].find(i == bad ? "failed: " : "has gone"), std::string::npos) << i << ": " << errors[i];
+      EXPECT_NE(errors[i].find(i == bad % 4 ? "failed: " : "has gone"), std::string::npos) << i << ": " << errors[i];
   }
 }
 
@@ -319,15 +354,15 @@ void run_with_event(World &world, std::size_t rank, long call, std::function<voi
 TEST(Ranks, AllEndWhenOneIsCancelled) {
   for (const std::size_t rank : {0UL, 1UL, 3UL})
     for (const long call : {0L, 500L, 1500L}) {
-      World world(long_problem(), {14, 29, 44}, {.small_buffers = true});
+      World world(long_problem(call == 500), {14, 29, 44}, {.small_buffers = true});
       run_with_event(world, rank, call, [&] { world.ranks[rank]->executor().cancel(); });
       expect_all_fail(world.run(), rank, "Cancelled: ");
     }
 }
 
 TEST(Ranks, BothEndWhenTheirConnectionFails) {
-  for (const long call : {0L, 500L, 1500L}) {
-    World world(long_problem(), {14, 29, 44}, {.max_delay = microseconds(10)});
+  for (const long call : {0L, 100L, 500L, 501L, 1000L, 1500L}) {
+    World world(long_problem(call % 500 != 0), {14, 29, 44}, {.max_delay = microseconds(10)});
     run_with_event(world, 1, call, [&] { world.connections[1]->relay->cut(); });
     const std::vector<std::string> errors = world.run();
     EXPECT_EQ(errors[1], "CommunicationError: rank 2 has gone");

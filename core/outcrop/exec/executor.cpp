@@ -2,29 +2,22 @@
 
 #include <algorithm>
 #include <cassert>
-#include <chrono>
 #include <cstring>
 #include <utility>
 
 #include "outcrop/base/error.hpp"
+#include "outcrop/exec/timer.hpp"
 #include "outcrop/storage/checksums.hpp"
 
 namespace outcrop {
 namespace {
 
-// A timer. The destructor adds the seconds since the construction to a counter.
-class Timer {
- public:
-  explicit Timer(std::atomic<double> &seconds) : seconds_(seconds) {}
-  ~Timer() { seconds_.fetch_add(std::chrono::duration<double>(Clock::now() - start_).count()); }
-  Timer(const Timer &) = delete;
-  Timer &operator=(const Timer &) = delete;
-
- private:
-  using Clock = std::chrono::steady_clock;
-  std::atomic<double> &seconds_;
-  const Clock::time_point start_ = Clock::now();
-};
+// Returns the side of the neighbour to which an action sends faces, or from which it receives faces.
+std::size_t side_of(Array array, long level, bool send) {
+  if (array == Array::stairs) return send ? 0 : 1;
+  if (array == Array::finished) return send ? 1 : 0;
+  return static_cast<std::size_t>(level);
+}
 
 }  // namespace
 
@@ -36,7 +29,7 @@ Executor::Executor(const Grid &grid, const ExecutorOptions &options, const Field
       team_(options.placement),
       traverse_(team_, grid_, window_, stages_, options.tiling, options.max_levels),
       store_(store),
-      transfers_(grid_, window_, fields_, store, options.links) {
+      transfers_(grid_, window_, fields_, store, options.links, options.max_levels) {
   assert(window_.rings() == fields_.rings());
   // touch the memory here, so that page faults and errors occur before the first pass
   if (options.memory == nullptr) place_memory(window_, team_);
@@ -119,9 +112,12 @@ std::vector<ArrayRing> Executor::array_rings(Array array, long level) const {
   if (array == Array::statics || array == Array::static_faces) {
     for (std::size_t i = 0; i < fields_.statics().size(); ++i)
       result.push_back({array, i, fields_.ring(fields_.statics()[i], 0)});
-  } else if (array == Array::source || array == Array::target || array == Array::faces) {
+  } else if (array == Array::stairs && level > 0) {
+    for (const std::size_t ring : stages_.at(level).targets) result.push_back({array, result.size(), ring});
+  } else if (array == Array::source || array == Array::target || is_faces(array)) {
+    const bool is_last = array == Array::target || array == Array::finished;
     for (std::size_t i = 0; i < fields_.state().size(); ++i)
-      result.push_back({array, i, fields_.ring(fields_.state()[i], array == Array::target ? steps_ : 0)});
+      result.push_back({array, i, fields_.ring(fields_.state()[i], is_last ? steps_ : 0)});
   } else if (array == Array::history || array == Array::recomputed) {
     const auto index = static_cast<std::size_t>(level);
     result.push_back({array, index, (array == Array::history ? fields_.histories() : fields_.computed())[index]});
@@ -153,7 +149,7 @@ void Executor::perform(const CarryAction &action) {
 void Executor::perform(const ReadAction &action) {
   const std::vector<ArrayRing> pairs = array_rings(action.array, action.level);
   if (is_faces(action.array))
-    transfers_.receive(pairs, action.z0, action.z1, action.cells, static_cast<std::size_t>(action.level));
+    transfers_.receive(pairs, action.z0, action.z1, action.cells, side_of(action.array, action.level, false));
   else
     transfers_.read(pairs, action.z0, action.z1, action.cells);
 }
@@ -162,6 +158,7 @@ void Executor::perform(const CopyAction &action) {
   if (action.recomputed >= 0) return copy_recomputed(action);
   wait_for_reads(action.z0, action.z1);
   for (const std::size_t field : fields_.doubles()) wait_for_writes(fields_.ring(field, 1), action.z0, action.z1);
+  wait_for_faces(action);
   {
     const Timer timer(counters_.seconds_copy);
     team_.for_each(action.z1 - action.z0, [&](long i) { copy_rim(action.z0 + i, action); });
@@ -175,7 +172,8 @@ void Executor::perform(const UpdateAction &action) {
   // Wait only for the planes that this update needs. The reads of the next slab are in flight, and later planes arrive
   // during this update.
   wait_for_reads(std::max(0L, action.zeta0 - reach), std::min(grid_.nz, action.zeta1 + grid_.skew_z - lead),
-                 std::min(grid_.nz, action.zeta1 + grid_.statics_z), std::min(grid_.nz, action.zeta1));
+                 std::min(grid_.nz, action.zeta1 + grid_.statics_z));
+  wait_for_faces(action);
   wait_for_history(std::max(0L, action.zeta0 - reach), action.zeta1, true);
   {
     const Timer timer(counters_.seconds_update);
@@ -189,9 +187,10 @@ void Executor::perform(const UpdateAction &action) {
 void Executor::perform(const WriteAction &action) {
   const std::vector<ArrayRing> pairs = array_rings(action.array, action.level);
   if (is_faces(action.array))
-    return transfers_.send(pairs, action.z0, action.z1, action.cells, static_cast<std::size_t>(action.level));
+    return transfers_.send(pairs, action.z0, action.z1, action.cells, side_of(action.array, action.level, true));
   // updates have not waited for the planes of the rim, so reads of these planes may still be in flight
   if (action.array != Array::recomputed) wait_for_reads(action.z0, action.z1);
+  wait_for_faces(pairs, action.z0, action.z1, action.cells);
   if (action.array != Array::recomputed || fields_.is_history(pairs.front().ring))
     wait_for_history(action.z0, action.z1, false);
   if (transfers_.has_tail(action.array, action.cells) && checks_) {
@@ -210,6 +209,28 @@ void Executor::perform(const WriteAction &action) {
   transfers_.write(pairs, action.z0, action.z1, action.cells);
 }
 
+void Executor::perform(const CheckAction &action) {
+  assert(action.array == Array::source || action.array == Array::target);
+  const bool is_source = action.array == Array::source;
+  std::vector<ArrayRing> pairs = array_rings(action.array, 0);
+  if (is_source)
+    for (const ArrayRing &pair : array_rings(Array::statics, 0)) pairs.push_back(pair);
+  const Rectangle own = intersection(action.cells, whole_plane(grid_));
+  wait_for_reads(action.z0, action.z1);
+  wait_for_faces(pairs, action.z0, action.z1, own);
+  if (!checks_) return;
+  {
+    const Timer timer(counters_.seconds_checksum);
+    team_.for_each(action.z1 - action.z0, [&](long i) {
+      if (is_source)
+        checks_->add_to_sources(action.z0 + i, own);
+      else
+        checks_->add_to_targets(action.z0 + i, own);
+    });
+  }
+  if (is_source) check_planes(action.z0, action.z1);
+}
+
 void Executor::perform(const CommitAction &) {
   if (transfers_.has_faces()) {
     const Timer timer(counters_.seconds_face_wait);
@@ -224,73 +245,6 @@ void Executor::perform(const CommitAction &) {
   const Timer timer(counters_.seconds_commit);
   if (acquisition_) acquisition_->flush();
   store_->flush();
-}
-
-// Waits for the planes z0 <= z < z1 of the state, and for the planes z0 <= z < z1_statics of the static fields. Also
-// waits for the faces of these planes. Waits until the faces of planes z0 <= z < z1_overwritten are sent.
-void Executor::wait_for_reads(long z0, long z1, long z1_statics, long z1_overwritten) {
-  if (store_ == nullptr) return;
-  const Timer timer(counters_.seconds_read_wait);
-  for (long z = z0; z < std::max(z1, z1_statics); ++z)
-    for (std::size_t ring = 0; ring < window_.rings(); ++ring) {
-      if (fields_.is_history(ring) || fields_.is_recomputed(ring)) continue;
-      const bool is_static = ring < fields_.size() && fields_.read_only(ring);
-      if (z >= (is_static ? z1_statics : z1)) continue;
-      if (transfers_.wait_for_read(ring, z) && checks_) checks_->keep(ring, z);
-    }
-  for (const long copy : {0, 1}) check_fringes(array_rings(Array::fringes, copy), z0, z1);
-  if (transfers_.has_faces()) wait_for_faces(z0, z1, z1_statics, z1_overwritten);
-}
-
-void Executor::wait_for_faces(long z0, long z1, long z1_statics, long z1_overwritten) {
-  const Timer timer(counters_.seconds_face_wait);
-  for (long z = z0; z < std::max(z1, z1_statics); ++z)
-    for (std::size_t ring = 0; ring < window_.rings(); ++ring) {
-      const bool is_static = ring < fields_.size() && fields_.read_only(ring);
-      if (z < (is_static ? z1_statics : z1)) transfers_.wait_for_received(ring, z);
-      if (z < z1_overwritten) transfers_.wait_for_sent(ring, z);
-    }
-}
-
-void Executor::wait_for_writes(std::size_t ring, long z0, long z1) {
-  const Timer timer(counters_.seconds_write_wait);
-  for (long z = z0; z < z1; ++z) transfers_.wait_for_write(ring, z);
-}
-
-// Waits for the planes z0 <= z < z1 of each state that the pass reads. If `is_update`, z1 is the end of a slab, and the
-// planes end at z1 + Fields::ahead(), because later planes belong to the next slab. Adds the rows that have arrived to
-// the checksums of the states.
-void Executor::wait_for_history(long z0, long z1, bool is_update) {
-  if (store_ == nullptr) return;
-  std::vector<std::pair<std::size_t, long>> arrived;  // number of the state, and plane
-  {
-    const Timer timer(counters_.seconds_read_wait);
-    for (std::size_t i = 0; i < fields_.histories().size(); ++i) {
-      const std::size_t ring = fields_.histories()[i];
-      const long end = is_update ? std::min(grid_.nz, z1 + fields_.ahead(ring)) : z1;
-      for (long z = z0; z < end; ++z)
-        if (transfers_.wait_for_read(ring, z)) arrived.emplace_back(i, z);
-    }
-  }
-  for (std::size_t i = 0; i < fields_.computed().size(); ++i) {
-    const std::size_t ring = fields_.computed()[i];
-    if (!fields_.is_history(ring)) continue;
-    const long end = is_update ? std::min(grid_.nz, z1 + fields_.ahead(ring)) : z1;
-    check_fringes(array_rings(Array::recomputed, static_cast<long>(i)), z0, end);
-  }
-  if (!checks_ || arrived.empty()) return;  // an empty job would still wake the threads
-  const Timer timer(counters_.seconds_checksum);
-  team_.for_each(static_cast<long>(arrived.size()), [&](long place) {
-    const auto [index, z] = arrived[static_cast<std::size_t>(place)];
-    const std::size_t ring = fields_.histories()[index];
-    // several blocks may read the same row of a state, so only its owner adds it; each row of a computed field is read
-    // by only one block
-    Rectangle rows = transfers_.history_rows(ring, z);
-    if (!fields_.is_computed(ring)) rows = intersection(rows, own_.cells);
-    if (z < own_.z0 || z >= own_.z1 || rows.empty()) return;
-    const std::byte *first = window_.cell(ring, z, rows.y0, 0);
-    history_sums_.add(grid_, index, z, rows.y0, rows.y1, first, window_.pitch_bytes());
-  });
 }
 
 std::uint32_t Executor::sum_fringe(std::size_t ring, long z, const Rectangle &cells) const {

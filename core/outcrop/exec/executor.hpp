@@ -10,8 +10,8 @@
 //                                                     └──► the executor waits before it copies to that slot
 //
 // If the grid is the part of a rank, other actions send rows to its neighbours and receive rows (faces.hpp). They are
-// queued in the same way. Before the executor uses a plane, it waits until its rows are received. Before an update or a
-// copy overwrites a plane, the executor waits until its rows are sent.
+// queued in the same way. Before the executor uses rows, it waits until these rows are received. Before an update or a
+// copy overwrites rows, the executor waits until these rows are sent.
 //
 // An action applies to all fields. Each field has its own rings and arrays (problem.hpp). A damaged plane is detected
 // only after all its rows have been used, because the update computes checksums while rows are in a cache
@@ -59,7 +59,9 @@ struct CarryAction {
 /// Starts to read cells of planes z0 <= z < z1 into rings. Planes from `source` go into the rings that hold the values
 /// before the first step. Planes from `other` and `fringes` go into the first copies if `level` is even, and into the
 /// second copies if `level` is odd. For the arrays `recomputed` and `history`, `level` is the number of the field. For
-/// the arrays of faces, `level` is the side from which the rows are received.
+/// the arrays `faces` and `static_faces`, `level` is the side from which the rows are received. `stairs` come from the
+/// neighbour with higher rows, and go into the rings that `level` updates, or into the rings of the source if `level`
+/// is 0. `finished` come from the neighbour with lower rows.
 struct ReadAction {
   long z0, z1;
   Rectangle cells;
@@ -81,8 +83,9 @@ struct UpdateAction {
   UpdateRegion region;
 };
 
-/// Starts to write cells of planes z0 <= z < z1 from the rings of `level`. For the arrays of faces, `level` is the side
-/// to which the rows are sent.
+/// Starts to write cells of planes z0 <= z < z1 from the rings of `level`. For the arrays `faces` and `static_faces`,
+/// `level` is the side to which the rows are sent. `stairs` go to the neighbour with lower rows, and `finished` to the
+/// neighbour with higher rows.
 struct WriteAction {
   long z0, z1;
   Rectangle cells;
@@ -90,10 +93,19 @@ struct WriteAction {
   long level;
 };
 
+/// Adds cells of planes z0 <= z < z1 to the checksums of the `source` and the static fields, or of the `target`. The
+/// cells must hold the values as they were read, or as they will be written, and no update adds them.
+struct CheckAction {
+  long z0, z1;
+  Rectangle cells;
+  Array array;
+};
+
 /// Waits for all transfers and flushes the target to the device.
 struct CommitAction {};
 
-using Action = std::variant<BlockAction, CarryAction, ReadAction, CopyAction, UpdateAction, WriteAction, CommitAction>;
+using Action = std::variant<BlockAction, CarryAction, ReadAction, CopyAction, UpdateAction, WriteAction, CheckAction,
+                            CommitAction>;
 
 /// One trip of the window over the grid. A plan has only a few different passes, and the executor runs each many times.
 struct Pass {
@@ -157,13 +169,16 @@ class Executor {
   void perform(const CopyAction &action);
   void perform(const UpdateAction &action);
   void perform(const WriteAction &action);
+  void perform(const CheckAction &action);
   void perform(const CommitAction &action);
   void begin_pass(const Pass &pass, const PassFiles &files, AcquisitionRequests requests);
   void begin_block(const BlockAction &action);
   std::vector<ArrayRing> array_rings(Array array, long level) const;
-  void wait_for_reads(long z0, long z1) { wait_for_reads(z0, z1, z1, z1); }
-  void wait_for_reads(long z0, long z1, long z1_statics, long z1_overwritten);
-  void wait_for_faces(long z0, long z1, long z1_statics, long z1_overwritten);
+  void wait_for_reads(long z0, long z1) { wait_for_reads(z0, z1, z1); }
+  void wait_for_reads(long z0, long z1, long z1_statics);
+  void wait_for_faces(const CopyAction &action);
+  void wait_for_faces(const UpdateAction &action);
+  void wait_for_faces(const std::vector<ArrayRing> &pairs, long z0, long z1, const Rectangle &cells);
   void wait_for_writes(std::size_t ring, long z0, long z1);
   void wait_for_history(long z0, long z1, bool is_update);
   void check_planes(long z0, long z1);

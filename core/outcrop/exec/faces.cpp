@@ -1,11 +1,24 @@
 #include "outcrop/exec/faces.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "outcrop/base/error.hpp"
 
 namespace outcrop {
+namespace {
+
+// the most bytes that a thread transfers by one system call, if they are several jobs
+constexpr std::size_t batch_bytes = std::size_t{1} << 20;
+
+bool overlaps(std::span<const std::span<std::byte>> batch, std::span<std::byte> rows) {
+  return std::ranges::any_of(batch, [&](std::span<std::byte> one) {
+    return one.data() < rows.data() + rows.size() && rows.data() < one.data() + one.size();
+  });
+}
+
+}  // namespace
 
 Faces::Faces(const Links &links, Pump &pump, std::size_t capacity) : links_(links), pump_(pump) {
   for (std::size_t side = 0; side < side_count; ++side)
@@ -94,27 +107,77 @@ void Faces::fail(std::exception_ptr failure) {
 }
 
 void Faces::loop(Lane &lane) {
-  std::unique_lock lock(mutex_);
+  std::array<std::span<std::byte>, Link::max_batch> batch;
+  const Link::Completed completed = [&](std::size_t count) { finish(lane, count); };
   for (;;) {
-    lane.work.wait(lock, [&] { return stopping_ || lane.jobs.count() > 0; });
-    if (stopping_ || stopped()) return;
-    const Job job = lane.jobs.front();
-    lock.unlock();
     try {
-      pump_.wait(job.after);
+      std::unique_lock lock(mutex_);
+      lane.work.wait(lock, [&] { return stopping_ || lane.jobs.count() > 0; });
+      if (stopping_ || stopped()) return;
+      const Ticket after = lane.jobs.front().after;
+      lock.unlock();
+      pump_.wait(after);
+      lock.lock();
+      const Link::Messages messages(batch.data(), gather(lane, batch));
+      lock.unlock();
       if (lane.direction == 0)
-        lane.link.send(job.rows);
+        lane.link.send(messages, completed);
       else
-        lane.link.receive(job.rows);
+        lane.link.receive(messages, completed);
     } catch (...) {
       return fail(std::current_exception());
     }
-    bytes_[lane.direction] += job.rows.size();
-    lock.lock();
-    lane.jobs.pop();
-    ++lane.finished;
-    finished_.notify_all();
   }
+}
+
+// Stores the rows of the first jobs of a lane that can be transferred together, and returns the number of jobs. The
+// first job can begin. The other jobs are added only if they can begin now, so that no job waits for a later job. Jobs
+// that receive the same rows are not transferred together: the rows must be checked before they are overwritten.
+std::size_t Faces::gather(const Lane &lane, std::span<std::span<std::byte>> batch) const {
+  std::size_t count = 0, bytes = 0;
+  Ticket begun = lane.jobs.front().after;
+  for (; count < std::min(lane.jobs.count(), batch.size()); ++count) {
+    const Job &job = lane.jobs.at(count);
+    bytes += job.rows.size();
+    if (count > 0 && (bytes > batch_bytes || (job.after != begun && !pump_.done(job.after)))) break;
+    if (lane.direction == 1 && overlaps(batch.first(count), job.rows)) break;
+    begun = job.after;
+    batch[count] = job.rows;
+  }
+  return count;
+}
+
+void Faces::finish(Lane &lane, std::size_t count) {
+  const std::lock_guard lock(mutex_);
+  for (std::size_t i = 0; i < count; ++i) bytes_[lane.direction] += lane.jobs.pop().rows.size();
+  lane.finished += count;
+  finished_.notify_all();
+}
+
+// Waits for the last job of each side that has one of the rows. Forgets this job and the jobs before it, because the
+// jobs of a side are finished in order.
+template <typename Wait>
+void SlotFaces::wait_for(std::vector<Rows> &jobs, long y0, long y1, const Wait &wait) {
+  if (jobs.empty()) return;
+  std::array<Ticket, side_count> last{};
+  for (const Rows &job : jobs)
+    if (job.y0 < y1 && y0 < job.y1) last[job.side] = std::max(last[job.side], job.ticket);
+  for (std::size_t side = 0; side < side_count; ++side) wait(side, last[side]);
+  std::erase_if(jobs, [&](const Rows &job) { return job.ticket <= last[job.side]; });
+}
+
+void SlotFaces::wait_until_sent(Faces &faces, long y0, long y1) {
+  wait_for(sending_, y0, y1, [&](std::size_t side, Ticket ticket) { faces.wait_until_sent(side, ticket); });
+}
+
+void SlotFaces::wait_until_received(Faces &faces, long y0, long y1) {
+  wait_for(receiving_, y0, y1, [&](std::size_t side, Ticket ticket) { faces.wait_until_received(side, ticket); });
+}
+
+void SlotFaces::wait(Faces &faces) {
+  constexpr long first = std::numeric_limits<long>::min(), last = std::numeric_limits<long>::max();
+  wait_until_sent(faces, first, last);
+  wait_until_received(faces, first, last);
 }
 
 }  // namespace outcrop

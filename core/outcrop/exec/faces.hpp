@@ -9,7 +9,12 @@
 // Each link has a thread that sends and a thread that receives. They take jobs from bounded queues, in the order in
 // which the plan lists them. Both neighbours list the faces of a link in the same order. A job may name a request of the
 // pump, and begins after this request is complete. So rows are sent as soon as they have been read, while the executor
-// updates other planes.
+// updates other planes. A thread transfers several short jobs by one system call, and reports each job when it is
+// finished.
+//
+// Split tiling sends rows of each level while a plane is updated ("stairs"), and rows of the last level ("finished").
+// So several faces of a slot may be in transfer at the same time. SlotFaces remembers their rows. A thread that uses
+// other rows of the slot does not wait.
 //
 // The first failure stops all jobs and cancels both links, so that the neighbours end, too. Every thread that waits for
 // a job gets the failure.
@@ -25,6 +30,7 @@
 #include <mutex>
 #include <span>
 #include <thread>
+#include <vector>
 
 #include "outcrop/storage/link.hpp"
 #include "outcrop/storage/pump.hpp"
@@ -79,7 +85,7 @@ class Faces {
 
     Link &link;
     const std::size_t direction;
-    BoundedQueue<Job> jobs;  // the first job is being transferred
+    BoundedQueue<Job> jobs;  // the first jobs are being transferred
     Ticket submitted = no_ticket, finished = no_ticket;
     std::condition_variable work;
     std::thread thread;
@@ -88,6 +94,8 @@ class Faces {
   Ticket submit(std::size_t direction, std::size_t side, std::span<std::byte> rows, Ticket after);
   void wait(std::size_t direction, std::size_t side, Ticket ticket);
   void loop(Lane &lane);
+  std::size_t gather(const Lane &lane, std::span<std::span<std::byte>> batch) const;
+  void finish(Lane &lane, std::size_t count);
   void fail(std::exception_ptr failure);
   void stop();
   void cancel_links() const;
@@ -103,6 +111,39 @@ class Faces {
   bool stopping_ = false, cancelled_ = false;
   std::exception_ptr failure_;  // the first failure
   std::array<std::atomic<std::uint64_t>, 2> bytes_{};
+};
+
+/// The faces that are being transferred from or to one slot. Only one thread may use this object.
+class SlotFaces {
+ public:
+  /// Remember the job of rows y0 <= y < y1.
+  void add_sent(std::size_t side, long y0, long y1, Ticket ticket) { sending_.push_back({side, y0, y1, ticket}); }
+  void add_received(std::size_t side, long y0, long y1, Ticket ticket) { receiving_.push_back({side, y0, y1, ticket}); }
+
+  /// Wait until all jobs are finished that have one of the rows y0 <= y < y1.
+  void wait_until_sent(Faces &faces, long y0, long y1);
+  void wait_until_received(Faces &faces, long y0, long y1);
+
+  /// Waits until all jobs are finished.
+  void wait(Faces &faces);
+
+  /// Forgets all jobs, which must be finished.
+  void clear() {
+    sending_.clear();
+    receiving_.clear();
+  }
+
+ private:
+  struct Rows {
+    std::size_t side;
+    long y0, y1;
+    Ticket ticket;
+  };
+
+  template <typename Wait>
+  static void wait_for(std::vector<Rows> &jobs, long y0, long y1, const Wait &wait);
+
+  std::vector<Rows> sending_, receiving_;  // jobs that may not be finished
 };
 
 }  // namespace outcrop

@@ -140,11 +140,19 @@ enum class Array : std::uint8_t {
   recomputed,  ///< for each plane, the fringe of the fields that the pass computes again
   history,     ///< states of another run, in files of rows without padding
   // no array on disk: a write sends rows to a neighbour, and a read receives rows (faces.hpp)
-  faces,        ///< rows of all arrays of the state, as they were before the first step
-  static_faces  ///< rows of all static fields
+  faces,         ///< rows of all arrays of the state, as they were before the first step
+  static_faces,  ///< rows of all static fields
+  /// rows of the fields that one level of a pass updates, or of all arrays of the state before the first level; a rank
+  /// sends them to the neighbour with lower rows, which updates rows of both ranks
+  stairs,
+  /// rows of all arrays of the state after the last step; a rank sends them to the neighbour with higher rows, which
+  /// owns them
+  finished
 };
 
-constexpr bool is_faces(Array array) { return array == Array::faces || array == Array::static_faces; }
+constexpr bool is_faces(Array array) {
+  return array == Array::faces || array == Array::static_faces || array == Array::stairs || array == Array::finished;
+}
 
 class Fields {
  public:

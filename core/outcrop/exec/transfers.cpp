@@ -34,7 +34,8 @@ const PlaneFiles &files_of(const PassFiles &files, const ArrayRing &pair) {
 
 }  // namespace
 
-Transfers::Transfers(const Grid &grid, const Window &window, const Fields &fields, Store *store, const Links &links)
+Transfers::Transfers(const Grid &grid, const Window &window, const Fields &fields, Store *store, const Links &links,
+                     long max_levels)
     : grid_(grid), window_(window), fields_(fields), store_(store) {
   std::size_t slots = 0;
   for (std::size_t ring = 0; ring < window.rings(); ++ring) {
@@ -46,28 +47,31 @@ Transfers::Transfers(const Grid &grid, const Window &window, const Fields &field
   PumpOptions options;
   options.capacity = 4 * slots + 2;  // enough for a few parts of each slot; if more parts are queued, submit() waits
   pump_ = std::make_unique<Pump>(*store_, options);
-  // Enough for each slot, so that the executor never waits for a place in a queue. Otherwise two neighbours could wait
-  // for each other, because each of them lists what it sends before what it receives.
-  if (links != Links{}) faces_ = std::make_unique<Faces>(links, *pump_, 2 * slots + 2);
+  // Enough for each level in each slot, so that the executor never waits for a place in a queue. Otherwise two
+  // neighbours could wait for each other, because each of them lists what it sends before what it receives.
+  const std::size_t jobs = slots * static_cast<std::size_t>(max_levels + 2);
+  if (links != Links{}) faces_ = std::make_unique<Faces>(links, *pump_, jobs);
 }
 
-void Transfers::wait_for_received(std::size_t ring, long z) {
+void Transfers::wait_for_received(std::size_t ring, long z, long y0, long y1) {
+  if (SlotState &state = slot(ring, z); holds(state, ring, z)) state.faces.wait_until_received(*faces_, y0, y1);
+}
+
+void Transfers::wait_for_sent(std::size_t ring, long z, long y0, long y1) {
+  if (SlotState &state = slot(ring, z); holds(state, ring, z)) state.faces.wait_until_sent(*faces_, y0, y1);
+}
+
+void Transfers::begin_plane(std::size_t ring, long z) {
   SlotState &state = slot(ring, z);
-  if (!holds(state, ring, z)) return;
-  for (std::size_t side = 0; side < side_count; ++side)
-    faces_->wait_until_received(side, std::exchange(state.receiving[side], no_ticket));
+  if (!holds(state, ring, z)) state.faces.wait(*faces_);
+  state.place = window_.place(ring, z);
 }
 
-void Transfers::wait_for_sent(std::size_t ring, long z) {
-  if (SlotState &state = slot(ring, z); holds(state, ring, z)) wait_for_sent(state);
+void Transfers::drain_faces() {
+  faces_->drain();
+  for (std::vector<SlotState> &ring : slots_)
+    for (SlotState &state : ring) state.faces.clear();
 }
-
-void Transfers::wait_for_sent(SlotState &state) {
-  for (std::size_t side = 0; side < side_count; ++side)
-    faces_->wait_until_sent(side, std::exchange(state.sending[side], no_ticket));
-}
-
-void Transfers::drain_faces() { faces_->drain(); }
 
 void Transfers::cancel_faces() {
   if (faces_) faces_->cancel();
@@ -141,7 +145,7 @@ void Transfers::transfer(bool write, const std::vector<ArrayRing> &pairs, long z
 
 void Transfers::transfer(bool write, const ArrayRing &pair, long z, const Rectangle &cells) {
   SlotState &state = slot(pair.ring, z);
-  if (!write && faces_) wait_for_sent(state);
+  if (!write && faces_) state.faces.wait(*faces_);
   state.place = window_.place(pair.ring, z);
   if (!write && is_fringe(pair.array)) {
     state.fringe = cells;
@@ -196,13 +200,16 @@ void Transfers::transfer_faces(bool send, const std::vector<ArrayRing> &pairs, l
   const std::size_t bytes = static_cast<std::size_t>(rows.rows()) * window_.pitch_bytes();
   for (long z = z0; z < z1; ++z)
     for (const ArrayRing &pair : pairs) {
+      begin_plane(pair.ring, z);
       SlotState &state = slot(pair.ring, z);
-      state.place = window_.place(pair.ring, z);
       const std::span face{window_.cell(pair.ring, z, rows.y0, rows.x0), bytes};
-      if (send)
-        state.sending[side] = faces_->send(side, face, state.reading);
-      else
-        state.receiving[side] = faces_->receive(side, face, last_use(state));
+      if (send) {
+        state.faces.wait_until_received(*faces_, rows.y0, rows.y1);
+        state.faces.add_sent(side, rows.y0, rows.y1, faces_->send(side, face, state.reading));
+      } else {
+        state.faces.wait_until_sent(*faces_, rows.y0, rows.y1);
+        state.faces.add_received(side, rows.y0, rows.y1, faces_->receive(side, face, last_use(state)));
+      }
     }
 }
 

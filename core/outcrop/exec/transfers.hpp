@@ -3,7 +3,7 @@
 //
 // Transfers also moves faces, which are rows of neighbours (faces.hpp). The jobs of faces and the chain of a slot wait
 // for each other: a face is sent after the reads into its slot, and received after the transfers that a read would wait
-// for. The next read into the slot waits until the faces of the slot are sent.
+// for. Before the slot is used for another plane, all faces of the slot must be sent and received.
 //
 // Transfers keeps a state for each slot. The transfers of a slot form a chain: each transfer starts after the transfer
 // before it. So when the last transfer of the chain is complete, all of them are complete. If every plane has its own
@@ -27,7 +27,6 @@
 // stores checksums and seals behind the planes that are written to disk.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -84,8 +83,10 @@ struct ArrayRing {
 class Transfers {
  public:
   /// Prepares transfers through `store`, and of faces through `links`. If `store` is null, the functions transfer
-  /// nothing and do not wait. All arguments and the links must outlive this object.
-  Transfers(const Grid &grid, const Window &window, const Fields &fields, Store *store, const Links &links = {});
+  /// nothing and do not wait. `max_levels` is the largest number of levels of a pass. All arguments and the links must
+  /// outlive this object.
+  Transfers(const Grid &grid, const Window &window, const Fields &fields, Store *store, const Links &links = {},
+            long max_levels = 1);
 
   void set_files(const PassFiles &files) { files_ = files; }
 
@@ -109,9 +110,13 @@ class Transfers {
   }
   bool has_faces() const { return faces_ != nullptr; }
 
-  /// Wait until all faces have been received into the slot of plane z, or sent from it.
-  void wait_for_received(std::size_t ring, long z);
-  void wait_for_sent(std::size_t ring, long z);
+  /// Wait until all rows y0 <= y < y1 of plane z have been received, or sent. Do nothing if the slot holds another plane.
+  void wait_for_received(std::size_t ring, long z, long y0, long y1);
+  void wait_for_sent(std::size_t ring, long z, long y0, long y1);
+
+  /// If the slot of plane z holds another plane, waits until all faces of that plane are sent and received. From now on,
+  /// the slot holds plane z.
+  void begin_plane(std::size_t ring, long z);
   void drain_faces();
 
   /// Cancels the links, so that the neighbours do not wait for this rank.
@@ -151,7 +156,7 @@ class Transfers {
   struct SlotState {
     long place = -1;  // the result of Window::place for the plane in the slot
     Ticket reading = no_ticket, writing = no_ticket;
-    std::array<Ticket, side_count> receiving{}, sending{};  // jobs of faces
+    SlotFaces faces;
     // true if the part that is being read ends with the checksum of the source, or belongs to a history
     bool has_tail = false;
     Rectangle fringe{};   // rows of the part being read that belong to a fringe
@@ -163,7 +168,6 @@ class Transfers {
   // Returns the request after which the slot may be overwritten.
   static Ticket last_use(const SlotState &state) { return state.writing != no_ticket ? state.writing : state.reading; }
   void submit(SlotState &state, Request request);
-  void wait_for_sent(SlotState &state);
   void transfer(bool write, const std::vector<ArrayRing> &pairs, long z0, long z1, const Rectangle &cells);
   void transfer(bool write, const ArrayRing &pair, long z, const Rectangle &cells);
   void transfer_faces(bool send, const std::vector<ArrayRing> &pairs, long z0, long z1, const Rectangle &rows,

@@ -5,9 +5,11 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 
 #include <algorithm>
 #include <array>
+#include <cassert>
 #include <cerrno>
 #include <cstring>
 #include <system_error>
@@ -22,6 +24,36 @@ namespace {
 constexpr std::size_t piece_bytes = std::size_t{256} << 10;
 
 using Sum = std::array<std::byte, 4>;
+
+// The parts of a batch that are not transferred yet. Each message has two parts, its bytes and its checksum.
+class Parts {
+ public:
+  Parts(Link::Messages messages, std::array<Sum, Link::max_batch> &sums) : count_(2 * messages.size()) {
+    for (std::size_t i = 0; i < messages.size(); ++i) {
+      parts_[2 * i] = {messages[i].data(), messages[i].size()};
+      parts_[2 * i + 1] = {sums[i].data(), sums[i].size()};
+    }
+  }
+
+  bool empty() const { return first_ == count_; }
+  std::size_t complete() const { return first_ / 2; }  // number of messages that are complete
+  msghdr header() {
+    msghdr result{};
+    result.msg_iov = &parts_[first_];
+    result.msg_iovlen = count_ - first_;
+    return result;
+  }
+  void advance(std::size_t bytes) {
+    for (; first_ < count_ && parts_[first_].iov_len <= bytes; ++first_) bytes -= parts_[first_].iov_len;
+    if (bytes == 0) return;
+    parts_[first_].iov_base = static_cast<std::byte *>(parts_[first_].iov_base) + bytes;
+    parts_[first_].iov_len -= bytes;
+  }
+
+ private:
+  std::array<iovec, 2 * Link::max_batch> parts_;
+  std::size_t first_ = 0, count_;
+};
 
 Sum to_bytes(std::uint32_t crc) {
   Sum bytes;
@@ -68,8 +100,45 @@ void Link::receive(std::span<std::byte> bytes) {
   }
   Sum sum;
   receive_all(sum);
-  if (sum != to_bytes(crc)) throw CorruptionError("a message from ", name_, " is damaged: checksum mismatch");
+  check(sum == to_bytes(crc));
   bytes_received_ += bytes.size();
+}
+
+void Link::send(Messages messages, const Completed &completed) {
+  assert(messages.size() <= max_batch);
+  if (messages.size() == 1) {
+    send(messages[0]);
+    return completed(1);
+  }
+  std::array<Sum, max_batch> sums;
+  for (std::size_t i = 0; i < messages.size(); ++i) sums[i] = to_bytes(crc32c(messages[i]));
+  Parts parts(messages, sums);
+  for (std::size_t done = 0; !parts.empty();) {
+    parts.advance(send_some(parts.header(), 0));
+    const std::size_t first = done;
+    for (; done < parts.complete(); ++done) bytes_sent_ += messages[done].size();
+    if (done > first) completed(done - first);
+  }
+}
+
+void Link::receive(Messages messages, const Completed &completed) {
+  assert(messages.size() <= max_batch);
+  if (messages.size() == 1) {
+    receive(messages[0]);
+    return completed(1);
+  }
+  std::array<Sum, max_batch> sums;
+  Parts parts(messages, sums);
+  for (std::size_t done = 0; !parts.empty();) {
+    msghdr header = parts.header();
+    parts.advance(receive_some(header, 0));
+    const std::size_t first = done;
+    for (; done < parts.complete(); ++done) {
+      check(sums[done] == to_bytes(crc32c(messages[done])));
+      bytes_received_ += messages[done].size();
+    }
+    if (done > first) completed(done - first);
+  }
 }
 
 void Link::cancel() {
@@ -79,31 +148,54 @@ void Link::cancel() {
 
 void Link::send_all(std::span<const std::byte> bytes, int flags) const {
   while (!bytes.empty()) {
+    iovec part{const_cast<std::byte *>(bytes.data()), bytes.size()};
+    msghdr header{};
+    header.msg_iov = &part;
+    header.msg_iovlen = 1;
+    bytes = bytes.subspan(send_some(header, flags));
+  }
+}
+
+void Link::receive_all(std::span<std::byte> bytes) const {
+  while (!bytes.empty()) {
+    iovec part{bytes.data(), bytes.size()};
+    msghdr header{};
+    header.msg_iov = &part;
+    header.msg_iovlen = 1;
+    bytes = bytes.subspan(receive_some(header, MSG_WAITALL));
+  }
+}
+
+// Sends some bytes, at least one, and returns their number.
+std::size_t Link::send_some(const msghdr &parts, int flags) const {
+  for (;;) {
     if (cancelled_) fail(0);
-    const ssize_t sent = ::send(socket_.get(), bytes.data(), bytes.size(), flags | MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent >= 0)
-      bytes = bytes.subspan(static_cast<std::size_t>(sent));
-    else if (errno == EAGAIN)
+    const ssize_t sent = sendmsg(socket_.get(), &parts, flags | MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent >= 0) return static_cast<std::size_t>(sent);
+    if (errno == EAGAIN)
       wait_for_room();
     else if (errno != EINTR)
       fail(errno);
   }
 }
 
-void Link::receive_all(std::span<std::byte> bytes) const {
-  while (!bytes.empty()) {
+// Receives some bytes, at least one, and returns their number.
+std::size_t Link::receive_some(msghdr &parts, int flags) const {
+  for (;;) {
     if (cancelled_) fail(0);
-    const ssize_t received = recv(socket_.get(), bytes.data(), bytes.size(), MSG_WAITALL);
-    if (received > 0)
-      bytes = bytes.subspan(static_cast<std::size_t>(received));
-    else if (received == 0)
-      fail(0);
-    else if (errno == EAGAIN) {  // the socket is in non-blocking mode
+    const ssize_t received = recvmsg(socket_.get(), &parts, flags);
+    if (received > 0) return static_cast<std::size_t>(received);
+    if (received == 0) fail(0);
+    if (errno == EAGAIN) {  // the socket is in non-blocking mode
       pollfd one{socket_.get(), POLLIN, 0};
       poll(&one, 1, -1);
     } else if (errno != EINTR)
       fail(errno);
   }
+}
+
+void Link::check(bool is_right) const {
+  if (!is_right) throw CorruptionError("a message from ", name_, " is damaged: checksum mismatch");
 }
 
 // Waits until the socket has room for more bytes. If the neighbour has cancelled the link but its process goes on, the

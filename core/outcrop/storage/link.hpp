@@ -3,7 +3,9 @@
 //
 //     message:  | bytes | CRC32C of the bytes: 4 bytes, little endian |
 //
-// Both sides know the order and the lengths of all messages from their plans. So messages have no headers.
+// Both sides know the order and the lengths of all messages from their plans. So messages have no headers. Several short
+// messages can be transferred by one system call. The bytes of the connection are then the same, so the two sides may
+// divide their messages differently.
 //
 // All calls block. The link starts no thread, and allocates no memory after its construction. The socket may be in
 // non-blocking mode, as sockets of Python are after settimeout().
@@ -12,10 +14,13 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 
 #include "outcrop/storage/file.hpp"
+
+struct msghdr;
 
 namespace outcrop {
 
@@ -32,6 +37,16 @@ class Link {
   void send(std::span<const std::byte> bytes);
   void receive(std::span<std::byte> bytes);
 
+  static constexpr std::size_t max_batch = 64;
+
+  /// Transfer up to `max_batch` messages in order, with as few system calls as possible. A system call may complete some
+  /// of the messages. After each such call, call `completed` with the number of these messages, so that nothing waits
+  /// for the later messages. The memory of received messages must not overlap. Throw the same errors.
+  using Messages = std::span<const std::span<std::byte>>;
+  using Completed = std::function<void(std::size_t)>;
+  void send(Messages messages, const Completed &completed);
+  void receive(Messages messages, const Completed &completed);
+
   /// Closes the connection. Calls of send() and receive() throw Cancelled soon, and those of the neighbour fail. Any
   /// thread may call this.
   void cancel();
@@ -45,6 +60,9 @@ class Link {
  private:
   void send_all(std::span<const std::byte> bytes, int flags) const;
   void receive_all(std::span<std::byte> bytes) const;
+  std::size_t send_some(const msghdr &parts, int flags) const;
+  std::size_t receive_some(msghdr &parts, int flags) const;
+  void check(bool is_right) const;
   void wait_for_room() const;
   [[noreturn]] void fail(int error) const;
 

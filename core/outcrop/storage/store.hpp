@@ -124,6 +124,7 @@ class BoundedQueue {
   std::size_t size() const { return ring_.size(); }
   std::size_t count() const { return count_; }
   const T &front() const { return ring_[first_]; }
+  const T &at(std::size_t place) const { return ring_[(first_ + place) % ring_.size()]; }
   void push(const T &value) { ring_[(first_ + count_++) % ring_.size()] = value; }
   T pop() {
     const T value = front();

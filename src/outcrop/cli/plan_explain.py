@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from outcrop.plan.machine import edge_factor
 from outcrop.plan.placement import EQUALLY_FAST, PlacementRow, explained, place_of, table
 from outcrop.plan.planner import make_plan, schemes_for
-from outcrop.plan.schemes import SCHEMES
+from outcrop.plan.schemes import EVERY_SCHEME
 from outcrop.plan.tuner import estimate
 from outcrop.run.disk.layout import make_layout
 from outcrop.units import format_bytes, format_seconds
@@ -56,7 +56,7 @@ def show_candidates(planned: Planned) -> None:
 def only_read(planned: Planned) -> list[PlacementRow]:
     """Return the place of each field that is only read, with a reason."""
     considered = planned.considered
-    may_stay = any(SCHEMES[one.scheme].keeps_statics for one in considered)
+    may_stay = any(EVERY_SCHEME[one.scheme].keeps_statics for one in considered)
     return explained(planned.plan, considered, planned.machine, may_stay)
 
 
@@ -87,10 +87,11 @@ def _why_not_chosen(one: Candidate, chosen: Candidate) -> str:
 
 
 def advice(planned: Planned) -> str:
-    """Return one line about an order of the axes that is much faster, or "" if no order is much faster."""
+    """Return one line about an order of the axes that is much faster, or "" if no order is much faster. Ranks divide y,
+    so there is no advice for them."""
     problem, plan, guess = planned.problem, planned.plan, planned.plan.predicted
     is_waiting = guess.seconds > WAITING * guess.seconds_update > 0
-    if planned.given or not is_waiting or problem.ndim == 1 or max(problem.shape) == problem.planes:
+    if planned.given or problem.is_part or not is_waiting or problem.ndim == 1 or max(problem.shape) == problem.planes:
         return ""
     # cells per second that the plan updates, without the additional cost at the edges of slabs and blocks
     rate = problem.cells * problem.levels / guess.seconds_update * edge_factor(problem, plan.sizes)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from outcrop.plan.cost import Span
-from outcrop.plan.draw import Patch, drawn_zeta, slab_patches, tile_patches, time_line
+from outcrop.plan.draw import Patch, drawn_zeta, regions_of, slab_patches, tile_patches, time_line
+from outcrop.plan.schemes import EVERY_SCHEME
 from outcrop.units import counted, format_seconds
 
 if TYPE_CHECKING:
@@ -44,9 +45,12 @@ def draw(planned: Planned) -> Figure:
     )
 
     levels = min(one.levels, TILES_SHOWN * max(1, sizes.diamond))
-    _patches(tiles, tile_patches(problem, sizes, levels))
+    regions = regions_of(one) if EVERY_SCHEME[plan.scheme].shared_levels is not None else ()
+    _patches(tiles, tile_patches(problem, sizes, levels, regions))
     tiles.set(ylabel="level", ylim=(0, levels + 1))
     (_label_chunks if sizes.chunk else _label_rows)(tiles, problem, sizes, levels)
+    if regions and not sizes.chunk:
+        tiles.set_xlim(left=0)  # the rank holds no rows of its lower neighbour
 
     for axes in (space, tiles):
         axes.yaxis.get_major_locator().set_params(integer=True)

@@ -112,18 +112,15 @@ def rows_about(found: ChosenRanks, planned: Planned) -> list[tuple[str, str]]:
         speed += "; one rank has not enough memory for the whole grid"
     else:
         speed += f", {found.speed_up:.1f} times as fast as one rank ({format_seconds(found.seconds_single)})"
+    halo = f"{counted(found.halo, 'row')} of each neighbour for {steps}; {100 * found.twice:.1f} % more updates than "
+    halo, to_each = halo + "without halos", f"{format_bytes(found.link_bytes)} to each neighbour"
+    if found.shares_updates:
+        halo = f"{counted(found.halo, 'row')} of the upper neighbour for {steps}; no cell is updated twice"
+        to_each = f"at most {format_bytes(found.link_bytes)} to a neighbour"
     return [
         ("ranks", f"{found.every.ranks} parts of {parts}"),
-        (
-            "halo",
-            f"{counted(found.halo, 'row')} of each neighbour for {steps}; {100 * found.twice:.1f} % more updates than "
-            "without halos",
-        ),
-        (
-            "network",
-            f"{origin}: {format_rate(network.bytes_per_second)}B/s in each direction; a pass sends "
-            f"{format_bytes(found.link_bytes)} to each neighbour",
-        ),
+        ("halo", halo),
+        ("network", f"{origin}: {format_rate(network.bytes_per_second)}B/s in each direction; a pass sends {to_each}"),
         ("speed", speed),
         ("slowest", f"rank {found.slowest}, whose plan follows"),
     ]

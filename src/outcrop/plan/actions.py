@@ -29,6 +29,8 @@ y >= ny. Two more arrays stand for the connections to the neighbours:
 
     `faces`         Rows of the updated fields at level 0.
     `static_faces`  Rows of the static fields.
+    `stairs`        Rows of the fields that one level has written, from the upper neighbour to the lower one.
+    `finished`      Rows of the updated fields at the last level, from the lower neighbour to the upper one.
 """
 
 from __future__ import annotations
@@ -40,9 +42,10 @@ FAR = 1 << 40
 """A coordinate beyond every grid."""
 
 Array: TypeAlias = Literal[
-    "source", "target", "statics", "other", "fringes", "recomputed", "history", "faces", "static_faces"
-]
-FACES: frozenset[Array] = frozenset({"faces", "static_faces"})
+    "source", "target", "statics", "other", "fringes", "recomputed", "history", "faces", "static_faces", "stairs",
+    "finished",
+]  # fmt: skip
+FACES: frozenset[Array] = frozenset({"faces", "static_faces", "stairs", "finished"})
 """The arrays that stand for connections to neighbours."""
 LOW, HIGH = 0, 1
 """The sides of a rank: the lower neighbour is beyond row 0, and the upper neighbour is beyond the last row."""
@@ -129,6 +132,11 @@ class Read:
     If the array is `faces` or `static_faces`, the action receives the cells from the neighbour at the side `level`,
     which is LOW or HIGH. It receives all arrays of the state, or all static arrays. For each plane, each of these
     arrays is one message with all rows of the area. A connection has the messages in the order of the actions.
+
+    If the array is `stairs`, the action receives the cells from the upper neighbour. They belong to the fields that the
+    level `level` has written, and are stored in the rings that hold this level. If `level` is 0, they belong to all
+    arrays of the state. If the array is `finished`, the action receives all arrays of the state at the last level of
+    the pass, which is `level`, from the lower neighbour.
     """
 
     z0: int
@@ -174,7 +182,9 @@ class Write:
     The write of the last cell of a plane to the target also writes the plane's checksum.
 
     If the array is `faces` or `static_faces`, the action sends the cells to the neighbour at the side `level`. The
-    cells must still have the values that were read from the source or from the static fields.
+    cells must still have the values that were read from the source or from the static fields. If the array is `stairs`,
+    the action sends the cells to the lower neighbour, as the level `level` has written them. If the array is
+    `finished`, it sends the cells to the upper neighbour, at the last level of the pass.
     """
 
     z0: int
@@ -182,6 +192,19 @@ class Write:
     level: int
     area: Rectangle
     array: Array = "target"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Add the cells `area` of planes z0 <= z < z1 to the checksums of an array. This is for cells of the plan's own
+    rows that other ranks update. If the array is `source`, the cells have the values that were read from the source,
+    and the cells of the static fields are also added to their checksums. If the array is `target`, the cells are at the
+    last level."""
+
+    z0: int
+    z1: int
+    area: Rectangle
+    array: Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,4 +224,16 @@ class Carry:
     level: int
 
 
-Action: TypeAlias = Block | Read | Copy | Update | Write | Commit | Carry
+Action: TypeAlias = Block | Read | Copy | Update | Write | Check | Commit | Carry
+
+
+def side_of(action: Read | Write) -> int:
+    """Return the side of the neighbour, LOW or HIGH, with which an action exchanges rows. The array of the action is
+    one of FACES."""
+    is_sent = isinstance(action, Write)
+    match action.array:
+        case "stairs":
+            return LOW if is_sent else HIGH
+        case "finished":
+            return HIGH if is_sent else LOW
+    return action.level

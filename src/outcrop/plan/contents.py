@@ -22,10 +22,11 @@ from typing import Generic, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from outcrop.plan.actions import FAR, Block, Bound, Commit, Copy, Rectangle, Update, UpdateRegion
+from outcrop.plan.actions import FAR, Block, Bound, Commit, Copy, Read, Rectangle, Update, UpdateRegion, Write
 from outcrop.plan.memory import Ring
 from outcrop.plan.plan import Pass
 from outcrop.plan.problem import Operand, Problem, Versions
+from outcrop.plan.stairs import Stairs
 
 Levels: TypeAlias = NDArray[np.int32]
 PlaneSpan: TypeAlias = tuple[int, int, int, int]
@@ -34,6 +35,8 @@ positions in the lists of rows and columns at which actions begin or end."""
 Ranges: TypeAlias = list[tuple[int, int]]
 NOTHING = -9
 """The level of a cell that no action has filled."""
+BEFORE = -1
+"""The level of the previous values when a pass begins."""
 RIM = 1 << 30
 """The level of a cell of the rim, which is valid at every level."""
 
@@ -388,7 +391,7 @@ def _coordinates(problem: Problem, one: Pass) -> tuple[set[int], set[int]]:
     first = min(low, nx)
     rows = {0, ny, problem.first_row, problem.end_row}
     columns = {0, nx, problem.pitch_cells, first, max(first, nx - high)}
-    whole, areas, regions = problem.whole_plane, set(), {}
+    whole, areas, regions, levels = problem.whole_plane, set(), {}, set[int]()
     for action in one.actions:
         kind = type(action)
         if kind is Update:
@@ -399,9 +402,16 @@ def _coordinates(problem: Problem, one: Pass) -> tuple[set[int], set[int]]:
             areas.add(action.area)  # type: ignore[union-attr]
             if kind is Copy:
                 areas.add(action.own)  # type: ignore[union-attr]
+            elif kind in (Read, Write) and action.array == "stairs" and action.level not in levels:  # type: ignore[union-attr]
+                levels.add(action.level)  # type: ignore[union-attr]
     for area in areas:
         rows |= {area.y0, area.y1, max(0, min(area.y0, whole.y1)), max(0, min(area.y1, whole.y1))}
         columns |= {area.x0, area.x1, max(0, min(area.x0, whole.x1)), max(0, min(area.x1, whole.x1))}
+    stairs = Stairs(problem, one.levels)
+    for level in levels:
+        if 0 <= level < one.levels:
+            ends = {stairs.end(field, level) for field in stairs.fields(level)}
+            rows |= ends | {ny + end for end in ends}
     for region in dict.fromkeys(regions.values()):
         for updated in dict.fromkeys(areas_of(problem, region, one.levels)):
             if updated is not None:

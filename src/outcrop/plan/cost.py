@@ -23,7 +23,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from outcrop.plan.actions import EVERYTHING, FACES, Block, Bound, Commit, Copy, Read, Update, UpdateRegion, Write
+from outcrop.plan.actions import EVERYTHING, FACES, Block, Bound, Check, Commit, Copy, Read, Update, UpdateRegion, Write
 from outcrop.plan.machine import Machine, NetworkRates, StorageRates, UpdateRate
 from outcrop.plan.memory import NO_ACQUISITION_MEMORY, AcquisitionMemory, Staging, Window
 from outcrop.plan.plan import Pass, Prediction, Sizes
@@ -44,6 +44,8 @@ COPIES = 2
 """The number of copies of each byte of a snapshot: one to the staging, and one to the device."""
 TOGETHER_BYTES = 1 << 20
 """Transfers of short planes that are adjacent in an array are joined into transfers of at most this number of bytes."""
+TOGETHER_MESSAGES = 64
+"""The maximum number of short messages to a neighbour that one system call transfers."""
 
 
 def transfer_bytes(problem: Problem, action: Read | Write) -> int:
@@ -64,6 +66,8 @@ def arrays_moved(problem: Problem, action: Read | Write) -> int:
     if action.array == "fringes":
         updated = sum(one.is_state for one in problem.fields)
         return problem.doubles if action.level % 2 else updated
+    if action.array == "stairs" and action.level > 0:
+        return len(problem.updates[(action.level - 1) % len(problem.updates)].targets)
     return problem.statics if action.array in ("statics", "static_faces") else problem.state_arrays
 
 
@@ -132,8 +136,8 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class _Event:
-    """A Copy, an Update or the commit of a pass, and the transfers that begin between the previous event and this
-    event. The event begins when the first `needed` bytes of all reads of the pass have arrived, and the first
+    """A Copy, an Update, a Check or the commit of a pass, and the transfers that begin between the previous event and
+    this event. The event begins when the first `needed` bytes of all reads of the pass have arrived, and the first
     `needed_faces` bytes of all rows from neighbours. An Update updates `cells` cells."""
 
     is_update: bool
@@ -168,7 +172,7 @@ def work_of(problem: Problem, one: Pass) -> PassWork:
     """Count the work of a pass."""
     histories = [field for field in problem.fields if field.is_history]
     computed = [problem.fields[number] for number in problem.computed]
-    events, asked, asked_faces = list[_Event](), list[_Asked](), list[_Asked]()
+    events, asked, asked_faces, finished = list[_Event](), list[_Asked](), list[_Asked](), list[_Asked]()
     read = written = sent = received = requests = cells = updates = shift = 0
     before = 0, 0, 0, 0  # the bytes that have been read, written, sent and received at the last event
 
@@ -192,7 +196,10 @@ def work_of(problem: Problem, one: Pass) -> PassWork:
         match action:
             case Read() if action.array in FACES:
                 (count, calls), is_static = moved(action), action.array == "static_faces"
-                asked_faces.append((action.z0, action.z1, is_static, received, count))
+                # rows that level p has written are needed one slab after those of level 0 that are p skews higher
+                first = action.z0 + (problem.skew_z * action.level if action.array == "stairs" else 0)
+                each = finished if action.array == "finished" else asked_faces
+                each.append((first, first + action.z1 - action.z0, is_static, received, count))
                 received += count
                 requests += calls
             case Write() if action.array in FACES:
@@ -222,17 +229,26 @@ def work_of(problem: Problem, one: Pass) -> PassWork:
             case Update():
                 end = min(problem.planes + problem.lead_planes, action.zeta1 + problem.skew_z) + shift
                 end_static = min(problem.planes, action.zeta1 + problem.statics_z) + shift
-                count = cell_updates(problem, action)
-                faces = _needed(asked_faces, end, end_static)
+                count, end_faces = cell_updates(problem, action), action.zeta1 + problem.skew_z
+                faces = _needed(asked_faces, end_faces, end_static) if _uses_neighbours(problem, action) else 0.0
                 add(_needed(asked, end, end_static), faces, count, is_update=True)
                 cells += count
                 updates += 1
+            case Check() if action.array == "target":
+                add(0.0, _needed(finished, action.z1, action.z1))
             case Commit():
                 add(read, received, is_commit=True)
             case _:
                 pass
     window_bytes, listed = one.window.bytes, tuple(events)
     return PassWork(read, written, requests, cells, updates, window_bytes, listed, sent, received)
+
+
+def _uses_neighbours(problem: Problem, action: Update) -> bool:
+    """Return True if an Update reads rows of a neighbour at level 1. It then also reads them at the other levels."""
+    low, high = problem.neighbours
+    reads_below = low and action.region.y_low.at(1) < problem.radius_y
+    return reads_below or (high and action.region.y_high.at(1) > problem.shape[1] - problem.radius_y)
 
 
 _Asked: TypeAlias = tuple[int, int, bool, int, int]
@@ -508,10 +524,14 @@ def snapshot_seconds_device(snapshots: SnapshotWrites, device: StorageRates) -> 
 
 def _requests(problem: Problem, move: Read | Write) -> int:
     """Return the number of system calls that a Read or Write needs. One call may transfer several whole planes that are
-    adjacent in a file (transfers.cpp). For rows of neighbours, return the number of messages."""
+    adjacent in a file (transfers.cpp). For rows of neighbours, return the number of messages, or of groups of short
+    messages that are sent together."""
     if move.array == "history" and problem.shape[2] * problem.item_bytes != problem.pitch_bytes:
         return (move.z1 - move.z0) * (move.area.y1 - move.area.y0)  # rows are padded in memory, but not in the file
     is_kept = move.array not in ("fringes", "recomputed", *FACES)
     are_adjacent = move.area == problem.whole_plane and is_kept and not problem.periodic[0]
     together = max(1, TOGETHER_BYTES // problem.record_bytes) if are_adjacent else 1
-    return -(-(move.z1 - move.z0) // together) * arrays_moved(problem, move)
+    calls = -(-(move.z1 - move.z0) // together) * arrays_moved(problem, move)
+    if move.array in ("stairs", "finished"):
+        return max(-(-calls // TOGETHER_MESSAGES), -(-transfer_bytes(problem, move) // TOGETHER_BYTES))
+    return calls

@@ -10,10 +10,10 @@ for pictures.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from outcrop.plan.actions import Update
+from outcrop.plan.actions import FAR, Bound, Update, UpdateRegion
 from outcrop.plan.cost import Span, aside_seconds, cell_updates, snapshots_of, timeline, work_of
 from outcrop.plan.machine import Machine
 from outcrop.plan.plan import Pass, Plan, Sizes
@@ -54,18 +54,37 @@ def slab_patches(problem: Problem, one: Pass) -> tuple[Patch, ...]:
     return tuple(patches)
 
 
-def tile_patches(problem: Problem, sizes: Sizes, levels: int) -> tuple[Patch, ...]:
+def regions_of(one: Pass) -> tuple[UpdateRegion, ...]:
+    """Return the different regions that the Updates of a pass have."""
+    return tuple(dict.fromkeys(action.region for action in one.actions if isinstance(action, Update)))
+
+
+def tile_patches(
+    problem: Problem, sizes: Sizes, levels: int, regions: Sequence[UpdateRegion] = ()
+) -> tuple[Patch, ...]:
     """Return the tiles of a slab in the coordinates (y, level), as core/outcrop/exec/tiles.hpp makes them. If tiles are
-    chunks, return the tiles of the slab that begins at `drawn_zeta`, in the coordinates (z, level)."""
+    chunks, return the tiles of the slab that begins at `drawn_zeta`, in the coordinates (z, level). If ranks share
+    updates, `regions` has the regions that a rank updates."""
     if sizes.chunk:
         return _chunk_patches(problem, sizes, levels)
+    if regions:
+        return tuple(patch for region in regions for patch in _row_patches(problem, sizes, levels, region))
     halo_low, halo_high = problem.halo(sizes.levels)
-    lowest, highest = -halo_low, problem.shape[1] + halo_high
+    radius, rows = problem.radius_y, problem.shape[1]
+    region = UpdateRegion(
+        y_low=Bound(-halo_low, radius * (halo_low > 0)), y_high=Bound(rows + halo_high, -radius * (halo_high > 0))
+    )
+    return _row_patches(problem, sizes, levels, region)
+
+
+def _row_patches(problem: Problem, sizes: Sizes, levels: int, region: UpdateRegion) -> tuple[Patch, ...]:
+    lows, highs = ([bound.at(level) for level in (0, levels)] for bound in (region.y_low, region.y_high))
+    lowest = 0 if region.y_low.at_zero == -FAR else min(lows)
+    highest = problem.shape[1] if region.y_high.at_zero == FAR else max(highs)
 
     def updated(level: int, y0: int, y1: int) -> tuple[int, int]:
-        """Return the rows y0 <= y < y1 that a level updates. With neighbours, each level updates fewer rows of them."""
-        first = max(problem.first_row, lowest + problem.radius_y * level if halo_low else lowest)
-        end = min(problem.end_row, highest - problem.radius_y * level if halo_high else highest)
+        """Return the rows y0 <= y < y1 that a level updates."""
+        first, end = max(problem.first_row, region.y_low.at(level)), min(problem.end_row, region.y_high.at(level))
         return max(first, y0), min(end, y1)
 
     patches: list[Patch] = []

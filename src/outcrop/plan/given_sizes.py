@@ -70,10 +70,13 @@ def with_sizes(schemes: Sequence[Scheme], problem: Problem, given: GivenSizes) -
     """
     if not given:
         return list(schemes)
-    require_possible(problem, given)
     fitting = [one for one in schemes if set(given.to_dict()) <= set(one.sizes)]
+    require_possible(problem, given, max((one.max_levels(problem) for one in fitting), default=problem.max_levels))
     if not fitting:
         raise _no_scheme(schemes, given)
+    if given.bt is not None:
+        levels = min(given.bt, problem.steps) * problem.stages
+        fitting = [one for one in fitting if levels <= one.max_levels(problem)]
     return [
         replace(
             one,
@@ -85,8 +88,9 @@ def with_sizes(schemes: Sequence[Scheme], problem: Problem, given: GivenSizes) -
     ]
 
 
-def require_possible(problem: Problem, given: GivenSizes) -> None:
-    """Raise InputError if a given size is not possible. The message names the nearest possible size."""
+def require_possible(problem: Problem, given: GivenSizes, max_levels: int) -> None:
+    """Raise InputError if a given size is not possible. The message names the nearest possible size. A pass may have at
+    most `max_levels` levels."""
     (nz, ny, nx), (radius_z, radius_y, radius_x) = problem.shape, problem.radii
     _check_block("bx", given.bx, nx, radius_x, problem.vector_cells, "cells, a whole vector")
     _check_block("by", given.by, ny, radius_y, problem.row_group, "rows, which direct I/O needs")
@@ -99,7 +103,7 @@ def require_possible(problem: Problem, given: GivenSizes) -> None:
             raise InputError(f"{name} {size}: {name[1]} is periodic and cannot be cut into blocks; leave {name} out")
     if problem.is_part and given.by is not None:
         raise InputError(f"by {given.by}: the rows of a rank cannot be cut into blocks; leave by out")
-    if given.bt is not None and (most := problem.max_levels // problem.stages) < min(given.bt, problem.steps):
+    if given.bt is not None and (most := max_levels // problem.stages) < min(given.bt, problem.steps):
         raise InputError(
             f"bt {given.bt}: the rows of a rank are enough for passes of {most} steps; give at most {most}"
         )

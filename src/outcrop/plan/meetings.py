@@ -9,8 +9,12 @@ A rank performs its actions in order. Some of its actions wait for messages:
 
     Read             waits until the planes that it overwrites in the window have been sent
     Copy, Write      wait for the rows of their planes that are sent or received
+    Check            waits in the same way
     Update           also waits for the rows of all planes that it reads
     Commit           waits for all messages
+
+An executor may wait for less: for example, an update of a trapezoid (schemes/split_tiling.py) needs no rows of a
+neighbour. It then waits only for events for which the proof waits, too.
 
 All waits of a rank depend only on the numbers of planes that neighbours have begun to send and to receive. These
 numbers only grow. So if any order of events completes the pass, every order completes it, and one order is enough for
@@ -23,16 +27,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from outcrop.plan.actions import FACES, HIGH, LOW, Action, Commit, Copy, Read, Update, Write
-from outcrop.plan.contents import require
+from outcrop.plan.actions import FACES, HIGH, LOW, Action, Check, Commit, Copy, Read, Update, Write, side_of
+from outcrop.plan.contents import IllegalPlan
 from outcrop.plan.plan import Pass
 from outcrop.plan.problem import Problem
 
 SEND, RECEIVE = 0, 2
 """The number of a direction is one of these numbers plus the side of the neighbour."""
-Message: TypeAlias = tuple[str, int, int, int, int, int]
-"""Rows of planes z0 <= z < z1: the array, z0, z1, the first row, the end of the rows, the number of columns. Rows are
-counted from the cut between the two ranks."""
+Message: TypeAlias = tuple[str, int, int, int, int, int, int]
+"""Rows of planes z0 <= z < z1: the array, z0, z1, the first row, the end of the rows, the number of columns, the level.
+Rows are counted from the cut between the two ranks. For faces, the level is 0."""
 Step: TypeAlias = tuple[int, bool, int, int]
 """A step of a pass: the number of the action, a flag, a direction and a number of planes. If the flag is true, the rank
 begins to send or to receive planes, up to this number in the pass. Otherwise, it waits until this number of planes has
@@ -55,9 +59,9 @@ def messages(problem: Problem, one: Pass, direction: int) -> list[Message]:
     cut = problem.shape[1] if side == HIGH else 0
     found: list[Message] = []
     for action in one.actions:
-        if isinstance(action, kind) and action.array in FACES and action.level == side:
-            area = action.area
-            rows = action.array, area.y0 - cut, area.y1 - cut, area.x1 - area.x0
+        if isinstance(action, kind) and action.array in FACES and side_of(action) == side:
+            area, level = action.area, 0 if action.array in ("faces", "static_faces") else action.level
+            rows = action.array, area.y0 - cut, area.y1 - cut, area.x1 - area.x0, level
             last = found[-1] if found else None
             begin = action.z0
             if last is not None and (last[0], *last[3:]) == rows and last[2] == begin:
@@ -69,42 +73,52 @@ def messages(problem: Problem, one: Pass, direction: int) -> list[Message]:
 def steps_of(problem: Problem, one: Pass) -> list[Step]:
     """Return the steps of a pass in which a rank begins to transfer planes or waits for them."""
     steps: list[Step] = []
-    jobs: dict[tuple[int, str], list[_Job]] = {}
-    begun = [0, 0, 0, 0]
+    jobs: dict[tuple[int, bool], list[_Job]] = {}  # the key has the direction, and is true for static fields
+    begun, waited = [0, 0, 0, 0], [0, 0, 0, 0]
     # reads fill the rings of second copies only if they have previous values, and these rings are as large as the first
-    planes = {"faces": one.window.ring_planes[0], "static_faces": one.window.ring_planes[2]}
+    planes = one.window.ring_planes[0], one.window.ring_planes[2]
 
-    def wait(index: int, directions: Sequence[int], array: str, end: int) -> None:
+    def wait(index: int, directions: Sequence[int], is_static: bool, end: int) -> None:
         """Add waits for all planes below `end` whose rows have begun to move."""
         for direction in directions:
-            for job in reversed(jobs.get((direction, array), ())):
+            for job in reversed(jobs.get((direction, is_static), ())):
                 if job.z0 < end:
-                    steps.append((index, False, direction, job.before + min(job.z1, end) - job.z0))
+                    count = job.before + min(job.z1, end) - job.z0
+                    if count > waited[direction]:
+                        waited[direction] = count
+                        steps.append((index, False, direction, count))
                     break
 
     both, sends = range(4), (SEND + LOW, SEND + HIGH)
     for index, action in enumerate(one.actions):
         if isinstance(action, Read | Write) and action.array in FACES:
-            direction = (SEND if isinstance(action, Write) else RECEIVE) + action.level
-            if isinstance(action, Read):
-                wait(index, sends, action.array, action.z1 - planes[action.array])
-            jobs.setdefault((direction, action.array), []).append(_Job(action.z0, action.z1, begun[direction]))
+            direction = (SEND if isinstance(action, Write) else RECEIVE) + side_of(action)
+            is_static = _is_static(action)
+            # stairs and finished rows are received into slots that their planes have already taken
+            if isinstance(action, Read) and action.array in ("faces", "static_faces"):
+                wait(index, sends, is_static, action.z1 - planes[is_static])
+            if action.array == "finished":  # the same rows have been exchanged in the other direction before
+                wait(index, ((direction + 2) % 4,), False, action.z1)
+            jobs.setdefault((direction, is_static), []).append(_Job(action.z0, action.z1, begun[direction]))
             begun[direction] += action.z1 - action.z0
             steps.append((index, True, direction, begun[direction]))
         elif isinstance(action, Read):
-            array = "static_faces" if action.array == "statics" else "faces"
-            wait(index, sends, array, action.z1 - planes[array])
+            wait(index, sends, _is_static(action), action.z1 - planes[_is_static(action)])
         elif (ends := _planes_used(problem, action)) is not None:
-            wait(index, both, "faces", ends[0])
-            wait(index, both, "static_faces", ends[1])
+            wait(index, both, False, ends[0])
+            wait(index, both, True, ends[1])
     return steps
+
+
+def _is_static(action: Read | Write) -> bool:
+    return action.array in ("statics", "static_faces")
 
 
 def _planes_used(problem: Problem, action: Action) -> tuple[int, int] | None:
     """Return the ends of the planes of updated fields and of static fields that an action uses, or None if the action
     waits for no messages."""
     match action:
-        case Copy() | Write():
+        case Copy() | Write() | Check():
             return action.z1, 0
         case Update():
             return action.zeta1 + problem.skew_z, action.zeta1 + problem.statics_z
@@ -125,8 +139,8 @@ def require_progress(steps: Sequence[Sequence[Step]], neighbours: Sequence[tuple
         while place[rank] < len(each):
             _, is_begin, direction, count = each[place[rank]]
             other = neighbours[rank][direction % 2]
-            require(other is not None, "no neighbour at this side")
-            assert other is not None
+            if other is None:
+                raise IllegalPlan("no neighbour at this side")
             # the neighbour receives from its other side what this rank sends, and sends what this rank receives
             if begun[other][3 - direction] < (own[direction] if is_begin else count):
                 break
@@ -139,4 +153,6 @@ def require_progress(steps: Sequence[Sequence[Step]], neighbours: Sequence[tuple
             index, _, direction, count = each[place[rank]]
             other = neighbours[rank][direction % 2]
             verb = "receives" if direction < RECEIVE else "sends"
-            require(False, f"rank {rank} waits in action {index} without end, until rank {other} {verb} plane {count}")
+            raise IllegalPlan(
+                f"rank {rank} waits in action {index} without end, until rank {other} {verb} plane {count}"
+            )

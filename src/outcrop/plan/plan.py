@@ -193,6 +193,9 @@ class Scheme:
                         grid.
     `reads_histories`   True if passes can read the states of another run.
     `has_halos`         True if passes can use rows of neighbours, for grids that are divided among ranks.
+    `shared_levels`     For a scheme in which ranks share the updates at their cuts, so that no cell is updated twice: a
+                        function of the problem of a rank. It returns the maximum number of levels of a pass. The scheme
+                        is only for grids that are divided among ranks. None for all other schemes.
     """
 
     name: str
@@ -211,6 +214,11 @@ class Scheme:
     keeps_statics: bool = False
     reads_histories: bool = False
     has_halos: bool = False
+    shared_levels: Callable[[Problem], int] | None = None
+
+    def max_levels(self, problem: Problem) -> int:
+        """Return the maximum number of levels of a pass. Only the rows of ranks limit this number."""
+        return problem.max_levels if self.shared_levels is None else self.shared_levels(problem)
 
     def refusal(self, problem: Problem) -> str | None:
         """Return the reason why the scheme cannot run the problem, or None if it can."""
@@ -218,6 +226,14 @@ class Scheme:
             return "run in place: blocks read cells that other blocks have overwritten"
         if problem.histories and not self.reads_histories:
             return "read a history: give scheme wavefront or auto"
+        if self.shared_levels is not None and not problem.is_part:
+            return "run on one rank: it shares updates with other ranks; give scheme wavefront or auto"
+        if self.shared_levels is not None and self.shared_levels(problem) < problem.stages:
+            rows = 2 * problem.radius_y * problem.stages
+            return (
+                f"divide the grid among so many ranks: each needs at least {rows} rows of y, but some have only "
+                f"{problem.max_halo}; use fewer ranks, or give scheme wavefront or auto"
+            )
         if problem.is_part and not self.has_halos:
             return "divide the grid among ranks: give scheme wavefront or auto"
         if problem.is_part and problem.has_values:

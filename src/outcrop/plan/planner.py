@@ -15,7 +15,7 @@ from outcrop.plan.machine import Machine, UpdateRate
 from outcrop.plan.memory import acquisition_memory, min_acquisition_memory, whole_window
 from outcrop.plan.plan import Candidate, Plan, Scheme
 from outcrop.plan.problem import Problem
-from outcrop.plan.schemes import ALIASES, SCHEMES
+from outcrop.plan.schemes import ALIASES, EVERY_SCHEME
 from outcrop.plan.tuner import TunedPlan, estimate, tune
 from outcrop.plan.validate import IllegalPlan, validate
 from outcrop.units import format_bytes
@@ -93,7 +93,8 @@ def choose(
     acquisition = acquisition_memory(problem.acquisition, _min_steps(problem, given), problem.steps, spare_bytes)
     window_bytes = budget_bytes - acquisition.bytes(acquisition.max_steps)
     if scheme == "auto" and not given and window_bytes >= largest_useful_bytes(problem):
-        schemes = schemes[:1]  # memory holds the whole grid, and the other schemes only save memory
+        # memory holds the whole grid, and the other schemes only save memory, except schemes that save updates
+        schemes = [one for one in schemes if one is schemes[0] or one.shared_levels is not None]
     choice = tune(problem, schemes, machine, window_bytes, update_rate, acquisition)
     assert choice is not None, "a plan exists for the smallest budget"
     return choice
@@ -131,7 +132,7 @@ def schemes_for(problem: Problem, scheme: str, given: GivenSizes = FREE) -> list
     Raises InputError for an unknown name, and for a scheme that cannot run the problem or does not have these sizes.
     """
     if scheme == "auto":
-        every = [one for one in SCHEMES.values() if one.checks_all and one.refusal(problem) is None]
+        every = [one for one in EVERY_SCHEME.values() if one.checks_all and one.refusal(problem) is None]
         return with_sizes(every, problem, given)
     chosen = find_scheme(scheme)
     if (refusal := chosen.refusal(problem)) is not None:
@@ -154,9 +155,9 @@ def require_budget(problem: Problem, budget_bytes: int, scheme: str = "auto", gi
 
 def find_scheme(name: str) -> Scheme:
     """Return the scheme with this name. Raises InputError for an unknown name. The message lists the known names."""
-    if ALIASES.get(name, name) not in SCHEMES:
-        raise InputError(f"scheme {name!r} is unknown; there are auto, {', '.join([*SCHEMES, *ALIASES])}")
-    return SCHEMES[ALIASES.get(name, name)]
+    if ALIASES.get(name, name) not in EVERY_SCHEME:
+        raise InputError(f"scheme {name!r} is unknown; there are auto, {', '.join([*EVERY_SCHEME, *ALIASES])}")
+    return EVERY_SCHEME[ALIASES.get(name, name)]
 
 
 def smallest_budget_bytes(problem: Problem, scheme: str = "auto", given: GivenSizes = FREE) -> int:

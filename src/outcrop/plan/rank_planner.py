@@ -2,25 +2,29 @@
 its own, with equal figures.
 
 The tuner chooses a plan for each kind of part: the first, the last, and the parts between them. The slowest of these
-plans decides. All ranks take its sizes, because neighbours must exchange the same planes. If these sizes need too much
-memory on another part, all ranks take the sizes of the part that needs the most memory.
+plans decides. All ranks take its sizes, because neighbours must exchange the same planes. If another part needs more
+memory for these sizes, the slabs of all ranks are thinner. If several schemes are possible, this is done for each of
+them, and the scheme decides with which all ranks together are the fastest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from outcrop.plan.actions import FACES, HIGH, LOW, Update, Write
+from outcrop.errors import BudgetError, InputError
+from outcrop.plan.actions import FACES, HIGH, LOW, Update, Write, side_of
 from outcrop.plan.cost import cell_updates, transfer_bytes
 from outcrop.plan.given_sizes import FREE, GivenSizes
 from outcrop.plan.machine import Machine, UpdateRate
 from outcrop.plan.memory import min_acquisition_memory
-from outcrop.plan.plan import Candidate, Plan
+from outcrop.plan.plan import Candidate, Plan, Sizes
 from outcrop.plan.planner import choose, find_scheme, schemes_for, smallest_budget_bytes
 from outcrop.plan.problem import Problem
 from outcrop.plan.ranks import RankPlans, cut_problem, part_of, plan_ranks
-from outcrop.plan.tuner import estimate, rate_in_thick_slabs
+from outcrop.plan.schemes import RANK_SCHEMES
+from outcrop.plan.stairs import Stairs
+from outcrop.plan.tuner import TunedPlan, estimate, rate_in_thick_slabs
 
 MAX_RANKS_COMPARED = 64
 """The maximum number of ranks for which the plan of one rank is predicted action by action."""
@@ -29,7 +33,8 @@ MAX_RANKS_COMPARED = 64
 @dataclass(frozen=True)
 class ChosenRanks:
     """The plans of all ranks, the number of the slowest rank, and the candidates that the tuner considered for this
-    rank. `seconds_single` is the time of one rank for the whole grid, or None if its window does not fit the memory."""
+    rank. If other schemes were tried for all ranks, the slowest plan of each of them follows the first candidate.
+    `seconds_single` is the time of one rank for the whole grid, or None if its window does not fit the memory."""
 
     every: RankPlans
     slowest: int
@@ -52,23 +57,36 @@ class ChosenRanks:
 
     @property
     def halo(self) -> int:
-        """The number of rows that a pass needs from each neighbour."""
-        return max(self.plan.problem.halo(self.plan.passes[0].levels))
+        """The number of rows that a pass needs from each neighbour, or only from the upper neighbour if ranks share
+        updates."""
+        problem, levels = self.plan.problem, self.plan.passes[0].levels
+        if self.shares_updates:
+            return Stairs(problem, levels).rim_rows[1]
+        return max(problem.halo(levels))
+
+    @property
+    def shares_updates(self) -> bool:
+        """True if ranks share the updates at their cuts, so that no cell is updated twice."""
+        return find_scheme(self.plan.scheme).shared_levels is not None
 
     @property
     def link_bytes(self) -> int:
-        """The bytes that a rank sends to one neighbour in the first pass, the maximum over both sides."""
-        problem, one = self.plan.problem, self.plan.passes[0]
-        sent = {LOW: 0, HIGH: 0}
-        for action in one.actions:
-            if isinstance(action, Write) and action.array in FACES:
-                sent[action.level] += transfer_bytes(problem, action)
-        return max(sent.values())
+        """The bytes that a rank sends to one neighbour in the first pass, the maximum over all ranks and both sides."""
+        sent = [0]
+        for plan in {id(plan): plan for plan in self.every.plans}.values():
+            sides = {LOW: 0, HIGH: 0}
+            for action in plan.passes[0].actions:
+                if isinstance(action, Write) and action.array in FACES:
+                    sides[side_of(action)] += transfer_bytes(plan.problem, action)
+            sent += sides.values()
+        return max(sent)
 
     @property
     def twice(self) -> float:
         """The number of updates of rows of neighbours, relative to the updates of the rank's own rows. The neighbours
-        update these rows, too."""
+        update these rows, too. If ranks share updates, no rows are updated twice."""
+        if self.shares_updates:
+            return 0.0
         own, every = 0, 0
         problem = self.plan.problem
         rows = problem.own_rows[1] - problem.own_rows[0]
@@ -94,24 +112,66 @@ def choose_ranks(
     Raises InputError if a rank would have too few rows, for an unknown scheme and for impossible sizes. Raises
     BudgetError if the budget of a rank is too small. Both messages say what works.
     """
-    cut = cut_problem(problem, ranks, given.bt or 1)
+    named = None if scheme == "auto" else find_scheme(scheme)
+    cut = cut_problem(problem, ranks, given.bt or 1, named)
     parts = [part_of(problem, cut, rank) for rank in range(ranks)]
     kinds = {part: rank for rank, part in reversed(list(enumerate(parts)))}
-    choices = {
-        rank: choose(part, machine, budget_bytes, scheme, update_rate(part), given) for part, rank in kinds.items()
-    }
-    slowest = max(choices, key=lambda rank: (choices[rank].plan.predicted.seconds, -rank))
-    sizes, chosen = choices[slowest].plan.sizes, find_scheme(choices[slowest].plan.scheme)
+    every_choice = _choices(kinds, machine, budget_bytes, scheme, update_rate, given)
+    found = []
+    for choices in every_choice:
+        rank = max(choices, key=lambda rank: (choices[rank].plan.predicted.seconds, -rank))
+        own = choices[rank].plan
+        sizes = _fitting(own, [(part, choices[other].plan.sizes) for part, other in kinds.items()], budget_bytes)
+        every = plan_ranks(problem, cut, find_scheme(own.scheme), sizes, machine, update_rate(parts[rank]))
+        slowest = max(range(ranks), key=lambda one: (every.plans[one].predicted.seconds, -one))
+        found.append((every, slowest, choices))
+    found.sort(key=lambda one: one[0].plans[one[1]].predicted.seconds)
+    every, slowest, choices = found[0]
+    first, *rest = choices[kinds[parts[slowest]]].considered
+    slower = [others.plans[rank] for others, rank, _ in found[1:]]
+    others = (Candidate(one.scheme, one.sizes, len(one.passes), one.predicted) for one in slower)
+    considered = first, *others, *rest
+    alone = "auto" if named is not None and named.refusal(problem) is not None else scheme
+    seconds_single = _seconds_single(problem, ranks, machine, budget_bytes, alone, update_rate(problem), given)
+    return ChosenRanks(every, slowest, considered, seconds_single)
+
+
+def _choices(
+    kinds: Mapping[Problem, int], machine: Machine, budget_bytes: int, scheme: str,
+    update_rate: Callable[[Problem], UpdateRate], given: GivenSizes,
+) -> list[dict[int, TunedPlan]]:  # fmt: skip
+    """Return the chosen plans of all kinds of parts, once for each scheme that all ranks may have. A key is the first
+    rank with a kind of part. If the scheme is "auto", these are the schemes that are chosen for some part, and the
+    schemes in which ranks share updates. The best scheme of a part is not always the best scheme of all ranks."""
+
+    def choices(name: str) -> dict[int, TunedPlan]:
+        return {
+            rank: choose(part, machine, budget_bytes, name, update_rate(part), given) for part, rank in kinds.items()
+        }
+
+    own = choices(scheme)
+    chosen = {one.plan.scheme for one in own.values()}
+    if scheme != "auto" or not any(part.is_part for part in kinds):
+        return [own]
+    found = [own if chosen == {name} else choices(name) for name in sorted(chosen)]
+    for name in RANK_SCHEMES if chosen != set(RANK_SCHEMES) else ():
+        try:
+            found += [choices(name)] if name not in chosen else []
+        except (BudgetError, InputError):  # too few rows or too little memory for the scheme
+            continue
+    return found
+
+
+def _fitting(chosen: Plan, others: Sequence[tuple[Problem, Sizes]], budget_bytes: int) -> Sizes:
+    """Return the sizes of a chosen plan with slabs that are thin enough for the budget of all ranks. `others` has the
+    problem of each kind of part, with the sizes that were chosen for it."""
+    scheme, sizes, problem = find_scheme(chosen.scheme), chosen.sizes, chosen.problem
     steps = problem.steps_of(sizes.levels)
     window_bytes = budget_bytes - min_acquisition_memory(problem.acquisition, steps).bytes(steps)
-    largest = max(kinds, key=lambda part: chosen.window(part, sizes.levels, sizes).bytes)
-    if chosen.window(largest, sizes.levels, sizes).bytes > window_bytes:
-        sizes = choices[kinds[largest]].plan.sizes
-    every = plan_ranks(problem, cut, chosen, sizes, machine, update_rate(parts[slowest]))
-    slowest = max(range(ranks), key=lambda rank: (every.plans[rank].predicted.seconds, -rank))
-    considered = choices[kinds[parts[slowest]]].considered
-    seconds_single = _seconds_single(problem, ranks, machine, budget_bytes, scheme, update_rate(problem), given)
-    return ChosenRanks(every, slowest, considered, seconds_single)
+    largest, own = max(others, key=lambda one: scheme.window(one[0], sizes.levels, sizes).bytes)
+    while sizes.slab > 1 and scheme.window(largest, sizes.levels, sizes).bytes > window_bytes:
+        sizes = replace(sizes, slab=sizes.slab - 1)
+    return own if scheme.window(largest, sizes.levels, sizes).bytes > window_bytes else sizes
 
 
 def _seconds_single(

@@ -100,7 +100,7 @@ class RankTimeline:
         whole = self.seconds * len(self.end)
         times = {"faces": self.faces, "disk": self.disk, "commit": self.commit, "finished": self.seconds - self.end}
         shares = {what: float(one.sum()) / whole for what, one in times.items()}
-        twice = float(self.twice.sum()) / whole
+        twice = max(0.0, float(self.twice.sum())) / whole
         return {"useful": 1 - twice - sum(shares.values()), "twice": twice, **shares}
 
 
@@ -191,7 +191,8 @@ class _Simulation:
         asides = [aside_seconds(work, self._machine, NO_WRITES) / max(1, work.updates) for work in works]
         aside = np.array(asides)[self._kinds]
         own = np.array([_own_cells(plan, levels) for plan in self._plans], float)[self._kinds]
-        self._twice += np.maximum(0.0, events.cells.sum(axis=0) - own) / rates
+        # with split tiling, the lowest rank updates more rows than its own, and the highest rank fewer
+        self._twice += (events.cells.sum(axis=0) - own) / rates
         arrivals: list[tuple[Numbers, Numbers]] = []  # for each event: when its messages have come and gone
         has_written = False
         for event, is_update in enumerate(events.is_update):

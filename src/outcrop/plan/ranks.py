@@ -39,9 +39,11 @@ MIN_GROUPS = 8
 """Parts begin at multiples of a group of rows if each part has at least this number of groups."""
 
 
-def rows_needed(problem: Problem, steps: int = 1) -> int:
-    """Return the minimum number of rows of a rank for passes of `steps` steps, if the grid is divided."""
-    return max(1, problem.radius_y * problem.stages * steps)
+def rows_needed(problem: Problem, steps: int = 1, scheme: Scheme | None = None) -> int:
+    """Return the minimum number of rows of a rank for passes of `steps` steps, if the grid is divided. If ranks share
+    the updates at their cuts, they need twice the rows. Without `scheme`, return the number for halos."""
+    cuts = 1 if scheme is None or scheme.shared_levels is None else 2
+    return max(1, cuts * problem.radius_y * problem.stages * steps)
 
 
 def cut_rows(ny: int, ranks: int, group: int = 1, least: int = 1) -> Cut:
@@ -73,8 +75,9 @@ def rows_of(cut: Cut) -> list[int]:
     return [end - first for first, end in pairwise(cut)]
 
 
-def cut_problem(problem: Problem, ranks: int, steps: int = 1) -> Cut:
-    """Divide the grid of a whole problem among `ranks` ranks, whose passes have at least `steps` steps.
+def cut_problem(problem: Problem, ranks: int, steps: int = 1, scheme: Scheme | None = None) -> Cut:
+    """Divide the grid of a whole problem among `ranks` ranks, whose passes have at least `steps` steps. If `scheme` is
+    given, they have this scheme.
 
     Raises InputError if the grid has no axis y, or too few rows. The message has the largest number of ranks that
     works.
@@ -82,7 +85,7 @@ def cut_problem(problem: Problem, ranks: int, steps: int = 1) -> Cut:
     if ranks > 1 and problem.ndim < 3:
         raise InputError(f"ranks {ranks}: ranks divide y of a grid of three axes, but this grid has {problem.ndim}")
     steps = max(1, min(steps, problem.steps))
-    return cut_rows(problem.shape[1], ranks, problem.row_group, rows_needed(problem, steps))
+    return cut_rows(problem.shape[1], ranks, problem.row_group, rows_needed(problem, steps, scheme))
 
 
 def neighbour_of(problem: Problem, cut: Cut, rank: int, side: int) -> int | None:

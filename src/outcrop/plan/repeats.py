@@ -16,17 +16,19 @@ periods before it need not be performed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from outcrop.plan.actions import EVERYTHING, Action, Copy, Read, Update, Write
+from outcrop.plan.actions import EVERYTHING, Action, Check, Copy, Read, Update, Write
 from outcrop.plan.contents import Runs
 
 if TYPE_CHECKING:
     from outcrop.plan.validate import Proof
 
 _State: TypeAlias = list[list[tuple[int, int, object]]]
+MAX_UPDATES = 2
+"""The maximum number of Updates in a period."""
 MIN_PERIODS = 4
 """The minimum number of periods of a series. In a shorter series, the proof performs all periods."""
 
@@ -56,6 +58,8 @@ class Repeats:
         proof, series = self._proof, self._series
         if index + series.length > series.end:
             series = self._series = self._series_from(index)
+        if (index - series.begin) % series.length:  # another Update of the same period
+            return 0
         if (series.end - index) // series.length < 2:
             return 0
         low, high = self._window(proof.actions[index : index + series.length])
@@ -83,14 +87,15 @@ class Repeats:
 
     def _series_from(self, index: int) -> _Series:
         """Return the longest series of repetitions that begins with the Update number `index`. The first period of the
-        series ends before the next Update. All actions of the series belong to one block."""
+        series ends before the next Update of the same region. All actions of the series belong to one block."""
         actions = self._proof.actions
-        length = 1
-        while index + length < len(actions) and isinstance(actions[index + length], Read | Copy | Write):
-            length += 1
-        end = index + length
+        end = first = _end_of_period(actions, index)
+        for _ in range(1, MAX_UPDATES):
+            if end < len(actions) and type(actions[end]) is Update and not _distance(actions[index], actions[end]):
+                end = _end_of_period(actions, end)
         if end == len(actions) or (distance := _distance(actions[index], actions[end])) is None or distance <= 0:
-            return _Series(index, end, length, 0)
+            return _Series(index, first, first - index, 0)
+        length = end - index
         while end < len(actions) and _distance(actions[end - length], actions[end]) == distance:
             end += 1
         return _Series(index, end if end - index >= MIN_PERIODS * length else index + length, length, distance)
@@ -102,7 +107,7 @@ class Repeats:
             if isinstance(action, Update):
                 lows.append(action.zeta0 - skew * action.levels)
                 highs.append(action.zeta1 + skew)
-            elif isinstance(action, Read | Copy | Write):
+            elif isinstance(action, Read | Copy | Write | Check):
                 lows.append(action.z0)
                 highs.append(action.z1)
         return min(lows), max(highs)
@@ -132,6 +137,14 @@ class Repeats:
             yield runs, low, high, True
 
 
+def _end_of_period(actions: Sequence[Action], index: int) -> int:
+    """Return the number of the next Update after the Update number `index`, or of an action that ends a series."""
+    end = index + 1
+    while end < len(actions) and isinstance(actions[end], Read | Copy | Write | Check):
+        end += 1
+    return end
+
+
 def _distance(one: Action, other: Action) -> int | None:
     """Compare two actions that differ at most in their planes. Return the number of planes by which `other` is higher
     than `one`. Return None if the two actions differ in another way."""
@@ -145,6 +158,9 @@ def _distance(one: Action, other: Action) -> int | None:
             first, end = other.z0 - one.z0, other.z1 - one.z1
         case (Write(), Write()):
             is_alike = one.area == other.area and one.array == other.array and one.level == other.level
+            first, end = other.z0 - one.z0, other.z1 - one.z1
+        case (Check(), Check()):
+            is_alike = one.area == other.area and one.array == other.array
             first, end = other.z0 - one.z0, other.z1 - one.z1
         case (Copy(), Copy()):
             is_alike = one.area == other.area and one.own == other.own and one.recomputed == other.recomputed

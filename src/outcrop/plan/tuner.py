@@ -135,7 +135,8 @@ def tune(
     for place, other in enumerate(others):
         diamonds = best_diamonds[: 2 if place < SHORTLIST else 1]
         for sizes in tilings(problem, named[other.scheme], other.sizes, machine):
-            is_first_there = all(place_of(one.sizes) != place_of(sizes) for one in fine)
+            kind = _kind(named[other.scheme], sizes)
+            is_first_there = all(_kind(named[one.scheme], one.sizes) != kind for one in fine)
             if sizes.diamond in diamonds or is_first_there:
                 fine.append(candidate(other.scheme, sizes, rate))
 
@@ -209,13 +210,14 @@ class _Ranking:
 
     def worth_building(self, rate: UpdateRate) -> list[_Listed]:
         """Return the best candidates. If all of them have static fields in the same place, also return the best
-        candidate with static fields in the other place. The formulas are not exact enough to exclude this candidate."""
+        candidate with static fields in the other place. If ranks share updates in all of them, or in none of them, also
+        return the best of the other candidates. The formulas are not exact enough to exclude these candidates."""
         first = list(islice(self.ranked(rate), BUILT))
         best = [one for seconds, one in first if seconds < float("inf")]
         if not best:
             return [first[0][1]]
-        places = {place_of(one.sizes) for one in best}
-        others = [one for one in self.every if place_of(one.sizes) not in places]
+        kinds = {_kind(one.scheme, one.sizes) for one in best}
+        others = [one for one in self.every if _kind(one.scheme, one.sizes) not in kinds]
         elsewhere = islice(self.ranked(rate, others), 1)
         return [*best, *(one for seconds, one in elsewhere if seconds < float("inf"))]
 
@@ -251,6 +253,11 @@ class _Ranking:
         network = machine.network
         exchanges = volume.bytes_sent / network.bytes_per_second + network.seconds_latency * problem.is_part
         return (max(updates, transfers, exchanges) + exposed) * problem.levels / sizes.levels
+
+
+def _kind(scheme: Scheme, sizes: Sizes) -> tuple[str, bool]:
+    """Return the place of static fields, and a flag that is true if ranks share updates."""
+    return place_of(sizes), scheme.shared_levels is not None
 
 
 @lru_cache(maxsize=8)

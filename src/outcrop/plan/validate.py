@@ -13,7 +13,8 @@ same or a later zeta. All fields of one kind (`one_of_each`) have the same level
 of each kind.
 
 If the grid is divided among ranks, this is the proof of one rank. It assumes that the neighbours send the rows that the
-rank receives, at level 0. ranks.py proves this for all ranks together.
+rank receives, at the level that the action names. It requires the same of the rows that the rank sends. ranks.py proves
+that neighbours exchange the same rows.
 
 Repetitions of actions are skipped (repeats.py).
 """
@@ -29,11 +30,10 @@ from outcrop.plan.actions import (
     EVERYTHING,
     FACES,
     FAR,
-    HIGH,
-    LOW,
     Action,
     Block,
     Carry,
+    Check,
     Commit,
     Copy,
     Read,
@@ -43,6 +43,7 @@ from outcrop.plan.actions import (
     Write,
 )
 from outcrop.plan.contents import (
+    BEFORE,
     NOTHING,
     RIM,
     CellLevels,
@@ -62,6 +63,7 @@ from outcrop.plan.contents import (
     require,
     together,
 )
+from outcrop.plan.exchanges import ExchangeProof
 from outcrop.plan.memory import Window, slot_bytes
 from outcrop.plan.plan import Pass, Plan
 from outcrop.plan.problem import Problem, one_of_each
@@ -71,8 +73,6 @@ __all__ = ["IllegalPlan", "validate", "validate_one_layer", "validate_pass"]
 
 _RingContents: TypeAlias = dict[int, list[tuple[int, int, "SlotContent | None"]]]
 """For each ring, the contents of ranges of positions (`Runs.over`)."""
-BEFORE = -1
-"""The level of the previous values when a pass begins."""
 
 
 def validate(plan: Plan, budget_bytes: int | None = None) -> None:
@@ -182,13 +182,14 @@ class Proof:
         nothing = self._shape(self.whole).empty
         self._rim = nothing.filled(self.whole, RIM)
         every = self.parts.all_rows
-        self._wide_rim = self._shape(every).empty.filled(every, RIM)
+        self.no_cells = self._shape(every).empty
+        self.wide_rim = self.no_cells.filled(every, RIM)
         self._disk = Frame(self._shape(self.whole))
         self.rings = [Slots(ring, number, self._disk) for number, ring in enumerate(window.rings(problem))]
         self.sources = [self._stored(BEFORE if age else 0) for _, age in self.state]
         self.targets = self.sources if problem.in_place else [Runs(nothing) for _ in self.state]
         self._static, self.other = self._stored(0), Runs(nothing)
-        self._received = {level: self._of_neighbours(level) for level in (BEFORE, 0)} if problem.is_part else {}
+        self._exchanges = ExchangeProof(self)
         self.fringes: dict[int, Runs[CellLevels | None]] = {ring: Runs(None) for ring in range(len(self.rings))}
         self.reads_statics = any(isinstance(action, Read) and action.array == "statics" for action in one.actions)
         # In `source_sums`, RIM marks the cells whose checksum before the first level is computed. In `target_sums`, RIM
@@ -202,7 +203,7 @@ class Proof:
         self.committed = False
         self._perform = {
             Block: self._block, Carry: self._carry, Read: self._read, Copy: self._copy, Update: self._update,
-            Write: self._write, Commit: self._commit,
+            Write: self._write, Check: self._check, Commit: self._commit,
         }  # fmt: skip
         for field in self.statics if has_statics else ():
             self.fill(field, 0)
@@ -214,13 +215,13 @@ class Proof:
     def fill(self, ring: int, level: int, only_rim: bool = False) -> None:
         """Fill a ring with all planes at the given level. If `only_rim` is true, fill only the rim of each plane."""
         for z0, z1, cells in self._stored(level, only_rim).over(0, self.problem.planes):
-            self._place(ring, z0, z1, [self.whole], cells)
+            self.place(ring, z0, z1, [self.whole], cells)
 
     def require_final(self) -> None:
         """Raise IllegalPlan unless all planes are in the window at the last level."""
         for entry in self.state:
             ring, level = self.uses.final(*entry)
-            for z0, _, cells in self._there(ring, 0, self.problem.planes):
+            for z0, _, cells in self.there(ring, 0, self.problem.planes):
                 require(cells.holds((self.whole,), level), f"plane {z0} is not at the last level")
 
     def is_of_others(self, value: object) -> bool:
@@ -237,10 +238,10 @@ class Proof:
             self._frames[block] = Frame(self._shape(self.parts.span(block.frame)))
         return self._frames[block]
 
-    def _place(self, ring: int, z0: int, z1: int, spans: list[PlaneSpan], cells: CellLevels) -> None:
+    def place(self, ring: int, z0: int, z1: int, spans: list[PlaneSpan], cells: CellLevels) -> None:
         self.rings[ring].place(self.frame, self.block.shift, z0, z1, spans, cells)
 
-    def _there(self, ring: int, z0: int, z1: int) -> list[tuple[int, int, CellLevels]]:
+    def there(self, ring: int, z0: int, z1: int) -> list[tuple[int, int, CellLevels]]:
         return self.rings[ring].there(self.frame, self.block.shift, z0, z1)
 
     def _stored(self, level: int, only_rim: bool = False) -> Runs[CellLevels]:
@@ -254,17 +255,6 @@ class Proof:
         if problem.has_updates:
             cells = self._rim.filled(self.parts.span(inner), NOTHING if only_rim else level)
             runs.put(problem.first_plane, problem.end_plane, cells)
-        return runs
-
-    def _of_neighbours(self, level: int) -> Runs[CellLevels]:
-        """Return the contents of an array of the neighbours. Rows of a neighbour belong to the rim only if their plane
-        does, because a pass uses no other rim of a neighbour after level 0."""
-        nx, columns, every = self.problem.shape[2], self.parts.columns, self.parts.all_rows
-        low, high = (self.problem.radii[2] if side == "fixed" else 0 for side in self.problem.sides[2])
-        first = min(low, nx)
-        runs = Runs(self._wide_rim)
-        cells = self._wide_rim.filled((*every[:2], columns[first], columns[max(first, nx - high)]), level)
-        runs.put(self.problem.first_plane, self.problem.end_plane, cells)
         return runs
 
     def _block(self, action: Block) -> None:
@@ -296,13 +286,14 @@ class Proof:
         self._require_planes(action.z0, action.z1)
         span = self.parts.span(action.area)
         if action.array in FACES:
-            self._require_face(action)
+            self._exchanges.receive(action, span)
+            return
         for ring, array in self._arrays_read(action):
             for z0, z1, cells in array.over(action.z0, action.z1):
                 if action.array in ("fringes", "recomputed"):
                     require(cells is not None and cells.shape.span == span, f"fringes of plane {z0} have other rows")
                 assert cells is not None
-                self._place(ring, z0, z1, [span], cells)
+                self.place(ring, z0, z1, [span], cells)
 
     def _arrays_read(self, action: Read) -> Iterator[tuple[int, Runs[CellLevels] | Runs[CellLevels | None]]]:
         """Yield each ring that a Read fills, together with the array from which the Read fills it."""
@@ -312,12 +303,6 @@ class Proof:
         elif action.array == "statics":
             for field in self.statics:
                 yield field, self._static
-        elif action.array == "faces":
-            for field, age in self.state:
-                yield self.uses.ring(field, age), self._received[BEFORE if age else 0]
-        elif action.array == "static_faces":
-            for field in self.statics:
-                yield field, self._received[0]
         elif action.array == "history":
             yield self.histories[action.level], self._static
         elif action.array == "fringes":
@@ -339,10 +324,10 @@ class Proof:
         for z0, z1, is_inside in self._inside(action.z0, action.z1):
             rims = [rim for rim in (self._rims(area) if is_inside else [area]) if rim[0] < rim[1]]
             for ring in firsts:
-                for z, _, cells in self._there(ring, z0, z1):
+                for z, _, cells in self.there(ring, z0, z1):
                     require(cells.holds(tuple(rims), RIM), f"the rim of plane {z} is not in the first copy")
             for ring in self.uses.copies(1):
-                self._place(ring, z0, z1, rims, self._wide_rim)
+                self.place(ring, z0, z1, rims, self.wide_rim)
             own_z = max(z0, self.block.own_z0), min(z1, self.block.own_z1)
             for rim in rims if own_z[0] < own_z[1] else ():
                 self._require_statics(*own_z, rim, own)
@@ -354,9 +339,9 @@ class Proof:
         field = self.problem.recomputed[action.recomputed]
         for z0, z1, is_inside in self._inside(action.z0, action.z1):
             rims = [rim for rim in (self._rims(area) if is_inside else [area]) if rim[0] < rim[1]]
-            for z, _, cells in self._there(self.problem.fields[field].follows, z0, z1) if rims else ():
+            for z, _, cells in self.there(self.problem.fields[field].follows, z0, z1) if rims else ():
                 require(cells.holds(tuple(rims), RIM), f"the rim of plane {z} is not in the window")
-            self._place(field, z0, z1, rims, self._rim)
+            self.place(field, z0, z1, rims, self._rim)
 
     def _computed(self, number: int) -> int:
         """Return the number of a field of another run that the pass writes, which is also the number of its ring."""
@@ -458,31 +443,11 @@ class Proof:
             if not cells.holds(spans, wanted):
                 raise IllegalPlan(f"level {level} needs field {use.field} of plane {z} as level {wanted} wrote it")
 
-    def _require_face(self, action: Read | Write) -> None:
-        """Raise IllegalPlan unless a rank can exchange the cells of an action with a neighbour."""
-        problem, area, ny = self.problem, action.area, self.problem.shape[1]
-        require(action.level in (LOW, HIGH) and problem.neighbours[action.level], "no neighbour at this side")
-        require((area.x0, area.x1) == (0, problem.pitch_cells), "a part of a row")
-        if isinstance(action, Write):
-            first, end = 0, ny
-        else:
-            first, end = (-problem.max_halo, 0) if action.level == LOW else (ny, ny + problem.max_halo)
-        require(first <= area.y0 < area.y1 <= end, f"rows that are not in {first} .. {end - 1}")
-
-    def _send(self, action: Write, span: PlaneSpan) -> None:
-        """Raise IllegalPlan unless the window holds the cells that a neighbour expects."""
-        self._require_face(action)
-        entries = self.state if action.array == "faces" else [(field, 0) for field in self.statics]
-        for field, age in entries:
-            for z, _, cells in self._there(self.uses.ring(field, age), action.z0, action.z1):
-                is_there = cells.holds((span,), BEFORE if age else 0)
-                require(is_there, f"rows of plane {z} of field {field} are not as they were read")
-
     def _write(self, action: Write) -> None:
         self._require_planes(action.z0, action.z1)
         area, span = action.area, self.parts.span(action.area)
         if action.array in FACES:
-            self._send(action, span)
+            self._exchanges.send(action, span)
         elif action.array in ("fringes", "recomputed"):
             is_state = action.array == "fringes"
             rings = self.uses.copies(action.level) if is_state else [self._computed(action.level)]
@@ -490,7 +455,7 @@ class Proof:
             require(area.y1 - area.y0 <= most, "more rows than the array has")
             shape = self._shape(span)
             for ring in rings:
-                for z0, z1, cells in self._there(ring, action.z0, action.z1):
+                for z0, z1, cells in self.there(ring, action.z0, action.z1):
                     self.fringes[ring].put(z0, z1, shape.cells(cells.part(span).copy()))
         elif action.array == "target":
             for entry, array in zip(self.state, self.targets, strict=True):
@@ -503,8 +468,22 @@ class Proof:
         else:
             self._keep(self._single(action.array), self.uses.ring(self.state[0][0], action.level & 1), action, span)
 
+    def _check(self, action: Check) -> None:
+        self._require_planes(action.z0, action.z1)
+        require(action.array in ("source", "target"), "no checksums of this array")
+        is_source, span, (z0, z1) = action.array == "source", self.parts.span(action.area), (action.z0, action.z1)
+        require(span == self._own(action.area), "rows that are not the rank's own")
+        for field, age in self.state:
+            level = BEFORE if age else 0
+            ring, level = (self.uses.ring(field, age), level) if is_source else self.uses.final(field, age)
+            for z, _, cells in self.there(ring, z0, z1):
+                require(cells.holds((span,), level), f"rows of plane {z} of field {field} are not at level {level}")
+        if is_source:
+            self._require_statics(z0, z1, span, self.whole)
+        self._sum(self.source_sums if is_source else self.target_sums, z0, z1, span, self.whole)
+
     def _keep(self, array: Runs[CellLevels], ring: int, action: Write, span: PlaneSpan) -> None:
-        there = self._there(ring, action.z0, action.z1)
+        there = self.there(ring, action.z0, action.z1)
         for z0, z1, cells, old in together(there, array.over(action.z0, action.z1)):
             array.put(z0, z1, old.pasted(span, cells))
 
@@ -527,7 +506,7 @@ class Proof:
         are computed together, and the static fields must then be in the window."""
         part = common(area, own) if self.reads_statics else None
         for field in self.statics if part else ():
-            for z, _, cells in self._there(field, z0, z1):
+            for z, _, cells in self.there(field, z0, z1):
                 assert part is not None
                 is_there = cells.holds((part,), 0)
                 require(is_there, f"field {field} of plane {z} is not in the window when its checksum is computed")

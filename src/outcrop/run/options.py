@@ -201,7 +201,7 @@ class RunOptions:
     scheme: Annotated[
         str,
         Option(
-            "sizes", "auto, wavefront, naive, overlapped, skewed-full, -3y or -5y", ("--scheme",), "NAME",
+            "sizes", "auto, wavefront, split, naive, overlapped, skewed-full, -3y or -5y", ("--scheme",), "NAME",
             details="[Schemes](../explanation/schemes.md) explains each of them.",
         ),
     ] = "auto"

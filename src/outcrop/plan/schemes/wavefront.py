@@ -458,12 +458,12 @@ def volume(problem: Problem, sizes: Sizes) -> Volume:
     return Volume(moved + statics + history, moved, updates, exposed, slabs, requests, sent)
 
 
-def levels_worth_trying(problem: Problem) -> Iterator[int]:
+def levels_worth_trying(problem: Problem, max_levels: int | None = None) -> Iterator[int]:
     """Yield numbers of levels. With the first number, one pass completes the run. The second number is the smallest
     with which two passes complete the run, and so on. The number of steps of a pass is even, because this saves
-    memory. If the grid is divided among ranks, more passes may be necessary, because halos limit the number of
-    levels."""
-    most = problem.max_levels // problem.stages
+    memory. If the grid is divided among ranks, more passes may be necessary, because halos limit the number of levels.
+    Some schemes allow only `max_levels` levels."""
+    most = (problem.max_levels if max_levels is None else max_levels) // problem.stages
     return (problem.stages * steps for steps in _steps_worth_trying(problem.steps, most))
 
 

@@ -27,7 +27,7 @@ from outcrop.language.boundary import Boundary
 from outcrop.plan.memory import Staging
 from outcrop.plan.plan import Plan
 from outcrop.plan.problem import AcquisitionDemand, Problem, SnapshotDemand
-from outcrop.plan.schemes import SCHEMES
+from outcrop.plan.schemes import EVERY_SCHEME
 from outcrop.run.disk.entries import AcquisitionEntries, SnapshotsEntry, StatesEntry
 
 Points: TypeAlias = NDArray[np.int64]
@@ -234,7 +234,7 @@ class PassAcquisition:
             tuple(samples),
             tuple(replace(one, step=one.step - first_step, path=str(one.path)) for one in snapshots),
             tuple(_Summed(one.field, at - first_step) for one in acquisition.sums for at in seen if at in one.steps),
-            plan.acquisition.staging, SCHEMES[plan.scheme].repeats_updates,
+            plan.acquisition.staging, EVERY_SCHEME[plan.scheme].repeats_updates,
         )  # fmt: skip
 
     def results(self, sums: Sequence[RawSum], snapshot_sums: Sequence[int]) -> AcquisitionResults:

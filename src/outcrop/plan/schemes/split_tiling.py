@@ -1,0 +1,332 @@
+"""Split tiling, for a grid that is divided among ranks along y. No cell is updated twice.
+
+A rank has the rows 0 <= y < ny. Near a cut, the rows that a rank can update without its neighbours form a trapezoid:
+each level has r rows less than the level below. The rows between two trapezoids form a triangle. The rank below the cut
+updates them, after the rank above the cut has sent the rows of its trapezoid that the triangle reads (stairs.py):
+
+    level L            /  trapezoid of rank j  \\ tri- /   trapezoid of rank j+1
+      :              /                          \\ an /
+      1            /                             \\gl/
+      0   |______/________________________________\\/___________________
+          0                                       ny
+
+    trapezoid   level q updates the rows rq <= y < ny - rq
+    triangle    level q updates the rows ny - rq <= y < ny + rq
+
+The frame of a rank has its own rows and r(L+1) rows of its upper neighbour. The grid is streamed like in the wavefront
+scheme (wavefront.py), but the triangle of a slab follows one slab after its trapezoid. So the rows that the triangle
+needs arrive while the rank updates. The actions for slab s are:
+
+    read the planes for slab s+1; send and receive the stairs of level 0 and the static rows of these planes
+    update the trapezoid of slab s; send and receive the stairs of higher levels of slab s
+    update the triangle of slab s-1; send the finished rows ny <= y < ny + rL to the upper neighbour
+    receive the finished rows 0 <= y < rL of the same planes from the lower neighbour
+    write the planes whose finished rows were received for slab s-1
+
+A rank computes checksums of its own rows only. The lower neighbour updates the lowest rows, so the rank adds these rows
+to the checksums with the action Check: the rows 0 <= y < r at level 0, and the rows 0 <= y < rL at the last level.
+
+A rank receives finished rows only in planes that its trapezoid no longer reads. Let Z be the end of slab s and b the
+planes of a slab. The triangle of slab s-1 has finished the planes below Z - b - r(L-1), and the trapezoid of slab s+1
+reads planes from Z - rL on. So finished rows are exchanged for the planes below
+
+    F(s) = min(Z - b - r(L-1), Z - rL),
+
+and planes below F(s-1) are written. So the rings need about two slabs more than those of the wavefront:
+
+    even ring   F(s-2)  ..  Z + b + r - 1           3b + rL + max(b, r)    [3b + rL + r, L odd]
+    odd ring    Z - 2b - rL  ..  Z - 1              2b + rL                [3b + rL + max(b - r, 0), L odd]
+    static      Z - 2b - r(L-1) [- r]  ..  Z + b [+ r] - 1                 3b + r(L-1) [+ 2r]
+
+If a step has several stages, or if the state has previous values, both rings have the maximum of all these sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+
+from outcrop.plan.actions import (
+    EVERY_CELL,
+    FAR,
+    HIGH,
+    LOW,
+    Action,
+    Array,
+    Block,
+    Bound,
+    Check,
+    Commit,
+    Copy,
+    Read,
+    Rectangle,
+    Update,
+    UpdateRegion,
+    Write,
+)
+from outcrop.plan.cost import TOGETHER_MESSAGES
+from outcrop.plan.given_sizes import FREE, GivenSizes
+from outcrop.plan.memory import Window, largest_within, make_window, slot_bytes
+from outcrop.plan.plan import Pass, Scheme, Sizes, Volume
+from outcrop.plan.problem import Problem
+from outcrop.plan.schemes.wavefront import SLABS, has_updates, levels_worth_trying, slabs
+from outcrop.plan.stairs import Stairs
+
+
+class SplitRows:
+    """The rows that a pass of `levels` levels of a rank uses."""
+
+    def __init__(self, problem: Problem, levels: int) -> None:
+        self.problem, self.levels, self.stairs = problem, levels, Stairs(problem, levels)
+        self.low, self.high = problem.neighbours
+
+    @cached_property
+    def frame(self) -> Rectangle:
+        """The cells of a plane that the pass holds in a slot."""
+        return self.cells(0, self.problem.shape[1] + self.high * self.stairs.rim_rows[1])
+
+    @cached_property
+    def own(self) -> Rectangle:
+        """The cells for which the rank computes checksums."""
+        return Rectangle(0, self.problem.shape[1], EVERY_CELL.x0, EVERY_CELL.x1)
+
+    @cached_property
+    def trapezoid(self) -> UpdateRegion:
+        ny, radius = self.problem.shape[1], self.problem.radius_y
+        return UpdateRegion(
+            y_low=Bound(0, radius) if self.low else Bound(-FAR),
+            y_high=Bound(ny, -radius) if self.high else Bound(FAR),
+        )
+
+    @cached_property
+    def triangle(self) -> UpdateRegion:
+        ny, radius = self.problem.shape[1], self.problem.radius_y
+        return UpdateRegion(y_low=Bound(ny, -radius), y_high=Bound(ny, radius))
+
+    @cached_property
+    def has_trapezoid(self) -> bool:
+        """True if any level updates rows of the trapezoid. Level 1 updates the most rows."""
+        problem, region = self.problem, self.trapezoid
+        return max(problem.first_row, region.y_low.at(1)) < min(problem.end_row, region.y_high.at(1))
+
+    @property
+    def has_triangle(self) -> bool:
+        return self.high and self.problem.radius_y > 0
+
+    def sent(self, rows: tuple[int, int]) -> Rectangle:
+        """Return the rank's own cells in rows that are counted from its lower cut."""
+        return self.cells(*rows)
+
+    def received(self, rows: tuple[int, int]) -> Rectangle:
+        """Return the cells of the upper neighbour in rows that are counted from the upper cut."""
+        return self.cells(self.problem.shape[1] + rows[0], self.problem.shape[1] + rows[1])
+
+    def cells(self, y0: int, y1: int) -> Rectangle:
+        return Rectangle(y0, y1, 0, self.problem.pitch_cells)
+
+
+class _SplitStream:
+    """Makes the actions of a pass."""
+
+    def __init__(self, problem: Problem, levels: int) -> None:
+        self.problem, self.levels, self.rows = problem, levels, SplitRows(problem, levels)
+        self.stairs = self.rows.stairs
+        self.read = self.statics_read = self.copied = self.finished = self.written = 0
+
+    def actions(self, slab: int) -> Iterator[Action]:
+        """Yield all actions of the pass except the commit."""
+        problem, back = self.problem, self.problem.skew_z * (self.levels - 1)
+        before: tuple[int, int] | None = None
+        yield Block(self.rows.frame, own=self.rows.own)
+        for zeta0, zeta1 in slabs(problem, self.levels, slab):
+            yield from self._read_to(zeta1 + slab)
+            yield from self._copy_to(zeta1)
+            if self.rows.has_trapezoid:
+                yield from self._update(zeta0, zeta1, self.rows.trapezoid)
+            yield from self._exchange_stairs(zeta0, zeta1)
+            arrived = self.finished
+            if before is not None:
+                yield from self._triangle(*before)
+            yield from self._finish_to(min(zeta0 - back, zeta1 - back - problem.skew_z))
+            yield from self._write_to(arrived)
+            before = zeta0, zeta1
+        if before is not None:
+            yield from self._triangle(*before)
+            yield from self._finish_to(problem.end_plane)
+        # the remaining planes are those of the last slabs and of the rim, which no update reads any longer
+        for z in range(self.written, problem.planes, slab):
+            end = min(problem.planes, z + slab)
+            yield from self._read_to(end, end)
+            yield from self._copy_to(end)
+            yield from self._write_to(end)
+
+    def _update(self, zeta0: int, zeta1: int, region: UpdateRegion) -> Iterator[Action]:
+        # if the grid has fewer planes than the skew, some values of zeta or whole slabs have no updates
+        zetas = [zeta for zeta in range(zeta0, zeta1) if has_updates(self.problem, self.levels, zeta)]
+        if zetas:
+            yield Update(zetas[0], zetas[-1] + 1, self.levels, region)
+
+    def _triangle(self, zeta0: int, zeta1: int) -> Iterator[Action]:
+        if self.rows.has_triangle:
+            yield from self._update(zeta0, zeta1, self.rows.triangle)
+
+    def _read_to(self, zeta: int, most: int = FAR) -> Iterator[Action]:
+        """Yield the reads of all planes below `most` that are needed for the updates below `zeta`, and the exchanges of
+        rows of these planes."""
+        problem = self.problem
+        z0, z1 = self.read, min(zeta + problem.skew_z, problem.planes, most)
+        if z1 > z0:
+            self.read = z1
+            yield Read(z0, z1, problem.whole_plane)
+            for first, end, is_inside in self._inside(z0, z1):
+                rows = self.stairs.rows(0) if is_inside else self.stairs.rim_rows
+                yield from self._exchange(first, end, rows, "stairs", 0)
+        z0, z1 = self.statics_read, min(zeta + problem.statics_z, problem.planes, most)
+        if z1 > z0 and problem.statics:
+            self.statics_read = z1
+            yield Read(z0, z1, problem.whole_plane, "statics")
+            yield from self._exchange(z0, z1, self.stairs.rim_rows, "static_faces")
+
+    def _inside(self, z0: int, z1: int) -> Iterator[tuple[int, int, bool]]:
+        """Divide a range of planes at the rims in z. Yield each part, with a flag that is true if updates change these
+        planes."""
+        first, end = self.problem.first_plane, self.problem.end_plane
+        for begin, stop, is_inside in ((0, first, False), (first, end, True), (end, self.problem.planes, False)):
+            if max(z0, begin) < min(z1, stop):
+                yield max(z0, begin), min(z1, stop), is_inside
+
+    def _copy_to(self, end: int) -> Iterator[Action]:
+        z0, z1 = self.copied, min(end, self.problem.planes)
+        if z1 > z0:
+            self.copied = z1
+            yield Copy(z0, z1, self.rows.frame, self.rows.own)
+            yield from self._check(z0, z1, (0, self.problem.radius_y), "source")
+
+    def _check(self, z0: int, z1: int, rows: tuple[int, int], array: Array) -> Iterator[Action]:
+        """Yield the Check of the rows that the lower neighbour updates."""
+        first, end = max(z0, self.problem.first_plane), min(z1, self.problem.end_plane)
+        if self.rows.low and first < end and rows[0] < rows[1]:
+            yield Check(first, end, self.rows.sent(rows), array)
+
+    def _exchange_stairs(self, zeta0: int, zeta1: int) -> Iterator[Action]:
+        """Yield the exchanges of the rows that the levels 1 to L - 1 have written in a slab."""
+        for level in range(1, self.levels):
+            first, end = self.stairs.planes(level, zeta0, zeta1)
+            yield from self._exchange(first, end, self.stairs.rows(level), "stairs", level)
+
+    def _exchange(self, z0: int, z1: int, rows: tuple[int, int], array: Array, level: int = 0) -> Iterator[Action]:
+        """Yield a send of rows above the lower cut, and a receive of rows above the upper cut. Each send is followed by
+        its receive, so ranks never wait for each other, even if a connection stores only one action."""
+        if z0 >= z1 or rows[0] >= rows[1]:
+            return
+        is_static = array == "static_faces"  # the level of static rows is a side
+        if self.rows.low:
+            yield Write(z0, z1, LOW if is_static else level, self.rows.sent(rows), array)
+        if self.rows.high:
+            yield Read(z0, z1, self.rows.received(rows), array, HIGH if is_static else level)
+
+    def _finish_to(self, end: int) -> Iterator[Action]:
+        """Yield the exchanges of finished rows of the planes below `end`."""
+        first, rows = max(self.finished, self.problem.first_plane), self.stairs.finished_rows
+        self.finished = max(self.finished, end)
+        if end <= first:
+            return
+        if self.rows.high and rows[1]:
+            yield Write(first, end, self.levels, self.rows.received(rows), "finished")
+        if self.rows.low and rows[1]:
+            yield Read(first, end, self.rows.sent(rows), "finished", self.levels)
+
+    def _write_to(self, end: int) -> Iterator[Action]:
+        z0 = self.written
+        if end > z0:
+            self.written = end
+            yield from self._check(z0, end, self.stairs.finished_rows, "target")
+            yield Write(z0, end, self.levels, self.problem.whole_plane)
+
+
+def make_pass(problem: Problem, levels: int, sizes: Sizes) -> Pass:
+    """Make the actions of one pass of a rank."""
+    actions = (*_SplitStream(problem, levels).actions(sizes.slab), Commit())
+    return Pass(levels, sizes.slab, window(problem, levels, sizes), actions)
+
+
+def max_levels(problem: Problem) -> int:
+    """Return the maximum number of levels of a pass, a multiple of the levels of a step. A rank needs 2rL rows."""
+    if not problem.radius_y:
+        return FAR
+    return problem.max_halo // (2 * problem.radius_y * problem.stages) * problem.stages
+
+
+def window(problem: Problem, levels: int, sizes: Sizes) -> Window:
+    """Return the window for passes of `levels` levels. No ring has more slots than the grid has planes."""
+    slot = slot_bytes(problem, SplitRows(problem, levels).frame)
+    return make_window(problem, ring_planes(problem, levels, sizes.slab), slot)
+
+
+def ring_planes(problem: Problem, levels: int, slab: int) -> tuple[int, int, int]:
+    """Return the numbers of slots in the rings of first copies, second copies and static fields."""
+    skew, beside = problem.skew_z, problem.statics_z
+    reach = skew * levels
+    static = 3 * slab + max(skew * (levels - 1) + 2 * beside, problem.first_plane + beside)
+    latest = 3 * slab + reach + max(slab, skew)
+    if not problem.plain:
+        even = odd = latest
+    elif levels % 2 == 0:
+        even, odd = latest, 2 * slab + reach
+    else:
+        even, odd = 3 * slab + reach + skew, 3 * slab + reach + max(slab - skew, 0)
+    return min(even, problem.planes), min(odd, problem.planes), min(static, problem.planes)
+
+
+def candidates(problem: Problem, budget_bytes: int, given: GivenSizes = FREE) -> Iterable[Sizes]:
+    """Yield the candidates for each number of passes that is worth trying. For each number of levels, they have the
+    thickest slab that fits the memory, and some thinner slabs."""
+    for levels in given.levels(problem, levels_worth_trying(problem, max_levels(problem))):
+        thickest = _thickest_slab(problem, levels, budget_bytes)
+        for slab in given.or_any("slab", [*(slab for slab in SLABS if slab < thickest), thickest]):
+            sizes = Sizes(levels, slab, diamond=0)
+            if slab >= 1 and window(problem, levels, sizes).bytes <= budget_bytes:
+                yield sizes
+
+
+def _thickest_slab(problem: Problem, levels: int, budget_bytes: int) -> int:
+    most = max(1, problem.end_plane - problem.first_plane + problem.skew_z * (levels - 1))
+    return largest_within(lambda slab: window(problem, levels, Sizes(levels, slab, 0)).bytes, most, budget_bytes)
+
+
+def smallest_window(problem: Problem, given: GivenSizes = FREE) -> Window:
+    """Return the smallest window for passes of one step in slabs of one plane. If a size is `given`, only this size is
+    tried."""
+    (levels,), (slab,) = given.levels(problem, (problem.stages,)), given.or_any("slab", (1,))
+    return window(problem, levels, Sizes(levels, slab, diamond=0))
+
+
+def volume(problem: Problem, sizes: Sizes) -> Volume:
+    """Estimate the work of a pass: 2/L words per cell and step, and no update of rows of neighbours. A rank sends about
+    2rL rows of each field to its lower neighbour, and rL rows to its upper neighbour."""
+    levels, rows, arrays = sizes.levels, SplitRows(problem, sizes.levels), problem.state_arrays
+    planes, inside = problem.planes, problem.end_plane - problem.first_plane
+    moved, statics = problem.grid_bytes * arrays, problem.grid_bytes * problem.statics
+    exposed = 2 * min(planes, sizes.slab) * problem.plane_bytes * arrays
+    slabs_of_pass = -(-(planes + problem.skew_z * levels) // sizes.slab)
+    stairs, finished, ways = rows.stairs, rows.stairs.finished_rows[1], sum(problem.neighbours)
+    sent, requests = 0, planes * arrays * 2.0
+    if problem.radius_y:
+        each = [(end - first, len(stairs.fields(level))) for level in range(1, levels)
+                for first, end in [stairs.rows(level)]]  # fmt: skip
+        low = planes * (stairs.rows(0)[1] * arrays + stairs.rim_rows[1] * problem.statics)
+        low += inside * sum(count * fields for count, fields in each)
+        high = inside * finished * arrays
+        sent = problem.pitch_bytes * max(low * rows.low + high * rows.high, low * rows.high + high * rows.low)
+        messages = 2 * arrays + sum(fields for _, fields in each)
+        requests += ways * planes * (messages / TOGETHER_MESSAGES + problem.statics)
+    cut = problem.planes * problem.shape[2] * problem.radius_y * (levels + 1) * levels / 2
+    updates = problem.cells * levels + (rows.high - rows.low) * cut
+    updated = slabs_of_pass * (1 + rows.has_triangle)
+    return Volume(moved + statics, moved, updates, exposed, updated, requests, sent)
+
+
+SCHEME = Scheme(
+    "split", window, make_pass, candidates, smallest_window, volume, ("bt", "slab", "diamond"), has_halos=True,
+    shared_levels=max_levels,
+)  # fmt: skip

@@ -1,0 +1,99 @@
+// These tests check how jobs of faces are transferred together.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include "outcrop/base/error.hpp"
+#include "outcrop/exec/faces.hpp"
+#include "outcrop/storage/store.hpp"
+#include "relay.hpp"
+
+namespace outcrop {
+namespace {
+
+// Faces that are linked to `other`, the link of the neighbour with higher rows.
+struct Linked {
+  SocketPair sockets;
+  Link own{sockets.first.get(), "rank 1"}, other{sockets.second.get(), "rank 0"};
+  std::unique_ptr<Store> store = open_store("memory", {{.path = "one", .writable = true, .size = 4096}}, {});
+  Pump pump{*store};
+  Faces faces{{nullptr, &own}, pump, 1000};
+  std::vector<std::byte> memory = std::vector<std::byte>(100'000);
+
+  std::span<std::byte> rows(std::size_t first, std::size_t count) { return std::span(memory).subspan(first, count); }
+};
+
+std::vector<std::byte> message(std::size_t length, unsigned value) {
+  return std::vector<std::byte>(length, static_cast<std::byte>(value));
+}
+
+// Later versions of a field may be received into the same rows. Each message is checked before it is overwritten.
+TEST(Faces, MessagesMayBeReceivedIntoTheSameRows) {
+  Linked one;
+  std::vector<std::vector<std::byte>> sent;
+  Ticket last = no_ticket;
+  for (unsigned i = 0; i < 150; ++i) {
+    sent.push_back(message(3000, i));
+    last = one.faces.receive(1, one.rows(1000 * (i % 40), 3000), no_ticket);
+  }
+  // the first job waits for its message, so all other jobs are in the queue before it is finished
+  for (const std::vector<std::byte> &bytes : sent) one.other.send(bytes);
+  one.faces.wait_until_received(1, last);
+  EXPECT_EQ(one.faces.bytes_received(), 150 * 3000);
+  for (unsigned i = 120; i < 150; ++i) EXPECT_EQ(one.memory[1000 * (i % 40)], static_cast<std::byte>(i)) << i;
+}
+
+// A job is finished when its message is transferred, although later jobs of its batch are not.
+TEST(Faces, JobsDoNotWaitForLaterJobs) {
+  Linked one;
+  std::vector<Ticket> received, sent;
+  for (std::size_t i = 0; i < 10; ++i) received.push_back(one.faces.receive(1, one.rows(100 * i, 100), no_ticket));
+  for (unsigned i = 0; i < 10; ++i) {
+    one.other.send(message(100, i));
+    one.faces.wait_until_received(1, received[i]);
+    EXPECT_EQ(one.memory[100 * i], static_cast<std::byte>(i));
+  }
+  for (std::size_t i = 0; i < 100; ++i) sent.push_back(one.faces.send(1, one.rows(0, 100'000), no_ticket));
+  std::vector<std::byte> bytes(100'000);
+  for (std::size_t i = 0; i < 90; ++i) {
+    one.other.receive(bytes);
+    one.faces.wait_until_sent(1, sent[i]);
+    EXPECT_EQ(bytes, one.memory);
+  }
+}
+
+TEST(Faces, AllJobsOfABatchEndWhenTheNeighbourGoes) {
+  Linked one;
+  std::vector<Ticket> tickets;
+  for (std::size_t i = 0; i < 50; ++i) tickets.push_back(one.faces.receive(1, one.rows(100 * i, 100), no_ticket));
+  for (unsigned i = 0; i < 20; ++i) one.other.send(message(100, i));
+  one.faces.wait_until_received(1, tickets[19]);
+  one.other.cancel();
+  EXPECT_THROW(one.faces.wait_until_received(1, tickets[20]), CommunicationError);
+  EXPECT_THROW(one.faces.wait_until_received(1, tickets[49]), CommunicationError);
+  EXPECT_THROW(one.faces.drain(), CommunicationError);
+  EXPECT_EQ(one.faces.bytes_received(), 2000);
+}
+
+// SlotFaces waits only for jobs with the given rows.
+TEST(Faces, OtherRowsOfASlotDoNotWait) {
+  Linked one;
+  SlotFaces slot;
+  slot.add_received(1, 0, 10, one.faces.receive(1, one.rows(0, 100), no_ticket));
+  slot.add_received(1, 20, 30, one.faces.receive(1, one.rows(200, 100), no_ticket));
+  slot.wait_until_received(one.faces, 10, 20);  // would never end if it waited
+  slot.wait_until_sent(one.faces, 0, 30);
+  one.other.send(message(100, 7));
+  slot.wait_until_received(one.faces, 9, 20);
+  EXPECT_EQ(one.memory[0], std::byte{7});
+  one.other.send(message(100, 8));
+  slot.wait(one.faces);
+  EXPECT_EQ(one.memory[200], std::byte{8});
+  slot.wait(one.faces);
+}
+
+}  // namespace
+}  // namespace outcrop

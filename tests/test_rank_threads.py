@@ -1,0 +1,156 @@
+"""Check that the executors of several ranks give the oracle's bits, with deep halos and with split tiling."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from execution import BACKENDS, Cells, array_names, random_state
+from field_runs import STENCILS, boundaries, heat, offsets, wavelet
+from oracle import advance_fields
+from outcrop.errors import CommunicationError, CorruptionError, InterruptedRun
+from outcrop.language.boundary import FIXED, Boundary
+from outcrop.language.library import find_stencil
+from outcrop.language.stencil import Stencil
+from outcrop.plan.plan import Sizes
+from outcrop.plan.ranks import RankPlans, cut_problem, part_of, plan_ranks, validate_ranks
+from outcrop.plan.schemes import EVERY_SCHEME
+from outcrop.run.definition import as_problem
+from outcrop.run.disk.layout import make_layout
+from outcrop.run.engine import Sample
+from rank_threads import RankThreads
+from strategies import MACHINE, assumed_rate, examples
+
+NAMES = ["wavefront", "split"]
+LIBRARY = ["heat7", "heat13", "acoustic4", "acoustic8", "elastic4", "maxwell", "gray_scott", "d3q19"]
+
+
+def make_plans(
+    stencil: Stencil, boundary: Boundary, shape: tuple[int, int, int], ranks: int, name: str, steps: int, sizes: Sizes,
+    dtype: str = "float32",
+) -> RankPlans:  # fmt: skip
+    """Return proved plans with the scheme `name`. The number of levels is reduced to the most that the ranks can do."""
+    problem = as_problem(stencil, make_layout(shape, dtype), steps, boundary, in_place=False)
+    cut, scheme = cut_problem(problem, ranks), EVERY_SCHEME[name]
+    most = scheme.max_levels(part_of(problem, cut, 0))
+    levels = min(sizes.levels, most, problem.levels) // problem.stages * problem.stages
+    sizes = Sizes(**{**sizes.__dict__, "levels": levels})
+    every = plan_ranks(problem, cut, scheme, sizes, MACHINE, assumed_rate)
+    validate_ranks(every)
+    return every
+
+
+def whole_state(stencil: Stencil, every: RankPlans, seed: int) -> dict[str, Cells]:
+    problem = every.problem
+    return {name: (one + 1) / 2 for name, one in random_state(stencil, problem.shape, problem.dtype, seed).items()}
+
+
+def check(
+    stencil: Stencil, boundary: Boundary, every: RankPlans, seed: int, threads: int, backend: str = "auto"
+) -> None:
+    """Check that all ranks together give the oracle's bits, and move the bytes that the plans predict."""
+    problem = every.problem
+    state, signals = whole_state(stencil, every, seed), wavelet(stencil, problem.steps)
+    right = advance_fields(stencil, state, {}, problem.steps, boundary, signals)
+    with tempfile.TemporaryDirectory() as folder:
+        world = RankThreads(Path(folder), stencil, every, state, signals)
+        samples = world.run(threads, backend)
+        for one in samples:
+            if isinstance(one, BaseException):
+                raise one
+        found = world.arrays()
+    for name in array_names(stencil)[0]:
+        np.testing.assert_array_equal(found[name], right[name], err_msg=name)
+    for one, plan in zip(samples, every.plans, strict=True):
+        assert isinstance(one, Sample)
+        assert (one.bytes_read, one.bytes_written) == (plan.predicted.bytes_read, plan.predicted.bytes_written)
+        moved, predicted = (one.bytes_sent, one.bytes_received), plan.predicted
+        assert moved == (predicted.bytes_sent, predicted.bytes_received)
+
+
+@st.composite
+def sizes_of_ranks(draw: st.DrawFn, stencil: Stencil, planes: int) -> Sizes:
+    """Generate sizes for passes of one to six steps."""
+    return Sizes(
+        levels=len(stencil.stages) * draw(st.integers(1, 6)),
+        slab=draw(st.integers(1, planes + 3)),
+        diamond=draw(st.integers(0, 4)),
+        sweep_rows=draw(st.integers(1, 7)),
+        planes_per_call=draw(st.integers(1, 4)),
+        chunk=draw(st.sampled_from([0, 0, 0, 2, 5])),
+    )
+
+
+@pytest.mark.parametrize("scheme", NAMES)
+@settings(max_examples=examples(40), deadline=None)
+@given(st.sampled_from(sorted({**STENCILS, "heat": heat})), offsets(), st.data(), st.integers(0, 2**32 - 1))
+def test_ranks_give_the_oracles_bits(
+    scheme: str, name: str, near: list[tuple[int, int, int]], data: st.DataObject, seed: int
+) -> None:
+    """Checks random stencils of several fields and stages, with all boundaries, on 1 to 4 ranks."""
+    stencil = {**STENCILS, "heat": heat}[name](near)
+    boundary, steps = data.draw(boundaries()), data.draw(st.integers(1, 6))
+    ranks = data.draw(st.integers(2 if scheme == "split" else 1, 4))
+    least = 2 * max(1, stencil.radii[1] * len(stencil.stages))
+    rows = data.draw(st.integers(ranks * least, ranks * (least + 16)))
+    shape = data.draw(st.integers(1, 14)), rows, data.draw(st.integers(1, 20))
+    sizes = data.draw(sizes_of_ranks(stencil, shape[0]))
+    dtype = data.draw(st.sampled_from(["float32", "float64"]))
+    every = make_plans(stencil, boundary, shape, ranks, scheme, steps, sizes, dtype)
+    check(stencil, boundary, every, seed, data.draw(st.integers(1, 2)), data.draw(st.sampled_from(BACKENDS)))
+
+
+@pytest.mark.parametrize("scheme", NAMES)
+@pytest.mark.parametrize("name", LIBRARY)
+@settings(max_examples=examples(5), deadline=None)
+@given(st.data(), st.integers(0, 2**32 - 1))
+def test_ranks_give_the_oracles_bits_of_library_stencils(
+    name: str, scheme: str, data: st.DataObject, seed: int
+) -> None:
+    """Checks stencils of the library, with all boundaries, on 2 to 4 ranks."""
+    stencil = find_stencil(name)
+    boundary, ranks, steps = data.draw(boundaries()), data.draw(st.integers(2, 4)), data.draw(st.integers(1, 6))
+    least = 2 * stencil.radii[1] * len(stencil.stages)
+    shape = data.draw(st.integers(3, 20)), ranks * data.draw(st.integers(least, 3 * least)), data.draw(st.integers(9, 24))
+    sizes = data.draw(sizes_of_ranks(stencil, shape[0]))
+    check(stencil, boundary, make_plans(stencil, boundary, shape, ranks, scheme, steps, sizes), seed, 2)
+
+
+def small_plans(scheme: str) -> tuple[Stencil, RankPlans]:
+    stencil = find_stencil("acoustic8")
+    return stencil, make_plans(stencil, FIXED, (30, 60, 20), 3, scheme, 9, Sizes(3, 2, diamond=2))
+
+
+@pytest.mark.parametrize("scheme", NAMES)
+@pytest.mark.parametrize("row", [0, 3, 11, 12, 19])
+@pytest.mark.parametrize("is_static", [False, True])
+def test_a_flipped_bit_of_each_row_is_noticed(tmp_path: Path, scheme: str, row: int, is_static: bool) -> None:
+    """Checks that a rank checks all rows that it reads, and that the other ranks then end, too."""
+    stencil, every = small_plans(scheme)
+    world = RankThreads(tmp_path, stencil, every, whole_state(stencil, every, 1))
+    run = world.runs[1]
+    shard, offset = run.layout.locate(15)
+    with (run.fixed[0] if is_static else run.turns[0][0])[shard].open("r+b") as file:
+        file.seek(offset + row * run.layout.pitch_cells * 4 + 5)
+        byte = file.read(1)[0]
+        file.seek(-1, 1)
+        file.write(bytes([byte ^ 1]))
+    below, own, above = world.run(2)
+    assert isinstance(own, CorruptionError) and "plane 15 is damaged" in str(own)
+    assert isinstance(below, CommunicationError) and str(below) == "rank 1 has gone"
+    assert isinstance(above, CommunicationError) and str(above) == "rank 1 has gone"
+
+
+@pytest.mark.parametrize("scheme", NAMES)
+def test_all_ranks_end_if_one_is_cancelled(tmp_path: Path, scheme: str) -> None:
+    """Checks that no rank waits for a rank that has ended."""
+    stencil, every = small_plans(scheme)
+    world = RankThreads(tmp_path, stencil, every, whole_state(stencil, every, 1))
+    results = world.run(1, during=lambda rank, engine: engine.cancel() if rank == 2 else None)
+    assert isinstance(results[2], InterruptedRun)
+    assert all(isinstance(one, CommunicationError) for one in results[:2])
