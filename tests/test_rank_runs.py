@@ -52,12 +52,16 @@ def computes(group: RankGroup | None, where: Path, stencil: str, options: dict[s
         ("acoustic8", 3, {"sizes": {"bt": 2}}),
         ("maxwell", 2, {"boundary": "y=mirror,z=periodic", "dtype": "float64"}),
         ("d3q19", 2, {"boundary": "periodic"}),
+        ("heat7", 3, {"scheme": "split", "boundary": "periodic", "sizes": {"bt": 4}}),
+        ("acoustic8", 2, {"scheme": "split", "boundary": "mirror", "sizes": {"bt": 2}}),
+        ("maxwell", 2, {"scheme": "split", "sizes": {"bt": 3}}),
     ],
 )
 def test_ranks_have_the_bits_of_one_process(tmp_path: Path, stencil: str, size: int, options: dict[str, Any]) -> None:
     """Checks all arrays, for stencils with several stages and fields, all boundaries, and several calls of `run`."""
     steps = [7, 4]
-    expected, _, _ = computes(None, tmp_path / "alone.oc", stencil, options, steps)
+    alone = options | ({"scheme": "auto"} if options.get("scheme") == "split" else {})
+    expected, _, _ = computes(None, tmp_path / "alone.oc", stencil, alone, steps)
     found = ranks(size, computes, tmp_path / "parts", stencil, options, steps)
     assert all(not isinstance(one[0], str) for one in found), found
     for name, values in expected.items():
@@ -174,12 +178,14 @@ def finishes(group: RankGroup, where: Path) -> Any:
     return sim["u"][:]
 
 
-def test_gathered_parts_are_a_run_of_one_process(tmp_path: Path) -> None:
-    """Checks the arrays of a gathered run, and that it goes on with the same bits."""
+@pytest.mark.parametrize("scheme", ["auto", "split"])
+def test_gathered_parts_are_a_run_of_one_process(tmp_path: Path, scheme: str) -> None:
+    """Checks the arrays of a gathered run, and that it goes on with the same bits, also if its ranks have used a scheme
+    that one process cannot use."""
     parts, alone, whole = tmp_path / "parts", tmp_path / "alone.oc", tmp_path / "whole.oc"
     options = {"sizes": {"bt": 2}, "spacing": 10.0, "origin": (0.0, 5.0, 0.0)}
     computes(None, alone, "acoustic8", options, [4])
-    found = ranks(3, computes, parts, "acoustic8", options, [4])
+    found = ranks(3, computes, parts, "acoustic8", {**options, "scheme": scheme}, [4])
     assert all(one[1] == 4 for one in found), found
     state = gather_module.gather([parts], whole)
     assert (state.manifest.step, state.manifest.part) == (4, None)

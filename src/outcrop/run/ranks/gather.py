@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcrop.errors import InputError
+from outcrop.plan.schemes import RANK_SCHEMES
 from outcrop.run.disk.creation import check_creation, created_in
 from outcrop.run.disk.layout import make_layout, stripe_planes
 from outcrop.run.disk.manifest import MANIFEST, Description, Manifest, new_manifest
@@ -97,13 +98,14 @@ def _require_same(parts: Sequence[State]) -> None:
 
 
 def _whole(first: Manifest, target: Path) -> Description:
-    """Return the description of the whole run. `first` is the manifest of rank 0, whose first row is that of the
-    grid."""
+    """Return the description of the whole run. `first` is the manifest of rank 0, whose first row is that of the grid.
+    A scheme that only several ranks can use is replaced by "auto"."""
     layout = make_layout((first.shape[0], first.whole_shape[1], first.shape[2]), first.dtype)
     names = Description.__dataclass_fields__
     one = Description(**{name: getattr(first, name) for name in names})
+    settings = replace(one.settings, scheme="auto") if one.settings.scheme in RANK_SCHEMES else one.settings
     return replace(
-        one, shape=first.whole_shape, part=None, directories=(str(target.absolute()),),
+        one, settings=settings, shape=first.whole_shape, part=None, directories=(str(target.absolute()),),
         shard_planes=stripe_planes(layout.shape, layout.dtype, 1),
     )  # fmt: skip
 
