@@ -116,7 +116,11 @@ def test_ranks_give_the_oracles_bits_of_library_stencils(
     stencil = find_stencil(name)
     boundary, ranks, steps = data.draw(boundaries()), data.draw(st.integers(2, 4)), data.draw(st.integers(1, 6))
     least = 2 * stencil.radii[1] * len(stencil.stages)
-    shape = data.draw(st.integers(3, 20)), ranks * data.draw(st.integers(least, 3 * least)), data.draw(st.integers(9, 24))
+    shape = (
+        data.draw(st.integers(3, 20)),
+        ranks * data.draw(st.integers(least, 3 * least)),
+        data.draw(st.integers(9, 24)),
+    )
     sizes = data.draw(sizes_of_ranks(stencil, shape[0]))
     check(stencil, boundary, make_plans(stencil, boundary, shape, ranks, scheme, steps, sizes), seed, 2)
 

@@ -31,6 +31,7 @@ struct Network {
   int damaged_link = -1;               // in the relay after this rank, one byte is changed
   std::uint64_t latency_of_files = 0;  // in microseconds
   bool one_way = false;                // only faces to higher rows are slow
+  bool to_lower = false;               // faces to lower rows are slow or damaged instead of faces to higher rows
 };
 
 // The connection between a rank and the next rank.
@@ -46,8 +47,8 @@ struct Connection {
                     network.one_way);
     else
       sockets.emplace();
-    const int low = relay ? relay->left() : sockets->first.get();
-    const int high = relay ? relay->right() : sockets->second.get();
+    const int low = !relay ? sockets->first.get() : network.to_lower ? relay->right() : relay->left();
+    const int high = !relay ? sockets->second.get() : network.to_lower ? relay->left() : relay->right();
     if (network.small_buffers)
       for (const int end : {low, high}) {
         const int bytes = 1;  // the system takes its minimum
@@ -269,8 +270,8 @@ TEST(Ranks, KeepTheirFacesUntilTheyAreSent) {
         one.equation = equation, one.slab = slab, one.split = split;
         one.pitch_bytes = 4096, one.nx = 1000;  // so many bytes that they do not fit the buffers
         one.passes = {4, 4};
-        Network network{1, microseconds(3000), true, -1, 0, true};
-        run_case(one, {15}, network);
+        for (const bool to_lower : {false, true})
+          run_case(one, {15}, {1, microseconds(3000), true, -1, 0, true, to_lower});
       }
 }
 
@@ -312,9 +313,13 @@ void expect_all_fail(const std::vector<std::string> &errors, std::size_t first, 
 TEST(Ranks, AllEndWhenFacesAreDamaged) {
   for (const bool split : {false, true})
     for (int link = 0; link < 3; ++link) {
-      World world(long_problem(split), {14, 29, 44}, {.max_delay = microseconds(10), .damaged_link = link});
-      const std::string text = "CorruptionError: a message from rank " + std::to_string(link) + " is damaged";
-      expect_all_fail(world.run(), static_cast<std::size_t>(link) + 1, text);
+      for (const int to_lower : {0, 1}) {
+        World world(long_problem(split), {14, 29, 44},
+                    {.max_delay = microseconds(10), .damaged_link = link, .to_lower = to_lower == 1});
+        const std::string text =
+            "CorruptionError: a message from rank " + std::to_string(link + to_lower) + " is damaged";
+        expect_all_fail(world.run(), static_cast<std::size_t>(link + 1 - to_lower), text);
+      }
     }
 }
 
