@@ -162,7 +162,8 @@ def make_report(
     manifest: Manifest, prepared: Prepared, engine: Engine, runner: PassRunner, seconds_setup: float, warning: str
 ) -> Report:
     guess, counters = prepared.plan.predicted, asdict(engine.sample())
-    del counters["bytes_snapshots"]
+    for name in ("bytes_snapshots", "bytes_sent", "bytes_received", "seconds_face_wait"):
+        del counters[name]
     counters["seconds_commit"] += runner.seconds_commit
     return Report(
         stencil=prepared.problem.stencil,
