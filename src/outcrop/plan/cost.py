@@ -42,6 +42,7 @@ SNAPSHOT_WRITE_SECONDS = 5e-5
 part of the file is in use, and the I/O thread must wake up."""
 COPIES = 2
 """The number of copies of each byte of a snapshot: one to the staging, and one to the device."""
+COPY, UPDATE, TRIANGLE, CHECK, COMMIT = range(5)
 TOGETHER_BYTES = 1 << 20
 """Transfers of short planes that are adjacent in an array are joined into transfers of at most this number of bytes."""
 TOGETHER_MESSAGES = 64
@@ -135,10 +136,11 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class _Event:
+class Event:
     """A Copy, an Update, a Check or the commit of a pass, and the transfers that begin between the previous event and
     this event. The event begins when the first `needed` bytes of all reads of the pass have arrived, and the first
-    `needed_faces` bytes of all rows from neighbours. An Update updates `cells` cells."""
+    `needed_faces` bytes of all rows from neighbours. An Update updates `cells` cells. `phase` is the place of the event
+    within a slab: COPY, UPDATE, TRIANGLE (the second Update of a slab, in split tiling), CHECK or COMMIT."""
 
     is_update: bool
     is_commit: bool
@@ -149,6 +151,7 @@ class _Event:
     sent: int = 0
     received: int = 0
     needed_faces: float = 0.0
+    phase: int = 0
 
 
 @dataclass(frozen=True)
@@ -163,7 +166,7 @@ class PassWork:
     cells: int
     updates: int
     window_bytes: int
-    events: tuple[_Event, ...]
+    events: tuple[Event, ...]
     bytes_sent: int = 0
     bytes_received: int = 0
 
@@ -172,15 +175,17 @@ def work_of(problem: Problem, one: Pass) -> PassWork:
     """Count the work of a pass."""
     histories = [field for field in problem.fields if field.is_history]
     computed = [problem.fields[number] for number in problem.computed]
-    events, asked, asked_faces, finished = list[_Event](), list[_Asked](), list[_Asked](), list[_Asked]()
+    events, asked, asked_faces, finished = list[Event](), list[_Asked](), list[_Asked](), list[_Asked]()
     read = written = sent = received = requests = cells = updates = shift = 0
     before = 0, 0, 0, 0  # the bytes that have been read, written, sent and received at the last event
 
-    def add(needed: float, faces: float, count: int = 0, is_update: bool = False, is_commit: bool = False) -> None:
+    def add(phase: int, needed: float, faces: float, count: int = 0) -> None:
         nonlocal before
-        now = read, written, sent, received
+        now, is_update = (read, written, sent, received), phase in (UPDATE, TRIANGLE)
         moved = [new - old for new, old in zip(now, before, strict=True)]
-        events.append(_Event(is_update, is_commit, moved[0], moved[1], needed, count, moved[2], moved[3], faces))
+        events.append(
+            Event(is_update, phase == COMMIT, moved[0], moved[1], needed, count, moved[2], moved[3], faces, phase)
+        )
         before = now
 
     moves: dict[tuple[object, ...], tuple[int, int]] = {}
@@ -225,19 +230,20 @@ def work_of(problem: Problem, one: Pass) -> PassWork:
                 requests += calls
             case Copy() if action.recomputed < 0:
                 end = action.z1 + shift + problem.lead_planes
-                add(_needed(asked, end, end), _needed(asked_faces, end, end))
+                add(COPY, _needed(asked, end, end), _needed(asked_faces, end, end))
             case Update():
                 end = min(problem.planes + problem.lead_planes, action.zeta1 + problem.skew_z) + shift
                 end_static = min(problem.planes, action.zeta1 + problem.statics_z) + shift
                 count, end_faces = cell_updates(problem, action), action.zeta1 + problem.skew_z
                 faces = _needed(asked_faces, end_faces, end_static) if _uses_neighbours(problem, action) else 0.0
-                add(_needed(asked, end, end_static), faces, count, is_update=True)
+                phase = TRIANGLE if action.region.y_high.slope > 0 else UPDATE
+                add(phase, _needed(asked, end, end_static), faces, count)
                 cells += count
                 updates += 1
             case Check() if action.array == "target":
-                add(0.0, _needed(finished, action.z1, action.z1))
+                add(CHECK, 0.0, _needed(finished, action.z1, action.z1))
             case Commit():
-                add(read, received, is_commit=True)
+                add(COMMIT, read, received)
             case _:
                 pass
     window_bytes, listed = one.window.bytes, tuple(events)

@@ -17,14 +17,15 @@ overwrites the older generation, all ranks must have committed the newer generat
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from math import ceil, log2
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from outcrop.plan.cost import PassWork, aside_seconds, works_of
+from outcrop.plan.cost import COPY, TRIANGLE, UPDATE, Event, PassWork, aside_seconds, works_of
 from outcrop.plan.machine import Machine, StorageRates, UpdateRate
 from outcrop.plan.plan import Plan
 from outcrop.plan.ranks import RankPlans, neighbour_of
@@ -121,13 +122,16 @@ class _Events:
 
     Before event e, a rank begins to read `read` bytes, to write `written` bytes and to send `sent` bytes. The event
     begins when `needed` bytes of all reads have arrived, and the messages that were begun before or at event
-    `faces_of[e]` have arrived, unless this number is -1."""
+    `faces_of[e]` have arrived, unless this number is -1.
+
+    With split tiling, the lowest and the highest rank lack some events of the other ranks. Each of them has an event
+    without work in place of a missing event."""
 
     def __init__(self, works: Sequence[PassWork], kinds: NDArray[np.intp]) -> None:
-        events = [one.events for one in works]
-        assert len({len(one) for one in events}) == 1, "the passes of all ranks must have the same slabs"
-        self.is_update = [event.is_update for event in events[0]]
-        self.is_commit = [event.is_commit for event in events[0]]
+        keyed = [dict(_keyed(one)) for one in works]
+        keys = sorted(set().union(*keyed))
+        events = [_filled(one, keys) for one in keyed]
+        self.is_update = [key[1] in (UPDATE, TRIANGLE) for key in keys]
 
         def of(name: str) -> Numbers:
             return np.array([[getattr(event, name) for event in one] for one in events], float)[kinds].T
@@ -140,6 +144,37 @@ class _Events:
         for row in wanted:
             reached = [int(np.searchsorted(received[:, rank], row[rank])) if row[rank] else -1 for rank in _few(kinds)]
             self.faces_of.append(max(reached))
+
+
+_Key: TypeAlias = tuple[int, int, int]
+"""The number of slabs before an event or with it, the phase of the event, and the number of events before it that have
+the same slabs and the same phase. Ranks perform their events in the order of these keys."""
+
+
+def _keyed(work: PassWork) -> Iterator[tuple[_Key, Event]]:
+    slabs, counts = 0, dict[tuple[int, int], int]()
+    for event in work.events:
+        slabs += event.phase == UPDATE
+        # the phases after the last slab, and the commit, come last
+        number = counts.get((slabs, event.phase), 0)
+        counts[slabs, event.phase] = number + 1
+        yield (slabs + (event.phase == COPY), event.phase, number), event
+
+
+def _filled(events: dict[_Key, Event], keys: Sequence[_Key]) -> list[Event]:
+    """Return the events of all `keys`. In place of a missing event, there is an event without work. It begins the
+    transfers of the next event, because these transfers follow the event before."""
+    found = list[Event]()
+    begun = {key: event for key, event in events.items()}
+    left = sorted(events)
+    for key in keys:
+        if key == left[0]:
+            found.append(begun[left.pop(0)])
+        else:
+            later = begun[left[0]]
+            found.append(replace(later, is_update=False, is_commit=False, needed=0.0, cells=0, needed_faces=0.0))
+            begun[left[0]] = replace(later, read=0, written=0, sent=0, received=0)
+    return found
 
 
 def _few(kinds: NDArray[np.intp]) -> list[int]:
