@@ -16,12 +16,12 @@ namespace {
 
 // Faces that are linked to `other`, the link of the neighbour with higher rows.
 struct Linked {
+  std::vector<std::byte> memory = std::vector<std::byte>(100'000);
   SocketPair sockets;
   Link own{sockets.first.get(), "rank 1"}, other{sockets.second.get(), "rank 0"};
   std::unique_ptr<Store> store = open_store("memory", {{.path = "one", .writable = true, .size = 4096}}, {});
   Pump pump{*store};
   Faces faces{{nullptr, &own}, pump, 1000};
-  std::vector<std::byte> memory = std::vector<std::byte>(100'000);
 
   std::span<std::byte> rows(std::size_t first, std::size_t count) { return std::span(memory).subspan(first, count); }
 };
