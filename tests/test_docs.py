@@ -99,10 +99,10 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
 
 
 def test_the_glossary_is_short_and_has_each_word_once() -> None:
-    """Checks that the glossary has at most 66 words, and each word only once."""
+    """Checks that the glossary has at most 67 words, and each word only once."""
     rows = re.findall(r"^\| ([^|]+) \| [^|]+ \|$", (ROOT / "docs" / "glossary.md").read_text(), flags=re.M)
     words = [word for row in rows if row != "word" for word in row.split(", ")]
-    assert 40 < len(words) <= 66 and len(words) == len(set(words))
+    assert 40 < len(words) <= 67 and len(words) == len(set(words))
 
 
 def test_every_figure_of_a_report_is_explained() -> None:

@@ -124,7 +124,7 @@ def test_the_plan_that_the_tuner_chooses_for_a_rank_is_legal(
     budget = int(more * smallest_budget_bytes(part))
     chosen = choose(part, MACHINE, budget, "auto", assumed_rate).plan
     assert chosen.memory_bytes <= budget and not chosen.sizes.keeps_statics
-    every = plan_ranks(problem, cut, SCHEMES[chosen.scheme], chosen.sizes, MACHINE, assumed_rate)
+    every = plan_ranks(problem, cut, EVERY_SCHEME[chosen.scheme], chosen.sizes, MACHINE, assumed_rate)
     check(stencil, boundary, every, 1)
 
 

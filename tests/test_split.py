@@ -90,6 +90,9 @@ def test_a_dropped_or_shrunk_action_is_rejected(every: RankPlans, data: st.DataO
         rejected(every, rank, number, [*actions[:index], *actions[index + 1 :]])
     if not isinstance(actions[index], Block | Commit):
         smaller = shrink(actions[index], data.draw(st.booleans()), data.draw(st.booleans()))
+        if isinstance(smaller, Update):  # if a rank has few rows, the last level of its trapezoid has no rows
+            before, after = (updates_of(every.plans[rank].problem, [one]) for one in (actions[index], smaller))
+            assume(after < before)
         rejected(every, rank, number, [*actions[:index], smaller, *actions[index + 1 :]])
 
 
