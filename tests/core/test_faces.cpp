@@ -1,13 +1,16 @@
 // These tests check how jobs of faces are transferred together.
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <memory>
-#include <numeric>
 #include <thread>
 #include <vector>
 
 #include "outcrop/base/error.hpp"
 #include "outcrop/exec/faces.hpp"
+#include "outcrop/exec/transfers.hpp"
+#include "outcrop/exec/window.hpp"
 #include "outcrop/storage/store.hpp"
 #include "relay.hpp"
 
@@ -16,12 +19,12 @@ namespace {
 
 // Faces that are linked to `other`, the link of the neighbour with higher rows.
 struct Linked {
+  std::vector<std::byte> memory = std::vector<std::byte>(100'000);
   SocketPair sockets;
   Link own{sockets.first.get(), "rank 1"}, other{sockets.second.get(), "rank 0"};
   std::unique_ptr<Store> store = open_store("memory", {{.path = "one", .writable = true, .size = 4096}}, {});
   Pump pump{*store};
   Faces faces{{nullptr, &own}, pump, 1000};
-  std::vector<std::byte> memory = std::vector<std::byte>(100'000);
 
   std::span<std::byte> rows(std::size_t first, std::size_t count) { return std::span(memory).subspan(first, count); }
 };
@@ -93,6 +96,31 @@ TEST(Faces, OtherRowsOfASlotDoNotWait) {
   slot.wait(one.faces);
   EXPECT_EQ(one.memory[200], std::byte{8});
   slot.wait(one.faces);
+}
+
+// A slot of a second copy may hold a new plane only when all faces of the old plane are transferred.
+TEST(Faces, ASlotGetsANewPlaneWhenItsFacesAreTransferred) {
+  Grid grid;
+  grid.nz = 20, grid.ny = 8, grid.nx = 16;
+  grid.item_bytes = 4, grid.pitch_bytes = 64, grid.plane_bytes = 512, grid.record_bytes = 4096;
+  const Fields fields({Field{.two_copies = true, .flips = true}});
+  const Window window(grid, {{5, 4096, false}, {5, 4096, false}});
+  const SocketPair sockets;
+  Link own(sockets.first.get(), "rank 1"), other(sockets.second.get(), "rank 0");
+  const std::unique_ptr<Store> store = open_store("memory", {{.path = "one", .writable = true, .size = 81920}}, {});
+  Transfers transfers(grid, window, fields, store.get(), {nullptr, &own}, 4);
+  transfers.receive({{Array::stairs, 0, 1}}, 3, 4, {0, 4, 0, 16}, 1);
+  std::atomic<bool> has_begun{false};
+  std::thread next([&] {
+    transfers.wait_for_received(1, 8, 0, 8);  // the slot does not hold plane 8 yet, so this does not wait
+    transfers.begin_plane(1, 8);
+    has_begun = true;
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_FALSE(has_begun);
+  other.send(message(256, 1));
+  next.join();
+  transfers.begin_plane(1, 8);  // does not wait
 }
 
 }  // namespace
