@@ -26,7 +26,7 @@ from outcrop.plan.plan import Plan
 from outcrop.run.acquisition.pass_acquisition import NO_ACQUISITION, Acquisition, AcquisitionResults
 from outcrop.run.disk.layout import PlaneLayout, make_layout
 from outcrop.run.disk.storage import scratch_in
-from outcrop.run.engine import Engine, Prepared, Scalars, Seeds
+from outcrop.run.engine import NO_LINKS, Engine, Links, Prepared, Scalars, Seeds
 from outcrop.tiers.discover import lay_out
 from strategies import MACHINE
 
@@ -72,7 +72,7 @@ class FileRun:
 
     def engine(
         self, threads: int, backend: str, signals: Mapping[str, Sequence[float]] | None = None, isa: str = "auto",
-        checksum: bool = True,
+        checksum: bool = True, links: Links = NO_LINKS,
     ) -> Engine:  # fmt: skip
         """Return the engine that runs the passes. The memory for snapshots is small, so that each buffer is used
         several times.
@@ -90,7 +90,7 @@ class FileRun:
         directory = Directory.open(self.folder)
         return Engine(
             prepared, self.turns[0], second, self.fixed, self.layout, io=backend, checksum=checksum,
-            scratch=lambda count: scratch_in(directory, count),
+            scratch=lambda count: scratch_in(directory, count), links=links,
         )  # fmt: skip
 
     def run_pass(self, engine: Engine, acquisition: Acquisition = NO_ACQUISITION) -> AcquisitionResults:

@@ -6,9 +6,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
-from unittest.mock import patch
 
 import numpy as np
 
@@ -54,10 +52,10 @@ class RankThreads:
         """Run all passes, and return the counters of each rank, or its error. Call `during` with each rank and its
         engine when a pass of the rank has ended."""
         links = make_links(self.every)
-        engines = []
-        for run, (low, high) in zip(self.runs, links, strict=True):
-            with patch.object(_core, "make_executor", partial(_core.make_executor, links=(low, high))):
-                engines.append(run.engine(threads, backend, self.signals))
+        engines = [
+            run.engine(threads, backend, self.signals, links=(low, high))
+            for run, (low, high) in zip(self.runs, links, strict=True)
+        ]
 
         def work(rank: int) -> Sample | BaseException:
             try:

@@ -26,7 +26,7 @@ from outcrop.plan.problem import FieldPlan, Operand, Problem, StagePlan
 from outcrop.plan.schemes import SCHEMES
 from outcrop.plan.tuner import TunedPlan, build, without_statics
 from outcrop.plan.validate import IllegalPlan, validate, validate_one_layer, validate_pass
-from outcrop.run import engine
+from outcrop.run import joint_plan
 from strategies import MACHINE, assumed_rate, examples, make_problem, problems, schemes_for, sizes_for
 
 UPDATED, KEPT, READ, LATER = (
@@ -266,7 +266,7 @@ def begun(tmp_path: Path) -> Path:
 def faulty_planner(begun: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the planner damage each new plan in the middle of its first pass. The run `begun` is made with an undamaged
     plan."""
-    right = engine.choose
+    right = joint_plan.choose
 
     def choose(*arguments: object, **more: object) -> TunedPlan:
         choice = right(*arguments, **more)  # type: ignore[arg-type]
@@ -275,7 +275,7 @@ def faulty_planner(begun: Path, request: pytest.FixtureRequest, monkeypatch: pyt
         damaged = replace(one, actions=DAMAGES[request.param](one.actions, updates[len(updates) // 2]))
         return replace(choice, plan=replace(choice.plan, passes=(damaged, *choice.plan.passes[1:])))
 
-    monkeypatch.setattr(engine, "choose", choose)
+    monkeypatch.setattr(joint_plan, "choose", choose)
 
 
 def content(place: Path) -> dict[str, bytes]:
