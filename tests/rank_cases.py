@@ -1,17 +1,24 @@
-"""Problems and plans of several ranks, for tests."""
+"""Problems and plans of several ranks, and checks of their proof, for tests."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
+import pytest
 from hypothesis import strategies as st
 
+from cell_run import run_pass
+from damage import damage, same_verdict
+from outcrop.plan.actions import Action
+from outcrop.plan.contents import IllegalPlan
 from outcrop.plan.plan import Sizes
 from outcrop.plan.problem import FieldPlan, Operand, StagePlan
-from outcrop.plan.ranks import RankPlans, cut_problem, part_of, plan_ranks
+from outcrop.plan.ranks import RankPlans, cut_problem, part_of, plan_ranks, validate_ranks
 from outcrop.plan.schemes import EVERY_SCHEME, SCHEMES
+from outcrop.plan.validate import validate_pass
 from strategies import MACHINE, assumed_rate, make_problem
 
 UPDATED, KEPT, READ, LATER = (
@@ -92,3 +99,29 @@ def split_plans(
     most = min(problem.levels, scheme.max_levels(part_of(problem, cut, 0))) // problem.stages
     sizes = Sizes(problem.stages * draw(st.integers(1, most)), draw(st.integers(1, nz + 3)), diamond=2)
     return plan_ranks(problem, cut, scheme, sizes, MACHINE, assumed_rate)
+
+
+def changed(every: RankPlans, rank: int, number: int, actions: Sequence[Action]) -> RankPlans:
+    """Return the plans after a change of the actions of one pass of a rank."""
+    plan = every.plans[rank]
+    passes = list(plan.passes)
+    passes[number] = replace(passes[number], actions=tuple(actions))
+    plans = list(every.plans)
+    plans[rank] = replace(plan, passes=tuple(passes))
+    return replace(every, plans=tuple(plans))
+
+
+def rejected(every: RankPlans, rank: int, number: int, actions: Sequence[Action]) -> None:
+    """Check that the proof rejects the plans if one pass of one rank has other actions."""
+    with pytest.raises(IllegalPlan):
+        validate_ranks(changed(every, rank, number, actions))
+
+
+def same_verdicts_of_one_rank(every: RankPlans, seed: int) -> None:
+    """Check that the proof and the symbolic run accept the same passes of a rank, for legal and for damaged passes."""
+    rng = random.Random(seed)
+    plan = rng.choice(every.plans)
+    one = rng.choice(plan.passes)
+    for damaged in (one, *(damage(rng, one) for _ in range(6))):
+        same_verdict(damaged, lambda pass_: validate_pass(plan.problem, pass_, plan.window),
+                     lambda pass_: run_pass(plan.problem, pass_, plan.window))  # fmt: skip

@@ -3,8 +3,6 @@ rejected."""
 
 from __future__ import annotations
 
-import random
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -13,8 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from matplotlib.path import Path
 
-from cell_run import run_pass
-from damage import damage, same_verdict, shrink
+from damage import shrink
 from outcrop.errors import InputError
 from outcrop.plan.actions import FACES, Action, Block, Commit, Copy, Read, Update, Write
 from outcrop.plan.contents import IllegalPlan
@@ -31,7 +28,7 @@ from outcrop.plan.schemes import SCHEMES
 from outcrop.plan.schemes.wavefront import levels_worth_trying
 from outcrop.plan.tuner import build
 from outcrop.plan.validate import validate, validate_pass
-from rank_cases import KINDS, rank_plans
+from rank_cases import KINDS, rank_plans, rejected, same_verdicts_of_one_rank
 from strategies import MACHINE, assumed_rate, examples, make_problem
 
 
@@ -46,23 +43,7 @@ def test_plans_of_all_ranks_are_legal_together(every: RankPlans) -> None:
 @given(rank_plans(max_ranks=3), st.integers(0, 2**32 - 1))
 def test_verdicts_of_one_rank_are_those_of_the_run_cell_by_cell(every: RankPlans, seed: int) -> None:
     """Checks that the proof and the symbolic run accept the same passes of a rank, for legal and for damaged passes."""
-    rng = random.Random(seed)
-    plan = rng.choice(every.plans)
-    one = rng.choice(plan.passes)
-    for damaged in (one, *(damage(rng, one) for _ in range(6))):
-        same_verdict(damaged, lambda pass_: validate_pass(plan.problem, pass_, plan.window),
-                     lambda pass_: run_pass(plan.problem, pass_, plan.window))  # fmt: skip
-
-
-def rejected(every: RankPlans, rank: int, number: int, actions: Sequence[Action]) -> None:
-    """Check that the proof rejects the plans if one pass of one rank has other actions."""
-    plan = every.plans[rank]
-    passes = list(plan.passes)
-    passes[number] = replace(passes[number], actions=tuple(actions))
-    plans = list(every.plans)
-    plans[rank] = replace(plan, passes=tuple(passes))
-    with pytest.raises(IllegalPlan):
-        validate_ranks(replace(every, plans=tuple(plans)))
+    same_verdicts_of_one_rank(every, seed)
 
 
 @settings(max_examples=examples(60), deadline=None)

@@ -3,7 +3,6 @@ of the other ranks, and each damaged plan is rejected."""
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -11,8 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from cell_run import run_pass
-from damage import damage, same_verdict, shrink
+from damage import shrink
 from outcrop.errors import InputError
 from outcrop.plan.actions import FACES, Action, Block, Check, Commit, Read, Update, Write
 from outcrop.plan.contents import IllegalPlan
@@ -27,7 +25,7 @@ from outcrop.plan.schemes import EVERY_SCHEME, SCHEMES
 from outcrop.plan.stairs import Stairs
 from outcrop.plan.tuner import build
 from outcrop.plan.validate import validate, validate_pass
-from rank_cases import KINDS, split_plans
+from rank_cases import KINDS, rejected, same_verdicts_of_one_rank, split_plans
 from strategies import MACHINE, assumed_rate, examples, make_problem
 
 SPLIT = EVERY_SCHEME["split"]
@@ -48,27 +46,7 @@ def test_plans_of_all_ranks_are_legal_together(every: RankPlans) -> None:
 @given(split_plans(max_ranks=3), st.integers(0, 2**32 - 1))
 def test_verdicts_of_one_rank_are_those_of_the_run_cell_by_cell(every: RankPlans, seed: int) -> None:
     """Checks that the proof and the symbolic run accept the same passes of a rank, for legal and for damaged passes."""
-    rng = random.Random(seed)
-    plan = rng.choice(every.plans)
-    one = rng.choice(plan.passes)
-    for damaged in (one, *(damage(rng, one) for _ in range(6))):
-        same_verdict(damaged, lambda pass_: validate_pass(plan.problem, pass_, plan.window),
-                     lambda pass_: run_pass(plan.problem, pass_, plan.window))  # fmt: skip
-
-
-def changed(every: RankPlans, rank: int, number: int, actions: Sequence[Action]) -> RankPlans:
-    """Return the plans after a change of the actions of one pass of a rank."""
-    plan = every.plans[rank]
-    passes = list(plan.passes)
-    passes[number] = replace(passes[number], actions=tuple(actions))
-    plans = list(every.plans)
-    plans[rank] = replace(plan, passes=tuple(passes))
-    return replace(every, plans=tuple(plans))
-
-
-def rejected(every: RankPlans, rank: int, number: int, actions: Sequence[Action]) -> None:
-    with pytest.raises(IllegalPlan):
-        validate_ranks(changed(every, rank, number, actions))
+    same_verdicts_of_one_rank(every, seed)
 
 
 def some_pass(every: RankPlans, data: st.DataObject) -> tuple[int, int, list[Action]]:

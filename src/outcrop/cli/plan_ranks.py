@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 MAX_RANKS = 100_000
 """The maximum number of ranks, because the proof performs the actions of each rank."""
-NOT_YET = ("sources", "receivers", "snapshots", "norms", "in_place", "raw_device", "records")
-"""Options that runs of several ranks cannot have yet."""
 
 
 def count_of(ranks: object) -> int:
@@ -47,7 +45,9 @@ def count_of(ranks: object) -> int:
 def plan_ranks(chosen: RunOptions, declared: DeclaredMachine | None, ranks: int) -> tuple[ChosenRanks, Planned]:
     """Return the plans of all ranks, and the plan of the slowest rank with the figures of its machine. Raises the
     errors of `choose_ranks`, and InputError for options that runs of several ranks cannot have."""
-    for name in NOT_YET:
+    from outcrop.run.ranks.part import LATER
+
+    for name in LATER:
         if getattr(chosen, name):
             raise InputError(f"ranks {ranks}: runs of several ranks cannot have {name} yet; leave it out")
     if declared is None:
