@@ -57,11 +57,11 @@ def save(figure: Figure, path: Path, dpi: int = 110) -> None:
 
 def call(main: Callable[[], None]) -> None:
     """Run an example as a program. An error ends the program with a message of one line, as in the command
-    `outcrop`."""
+    `outcrop`. If several ranks raise the same error, only one of them prints the message."""
     try:
         main()
     except OutcropError as error:
-        sys.exit(f"{Path(sys.argv[0]).name}: {error}")
+        sys.exit(1 if error.is_told_elsewhere else f"{Path(sys.argv[0]).name}: {error}")
 
 
 def folder(text: str) -> Path:

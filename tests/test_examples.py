@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import outcrop as oc
+from mpi_programs import mpirun
 from oracle import advance
 from outcrop.errors import InputError
 
@@ -314,3 +315,15 @@ def test_trouble_on_tiers_is_one_line(
     with pytest.raises(SystemExit, match=r"^stream_function_on_tiers.py: .*KiB[^\n]*$"):
         load("stream_function_on_tiers", monkeypatch)["main"](words)
     assert not list(tmp_path.iterdir())
+
+
+def test_ranks_have_the_result_of_one_process(tmp_path: Path) -> None:
+    """Checks that the example prints the same checksum with one process and with two ranks, and draws its picture."""
+    found = []
+    for ranks in (1, 2):
+        words = ["--size", "32", "--steps", "9", "-d", str(tmp_path / str(ranks))]
+        done = mpirun(ranks, sys.executable, str(EXAMPLES / "ranks.py"), *words)
+        assert done.returncode == 0, done.stderr
+        assert (tmp_path / str(ranks) / "ranks.png").read_bytes().startswith(b"\x89PNG")
+        found.append(re.findall(rf"{ranks} ranks: checksum of plane 8 is ([0-9a-f]{{8}})", done.stdout))
+    assert found[0] == found[1] and len(found[0]) == 1
