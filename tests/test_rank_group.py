@@ -75,7 +75,7 @@ def waits(group: RankGroup, folder: Path) -> Any:
 
 
 def waiting(size: int, folder: Path) -> RankProcesses:
-    """Return processes of which all but the last are in a collective call."""
+    """Return processes. All of them except the last are in a collective call."""
     started = RankProcesses(size, waits, folder)
     deadline = time.monotonic() + 60
     while len([one for one in folder.iterdir() if one.name.isdecimal()]) < size:

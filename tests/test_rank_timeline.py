@@ -13,7 +13,7 @@ from outcrop.plan.plan import Sizes
 from outcrop.plan.problem import Problem
 from outcrop.plan.rank_timeline import NO_DISTURBANCE, Disturbance, RankTimeline, simulate
 from outcrop.plan.ranks import RankPlans, cut_problem, plan_ranks
-from outcrop.plan.schemes import SCHEMES
+from outcrop.plan.schemes import EVERY_SCHEME
 
 CELLS_PER_SECOND = 1e9
 SLOW_DISK = StorageRates(1e9, 1e9, 1e9, 1e-3, "declared")
@@ -24,7 +24,9 @@ def machine(network: NetworkRates, device: StorageRates = SLOW_DISK) -> Machine:
     return replace(Machine(1, 1 << 40, 1 << 20, 1 << 25, 1e11, device), network=network)
 
 
-def plans_of(ranks: int, rows: int = 256, steps: int = 32, periodic: bool = False, nx: int = 256) -> RankPlans:
+def plans_of(
+    ranks: int, rows: int = 256, steps: int = 32, periodic: bool = False, nx: int = 256, scheme: str = "wavefront"
+) -> RankPlans:
     pitch, ny = 4 * nx, rows * ranks
     y = ("periodic", "periodic") if periodic else ("fixed", "fixed")
     problem = Problem(
@@ -32,7 +34,7 @@ def plans_of(ranks: int, rows: int = 256, steps: int = 32, periodic: bool = Fals
         sides=(("fixed", "fixed"), y, ("fixed", "fixed")),
     )  # fmt: skip
     fast = machine(NetworkRates(1e12, 0.0, "declared"))
-    return plan_ranks(problem, cut_problem(problem, ranks, 8), SCHEMES["wavefront"], SIZES, fast, rate)
+    return plan_ranks(problem, cut_problem(problem, ranks, 8), EVERY_SCHEME[scheme], SIZES, fast, rate)
 
 
 def rate(sizes: Sizes) -> float:
@@ -112,3 +114,16 @@ def test_spans_are_kept_for_the_first_ranks_only() -> None:
         own = [span for span in found.spans if span.rank == rank]
         assert all(a.end <= b.start + 1e-9 for a, b in pairwise(own))
         assert own[-1].end == pytest.approx(found.end[rank])
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 8])
+def test_split_tiling_updates_nothing_twice(ranks: int) -> None:
+    """Checks ranks whose passes have different events, because the lowest and the highest rank have one neighbour. The
+    lowest rank updates rL/2 rows more than its own in each level on average, and the highest rank as many fewer."""
+    found = simulated(plans_of(ranks, scheme="split"))
+    shares = found.shares()
+    assert sum(shares.values()) == pytest.approx(1)
+    assert shares["twice"] == pytest.approx(0, abs=1e-9)
+    more = 32 * 126 * 4.5 * 256 / CELLS_PER_SECOND
+    assert found.twice[0] == pytest.approx(more, rel=0.1) and found.twice[-1] == pytest.approx(-found.twice[0])
+    assert found.update[0] > found.update[-1]

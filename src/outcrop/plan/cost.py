@@ -142,8 +142,7 @@ class Event:
     `needed_faces` bytes of all rows from neighbours. An Update updates `cells` cells. `phase` is the place of the event
     within a slab: COPY, UPDATE, TRIANGLE (the second Update of a slab, in split tiling), CHECK or COMMIT."""
 
-    is_update: bool
-    is_commit: bool
+    phase: int
     read: int
     written: int
     needed: float
@@ -151,7 +150,10 @@ class Event:
     sent: int = 0
     received: int = 0
     needed_faces: float = 0.0
-    phase: int = 0
+
+    @property
+    def is_update(self) -> bool:
+        return self.phase in (UPDATE, TRIANGLE)
 
 
 @dataclass(frozen=True)
@@ -181,11 +183,9 @@ def work_of(problem: Problem, one: Pass) -> PassWork:
 
     def add(phase: int, needed: float, faces: float, count: int = 0) -> None:
         nonlocal before
-        now, is_update = (read, written, sent, received), phase in (UPDATE, TRIANGLE)
+        now = read, written, sent, received
         moved = [new - old for new, old in zip(now, before, strict=True)]
-        events.append(
-            Event(is_update, phase == COMMIT, moved[0], moved[1], needed, count, moved[2], moved[3], faces, phase)
-        )
+        events.append(Event(phase, moved[0], moved[1], needed, count, moved[2], moved[3], faces))
         before = now
 
     moves: dict[tuple[object, ...], tuple[int, int]] = {}
@@ -308,7 +308,7 @@ def _simulate(
         transfers.begin(event.read, event.written)
         received.begin(transfers.now, event.received)
         sent.begin(transfers.now, event.sent)
-        if event.is_commit:
+        if event.phase == COMMIT:
             transfers.go_on(max(0.0, max(received.end, sent.end) - transfers.now))
             transfers.finish()
             end = transfers.now + device.seconds_flush

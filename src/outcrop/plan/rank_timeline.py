@@ -25,7 +25,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from outcrop.plan.cost import COPY, TRIANGLE, UPDATE, Event, PassWork, aside_seconds, works_of
+from outcrop.plan.cost import COMMIT, COPY, TRIANGLE, UPDATE, Event, PassWork, aside_seconds, works_of
 from outcrop.plan.machine import Machine, StorageRates, UpdateRate
 from outcrop.plan.plan import Plan
 from outcrop.plan.ranks import RankPlans, neighbour_of
@@ -155,24 +155,25 @@ def _keyed(work: PassWork) -> Iterator[tuple[_Key, Event]]:
     slabs, counts = 0, dict[tuple[int, int], int]()
     for event in work.events:
         slabs += event.phase == UPDATE
-        # the phases after the last slab, and the commit, come last
         number = counts.get((slabs, event.phase), 0)
         counts[slabs, event.phase] = number + 1
-        yield (slabs + (event.phase == COPY), event.phase, number), event
+        # a Copy belongs to the next slab, and the commit comes after everything else
+        later = {COPY: 1, COMMIT: 2}.get(event.phase, 0)
+        yield (slabs + later, event.phase, number), event
 
 
 def _filled(events: dict[_Key, Event], keys: Sequence[_Key]) -> list[Event]:
     """Return the events of all `keys`. In place of a missing event, there is an event without work. It begins the
     transfers of the next event, because these transfers follow the event before."""
     found = list[Event]()
-    begun = {key: event for key, event in events.items()}
+    begun = dict(events)
     left = sorted(events)
     for key in keys:
         if key == left[0]:
             found.append(begun[left.pop(0)])
         else:
             later = begun[left[0]]
-            found.append(replace(later, is_update=False, is_commit=False, needed=0.0, cells=0, needed_faces=0.0))
+            found.append(replace(later, phase=key[1], needed=0.0, cells=0, needed_faces=0.0))
             begun[left[0]] = replace(later, read=0, written=0, sent=0, received=0)
     return found
 
@@ -242,7 +243,8 @@ class _Simulation:
                 come, gone = arrivals[events.faces_of[event]]
                 self._wait(np.maximum(come, gone), self._faces, "faces")
             if is_update:
-                seconds = (events.cells[event] / rates + aside) * self._factors()
+                has_work = events.cells[event] > 0  # other work of the cores is a part of real updates only
+                seconds = np.where(has_work, events.cells[event] / rates + aside, 0.0) * self._factors()
                 self._spend(seconds, self._update, "update")
         self._wait(self._card_free, self._faces, "faces")
         before = self._now.copy()

@@ -10,7 +10,7 @@ begin again with g - 1. So a pass is committed in these steps:
 
     1   The data of generation g are durable (Engine.run_pass).
     2   The manifest names g, and with its entry `before` also g - 1: a rank can go back (State.commit).
-    3   All ranks exchange their durable generations (`agree`). Nobody goes on before all have sent theirs.
+    3   All ranks exchange their durable generations (`agree`). No rank goes on before all ranks have sent theirs.
 
 If a rank is killed, all ranks end, and at the next start they call `agree` again:
 
