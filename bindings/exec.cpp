@@ -52,6 +52,7 @@ Grid to_grid(nb::handle python) {
   pair("rim_z", grid.rim_z_low, grid.rim_z_high);
   pair("rim_y", grid.rim_y_low, grid.rim_y_high);
   pair("periodic", grid.periodic_z, grid.periodic_y);
+  grid.descends = field(python, "block_order") < 0;
   grid.skew_z = field(python, "skew_z");
   grid.skew_y = field(python, "skew_y");
   grid.statics_z = field(python, "statics_z");

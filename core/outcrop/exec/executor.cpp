@@ -193,7 +193,7 @@ void Executor::perform(const WriteAction &action) {
   wait_for_faces(pairs, action.z0, action.z1, action.cells);
   if (action.array != Array::recomputed || fields_.is_history(pairs.front().ring))
     wait_for_history(action.z0, action.z1, false);
-  if (transfers_.has_tail(action.array, action.cells) && checks_) {
+  if (transfers_.has_tail(action.array, action.cells, true) && checks_) {
     const Timer timer(counters_.seconds_checksum);
     for (long z = action.z0; z < action.z1; ++z)
       for (const ArrayRing &pair : pairs) checks_->finish_record(pair, z);

@@ -50,15 +50,24 @@ TOGETHER_MESSAGES = 64
 
 
 def transfer_bytes(problem: Problem, action: Read | Write) -> int:
-    """Return the bytes that a Read or Write moves, on disk or to or from a neighbour. A transfer that includes the last
-    cell of a plane also includes the tail of the record."""
+    """Return the bytes that a Read or Write moves, on disk or to or from a neighbour."""
     area = action.area
     if action.array == "history":
         return (action.z1 - action.z0) * (area.y1 - area.y0) * problem.shape[2] * problem.item_bytes
-    has_records = action.array in ("source", "target", "statics")
-    last = area.y1 == problem.shape[1] and area.x1 == problem.pitch_cells and has_records
-    each = (action.z1 - action.z0) * (area.cells * problem.item_bytes + (problem.tail_bytes if last else 0))
+    tail_bytes = problem.tail_bytes if has_tail(problem, action) else 0
+    each = (action.z1 - action.z0) * (area.cells * problem.item_bytes + tail_bytes)
     return each * arrays_moved(problem, action)
+
+
+def has_tail(problem: Problem, action: Read | Write) -> bool:
+    """Return True if a Read or Write also moves the tails of the records. They are read with the last cell of a plane,
+    and written with the cell of the plane that is written last."""
+    area = action.area
+    if action.array not in ("source", "target", "statics"):
+        return False
+    if problem.block_order < 0 and isinstance(action, Write):
+        return area.y0 == 0 and area.x0 == 0
+    return area.y1 == problem.shape[1] and area.x1 == problem.pitch_cells
 
 
 def arrays_moved(problem: Problem, action: Read | Write) -> int:

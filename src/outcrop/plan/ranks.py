@@ -111,6 +111,9 @@ def part_of(problem: Problem, cut: Cut, rank: int) -> Problem:
         side if neighbour_of(problem, cut, rank, place) is None else "neighbour"
         for place, side in zip((LOW, HIGH), problem.sides[1], strict=True)
     )
+    ranks = len(rows)
+    # neighbours must reach the cut between them at the same time (schemes/deep_halo.py)
+    order = 0 if problem.periodic[1] and ranks % 2 else (-1) ** (ranks - 1 - rank)
     return replace(
         problem,
         shape=(problem.shape[0], rows[rank], problem.shape[2]),
@@ -118,6 +121,7 @@ def part_of(problem: Problem, cut: Cut, rank: int) -> Problem:
         record_bytes=round_up(plane_bytes + CHECKSUM_BYTES, DIRECT_BYTES),
         sides=(problem.sides[0], (low, high), problem.sides[2]),
         max_halo=min(rows),
+        block_order=order,
     )
 
 

@@ -13,6 +13,7 @@ from outcrop.plan.machine import edge_factor
 from outcrop.plan.memory import slot_bytes, slots_within
 from outcrop.plan.plan import Sizes
 from outcrop.plan.problem import Problem
+from outcrop.plan.schemes.deep_halo import DeepHalo, bounded, frame_of
 from outcrop.plan.schemes.wavefront import blocks_in_y
 from outcrop.plan.tuner import with_tiles
 
@@ -139,9 +140,9 @@ class UpdateRateMeter:
 
 def _block(problem: Problem, sizes: Sizes) -> tuple[Rectangle, UpdateRegion]:
     """Return the frame and the update region of a block in the middle of the grid, as the wavefront scheme makes it."""
-    blocks = blocks_in_y(problem, sizes.levels, sizes).blocks
-    if len(blocks) == 1:
+    cut = blocks_in_y(problem, sizes.levels, sizes)
+    if cut.count == 1:
         return problem.whole_plane, EVERYTHING
-    block = blocks[len(blocks) // 2]
-    low, high = block.bounds()
-    return Rectangle(*block.frame(), 0, problem.pitch_cells), UpdateRegion(y_low=low, y_high=high)
+    block = cut.blocks[cut.count // 2]
+    region = DeepHalo(problem, sizes.levels).region if problem.is_part else EVERYTHING
+    return frame_of(problem, cut.cells(block.frame())), bounded(block, region)
