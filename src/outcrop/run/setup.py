@@ -17,6 +17,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from outcrop import _core
 from outcrop.axes import NAMES as AXES
 from outcrop.axes import Shape, axes_text, grid_shape, option_text
@@ -29,9 +31,10 @@ from outcrop.plan.given_sizes import NAMES, GivenSizes
 from outcrop.plan.history import listed, steps_of_pass
 from outcrop.plan.machine import DeclaredMachine, Machine, UpdateRate
 from outcrop.plan.planner import Planned, choose, find_scheme, require_budget, smallest_budget_bytes
-from outcrop.plan.problem import Problem
+from outcrop.plan.problem import AcquisitionDemand, Problem
 from outcrop.plan.ranks import cut_problem, part_of
 from outcrop.run.acquisition.definitions import NOTHING_DEFINED, AcquisitionDefinitions
+from outcrop.run.acquisition.parts import own_traces
 from outcrop.run.acquisition.pass_acquisition import demand_of
 from outcrop.run.definition import Definition, are_equations, as_problem, as_stencil, definition_of
 from outcrop.run.disk.entries import PartEntry, StateField, StatesEntry, arrays_of, static_fields, updated_fields
@@ -99,11 +102,13 @@ class Setup:
     group: RankGroup | None = None
 
     def whole_problem(self, steps: int, first_step: int = 0) -> Problem:
-        """Return the `Problem` of the whole grid for `steps` steps after step `first_step`, without acquisition."""
+        """Return the `Problem` of the whole grid for `steps` steps after step `first_step`, without the memory
+        of its acquisition."""
         one = self.description
-        return as_problem(
+        problem = as_problem(
             self.stencil, one.whole_layout, steps, as_boundary(one.boundary), one.in_place, one.states, first_step
         )
+        return replace(problem, acquisition=AcquisitionDemand(first_step=first_step, ends=self._ends))
 
     def problem(self, steps: int, first_step: int = 0) -> Problem:
         """Return the `Problem` of `steps` steps after step `first_step`. If several ranks compute the run, it is the
@@ -111,7 +116,14 @@ class Setup:
         one, problem = self.description, self.whole_problem(steps, first_step)
         if one.part is not None:
             problem = part_of(problem, one.part.cut, one.part.rank)
-        return replace(problem, acquisition=demand_of(one.taps, one.dtype, one.states, first_step))
+        demand = demand_of(one.own_taps, one.dtype, one.states, first_step)
+        return replace(problem, acquisition=replace(demand, ends=self._ends))
+
+    @property
+    def _ends(self) -> tuple[int, ...]:
+        if self.description.part is None:
+            return ()
+        return tuple(sorted({one.every for one in self.description.taps.snapshots}))
 
 
 def set_up(options: RunOptions) -> Setup:
@@ -173,9 +185,8 @@ def _part_for(
 ) -> Description:
     """Return the description of the part of this rank. Raises InputError on all ranks when the ranks have different
     options, when the grid has too few rows, and for what runs of several ranks cannot do yet."""
-    if whole.rim or whole.taps:
-        what = "a halo, padding or sources" if definition.lowered else "sources or receivers"
-        raise InputError(f"runs of several ranks cannot have {what} yet; run one process")
+    if whole.rim or (definition.lowered and whole.taps):
+        raise InputError("runs of several ranks cannot have a halo, padding or sources of Devito yet; run one process")
     settings = whole.settings
     require_equal(
         group,
@@ -184,13 +195,22 @@ def _part_for(
          "steps": options.steps, "scheme": settings.scheme, "sizes": settings.sizes, "unstable": whole.unstable,
          "force": bool(options.force), "init": sorted(values_by_name(options.init, definition.stencil))
          if definition.lowered is None else [],
+         "sources and receivers": [whole.taps.traces, *_checksums(definition.acquisition)],
+         "snapshots and norms": [str(whole.taps.snapshots), str(whole.taps.norms)],
          "coordinates": [whole.coordinates.spacing, whole.coordinates.origin] if whole.coordinates else None},
     )  # fmt: skip
     problem = as_problem(
         definition.stencil, whole.layout, options.steps or MAX_STEPS, definition.boundary, in_place=False
     )
     cut = cut_problem(problem, group.size, settings.given.bt or 1)
-    return as_part(whole, PartEntry(common_identity(group), group.rank, cut))
+    part = PartEntry(common_identity(group), group.rank, cut)
+    return as_part(whole, replace(part, traces=own_traces(definition.acquisition.samplings, part)))
+
+
+def _checksums(acquisition: AcquisitionDefinitions) -> list[int]:
+    """Return the checksums of all points and values."""
+    arrays = [array for parts in acquisition.files.values() for array in parts]
+    return [_core.crc32c(one.reshape(-1).view(np.uint8)) for one in arrays]
 
 
 def set_up_beside(

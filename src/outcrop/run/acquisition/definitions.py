@@ -340,7 +340,7 @@ def _points(
         data = directory.read_from(handle, 0, count * 4 * 8)
     cells = np.frombuffer(data, "<i8", count * 3).reshape(*shape, 3)
     weights = np.frombuffer(data, "<f8", count, count * 3 * 8).reshape(shape)
-    if ((cells < 0) | (cells >= np.array(manifest.layout.shape))).any() or not np.isfinite(weights).all():
+    if ((cells < 0) | (cells >= np.array(manifest.whole_layout.shape))).any() or not np.isfinite(weights).all():
         raise CorruptionError(f"{directory.path / ACQUISITION / name} is damaged: it has points outside the grid")
     return cells, weights
 
