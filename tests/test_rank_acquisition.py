@@ -11,11 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sympy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import outcrop as oc
-from outcrop.errors import CorruptionError, InputError
+from outcrop.errors import CorruptionError
+from outcrop.run.disk.verify import find_damage
+from outcrop.run.places import open_state
 from outcrop.run.ranks import gather as gather_module
 from outcrop.run.ranks.group import RankGroup
 from rank_processes import ranks
@@ -125,7 +128,7 @@ CASES = [
 ]
 
 
-@settings(max_examples=examples(12), deadline=None)
+@settings(max_examples=examples(4), deadline=None)
 @given(st.data())
 def test_ranks_record_what_one_process_records(groups: Callable[[int], ThreadGroup], data: st.DataObject) -> None:
     """Checks points in random rows and near the cuts, for deep halos and split tiling, with real executors."""
@@ -142,3 +145,79 @@ def test_ranks_record_what_one_process_records(groups: Callable[[int], ThreadGro
         expected = computes(None, Path(folder, "alone.oc"), stencil, options, steps)
         given = {**options, "scheme": scheme, **sizes}
         require_same(groups(size).call(computes, Path(folder, "parts"), stencil, given, steps), expected)
+
+
+def scaled(seed: int, steps: int) -> dict[str, Any]:
+    """Return options with a source whose scale reads a static field of other ranks."""
+    v, dt = sympy.symbols("v dt")
+    near = [offset + SHAPE[1] * rank / 8 for rank in range(1, 8) for offset in (-1, -0.5, 0.25)]
+    return acquisition(seed, near, "u", steps, {"scale": dt**2 * v**2})
+
+
+@pytest.mark.parametrize(("size", "scheme"), [(8, "wavefront"), (3, "split")])
+def test_processes_record_what_one_process_records(tmp_path: Path, size: int, scheme: str) -> None:
+    """Checks processes, a scale that reads a static field, the gathered run, and that both can go on."""
+    alone, parts, whole = tmp_path / "alone.oc", tmp_path / "parts", tmp_path / "whole.oc"
+    options = {**scaled(3, 12), "sizes": {"bt": 2}, "boundary": "periodic"}
+    if size == 8:
+        options["sizes"] = {"bt": 1}
+    expected = computes(None, alone, "acoustic8", options, [5, 4])
+    found = ranks(size, computes, parts, "acoustic8", {**options, "scheme": scheme}, [5, 4])
+    assert all(isinstance(one, dict) for one in found), found
+    require_same(found, expected)
+    require_sound(parts, size)
+    gather_module.gather([parts], whole)
+    one, other = oc.open(alone), oc.open(whole)
+    require_same([results_of(other)], expected)
+    for number, kept in enumerate(expected["snapshots side/u"]):
+        raw = whole / "snapshots.zarr" / "side" / "u" / "c" / str(number) / "0" / "0" / "0"
+        assert raw.read_bytes() == (alone / raw.relative_to(whole)).read_bytes() and kept.tobytes() in raw.read_bytes()
+    assert not find_damage(open_state(whole)).damage and not find_damage(open_state(whole)).untidy
+    found = ranks(size, goes_on, parts)
+    for sim in (one, other):
+        sim.run(3, progress="none")
+    require_same(found, results_of(one))
+    require_same([results_of(other)], results_of(one))
+
+
+def goes_on(group: RankGroup, where: Path) -> Results:
+    """Run three more steps."""
+    sim = oc.open(where, comm=group)
+    sim.run(3, progress="none")
+    return results_of(sim)
+
+
+def require_sound(parts: Path, size: int) -> None:
+    """Check the files of all parts, and that xarray could find the rows of their snapshots."""
+    found = []
+    for rank in range(size):
+        state = open_state(parts / f"rank-{rank}")
+        findings = find_damage(state)
+        assert not findings.damage and not findings.untidy
+        found.append(np.frombuffer((state.path / "snapshots.zarr" / "y" / "c" / "0").read_bytes()))
+    np.testing.assert_array_equal(np.concatenate(found), np.arange(SHAPE[1]))
+
+
+def test_damaged_records_of_a_part_are_noticed(tmp_path: Path) -> None:
+    """Checks that all ranks refuse to go on if a trace of one part is damaged, and that the part is not gathered."""
+    parts = tmp_path / "parts"
+    ranks(2, computes, parts, "heat7", acquisition(1, [20, 30], "u", 4), [4])
+    with open(parts / "rank-1" / ".taps" / "trace-line", "r+b") as file:
+        file.write(b"damaged")
+    found = ranks(2, goes_on, parts)
+    assert all("trace-line is damaged" in one[1] for one in found), found
+    with pytest.raises(CorruptionError, match="trace-line is damaged"):
+        gather_module.gather([parts], tmp_path / "whole.oc")
+    assert not (tmp_path / "whole.oc").exists()
+
+
+def test_ranks_with_different_points_are_refused(tmp_path: Path) -> None:
+    """Checks that each rank gets the same sources and receivers."""
+    found = ranks(2, differs, tmp_path / "parts")
+    assert all("sources and receivers differs between ranks" in one[1] for one in found), found
+    assert not (tmp_path / "parts").exists()
+
+
+def differs(group: RankGroup, where: Path) -> Any:
+    receivers = oc.Receivers("line", "u", [(3, 4 + group.rank, 5)])
+    return oc.Simulation("heat7", shape=SHAPE, directory=where, comm=group, memory="8MiB", receivers=receivers)

@@ -193,7 +193,9 @@ class Acquisition {
   void rim(long position, const Rectangle &cells);
 
   /// Writes rows to snapshots that a neighbouring rank updates, and that have their values after `done` steps now.
-  void received(long done, long position, const Rectangle &rows) { snapshots_.write(done, position, position + 1, rows); }
+  void received(long done, long position, const Rectangle &rows) {
+    snapshots_.write(done, position, position + 1, rows);
+  }
 
   /// Starts to write the snapshots to the devices. One thread must call this after every slab. Throws StorageError.
   void end_slab() { snapshots_.write_behind(); }

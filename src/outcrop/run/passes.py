@@ -66,9 +66,9 @@ def execute(
             target_step = max(last_step, description.max_step)
             state.change(target_step=target_step, settings=description.settings, signals=description.signals)
             links = stack.enter_context(_links(setup)) if group else NO_LINKS
-            rows = PartRows.of(description, prepared.plan) if group else None
+            updated = PartRows.of(description, prepared.plan) if group else None
             peers = RankPeers(group, links) if group else None
-            recorder = Recorder(state, [one.name for one in stencil.fields], description.settings.io, peers, rows)
+            recorder = Recorder(state, [one.name for one in stencil.fields], description.settings.io, peers, updated)
             engine = stack.enter_context(_engine(setup, state, prepared, links))
         runner = PassRunner(engine, state, prepared.plan, recorder, on_snapshot, group)
         seconds_setup = time.perf_counter() - start

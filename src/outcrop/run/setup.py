@@ -17,8 +17,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from outcrop import _core
 from outcrop.axes import NAMES as AXES
 from outcrop.axes import Shape, axes_text, grid_shape, option_text
@@ -108,7 +106,7 @@ class Setup:
         problem = as_problem(
             self.stencil, one.whole_layout, steps, as_boundary(one.boundary), one.in_place, one.states, first_step
         )
-        return replace(problem, acquisition=AcquisitionDemand(first_step=first_step, ends=self._ends))
+        return replace(problem, acquisition=AcquisitionDemand(first_step=first_step, ends=one.taps.intervals))
 
     def problem(self, steps: int, first_step: int = 0) -> Problem:
         """Return the `Problem` of `steps` steps after step `first_step`. If several ranks compute the run, it is the
@@ -117,13 +115,7 @@ class Setup:
         if one.part is not None:
             problem = part_of(problem, one.part.cut, one.part.rank)
         demand = demand_of(one.own_taps, one.dtype, one.states, first_step)
-        return replace(problem, acquisition=replace(demand, ends=self._ends))
-
-    @property
-    def _ends(self) -> tuple[int, ...]:
-        if self.description.part is None:
-            return ()
-        return tuple(sorted({one.every for one in self.description.taps.snapshots}))
+        return replace(problem, acquisition=replace(demand, ends=one.taps.intervals))
 
 
 def set_up(options: RunOptions) -> Setup:
@@ -195,7 +187,7 @@ def _part_for(
          "steps": options.steps, "scheme": settings.scheme, "sizes": settings.sizes, "unstable": whole.unstable,
          "force": bool(options.force), "init": sorted(values_by_name(options.init, definition.stencil))
          if definition.lowered is None else [],
-         "sources and receivers": [whole.taps.traces, *_checksums(definition.acquisition)],
+         "sources and receivers": [whole.taps.traces, *definition.acquisition.checksums],
          "snapshots and norms": [str(whole.taps.snapshots), str(whole.taps.norms)],
          "coordinates": [whole.coordinates.spacing, whole.coordinates.origin] if whole.coordinates else None},
     )  # fmt: skip
@@ -205,12 +197,6 @@ def _part_for(
     cut = cut_problem(problem, group.size, settings.given.bt or 1)
     part = PartEntry(common_identity(group), group.rank, cut)
     return as_part(whole, replace(part, traces=own_traces(definition.acquisition.samplings, part)))
-
-
-def _checksums(acquisition: AcquisitionDefinitions) -> list[int]:
-    """Return the checksums of all points and values."""
-    arrays = [array for parts in acquisition.files.values() for array in parts]
-    return [_core.crc32c(one.reshape(-1).view(np.uint8)) for one in arrays]
 
 
 def set_up_beside(

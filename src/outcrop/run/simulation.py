@@ -131,8 +131,8 @@ class Simulation:
 
     @property
     def snapshots(self) -> SnapshotViews:
-        """The snapshots by the name of the field. They are indexed like an array with the axes (time, z, y, x). In a run
-        of several ranks, they have the rows of this rank that are in the box, and may have none."""
+        """The snapshots by the name of the field. They are indexed like an array with the axes (time, z, y, x). In a
+        run of several ranks, they have the rows of this rank that are in the box, and may have none."""
         return SnapshotViews(self.reader(), self._description)
 
     @property

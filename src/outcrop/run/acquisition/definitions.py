@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from outcrop import _core
 from outcrop.axes import NAMES, PLACES, Shape, grid_shape
 from outcrop.durable import Directory
 from outcrop.errors import CorruptionError, InputError, StorageError, os_errors_as, shown
@@ -73,6 +74,12 @@ class AcquisitionDefinitions:
             name: [np.ascontiguousarray(part, kind) for part, kind in zip(parts, types, strict=False)]
             for name, parts in points.items()
         }
+
+    @property
+    def checksums(self) -> list[int]:
+        """The checksums of all points and values."""
+        arrays = [array for parts in self.files.values() for array in parts]
+        return [_core.crc32c(one.reshape(-1).view(np.uint8)) for one in arrays]
 
 
 NOTHING_DEFINED = AcquisitionDefinitions()

@@ -45,6 +45,7 @@ from outcrop.run.disk.layout import snapshot_index
 from outcrop.run.disk.manifest import Description
 from outcrop.run.disk.state import State
 
+
 class Peers(Protocol):
     """The other ranks."""
 

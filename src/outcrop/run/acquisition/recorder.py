@@ -29,6 +29,7 @@ from outcrop.errors import InputError, StorageError, os_errors_as
 from outcrop.language.sparse import Cells, Injection, Weights
 from outcrop.language.stencil import PREVIOUS
 from outcrop.run.acquisition.definitions import NOTHING_DEFINED, mapped_values, read_definitions
+from outcrop.run.acquisition.parts import PartRows, PartSampling, Peers, owners, part_norms, read_of_all
 from outcrop.run.acquisition.pass_acquisition import (
     NO_ACQUISITION,
     Acquisition,
@@ -39,7 +40,6 @@ from outcrop.run.acquisition.pass_acquisition import (
     SnapshotFile,
     SumRequest,
 )
-from outcrop.run.acquisition.parts import PartRows, PartSampling, Peers, owners, part_norms, read_of_all
 from outcrop.run.disk.acquisition_files import NORMS, check_records, continued, snapshot_name, write_rows
 from outcrop.run.disk.layout import snapshot_index
 from outcrop.run.disk.manifest import Manifest

@@ -7,7 +7,8 @@ the manifest (acquisition_files.py).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from dataclasses import field as member
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from msgspec import Meta
@@ -136,7 +137,7 @@ class PartEntry:
     run: Identity
     rank: Count
     cut: Annotated[tuple[Count, ...], Meta(min_length=3, max_length=(1 << 16) + 1)]
-    traces: dict[Name, Count] = field(default_factory=dict)
+    traces: dict[Name, Count] = member(default_factory=dict)
 
     @property
     def ranks(self) -> int:
@@ -317,6 +318,11 @@ class AcquisitionEntries:
         return next((one for one in self.snapshots if one.is_history), None)
 
     @property
+    def intervals(self) -> tuple[int, ...]:
+        """The different intervals of snapshots, in steps."""
+        return tuple(sorted({one.every for one in self.snapshots}))
+
+    @property
     def traces(self) -> dict[str, int]:
         """The number of points of each trace, by name."""
         return {one.name: one.points for one in self.samplings}
@@ -360,7 +366,7 @@ class AcquisitionEntries:
 class _PartEntries(AcquisitionEntries):
     """The entries for the files of one part."""
 
-    own_traces: Mapping[str, int] = field(default_factory=dict)
+    own_traces: Mapping[str, int] = member(default_factory=dict)
 
     @property
     def traces(self) -> dict[str, int]:

@@ -344,7 +344,8 @@ def _check_derived(manifest: Manifest) -> None:
             for one in acquisition.snapshots
         ),
         "taps: box": any(
-            len(box) != ndim or any(not begin < end <= n for (begin, end), n in zip(box, manifest.whole_shape, strict=True))
+            len(box) != ndim
+            or any(not begin < end <= n for (begin, end), n in zip(box, manifest.whole_shape, strict=True))
             for box in boxes
         ),
         "sums": manifest.sums.keys() != set(manifest.own_taps.files),

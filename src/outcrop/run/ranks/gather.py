@@ -103,8 +103,11 @@ def _require_same(parts: Sequence[State]) -> None:
                 f"{part.path} is at step {manifest.step}, and {parts[0].path} at step {first.step}: the run was "
                 f"interrupted between them; bring them to one step: mpirun -n {len(parts)} outcrop resume ..."
             )
-        same = [(one.stencil, one.parameters, one.boundary, one.dtype, one.whole_shape) for one in (first, manifest)]
-        if same[0] != same[1] or manifest.taps != first.taps or manifest.part is None or first.part is None or manifest.part.cut != first.part.cut:
+        same = [
+            (one.stencil, one.parameters, one.boundary, one.dtype, one.whole_shape, one.taps)
+            for one in (first, manifest)
+        ]
+        if same[0] != same[1] or manifest.part is None or first.part is None or manifest.part.cut != first.part.cut:
             raise InputError(f"{part.path} has other arrays or parameters than {parts[0].path}")
 
 
