@@ -178,7 +178,7 @@ def _part_for(
     """Return the description of the part of this rank. Raises InputError on all ranks when the ranks have different
     options, when the grid has too few rows, and for what runs of several ranks cannot do yet."""
     if whole.rim or (definition.lowered and whole.taps):
-        raise InputError("runs of several ranks cannot have a halo, padding or sources of Devito yet; run one process")
+        raise InputError("runs of several ranks cannot have a halo, padding or sources yet; run one process")
     settings = whole.settings
     require_equal(
         group,
