@@ -138,10 +138,6 @@ def sets_up(group: RankGroup, where: object, options: list[dict[str, Any]]) -> A
     ("options", "text"),
     [
         ([{"in_place": True}], "in_place: runs of several ranks cannot do this yet"),
-        ([{"norms": oc.Norms(2)}], "norms: runs of several ranks"),
-        ([{"snapshots": oc.Snapshots(2)}], "snapshots: runs of several ranks"),
-        ([{"sources": [oc.Source("u", [1, 1, 1], np.ones(3))]}], "sources: runs of several ranks"),
-        ([{"receivers": [oc.Receivers("line", "u", [[1, 1, 1]])]}], "receivers: runs of several ranks"),
         ([{"raw_device": True}], "raw_device: runs of several ranks"),
         ([{"directory": ["a", "b"]}], "a run of several ranks has one directory for each rank"),
         ([{"shape": (11, 1, 13)}], "use at most 1"),

@@ -24,6 +24,7 @@ from rank_processes import ranks
 from strategies import examples
 
 SHAPE = (14, 50, 18)
+RANGES = {"v": (1500, 2500), "eps": (1, 4)}
 Results = dict[str, np.ndarray]
 
 
@@ -77,12 +78,11 @@ def results_of(sim: oc.Simulation) -> Results:
 
 def computes(group: RankGroup | None, where: Path, stencil: str, options: dict[str, Any], steps: list[int]) -> Results:
     """Run steps in several calls, from random values of all fields."""
-    given = {"shape": SHAPE, "memory": "8MiB", "threads": 1, **options}
-    sim = oc.Simulation(stencil, directory=where, comm=group, **given)
+    sim = oc.Simulation(stencil, SHAPE, directory=where, comm=group, memory="8MiB", threads=1, **options)
     for number, entry in enumerate(sim.setup.description.arrays):
         if not entry.is_previous:
-            values = np.random.default_rng(number).random(given["shape"], "float32")
-            sim[entry.name] = 1500 + 1000 * values if entry.name == "v" else values
+            low, high = RANGES.get(entry.name, (0, 1))
+            sim[entry.name] = low + (high - low) * np.random.default_rng(number).random(SHAPE, "float32")
     for count in steps:
         sim.run(count, progress="none")
     return results_of(sim)

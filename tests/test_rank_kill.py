@@ -104,8 +104,8 @@ STEPS_OF_COMMIT: dict[str, Callable[[int, float], None]] = {
 def computes(
     group: RankGroup, where: Path, is_begun: bool, kill: tuple[int, str, int, float] | None, options: dict[str, Any]
 ) -> Any:
-    """Begin the run, or go on with it if all ranks have begun. `options` are options of the new run. `kill` has a rank, a key of STEPS_OF_COMMIT, the number
-    of its pass, and a time after which the rank is killed in the pass."""
+    """Begin the run, or go on with it if all ranks have begun. `kill` has a rank, a key of STEPS_OF_COMMIT, the number
+    of its pass, and a time after which the rank is killed in the pass. `options` are options of the new run."""
     (where.parent / f"joined-{group.rank}").touch()
     if kill is not None and group.rank == kill[0]:
         STEPS_OF_COMMIT[kill[1]](kill[2], kill[3])
