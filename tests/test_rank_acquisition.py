@@ -107,14 +107,15 @@ def acquisition(seed: int, rows: list[float], field: str, steps: int, more: dict
     everywhere = [(z, y, x) for z in (0, 3.25, nz - 1) for y in (*rows, 0, SHAPE[1] - 1) for x in (0, 7, 9.5)]
     inside = [one for one in points if 4 <= one[1] <= SHAPE[1] - 6] or [(6, 20, 8)]
     values = random.standard_normal((steps - 2, len(inside)))
+    changed = "u" if field == "v" else field
     return {
-        "sources": [oc.Source(field, inside, values, **(more or {})), oc.Source(field, inside[:1], values[:, 0])],
+        "sources": [oc.Source(changed, inside, values, **(more or {})), oc.Source(changed, inside[:1], values[:, 0])],
         "receivers": [oc.Receivers("line", field, points), oc.Receivers("all", field, everywhere),
                       oc.Receivers("early", field, everywhere[::3], before=True)],
         "norms": oc.Norms(every=2, initial=True),
         "snapshots": [oc.Snapshots(every=3, initial=True),
                       oc.Snapshots(every=4, name="side", box=np.s_[2:9, 11:39, 3:17]),
-                      oc.Snapshots(every=2, name="small", box=np.s_[:, 20:24, 4:5])],
+                      oc.Snapshots(every=4, name="small", box=np.s_[:, 20:24, 4:5])],
     }  # fmt: skip
 
 
@@ -124,10 +125,12 @@ CASES = [
     ("acoustic4", "u", {"boundary": "y=periodic"}),
     ("acoustic4", "u", {}),
     ("maxwell", "ex", {"boundary": "y=mirror,z=periodic", "dtype": "float64"}),
+    ("maxwell", "hy", {"boundary": "y=periodic"}),
+    ("acoustic4", "v", {"boundary": "mirror"}),
 ]
 
 
-@settings(max_examples=examples(4), deadline=None)
+@settings(max_examples=examples(3), deadline=None)
 @given(st.data())
 def test_ranks_record_what_one_process_records(groups: Callable[[int], ThreadGroup], data: st.DataObject) -> None:
     """Checks points in random rows and near the cuts, for deep halos and split tiling, with real executors."""
