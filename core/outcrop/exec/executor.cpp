@@ -219,7 +219,8 @@ void Executor::perform(const CheckAction &action) {
   wait_for_reads(action.z0, action.z1);
   wait_for_faces(pairs, action.z0, action.z1, own);
   if (acquisition_)
-    for (long z = action.z0; z < action.z1; ++z) acquisition_->received(is_source ? 0 : steps_, z, own);
+    team_.for_each(action.z1 - action.z0,
+                   [&](long i) { acquisition_->received(is_source ? 0 : steps_, action.z0 + i, own); });
   if (!checks_) return;
   {
     const Timer timer(counters_.seconds_checksum);
