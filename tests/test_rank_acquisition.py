@@ -197,10 +197,10 @@ def require_sound(parts: Path, size: int) -> None:
     np.testing.assert_array_equal(np.concatenate(found), np.arange(SHAPE[1]))
 
 
-def test_damaged_records_of_a_part_are_noticed(tmp_path: Path) -> None:
+def test_damaged_records_of_a_part_are_noticed(groups: Callable[[int], ThreadGroup], tmp_path: Path) -> None:
     """Checks that all ranks refuse to go on if a trace of one part is damaged, and that the part is not gathered."""
     parts = tmp_path / "parts"
-    ranks(2, computes, parts, "heat7", acquisition(1, [20, 30], "u", 4), [4])
+    groups(2).call(computes, parts, "heat7", acquisition(1, [20, 30], "u", 4), [4])
     with open(parts / "rank-1" / ".taps" / "trace-line", "r+b") as file:
         file.write(b"damaged")
     found = ranks(2, goes_on, parts)
@@ -208,15 +208,3 @@ def test_damaged_records_of_a_part_are_noticed(tmp_path: Path) -> None:
     with pytest.raises(CorruptionError, match="trace-line is damaged"):
         gather_module.gather([parts], tmp_path / "whole.oc")
     assert not (tmp_path / "whole.oc").exists()
-
-
-def test_ranks_with_different_points_are_refused(tmp_path: Path) -> None:
-    """Checks that each rank gets the same sources and receivers."""
-    found = ranks(2, differs, tmp_path / "parts")
-    assert all("sources and receivers differs between ranks" in one[1] for one in found), found
-    assert not (tmp_path / "parts").exists()
-
-
-def differs(group: RankGroup, where: Path) -> Any:
-    receivers = oc.Receivers("line", "u", [(3, 4 + group.rank, 5)])
-    return oc.Simulation("heat7", shape=SHAPE, directory=where, comm=group, memory="8MiB", receivers=receivers)
