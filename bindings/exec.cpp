@@ -236,6 +236,7 @@ AcquisitionRequests to_requests(nb::handle python) {
   const nb::object staging = python.attr("staging");
   result.staging = {get<std::size_t>(staging, "slots"), get<std::size_t>(staging, "slot_bytes")};
   result.only_own = get<bool>(python, "only_own");
+  result.only_own_rows = get<bool>(python, "only_own_rows");
   return result;
 }
 

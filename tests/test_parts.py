@@ -138,10 +138,6 @@ def sets_up(group: RankGroup, where: object, options: list[dict[str, Any]]) -> A
     ("options", "text"),
     [
         ([{"in_place": True}], "in_place: runs of several ranks cannot do this yet"),
-        ([{"norms": oc.Norms(2)}], "norms: runs of several ranks"),
-        ([{"snapshots": oc.Snapshots(2)}], "snapshots: runs of several ranks"),
-        ([{"sources": [oc.Source("u", [1, 1, 1], np.ones(3))]}], "sources: runs of several ranks"),
-        ([{"receivers": [oc.Receivers("line", "u", [[1, 1, 1]])]}], "receivers: runs of several ranks"),
         ([{"raw_device": True}], "raw_device: runs of several ranks"),
         ([{"directory": ["a", "b"]}], "a run of several ranks has one directory for each rank"),
         ([{"shape": (11, 1, 13)}], "use at most 1"),
@@ -152,6 +148,10 @@ def sets_up(group: RankGroup, where: object, options: list[dict[str, Any]]) -> A
         ([{"steps": 8}, {"steps": 9}], "steps differs between ranks: rank 1 has 9, and rank 0 has 8"),
         ([{"boundary": "fixed"}, {"boundary": "periodic"}], "boundary differs between ranks"),
         ([{"sizes": {"bt": 2}}, {"sizes": {"bt": 4}}], "sizes differs between ranks"),
+        (
+            [{"receivers": [oc.Receivers("line", "u", [[1, one, 1]])]} for one in (2, 3)],
+            "sources and receivers differs between ranks: rank 1",
+        ),
         ([{}, {"memory": "1KiB"}], "rank 1: memory 1 KiB is too small"),
         ([{}, {"dtype": "int8"}], "rank 1: dtype 'int8' is not supported"),
     ],

@@ -218,6 +218,9 @@ void Executor::perform(const CheckAction &action) {
   const Rectangle own = intersection(action.cells, whole_plane(grid_));
   wait_for_reads(action.z0, action.z1);
   wait_for_faces(pairs, action.z0, action.z1, own);
+  if (acquisition_)
+    team_.for_each(action.z1 - action.z0,
+                   [&](long i) { acquisition_->received(is_source ? 0 : steps_, action.z0 + i, own); });
   if (!checks_) return;
   {
     const Timer timer(counters_.seconds_checksum);

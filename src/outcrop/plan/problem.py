@@ -120,12 +120,20 @@ class SnapshotDemand:
 class AcquisitionDemand:
     """The memory and the transfers that sources, receivers and snapshots need. `point_bytes` is for the positions of
     sources and receivers. `step_bytes` is for the values of sources and receivers in each step. `first_step` is the
-    number of steps before the first pass of the plan."""
+    number of steps before the first pass of the plan.
+
+    `ends` has the intervals of all snapshots of a grid that is divided among ranks. If ranks share the updates at their
+    cuts, a pass ends at each step with a snapshot. Only then all ranks have the values of all their rows."""
 
     snapshots: tuple[SnapshotDemand, ...] = ()
     point_bytes: int = 0
     step_bytes: int = 0
     first_step: int = 0
+    ends: tuple[int, ...] = ()
+
+    def steps_to_end(self, step: int) -> int:
+        """Return the number of steps from step `step` to the next end of a pass."""
+        return min((every - step % every for every in self.ends), default=FAR)
 
 
 NO_DEMAND = AcquisitionDemand()

@@ -52,7 +52,8 @@ def choose_together(
     require_equal(group, {"the plan": [problem.steps, plan.scheme, len(plan.passes), passes]})
     with group.together():
         if group.rank == 0:
-            whole, scheme = setup.whole_problem(problem.steps), find_scheme(plan.scheme)
+            first_step = problem.acquisition.first_step
+            whole, scheme = setup.whole_problem(problem.steps, first_step), find_scheme(plan.scheme)
             validate_ranks(plan_ranks(whole, part.cut, scheme, plan.sizes, machine, rate))
     return choice
 
