@@ -47,7 +47,7 @@ processes, in the same order on all of them. All processes call it together. Val
 
 
 @dataclass(frozen=True)
-class Member:
+class PlannedRank:
     """A rank that chooses its plan together with the other ranks: its number, its machine, its memory, and a function
     that returns the update rates for the problem of its part. `acquisition` is added to this problem."""
 
@@ -107,7 +107,7 @@ class JointChoice:
 
 
 def choose_together(
-    problem: Problem, cut: Cut, members: Sequence[Member], gather: Gather, scheme: str, given: GivenSizes = FREE,
+    problem: Problem, cut: Cut, members: Sequence[PlannedRank], gather: Gather, scheme: str, given: GivenSizes = FREE,
     may_move: bool = False,
 ) -> list[JointChoice]:  # fmt: skip
     """Return the choice of all ranks, followed by the other proposals, the fastest first. `problem` is the problem of
@@ -127,12 +127,12 @@ def choose_together(
 
 
 def _proposals(
-    problem: Problem, cut: Cut, one: Member, scheme: str, given: GivenSizes, may_move: bool
+    problem: Problem, cut: Cut, one: PlannedRank, scheme: str, given: GivenSizes, may_move: bool
 ) -> list[list[Any]]:
     """Return the proposals of a rank as plain data [seconds, scheme, steps, slab], the fastest first."""
     part, found, refusals = one.part(problem, cut), list[list[Any]](), list[BudgetError]()
     for each in schemes_for(part, scheme, given):
-        alike = _as_balanced(part) if may_move and given.bt is None and _is_moved(problem, each) else part
+        alike = _as_balanced(part) if may_move and given.bt is None and is_moved(problem, each) else part
         try:
             choice = choose(alike, one.machine, one.budget_bytes, each.name, one.update_rate(alike), given)
         except BudgetError as error:
@@ -150,7 +150,7 @@ def _proposals(
     return sorted(found)
 
 
-def _is_moved(problem: Problem, scheme: Scheme) -> bool:
+def is_moved(problem: Problem, scheme: Scheme) -> bool:
     """Return True if `balanced_cut` moves the places of a cut for a scheme."""
     return scheme.shared_levels is not None and not problem.periodic[1] and problem.radius_y > 0
 
@@ -165,7 +165,7 @@ def _as_balanced(part: Problem) -> Problem:
 
 
 def _tried(
-    problem: Problem, cut: Cut, members: Sequence[Member], gather: Gather, proposals: Sequence[Shared],
+    problem: Problem, cut: Cut, members: Sequence[PlannedRank], gather: Gather, proposals: Sequence[Shared],
     given: GivenSizes, may_move: bool,
 ) -> list[JointChoice]:  # fmt: skip
     """Return the choices for all proposals that fit the memory of all ranks."""
@@ -277,7 +277,7 @@ def choose_ranks(
         return ChosenRanks(every, 0, choice.considered, choice.plan.predicted.seconds)
     parts = [part_of(problem, cut, rank) for rank in range(ranks)]
     kinds = {part: rank for rank, part in reversed(list(enumerate(parts)))}
-    members = [Member(rank, machine, budget_bytes, update_rate) for rank in kinds.values()]
+    members = [PlannedRank(rank, machine, budget_bytes, update_rate) for rank in kinds.values()]
     best, *others = choose_together(problem, cut, members, list, scheme, given, may_move=True)
     of_kind = {member.rank: choice for member, choice in zip(members, best.plans, strict=True)}
     # moving the cut changes the rows of the first and the last rank only, so the kinds are the same
