@@ -18,7 +18,7 @@ kind is enough: the first, the last, and those between them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -36,7 +36,7 @@ from outcrop.plan.tuner import TunedPlan, estimate, rate_in_thick_slabs
 
 MAX_RANKS_COMPARED = 64
 """The maximum number of ranks for which the plan of one rank is predicted action by action."""
-PROPOSALS_OF_RANK = 4
+PROPOSALS_OF_RANK = 3
 """The maximum number of proposals of a rank for each scheme. They have different steps of a pass."""
 PROPOSALS_TRIED = 12
 """The number of proposals that all ranks predict. More are predicted only if none of these fits the memory."""
@@ -115,7 +115,8 @@ def choose_together(
 
     Raises InputError for an unknown scheme and impossible sizes. Raises BudgetError if the memory of a member is too
     small, or if no proposal fits the memory of all ranks."""
-    mine = [_proposals(problem, cut, one, scheme, given, may_move) for one in members]
+    known: dict[Hashable, list[list[Any]]] = {}  # several members may have equal problems and equal figures
+    mine = [_proposals(problem, cut, one, scheme, given, may_move, known) for one in members]
     every = sorted(gather(mine), key=lambda one: one[0][0], reverse=True)
     # the best proposal of each rank comes first, and the proposals of the slowest rank come before those of the others
     ordered = [Shared(*one[place][1:]) for place in range(max(map(len, every))) for one in every if place < len(one)]
@@ -127,27 +128,33 @@ def choose_together(
 
 
 def _proposals(
-    problem: Problem, cut: Cut, one: PlannedRank, scheme: str, given: GivenSizes, may_move: bool
-) -> list[list[Any]]:
+    problem: Problem, cut: Cut, one: PlannedRank, scheme: str, given: GivenSizes, may_move: bool,
+    known: dict[Hashable, list[list[Any]]],
+) -> list[list[Any]]:  # fmt: skip
     """Return the proposals of a rank as plain data [seconds, scheme, steps, slab], the fastest first."""
     part, found, refusals = one.part(problem, cut), list[list[Any]](), list[BudgetError]()
     for each in schemes_for(part, scheme, given):
         alike = _as_balanced(part) if may_move and given.bt is None and is_moved(problem, each) else part
+        key = alike, each.name, one.machine, one.budget_bytes, one.update_rate
         try:
-            choice = choose(alike, one.machine, one.budget_bytes, each.name, one.update_rate(alike), given)
+            if key not in known:
+                known[key] = _proposals_of_scheme(alike, one, each.name, given)
+            found += known[key]
         except BudgetError as error:
             refusals.append(error)
-            continue
-        best: dict[int, Candidate] = {}
-        for candidate in choice.considered:
-            best.setdefault(candidate.sizes.levels // part.stages, candidate)
-        for steps, candidate in list(best.items())[:PROPOSALS_OF_RANK]:
-            # a slab of a plan may have more planes than the grid, but a given slab must not
-            slab = min(candidate.sizes.slab, part.planes)
-            found.append([candidate.predicted.seconds, each.name, steps, slab])
     if not found:
         raise refusals[0]
     return sorted(found)
+
+
+def _proposals_of_scheme(part: Problem, one: PlannedRank, scheme: str, given: GivenSizes) -> list[list[Any]]:
+    choice = choose(part, one.machine, one.budget_bytes, scheme, one.update_rate(part), given)
+    best: dict[int, Candidate] = {}
+    for candidate in choice.considered:
+        best.setdefault(candidate.sizes.levels // part.stages, candidate)
+    # a slab of a plan may have more planes than the grid, but a given slab must not
+    return [[candidate.predicted.seconds, scheme, steps, min(candidate.sizes.slab, part.planes)]
+            for steps, candidate in list(best.items())[:PROPOSALS_OF_RANK]]  # fmt: skip
 
 
 def is_moved(problem: Problem, scheme: Scheme) -> bool:
