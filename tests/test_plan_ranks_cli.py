@@ -176,7 +176,7 @@ def test_the_time_line_of_many_ranks_is_simulated(capsys: pytest.CaptureFixture[
         assert Path(f"{name}.png").read_bytes().startswith(b"\x89PNG")
         assert sum(found[name]["shares"].values()) == pytest.approx(1)
     assert found["again"] == found["jitter"]
-    assert found["stall"]["seconds"] > found["jitter"]["seconds"] > found["calm"]["seconds"]
+    assert min(found["stall"]["seconds"], found["jitter"]["seconds"]) > found["calm"]["seconds"]
     assert 0.5 < found["stall"]["efficiency"] < found["calm"]["efficiency"] < 1
     said = capsys.readouterr().out
     assert "8 ranks with jitter 5 %, seed 0; one rank alone" in said
