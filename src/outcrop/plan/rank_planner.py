@@ -28,7 +28,7 @@ from outcrop.plan.cost import cell_updates, transfer_bytes
 from outcrop.plan.given_sizes import FREE, GivenSizes
 from outcrop.plan.machine import Machine, UpdateRate
 from outcrop.plan.plan import Candidate, Plan, Scheme
-from outcrop.plan.planner import choose, find_scheme, schemes_for, smallest_budget_bytes
+from outcrop.plan.planner import choose, find_scheme, require_budget, schemes_for, smallest_budget_bytes
 from outcrop.plan.problem import NO_DEMAND, AcquisitionDemand, Problem
 from outcrop.plan.ranks import Cut, RankPlans, balanced_cut, cut_problem, part_of
 from outcrop.plan.stairs import Stairs
@@ -38,6 +38,8 @@ MAX_RANKS_COMPARED = 64
 """The maximum number of ranks for which the plan of one rank is predicted action by action."""
 PROPOSALS_OF_RANK = 3
 """The maximum number of proposals of a rank for each scheme. They have different steps of a pass."""
+WORTH_PROPOSING = 1.1
+"""A rank proposes only sizes with which it needs at most this multiple of the time of its best sizes of the scheme."""
 PROPOSALS_TRIED = 12
 """The number of proposals that all ranks predict. More are predicted only if none of these fits the memory."""
 
@@ -132,7 +134,8 @@ def _proposals(
     known: dict[Hashable, list[list[Any]]],
 ) -> list[list[Any]]:  # fmt: skip
     """Return the proposals of a rank as plain data [seconds, scheme, steps, slab], the fastest first."""
-    part, found, refusals = one.part(problem, cut), list[list[Any]](), list[BudgetError]()
+    part, found = one.part(problem, cut), list[list[Any]]()
+    require_budget(part, one.budget_bytes, scheme, given)
     for each in schemes_for(part, scheme, given):
         alike = _as_balanced(part) if may_move and given.bt is None and is_moved(problem, each) else part
         key = alike, each.name, one.machine, one.budget_bytes, one.update_rate
@@ -140,21 +143,20 @@ def _proposals(
             if key not in known:
                 known[key] = _proposals_of_scheme(alike, one, each.name, given)
             found += known[key]
-        except BudgetError as error:
-            refusals.append(error)
-    if not found:
-        raise refusals[0]
+        except BudgetError:  # another scheme needs less memory
+            continue
     return sorted(found)
 
 
-def _proposals_of_scheme(part: Problem, one: PlannedRank, scheme: str, given: GivenSizes) -> list[list[Any]]:
-    choice = choose(part, one.machine, one.budget_bytes, scheme, one.update_rate(part), given)
+def _proposals_of_scheme(part: Problem, rank: PlannedRank, scheme: str, given: GivenSizes) -> list[list[Any]]:
+    choice = choose(part, rank.machine, rank.budget_bytes, scheme, rank.update_rate(part), given)
     best: dict[int, Candidate] = {}
     for candidate in choice.considered:
         best.setdefault(candidate.sizes.levels // part.stages, candidate)
+    most = WORTH_PROPOSING * choice.plan.predicted.seconds
+    worth = [(steps, one) for steps, one in best.items() if one.seconds <= most][:PROPOSALS_OF_RANK]
     # a slab of a plan may have more planes than the grid, but a given slab must not
-    return [[candidate.predicted.seconds, scheme, steps, min(candidate.sizes.slab, part.planes)]
-            for steps, candidate in list(best.items())[:PROPOSALS_OF_RANK]]  # fmt: skip
+    return [[one.seconds, scheme, steps, min(one.sizes.slab, part.planes)] for steps, one in worth]
 
 
 def is_moved(problem: Problem, scheme: Scheme) -> bool:
