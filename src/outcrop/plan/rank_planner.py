@@ -84,17 +84,19 @@ class PlannedRank:
 
 @dataclass(frozen=True)
 class Shared:
-    """The choices that all ranks share: the name of the scheme, the steps of a pass, and the planes of a slab."""
+    """The choices that all ranks share: the name of the scheme, the steps of a pass, the planes of a slab, and the rows
+    of a block, or 0 if the rows of a rank are not divided into blocks."""
 
     scheme: str
     steps: int
     slab: int
+    block_y: int
 
     def with_given(self, given: GivenSizes) -> GivenSizes:
         """Return the sizes `given` with the sizes in this object that the scheme has."""
-        sizes = find_scheme(self.scheme).sizes
-        return replace(given, **{name: size for name, size in (("bt", self.steps), ("slab", self.slab))
-                                 if name in sizes})  # fmt: skip
+        sizes = {"bt": self.steps, "slab": self.slab, "by": self.block_y or given.by}
+        known = find_scheme(self.scheme).sizes
+        return replace(given, **{name: size for name, size in sizes.items() if name in known})
 
 
 @dataclass(frozen=True)
@@ -133,7 +135,7 @@ def _proposals(
     problem: Problem, cut: Cut, one: PlannedRank, scheme: str, given: GivenSizes, may_move: bool,
     known: dict[Hashable, list[list[Any]]],
 ) -> list[list[Any]]:  # fmt: skip
-    """Return the proposals of a rank as plain data [seconds, scheme, steps, slab], the fastest first."""
+    """Return the proposals of a rank as plain data [seconds, scheme, steps, slab, block], the fastest first."""
     part, found = one.part(problem, cut), list[list[Any]]()
     require_budget(part, one.budget_bytes, scheme, given)
     for each in schemes_for(part, scheme, given):
@@ -156,7 +158,7 @@ def _proposals_of_scheme(part: Problem, rank: PlannedRank, scheme: str, given: G
     most = WORTH_PROPOSING * choice.plan.predicted.seconds
     worth = [(steps, one) for steps, one in best.items() if one.seconds <= most][:PROPOSALS_OF_RANK]
     # a slab of a plan may have more planes than the grid, but a given slab must not
-    return [[one.seconds, scheme, steps, min(one.sizes.slab, part.planes)] for steps, one in worth]
+    return [[one.seconds, scheme, steps, min(one.sizes.slab, part.planes), one.sizes.block_y] for steps, one in worth]
 
 
 def is_moved(problem: Problem, scheme: Scheme) -> bool:

@@ -200,7 +200,7 @@ def prepare(setup: Setup, steps: int, first_step: int, may_write: bool = True) -
         thick = rate_in_thick_slabs(metered[0], schemes, machine, budget_bytes, rate)
         steps = best_steps(problem, machine, budget_bytes, scheme, given, thick)
         kernel, problem = replace(kernel, calls=listing.of_pass(steps)), listed(problem, steps)
-    whole = setup.whole_problem(steps) if setup.group else None
+    whole = setup.whole_problem(problem.steps, first_step) if setup.group else None
     choice = choose_plan(problem, machine, settings, rate, setup.group, description.part, whole)
     assumed = {}
     if not rate.is_measured:
