@@ -30,7 +30,7 @@ from outcrop.plan.history import listed, steps_of_pass
 from outcrop.plan.machine import DeclaredMachine, Machine, UpdateRate
 from outcrop.plan.planner import Planned, choose, find_scheme, require_budget, smallest_budget_bytes
 from outcrop.plan.problem import AcquisitionDemand, Problem
-from outcrop.plan.ranks import cut_problem, part_of
+from outcrop.plan.ranks import part_of
 from outcrop.run.acquisition.definitions import NOTHING_DEFINED, AcquisitionDefinitions
 from outcrop.run.acquisition.parts import own_traces
 from outcrop.run.acquisition.pass_acquisition import demand_of
@@ -41,6 +41,7 @@ from outcrop.run.disk.manifest import Description, Manifest, Settings, require_r
 from outcrop.run.disk.state import State
 from outcrop.run.inputs.initial import cache_within, make_source, needs_shape, parse_source
 from outcrop.run.inputs.input_array import InputArray, can_lift
+from outcrop.run.joint_plan import choose_cut
 from outcrop.run.options import RunOptions
 from outcrop.run.places import check_state, open_state
 from outcrop.run.ranks.agreement import agree
@@ -61,6 +62,7 @@ from outcrop.run.stable import refuse_unstable
 from outcrop.run.user_values import as_flag, as_whole_number, decode_signals, encode_signals, require_mapping
 from outcrop.tiers import discover
 from outcrop.tiers.discover import BINDS, lay_out
+from outcrop.tiers.update_rate import work_per_update
 from outcrop.units import format_bytes, parse_bytes
 
 if TYPE_CHECKING:
@@ -194,7 +196,8 @@ def _part_for(
     problem = as_problem(
         definition.stencil, whole.layout, options.steps or MAX_STEPS, definition.boundary, in_place=False
     )
-    cut = cut_problem(problem, group.size, settings.given.bt or 1)
+    directories = [Path(name) for name in whole.directories]
+    cut = choose_cut(group, problem, settings, directories, work_per_update(definition.stencil), bool(options.steps))
     part = PartEntry(common_identity(group), group.rank, cut)
     return as_part(whole, replace(part, traces=own_traces(definition.acquisition.samplings, part)))
 

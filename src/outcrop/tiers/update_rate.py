@@ -8,6 +8,8 @@ from dataclasses import replace
 
 from outcrop import _core
 from outcrop.language.compile import Calls
+from outcrop.language.program import Apply
+from outcrop.language.stencil import Stencil
 from outcrop.plan.actions import EVERYTHING, Rectangle, UpdateRegion
 from outcrop.plan.machine import edge_factor
 from outcrop.plan.memory import slot_bytes, slots_within
@@ -34,6 +36,19 @@ SETTLED = 1.03
 """Measurements are repeated until a measurement is faster than the previous one by at most this factor."""
 ASSUMED_CELLS_PER_SECOND = 1e9
 EXPECTED_CELLS_PER_SECOND = 5e9
+HEAT_OPERATIONS = 8
+"""The additions and multiplications of one cell update of the heat equation `heat7`."""
+
+
+def work_per_update(stencil: Stencil) -> float:
+    """Return the work of a cell update relative to `heat7`, at least 1, from the mean operations of a stage."""
+    programs = [stage.program for stage in stencil.stages]
+    operations = sum(
+        isinstance(operation, Apply) and not uniform
+        for program in programs
+        for operation, uniform in zip(program.operations, program.uniform, strict=True)
+    )
+    return max(1.0, operations / len(programs) / HEAT_OPERATIONS)
 
 
 class UpdateRateMeter:
