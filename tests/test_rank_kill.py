@@ -98,7 +98,8 @@ def computes(group: RankGroup, where: Path, is_begun: bool, kill: tuple[int, str
         sim = oc.Simulation("acoustic8", shape=SHAPE, directory=where, comm=group, steps=STEPS, **GIVEN)
         sim.assign({"u": "gaussian", "v": SPEEDS})
         sim.run(progress="none")
-    return sim["u"][:], sim["u.previous"][:], sim.step
+    rows = slice(*sim.rows)
+    return sim["u"][:, rows], sim["u.previous"][:, rows], sim.step
 
 
 def require_told(found: list[Any], killed: int) -> None:
