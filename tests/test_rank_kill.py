@@ -5,8 +5,6 @@ OUTCROP_RANK_KILLS sets the number of kills in each step of a commit, and the nu
 
 import os
 import random
-import signal
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +21,7 @@ from outcrop.run.disk.storage import RunFolder
 from outcrop.run.engine import Engine
 from outcrop.run.places import open_state
 from outcrop.run.ranks.group import RankGroup
-from rank_processes import RankProcesses, ranks
+from rank_processes import RankProcesses, at_call, die, ranks
 
 KILLS = int(os.environ.get("OUTCROP_RANK_KILLS", "1"))
 SECONDS_TO_END = 30
@@ -32,31 +30,6 @@ STEPS = 40
 GIVEN = {"memory": "4MiB", "threads": 1, "sizes": {"bt": 5}}
 RANKS = 3
 SPEEDS = 1500 + 1000 * np.random.default_rng(4).random(SHAPE, "float32")
-
-
-def die() -> None:
-    """End this process without any clean-up."""
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def at_call(kind: Any, name: str, count: int, before: bool = False, later: float | None = None) -> None:
-    """Replace a method or function so that its call number `count` kills this process: before the call, after it, or
-    `later` seconds after it has begun."""
-    original: Callable[..., Any] = getattr(kind, name)
-    calls = iter(range(count))
-
-    def call(*given: Any, **named: Any) -> Any:
-        is_last = next(calls, None) is None
-        if is_last and before:
-            die()
-        if is_last and later is not None:
-            threading.Timer(later, die).start()
-        result = original(*given, **named)
-        if is_last and later is None:
-            die()
-        return result
-
-    setattr(kind, name, call)
 
 
 def when_named(name: str, count: int) -> None:

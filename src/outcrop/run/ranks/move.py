@@ -51,8 +51,8 @@ MADE, LEFT = ".new", ".old"
 """The ends of the names of new parts before step 4, and of old parts after step 3."""
 
 Describe = Callable[[Manifest, str, Path], Description]
-"""A function (manifest of part 0, name of the new run, directory of this rank) that returns the description of the new part of this rank. It
-raises InputError if the run does not work with this number of ranks."""
+"""A function (manifest of part 0, name of the new run, directory of this rank) that returns the description of the new
+part. It raises InputError if the run does not work with this number of ranks."""
 
 _NAME = re.compile(r"rank-(\d{1,6})(\.new|\.old|)")
 
@@ -80,15 +80,16 @@ def settle(group: RankGroup, path: object) -> list[FoundPart] | None:
     place = Path(part_directory(path, group))
     mine = _part_at(place, group.rank)
     is_right = mine is not None and (mine.rank, mine.ranks) == (group.rank, group.size)
-    is_left = any(end for _, _, end in _names(group, path, range(group.rank, 2 * group.size, group.size)))
-    known = group.allgather([mine.ranks if mine else 0, is_right, is_left])
-    if all(right and not left for _, right, left in known) or not any(ranks or left for ranks, _, left in known):
+    ends = [end for _, _, end in _names(group, path, range(group.rank, 2 * group.size, group.size))]
+    known = group.allgather([mine.ranks if mine else 0, is_right, any(ends), bool(ends)])
+    if all(right and not left for _, right, left, _ in known) or not any(sees for *_, sees in known):
         return None
-    limit = range(max(group.size, *(ranks for ranks, _, _ in known)))
+    limit = range(max(group.size, *(ranks for ranks, *_ in known)))
     found = _scan(group, path, limit)
     chosen = _choose(found, group.size)
     if chosen is None:
-        return None  # `require_part` says what is missing
+        _refuse(group, path, found)
+        return None
     own = [one for one in found if one.finder == group.rank]
     made = [one for one in chosen if one.finder == group.rank and one.end == MADE]
     _swap(group, [Path(one.path) for one in made], [Path(one.path) for one in own if _is_replaced(one, chosen)])
@@ -121,8 +122,8 @@ def move(group: RankGroup, path: object, parts: Sequence[FoundPart], describe: D
                     f"ranks yet; start {len(parts)} ranks"
                 )
             there = _part_at(place, group.rank)
-            if there is not None and there.run != parts[0].run:
-                raise InputError(f"{place} holds a part of another run; move it away")
+            if not _is_free(place) and (there is None or there.run != parts[0].run):
+                raise InputError(f"{place} holds something that is not a part of this run; move it away")
             description = describe(first, _name_of_move(parts[0].run, generation, group.size), place)
             check_creation([new], description, force=True)
             assert description.part is not None
@@ -342,6 +343,24 @@ def _choose(found: Sequence[FoundPart], size: int) -> list[FoundPart] | None:
     return min(final, key=lambda one: one[0].ranks != size, default=None)
 
 
+def _refuse(group: RankGroup, path: object, found: Sequence[FoundPart]) -> None:
+    """Raise InputError if parts of a run of another number of ranks are missing. For a run of as many ranks,
+    `require_part` says what is wrong."""
+    ranks = {one.ranks for one in found if one.has_values} - {group.size}
+    if not ranks or group.size in {one.ranks for one in found}:
+        return
+    count = max(ranks)
+    missing = [str(rank) for rank in range(count) if rank not in {one.rank for one in found if one.ranks == count}]
+    if not missing:  # parts of several runs
+        return
+    several = "s" * (len(missing) > 1)
+    what = f"the part{several} of rank{several} {', '.join(missing)} of {count}"
+    raise InputError(
+        f"{path}: {what} cannot be found; start ranks on all nodes that hold parts, or copy the parts "
+        "and make one run of them: outcrop gather"
+    )
+
+
 def _name_of_move(run: str, generation: int, ranks: int) -> str:
     """Return the name of the run that a move makes."""
     return hashlib.sha256(f"{run} {generation} {ranks}".encode()).hexdigest()[:32]
@@ -357,11 +376,16 @@ def _is_replaced(old: FoundPart, chosen: Sequence[FoundPart]) -> bool:
 
 
 def _rename(path: Path, to: Path) -> None:
-    if to.exists():
+    if not _is_free(to):
         raise InputError(f"{to} holds something else; move it away")
     with os_errors_as(StorageError, f"cannot rename {path} to {to}"):
         path.rename(to)
         _flush(path.parent)
+
+
+def _is_free(path: Path) -> bool:
+    """Return True if a directory can be renamed to `path`: there is nothing, or an empty directory."""
+    return not os.path.lexists(path) or (path.is_dir() and not path.is_symlink() and not any(path.iterdir()))
 
 
 def _flush(folder: Path) -> None:

@@ -35,6 +35,7 @@ from outcrop.run.disk.manifest import Manifest
 from outcrop.run.disk.state import State
 from outcrop.run.disk.storage import RunFolder
 from outcrop.run.ranks.group import RankGroup
+from outcrop.run.ranks.part import RANK
 from outcrop.run.ranks.whole import as_whole
 
 _TO_SHARD = re.compile(r"\.\./\.\./\.\./\.\./rank-\d+/[^/]+/c/\d+/0/0")
@@ -170,6 +171,11 @@ def share(group: RankGroup, state: State) -> None:
                     shared.show(state.manifest)
 
     state.on_agreement = follow
+
+
+def group_of(root: Path, first: Manifest) -> SharedGroup | None:
+    """Return the group in `root`, the directory of all parts, or None if there is no group."""
+    return SharedGroup(root, first) if RANK not in str(root) and (root / GROUP).exists() else None
 
 
 def _identity_at(path: Path) -> str | None:

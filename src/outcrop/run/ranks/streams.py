@@ -82,14 +82,19 @@ def streams(
         opened: dict[int, socket.socket] = {}
 
         def open_stream(rank: int) -> Stream:
-            try:
-                opened[rank] = connect(addresses[rank], token, group.rank, time.monotonic() + JOIN_SECONDS)
-            except OSError as error:
-                raise CommunicationError(
-                    f"rank {rank} cannot be reached ({error}); name the network interface of the nodes in "
-                    "OUTCROP_NETWORK, such as ib0"
-                ) from None
-            return Stream(opened[rank], rank)
+            deadline = time.monotonic() + JOIN_SECONDS
+            while True:
+                try:
+                    opened[rank] = connect(addresses[rank], token, group.rank, time.monotonic() + _POLL_SECONDS)
+                    return Stream(opened[rank], rank)
+                except OSError as error:
+                    if group.end is not None:
+                        raise group.error() from None
+                    if time.monotonic() > deadline:
+                        raise CommunicationError(
+                            f"rank {rank} cannot be reached ({error}); name the network interface of the nodes in "
+                            "OUTCROP_NETWORK, such as ib0"
+                        ) from None
 
         def stop() -> None:
             for connection in list(opened.values()):
