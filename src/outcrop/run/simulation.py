@@ -249,6 +249,7 @@ class Simulation:
             with self._state.locked():
                 agree(setup.group, self._state)
                 assign(self._state, planes, io)
+                agree(setup.group, self._state)
         elif self._state is not None:
             assign(self._state, planes, io)
         else:

@@ -1,15 +1,15 @@
 """Move the rows of a run to another number of ranks.
 
-    rank-0      rank-1      rank-2            3 parts        rows 0 .. 31 | 32 .. 63 | 64 .. 95
-       │         │   │         │
-    rank-0.new ◄─┘   └─► rank-1.new           2 new parts    rows 0 .. 47 | 48 .. 95
+    rank-0          rank-1          rank-2         3 parts        rows 0 .. 31 | 32 .. 63 | 64 .. 95
+       │             │  │              │
+    rank-0.moving ◄──┘  └──► rank-1.moving         2 new parts    rows 0 .. 47 | 48 .. 95
 
 Each new rank reads its rows from the parts that it sees. Other rows come from a rank that sees them (streams.py). A
 move has these steps. All ranks complete a step before a rank begins the next one:
 
     1   Write all planes of the new parts, and flush them.            killed: the old parts are valid
     2   Commit the new parts.                                         killed: the old parts, or the new ones if complete
-    3   Rename the old parts to rank-0.old, rank-1.old, ...           killed: the new parts
+    3   Rename the old parts to rank-0.moved, rank-1.moved, ...       killed: the new parts
     4   Rename the new parts to rank-0, rank-1, ...                   killed: the new parts
     5   Remove the old parts.                                         killed: the new parts
 
@@ -47,14 +47,14 @@ from outcrop.run.ranks.streams import end_together, streams
 from outcrop.run.ranks.whole import Selection, own_rows_of, read_rows
 from outcrop.units import format_bytes
 
-MADE, LEFT = ".new", ".old"
+MADE, LEFT = ".moving", ".moved"
 """The ends of the names of new parts before step 4, and of old parts after step 3."""
 
 Describe = Callable[[Manifest, str, Path], Description]
 """A function (manifest of part 0, name of the new run, directory of this rank) that returns the description of the new
 part. It raises InputError if the run does not work with this number of ranks."""
 
-_NAME = re.compile(r"rank-(\d{1,6})(\.new|\.old|)")
+_NAME = re.compile(r"rank-(\d{1,6})(\.moving|\.moved|)")
 
 
 @dataclass(frozen=True)
@@ -94,8 +94,8 @@ def settle(group: RankGroup, path: object) -> list[FoundPart] | None:
     made = [one for one in chosen if one.finder == group.rank and one.end == MADE]
     _swap(group, [Path(one.path) for one in made], [Path(one.path) for one in own if _is_replaced(one, chosen)])
     with group.together():
-        for one in own:
-            if one.end == MADE and one.run != chosen[0].run:
+        for one in own:  # of moves that were not completed, and of runs that a new run has replaced
+            if one.end and one.run != chosen[0].run and not _is_replaced(one, chosen):
                 _remove(Path(one.path))
         for there, _, end in _names(group, path, limit):
             if end and _part_at(there, group.rank) is None:

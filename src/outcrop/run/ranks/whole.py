@@ -123,7 +123,7 @@ def find_parts(places: Sequence[Path]) -> list[Path]:
         found[part.rank], run, ranks = place, part.run, part.ranks
     if missing := [str(rank) for rank in range(ranks) if rank not in found]:
         are = "parts of ranks" if len(missing) > 1 else "part of rank"
-        moved = len(given) == 1 and any(given[0].glob("rank-*.new"))
+        moved = len(given) == 1 and any(given[0].glob("rank-*.moving"))
         remedy = f"; its rows were moving to other ranks: mpirun -n N outcrop resume {given[0]} completes this"
         raise InputError(
             f"the {are} {', '.join(missing)} of {ranks} {'are' if len(missing) > 1 else 'is'} missing"
