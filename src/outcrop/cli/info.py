@@ -25,14 +25,14 @@ def info(
     from outcrop.run.disk.manifest import IN_FLIGHT, NEW, resume_command
     from outcrop.run.disk.state import State
     from outcrop.run.places import storage_at
-    from outcrop.run.ranks.whole import Parts, find_parts, holds_parts
+    from outcrop.run.ranks.whole import AllParts, find_parts, holds_parts
     from outcrop.run.user_values import decode_signals
 
     storages = [storage_at(one) for one in (find_parts([where]) if holds_parts(where) else [where])]
     storage, manifests = storages[0], [one.read() for one in storages]
     run = manifests[0]
     if len(storages) > 1:
-        run = Parts([State(one, manifest) for one, manifest in zip(storages, manifests, strict=True)]).whole
+        run = AllParts([State(one, manifest) for one, manifest in zip(storages, manifests, strict=True)]).whole
     if any(one.phase == NEW for one in manifests):
         state = "no values yet"
     elif any(one.in_use() for one in storages):

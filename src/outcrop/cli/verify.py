@@ -66,14 +66,14 @@ def _verify_parts(where: Path, mend: bool) -> Findings:
     from outcrop.run.disk.verify import Findings, find_damage, repair
     from outcrop.run.places import open_state
     from outcrop.run.ranks.shared import group_of
-    from outcrop.run.ranks.whole import Parts, find_parts
+    from outcrop.run.ranks.whole import AllParts, find_parts
 
     places = find_parts([where])
     for line in (line for place in places for line in repair(open_state(place, check=False))) if mend else ():
         print(line)
     states = [open_state(place) for place in places]
     found = [find_damage(state) for state in states]
-    first = Parts(states).states[0].manifest
+    first = AllParts(states).states[0].manifest
     group, untidy = group_of(where, first), [line for one in found for line in one.untidy]
     if group is not None and (wrong := group.untidy(first)):
         if mend:

@@ -28,7 +28,7 @@ from outcrop.run.ranks.launch import join
 from outcrop.run.ranks.move import move, settle
 from outcrop.run.ranks.part import as_part
 from outcrop.run.ranks.shared import share
-from outcrop.run.ranks.whole import Parts, as_whole, find_parts, holds_parts
+from outcrop.run.ranks.whole import AllParts, as_whole, find_parts, holds_parts
 from outcrop.run.setup import MAX_STEPS, Setup, reopen, require_plan, stencil_of
 
 
@@ -60,7 +60,7 @@ def all_parts(place: Path) -> Setup:
     states = [State(one, one.read()) for one in storages]
     for state in states:
         state.check()
-    parts = Parts(states)
+    parts = AllParts(states)
     return Setup(stencil_of(parts.whole, place), parts.whole, (place,), state=parts.states[0], parts=parts)
 
 

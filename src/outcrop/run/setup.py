@@ -56,7 +56,7 @@ from outcrop.run.ranks.part import (
     require_part,
     version,
 )
-from outcrop.run.ranks.whole import Parts
+from outcrop.run.ranks.whole import AllParts
 from outcrop.run.stable import refuse_unstable
 from outcrop.run.user_values import as_flag, as_whole_number, decode_signals, encode_signals, require_mapping
 from outcrop.tiers import discover
@@ -99,7 +99,7 @@ class Setup:
     raw_device: bool = False
     state: State | None = None
     group: RankGroup | None = None
-    parts: Parts | None = None
+    parts: AllParts | None = None
 
     def whole_problem(self, steps: int, first_step: int = 0) -> Problem:
         """Return the `Problem` of the whole grid for `steps` steps after step `first_step`, without acquisition."""

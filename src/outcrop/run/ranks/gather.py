@@ -26,7 +26,7 @@ from outcrop.run.disk.manifest import Description, Manifest, new_manifest
 from outcrop.run.disk.planes import Planes, PlaneSource
 from outcrop.run.disk.state import State
 from outcrop.run.disk.storage import RunFolder
-from outcrop.run.ranks.whole import Parts, find_parts
+from outcrop.run.ranks.whole import AllParts, find_parts
 
 
 def gather(places: Sequence[Path], target: Path, force: bool = False) -> State:
@@ -39,7 +39,7 @@ def gather(places: Sequence[Path], target: Path, force: bool = False) -> State:
         for part in parts:
             stack.enter_context(part.locked(shared=True))
             part.check()
-        Parts(parts)  # after an interruption, all parts go back to one step
+        AllParts(parts)  # after an interruption, all parts go back to one step
         _require_same(parts)
         description = _whole(parts[0].manifest, target)
         check_creation([target], description, force)

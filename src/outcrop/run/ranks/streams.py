@@ -36,22 +36,14 @@ Blocks: TypeAlias = Callable[[], Iterable[NDArray[np.floating]]]
 _POLL_SECONDS = 0.2
 
 
-class BrokenStream(Exception):
-    """A stream to another rank has ended too early. Only the group knows the reason, see `end_together`."""
-
-    def __init__(self, rank: int) -> None:
-        super().__init__(f"the stream from rank {rank} has ended")
-        self.rank = rank
-
-
-class Stream:
+class RowStream:
     """The receiving end of a stream from `rank`."""
 
     def __init__(self, connection: socket.socket, rank: int) -> None:
         self._socket, self._rank = connection, rank
 
     def receive(self, target: NDArray[np.floating]) -> None:
-        """Fill `target`, which is contiguous, with the next values. Raises BrokenStream."""
+        """Fill `target`, which is contiguous, with the next values. Raises EOFError(rank) if the stream has ended."""
         view = memoryview(target.reshape(-1).view("u1").data)
         while view:
             try:
@@ -59,21 +51,21 @@ class Stream:
             except OSError:
                 count = 0
             if not count:
-                raise BrokenStream(self._rank)
+                raise EOFError(self._rank)
             view = view[count:]
 
 
 @contextlib.contextmanager
 def streams(
     group: RankGroup, sources: Sequence[int], targets: Mapping[int, Blocks], at_once: int
-) -> Iterator[Callable[[int], Stream]]:
+) -> Iterator[Callable[[int], RowStream]]:
     """Yield a function that connects this rank to one of `sources`, the ranks from which it receives. In the meantime,
     other threads send the blocks of `targets` to the ranks that are their keys. At most `at_once` streams are sent at
     the same time. A rank that connects to several sources before it receives needs senders with a thread for each
     stream.
 
     All ranks must call this function together, with the same streams. It ends when this rank has sent everything.
-    Raises the error of the first stream that this rank cannot send, and BrokenStream. The caller must then call
+    Raises the error of the first stream that this rank cannot send, and EOFError. The caller must then call
     `end_together`."""
     token = hmac.new(group.token.encode(), b"rows", hashlib.sha256).hexdigest()
     with contextlib.ExitStack() as stack:
@@ -81,12 +73,12 @@ def streams(
         addresses = group.allgather(sender.address)
         opened: dict[int, socket.socket] = {}
 
-        def open_stream(rank: int) -> Stream:
+        def open_stream(rank: int) -> RowStream:
             deadline = time.monotonic() + JOIN_SECONDS
             while True:
                 try:
                     opened[rank] = connect(addresses[rank], token, group.rank, time.monotonic() + _POLL_SECONDS)
-                    return Stream(opened[rank], rank)
+                    return RowStream(opened[rank], rank)
                 except OSError as error:
                     if group.end is not None:
                         raise group.error() from None
@@ -122,10 +114,10 @@ def end_together(group: RankGroup, failure: Exception | None) -> None:
     """End a collective call on all ranks, some of which may have a failure: an error, or a broken stream. If a rank has
     an error, raise it on all ranks, and CommunicationError if a rank is gone."""
     with group.together():
-        if failure is not None and not isinstance(failure, BrokenStream):
+        if failure is not None and not isinstance(failure, EOFError):
             raise failure
-    if isinstance(failure, BrokenStream):  # no rank knows a reason
-        group.lost(failure.rank)
+    if isinstance(failure, EOFError):  # no rank knows a reason
+        group.lost(failure.args[0])
         raise group.error()
 
 

@@ -146,7 +146,7 @@ def _parts_in(place: Path) -> list[Path]:
     return [place / name for name in sorted(names) if name[5:].isdecimal()] or [place]
 
 
-class Parts:
+class AllParts:
     """All parts of a run, in the order of ranks, for reading by one process. `states` have the newest generation that
     all parts have."""
 
@@ -178,9 +178,9 @@ class Parts:
         """The manifest that a run of one process would have, if it had all rows."""
         return as_whole(self.states[0].manifest)
 
-    def reader(self) -> Parts:
+    def reader(self) -> AllParts:
         """Return another object for reading, with its own descriptors."""
-        return Parts([state.reader() for state in self.states])
+        return AllParts([state.reader() for state in self.states])
 
     def read(self, name: str, chosen: Selection) -> NDArray[Any]:
         """Return selected cells of the array `name`, with all axes. Raises CorruptionError and StorageError, and
@@ -209,7 +209,7 @@ def own_rows_of(state: State) -> tuple[int, int]:
 class PartsView(WholeView):
     """The committed values of an array of the whole grid, from the directories of all parts."""
 
-    def __init__(self, parts: Parts, name: str) -> None:
+    def __init__(self, parts: AllParts, name: str) -> None:
         super().__init__(parts.states[0].manifest, name)
         self._parts = parts
 
