@@ -20,7 +20,7 @@ from outcrop.paths import as_path
 from outcrop.plan.ranks import cut_problem
 from outcrop.run.definition import as_problem
 from outcrop.run.disk.entries import PartEntry
-from outcrop.run.disk.manifest import Description, Manifest
+from outcrop.run.disk.manifest import MANIFEST, Description, Manifest
 from outcrop.run.disk.state import State
 from outcrop.run.disk.storage import RunFolder
 from outcrop.run.ranks.group import RankGroup, together
@@ -45,8 +45,10 @@ def open_run(
         place = as_path(path, "path")
         if group is None and holds_parts(place):
             return all_parts(place)
-        if group is not None and (parts := settle(group, path)):
-            move(group, path, parts, partial(_description, group))
+        if group is not None:
+            _refuse_whole(place)
+            if parts := settle(group, path):
+                move(group, path, parts, partial(_description, group))
     setup = reopen(path, changes, ranks, comm, reads_only)
     if group is not None and setup.state is not None:
         with group.together(), setup.state.locked():
@@ -62,6 +64,14 @@ def all_parts(place: Path) -> Setup:
         state.check()
     parts = AllParts(states)
     return Setup(stencil_of(parts.whole, place), parts.whole, (place,), state=parts.states[0], parts=parts)
+
+
+def _refuse_whole(place: Path) -> None:
+    """Raise InputError if `place` itself is the directory of a run, and not of the parts of several ranks."""
+    if (place / MANIFEST).exists():
+        part = RunFolder(place).read().part
+        what = "a run of one process; go on without mpirun" if part is None else "one part; name the directory above it"
+        raise InputError(f"{place} holds {what}: outcrop resume {place if part is None else place.parent}")
 
 
 def _description(group: RankGroup, first: Manifest, run: str, place: Path) -> Description:
