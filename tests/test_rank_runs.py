@@ -200,7 +200,7 @@ def test_gathered_parts_are_a_run_of_one_process(tmp_path: Path, scheme: str) ->
 
 
 def test_parts_that_do_not_fit_are_not_gathered(tmp_path: Path) -> None:
-    """Checks missing, repeated and foreign parts, and parts at different steps. No directory may be made."""
+    """Checks missing, repeated and foreign parts, and parts of different states. No directory may be made."""
     parts, whole = tmp_path / "parts", tmp_path / "whole.oc"
     ranks(3, computes, parts, "heat7", {}, [4])
     ranks(2, computes, tmp_path / "others", "heat7", {}, [4])
@@ -223,7 +223,8 @@ def test_parts_that_do_not_fit_are_not_gathered(tmp_path: Path) -> None:
     state = open_state(every[2])
     with state.locked():
         state.commit(8)
-    refused(every, r"rank-2 is at step 8, and .* at step 4: the run was interrupted")
+        state.commit(12)
+    refused(every, r"rank-2 has generation 3, and .*rank-0 has 1: these parts do not belong to one state")
     computes(None, tmp_path / "alone.oc", "heat7", {}, [1])
     refused([tmp_path / "alone.oc"], "is not a part of a run of several ranks")
 
