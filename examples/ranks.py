@@ -2,9 +2,9 @@
 
     mpirun -n 2 .venv/bin/python examples/ranks.py [--size 128] [--steps 200] [--memory 8MiB] [-d DIRECTORY]
 
-The script is the same for one process and for several ranks. Under mpirun, each rank computes its own rows of the grid,
-and reads them with `sim["u"]`. Rank 0 collects the rows of one plane and draws `ranks.png`. White lines show where the
-rows of a rank end. The picture without these lines, and the printed checksum, do not depend on the number of ranks.
+The script is the same for one process and for several ranks. Under mpirun, each rank computes its own rows of the grid.
+`sim["u"]` has the rows of all ranks. Rank 0 draws one plane as `ranks.png`. White lines show where the rows of a rank
+end. The picture without these lines, and the printed checksum, do not depend on the number of ranks.
 """
 
 import zlib
@@ -27,15 +27,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     sim["u"] = hot.astype("float32")  # values of the whole grid: each rank keeps its rows
     report = sim.run(given.steps)
     middle = shape[0] // 2
-    rows = comm.gather(sim["u"][middle])
-    if rows is None:  # only rank 0 has the rows of all ranks
+    rows = comm.gather(sim.rows)
+    plane = sim["u"][middle]  # of the whole grid: all ranks read together
+    if rows is None:  # only rank 0 draws
         return
-    plane = np.concatenate(rows)
     print(report)
     print(f"{comm.size} ranks: checksum of plane {middle} is {zlib.crc32(plane.tobytes()):08x}")
     figure, axes = plt.subplots(figsize=(6, 5), layout="constrained")
     image = axes.imshow(plane, cmap="inferno", origin="lower", vmax=np.percentile(plane, 99))
-    for end in np.cumsum([len(part) for part in rows])[:-1]:
+    for _, end in rows[:-1]:
         axes.axhline(end - 0.5, color="white")
     axes.set(title=f"heat after {given.steps} steps, {comm.size} ranks", xlabel="x", ylabel="y")
     figure.colorbar(image, label="temperature")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import signal
+import threading
 import traceback
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -60,6 +63,31 @@ class RankProcesses:
 def ranks(size: int, program: Callable[..., Any], *arguments: Any) -> list[Any]:
     """Return the results of `program(group, *arguments)` on `size` ranks."""
     return RankProcesses(size, program, *arguments).results
+
+
+def die() -> None:
+    """End this process without any clean-up."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def at_call(kind: Any, name: str, count: int, before: bool = False, later: float | None = None) -> None:
+    """Replace a method or function so that its call number `count` kills this process: before the call, after it, or
+    `later` seconds after it has begun."""
+    original: Callable[..., Any] = getattr(kind, name)
+    calls = iter(range(count))
+
+    def call(*given: Any, **named: Any) -> Any:
+        is_last = next(calls, None) is None
+        if is_last and before:
+            die()
+        if is_last and later is not None:
+            threading.Timer(later, die).start()
+        result = original(*given, **named)
+        if is_last and later is None:
+            die()
+        return result
+
+    setattr(kind, name, call)
 
 
 def _main(

@@ -38,7 +38,7 @@ def assigns(group: RankGroup, where: Path, values: object) -> Any:
     """Assign values to all rows, and return the rows of this rank."""
     sim = simulation(group, where)
     sim["u"] = VALUES if values is None else values
-    return sim.rows, sim.shape, sim["u"][:]
+    return sim.rows, sim.shape, sim["u"][:, slice(*sim.rows)]
 
 
 @pytest.mark.parametrize("values", [None, "gaussian", "random:7", 2.5])
@@ -161,7 +161,7 @@ def commits(group: RankGroup, where: Path, ahead: list[int]) -> Any:
                     planes.flush()
             state.commit(4)
     again = oc.open(where, comm=group)
-    return again.step, open_state(again.directory).manifest.generation, float(again["u"][:].sum())
+    return again.step, open_state(again.directory).manifest.generation, float(again["u"][:, slice(*again.rows)].sum())
 
 
 @pytest.mark.parametrize("ahead", [[], [0], [2], [0, 1], [0, 1, 2]])
@@ -257,24 +257,27 @@ def opens(group: RankGroup, where: Path) -> Any:
 
 
 def test_a_part_is_refused_where_it_does_not_belong(tmp_path: Path) -> None:
-    """Checks that one process, or another number of ranks, cannot continue a part, and that the message says how to go
-    on."""
+    """Checks that one process cannot continue a part, that a part in another place is found, and that the messages say
+    how to go on."""
     where = tmp_path / "parts"
     ranks(3, assigns, where, None)
     text = f"holds the part of rank 1 of 3; go on with mpirun -n 3 outcrop resume {where}, or make one run"
     with pytest.raises(InputError, match=text):
         oc.open(where / "rank-1")
-    (text,) = {one[1] for one in ranks(2, opens, where)}
-    assert "holds a part of a run of 3 ranks, but 2 were started; start as many: mpirun -n 3" in text
     alone = oc.Simulation("heat7", shape=SHAPE, directory=where / "rank-3", memory="4MiB", steps=8)
     alone["u"] = 1.0
     (text,) = {one[1] for one in ranks(4, opens, where)}
-    assert "holds a run of one process" in text or "holds a part of a run of 3 ranks" in text
+    assert "rank-3 holds something that is not a part of this run; move it away" in text
+    for rank, said in ((3, "a run of one process; go on without mpirun"), (1, "one part; name the directory above")):
+        (text,) = {one[1] for one in ranks(2, opens, where / f"rank-{rank}")}
+        assert said in text
     (where / "rank-0").rename(where / "x")
     (where / "rank-1").rename(where / "rank-0")
     (where / "x").rename(where / "rank-1")
     (text,) = {one[1] for one in ranks(3, opens, where)}
     assert "rank-0 holds the part of rank 1, not of rank 0" in text
+    (text,) = {one[1] for one in ranks(2, opens, where)}
+    assert "the parts of ranks 0, 1 of 3 cannot be found; start ranks on all nodes" in text
 
 
 def test_parts_of_different_runs_are_refused(tmp_path: Path) -> None:
@@ -297,7 +300,7 @@ def starts_again(group: RankGroup, where: Path, dies: int) -> Any:
 
     sim = simulation(group, where)
     sim["u"] = planes
-    return sim["u"][:]
+    return sim["u"][:, slice(*sim.rows)]
 
 
 def test_a_run_without_complete_initial_values_can_be_started_again(tmp_path: Path) -> None:

@@ -5,8 +5,6 @@ OUTCROP_RANK_KILLS sets the number of kills in each step of a commit, and the nu
 
 import os
 import random
-import signal
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -25,7 +23,7 @@ from outcrop.run.engine import Engine
 from outcrop.run.places import open_state
 from outcrop.run.ranks.group import RankGroup
 from outcrop.run.ranks.peers import RankPeers
-from rank_processes import RankProcesses, ranks
+from rank_processes import RankProcesses, at_call, die, ranks
 
 KILLS = int(os.environ.get("OUTCROP_RANK_KILLS", "1"))
 SECONDS_TO_END = 30
@@ -47,31 +45,6 @@ def acquisition() -> dict[str, Any]:
         "norms": oc.Norms(every=3, initial=True),
         "snapshots": oc.Snapshots(every=7, initial=True, box=np.s_[3:20, 10:45, :]),
     }
-
-
-def die() -> None:
-    """End this process without any clean-up."""
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def at_call(kind: Any, name: str, count: int, before: bool = False, later: float | None = None) -> None:
-    """Replace a method or function so that its call number `count` kills this process: before the call, after it, or
-    `later` seconds after it has begun."""
-    original: Callable[..., Any] = getattr(kind, name)
-    calls = iter(range(count))
-
-    def call(*given: Any, **named: Any) -> Any:
-        is_last = next(calls, None) is None
-        if is_last and before:
-            die()
-        if is_last and later is not None:
-            threading.Timer(later, die).start()
-        result = original(*given, **named)
-        if is_last and later is None:
-            die()
-        return result
-
-    setattr(kind, name, call)
 
 
 def when_named(name: str, count: int) -> None:
@@ -124,7 +97,8 @@ def computes(
 def results_of(sim: oc.Simulation) -> Any:
     """Return the values, the snapshots, the trace, the norms, and the step."""
     kept = np.array(sim.snapshots["u"][:])
-    return sim["u"][:], sim["u.previous"][:], sim.step, kept, sim.traces["line"], sim.norms["u"]
+    rows = slice(*sim.rows)
+    return sim["u"][:, rows], sim["u.previous"][:, rows], sim.step, kept, sim.traces["line"], sim.norms["u"]
 
 
 def require_told(found: list[Any], killed: int) -> None:

@@ -38,7 +38,8 @@ def computes(group: RankGroup | None, where: Path, stencil: str, options: dict[s
             low, high = RANGES.get(entry.name, (0, 1))
             sim[entry.name] = low + (high - low) * values
     reports = [sim.run(count, progress="none") for count in steps]
-    arrays = {entry.name: sim[entry.name][:] for entry in sim.setup.description.arrays}
+    own = slice(*sim.rows)
+    arrays = {entry.name: sim[entry.name][:, own] for entry in sim.setup.description.arrays}
     return arrays, sim.step, reports[-1]
 
 
@@ -175,7 +176,7 @@ def finishes(group: RankGroup, where: Path) -> Any:
     """Do the missing steps."""
     sim = oc.open(where, comm=group)
     sim.run(progress="none")
-    return sim["u"][:]
+    return sim["u"][:, slice(*sim.rows)]
 
 
 @pytest.mark.parametrize("scheme", ["auto", "split"])
@@ -199,7 +200,7 @@ def test_gathered_parts_are_a_run_of_one_process(tmp_path: Path, scheme: str) ->
 
 
 def test_parts_that_do_not_fit_are_not_gathered(tmp_path: Path) -> None:
-    """Checks missing, repeated and foreign parts, and parts at different steps. No directory may be made."""
+    """Checks missing, repeated and foreign parts, and parts of different states. No directory may be made."""
     parts, whole = tmp_path / "parts", tmp_path / "whole.oc"
     ranks(3, computes, parts, "heat7", {}, [4])
     ranks(2, computes, tmp_path / "others", "heat7", {}, [4])
@@ -222,7 +223,8 @@ def test_parts_that_do_not_fit_are_not_gathered(tmp_path: Path) -> None:
     state = open_state(every[2])
     with state.locked():
         state.commit(8)
-    refused(every, r"rank-2 is at step 8, and .* at step 4: the run was interrupted")
+        state.commit(12)
+    refused(every, r"rank-2 has generation 3, and .*rank-0 has 1: these parts do not belong to one state")
     computes(None, tmp_path / "alone.oc", "heat7", {}, [1])
     refused([tmp_path / "alone.oc"], "is not a part of a run of several ranks")
 
@@ -304,7 +306,7 @@ def test_a_script_is_the_same_under_mpirun(tmp_path: Path) -> None:
         "sim = oc.Simulation('heat7', shape=(20, 30, 15), memory='2MiB', directory=sys.argv[1]{})\n"
         "sim['u'] = np.random.default_rng(1).random((20, 30, 15), 'float32')\n"
         "sim.run(6, progress='none')\n"
-        "np.save(f'{{sys.argv[1]}}-{{sim.rank}}.npy', sim['u'][:])\n"
+        "np.save(f'{{sys.argv[1]}}-{{sim.rank}}.npy', sim['u'][:, slice(*sim.rows)])\n"
     )
     subprocess.run([sys.executable, "-c", script.format(""), str(tmp_path / "alone")], check=True)
     expected = np.load(tmp_path / "alone-0.npy")

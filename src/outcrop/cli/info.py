@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from outcrop.run.user_values import Coordinates
 
 
-def info(where: Annotated[Path, Argument(metavar="WHERE", help="directory or device of a run")]) -> None:
+def info(
+    where: Annotated[Path, Argument(metavar="WHERE", help="directory or device of a run, or directory of all parts")],
+) -> None:
     """Describe the run in WHERE: grid, stencil, parameters, fields, step."""
     from outcrop.axes import NAMES
     from outcrop.language.boundary import as_boundary, boundary_text
@@ -23,18 +25,22 @@ def info(where: Annotated[Path, Argument(metavar="WHERE", help="directory or dev
     from outcrop.run.disk.manifest import IN_FLIGHT, NEW, resume_command
     from outcrop.run.disk.state import State
     from outcrop.run.places import storage_at
+    from outcrop.run.ranks.whole import AllParts, find_parts, holds_parts
     from outcrop.run.user_values import decode_signals
 
-    storage = storage_at(where)
-    run = storage.read()
-    if run.phase == NEW:
+    storages = [storage_at(one) for one in (find_parts([where]) if holds_parts(where) else [where])]
+    storage, manifests = storages[0], [one.read() for one in storages]
+    run = manifests[0]
+    if len(storages) > 1:
+        run = AllParts([State(one, manifest) for one, manifest in zip(storages, manifests, strict=True)]).whole
+    if any(one.phase == NEW for one in manifests):
         state = "no values yet"
-    elif storage.in_use():
+    elif any(one.in_use() for one in storages):
         state = f"step {run.step} of {run.target_step}, being run now"
     elif run.phase == IN_FLIGHT:
         state = f"lost: a pass in place was interrupted after step {run.step}"
     elif run.step < run.target_step:
-        state = f"step {run.step} of {run.target_step}, unfinished: {resume_command(run, where)}"
+        state = f"step {run.step} of {run.target_step}, unfinished: {resume_command(manifests[0], storage.path)}"
     else:
         state = f"step {run.step}, finished"
     chosen = ", ".join(f"{name} = {value:g}" for name, value in run.parameters.items())
@@ -47,7 +53,7 @@ def info(where: Annotated[Path, Argument(metavar="WHERE", help="directory or dev
         ("state", f"{state} (generation {run.generation})"),
         (
             "disk",
-            f"{format_bytes(len(run.copies) * run.layout.array_bytes)}, "
+            f"{format_bytes(sum(len(one.copies) * one.layout.array_bytes for one in manifests))}, "
             f"{len(run.copies)} array{'s' * (len(run.copies) > 1)}, "
             f"{run.layout.shards} shard{'s' * (run.layout.shards > 1)} each",
         ),
@@ -56,6 +62,7 @@ def info(where: Annotated[Path, Argument(metavar="WHERE", help="directory or dev
     if part := run.part:
         first, end = part.rows
         rows.append(("part", f"rank {part.rank} of {part.ranks}, rows {first} to {end - 1} of {part.cut[-1]}"))
+    rows += _parts(where, manifests) if len(manifests) > 1 else []
     if run.own_coordinates:
         rows.append(("cells", _cells(run.own_coordinates)))
     if run.settings.sizes:
@@ -78,6 +85,24 @@ def info(where: Annotated[Path, Argument(metavar="WHERE", help="directory or dev
     if len(run.directories) > 1:
         rows.append(("over", ", ".join(run.directories)))
     print("\n".join([str(where), *(f"  {name:<9}{text}" for name, text in rows)]))
+
+
+def _parts(where: Path, manifests: list[Manifest]) -> list[tuple[str, str]]:
+    """Return rows about the parts of a run of several ranks, whose manifests are given."""
+    from outcrop.run.ranks.shared import group_of
+
+    counts = [one.shape[1] for one in manifests]
+    size = f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
+    rows = [("parts", f"{len(manifests)} of {size} rows")]
+    if len(steps := sorted({one.step for one in manifests})) > 1:
+        ranks = [[str(rank) for rank, one in enumerate(manifests) if one.step == step] for step in steps]
+        texts = [f"ranks {', '.join(some)} at step {step}" for step, some in zip(steps, ranks, strict=True)]
+        rows.append(("steps", f"{'; '.join(texts)}: interrupted in a commit, the run goes back to step {steps[0]}"))
+    if min(counts) < max(counts):
+        rows.append(("zarr", "no group of all parts, because they have different numbers of rows"))
+    elif group_of(where, manifests[0]) is not None:
+        rows.append(("zarr", f"{where} is a group of all parts"))
+    return rows
 
 
 def _rim(run: Manifest) -> str:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from outcrop.run.disk.values import FieldView
     from outcrop.run.inputs.initial import InputView
+    from outcrop.run.ranks.whole import WholeView
     from outcrop.run.user_values import Coordinates
 
 MAX_PIXELS = 2048
@@ -93,19 +94,20 @@ def _draw_line(figure: Figure, picture: Any, axes: list[_Axis], colors: str, tit
     line.set(xlabel=axis.label, ylabel=label, title=title)
 
 
-def _open(where: Path, field: str | None) -> tuple[FieldView | InputView, str, str, Coordinates | None]:
+def _open(where: Path, field: str | None) -> tuple[FieldView | WholeView | InputView, str, str, Coordinates | None]:
     """Open the file or run `where`. Return a view of its values that can be indexed, a title, the name of the values,
     and the coordinates of the cells."""
     from outcrop.run.inputs.initial import InputView, parse_source
+    from outcrop.run.opening import open_run
     from outcrop.run.places import may_hold_run
-    from outcrop.run.setup import reopen
+    from outcrop.run.ranks.whole import holds_parts
     from outcrop.run.simulation import Simulation
 
-    if is_there(where) and not may_hold_run(where):
+    if is_there(where) and not may_hold_run(where) and not holds_parts(where):
         if field is not None:
             raise InputError(f"--field {field}: {where} is no run, and has no fields; leave it out")
         return InputView(parse_source(str(where.absolute()), None)), where.name, "value", None
-    simulation = Simulation(reopen(where, {}, reads_only=True))
+    simulation = Simulation(open_run(where, {}, reads_only=True))
     name = field or simulation.stencil.fields[0].name
     return simulation[name], f"{simulation.stencil.name}, step {simulation.step}", name, simulation.coordinates
 

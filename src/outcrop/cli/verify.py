@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
 from outcrop.errors import CorruptionError
 
+if TYPE_CHECKING:
+    from outcrop.run.disk.verify import Findings
+
 
 def verify(
-    where: Annotated[Path, Argument(metavar="WHERE", help="directory or device of a run")],
+    where: Annotated[Path, Argument(metavar="WHERE", help="directory or device of a run, or directory of all parts")],
     mend: Annotated[
         bool, Option("--repair", help="write links and metadata again, and accept damaged traces and norms")
     ] = False,
@@ -24,13 +28,27 @@ def verify(
     """
     from outcrop.run.disk.verify import find_damage, repair
     from outcrop.run.places import open_state
+    from outcrop.run.ranks.whole import holds_parts
     from outcrop.run.replay import damaged_states
 
+    if holds_parts(where):
+        _tell(where, _verify_parts(where, mend), quiet)
+        return
     for line in repair(open_state(where, check=False)) if mend else ():
         print(line)
     state = open_state(where)
     found = find_damage(state)
     in_states, states_checked = damaged_states(state)
+    more = ""
+    if state.manifest.states and states_checked:
+        more = f", and so are {states_checked} of the states of {state.manifest.states.run} that it will read"
+    _tell(where, found, quiet, in_states, states_checked, more)
+
+
+def _tell(
+    where: Path, found: Findings, quiet: bool, in_states: Sequence[str] = (), states_checked: int = 0, more: str = ""
+) -> None:
+    """Print the result of a verification. Raises CorruptionError if something is wrong."""
     for line in (*found.damage, *in_states, *found.untidy):
         print(line)
     if wrong := len(found.damage) + len(in_states):
@@ -39,7 +57,28 @@ def verify(
         raise CorruptionError(f"{where}: all {found.checked} checksums are right, but {len(found.untidy)} links or "
                               f"metadata files are not; mend them with: outcrop verify --repair {where}")  # fmt: skip
     if not quiet:
-        text = f"{where}: all {found.checked} checksums of step {found.step} are right"
-        if state.manifest.states and states_checked:
-            text += f", and so are {states_checked} of the states of {state.manifest.states.run} that it will read"
-        print(text)
+        print(f"{where}: all {found.checked} checksums of step {found.step} are right{more}")
+
+
+def _verify_parts(where: Path, mend: bool) -> Findings:
+    """Verify all parts of a run of several ranks, and the Zarr group above them. Return the findings together. `step`
+    is the step that all parts have."""
+    from outcrop.run.disk.verify import Findings, find_damage, repair
+    from outcrop.run.places import open_state
+    from outcrop.run.ranks.shared import group_of
+    from outcrop.run.ranks.whole import AllParts, find_parts
+
+    places = find_parts([where])
+    for line in (line for place in places for line in repair(open_state(place, check=False))) if mend else ():
+        print(line)
+    states = [open_state(place) for place in places]
+    found = [find_damage(state) for state in states]
+    first = AllParts(states).states[0].manifest
+    group, untidy = group_of(where, first), [line for one in found for line in one.untidy]
+    if group is not None and (wrong := group.untidy(first)):
+        if mend:
+            group.make(first)
+            print("\n".join(f"{line}: mended" for line in wrong))
+        untidy += group.untidy(first)
+    damage = [line for one in found for line in one.damage]
+    return Findings(damage, untidy, sum(one.checked for one in found), first.step)

@@ -29,7 +29,7 @@ from outcrop.language.program import Load, Program, evaluate
 from outcrop.language.sparse import Injection, Sampling, SourceFactor
 from outcrop.language.stencil import PREVIOUS, Stencil
 from outcrop.run.disk.entries import SourceEntry
-from outcrop.run.disk.values import FieldView, PlanesView
+from outcrop.run.disk.values import PlanesView
 from outcrop.run.forward import Forward
 from outcrop.run.inputs.input_array import plane_groups
 
@@ -52,7 +52,7 @@ class Computed(PlanesView):
         self._loads = {
             load: simulation[stencil.fields[load.field].name + PREVIOUS * load.age] for load in program.loads
         }
-        first: FieldView = next(iter(self._loads.values()))
+        first = next(iter(self._loads.values()))
         self.shape, self.dtype = first.shape, first.dtype
 
     def _read(self, wanted: range) -> Iterator[NDArray[Any]]:

@@ -58,6 +58,7 @@ from outcrop.run.ranks.part import (
     require_part,
     version,
 )
+from outcrop.run.ranks.whole import AllParts
 from outcrop.run.stable import refuse_unstable
 from outcrop.run.user_values import as_flag, as_whole_number, decode_signals, encode_signals, require_mapping
 from outcrop.tiers import discover
@@ -86,7 +87,8 @@ class Setup:
     `initial` has the values that are written to arrays when the run begins. `steps` is None if the options give no
     number of steps. `acquisition` and `lowered` are needed only until the run is on disk.
 
-    If several ranks compute the run, `group` has these ranks, and `description` describes the part of this rank."""
+    If several ranks compute the run, `group` has these ranks, and `description` describes the part of this rank. If one
+    process only reads all parts, `parts` has these parts, and `description` describes the whole run."""
 
     stencil: Stencil
     description: Description
@@ -100,6 +102,7 @@ class Setup:
     raw_device: bool = False
     state: State | None = None
     group: RankGroup | None = None
+    parts: AllParts | None = None
 
     def whole_problem(self, steps: int, first_step: int = 0) -> Problem:
         """Return the `Problem` of the whole grid for `steps` steps after step `first_step`, without the memory

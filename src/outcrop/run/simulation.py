@@ -35,6 +35,7 @@ from outcrop.run.disk.values import FieldView, assign, own_rows, padded, require
 from outcrop.run.engine import Prepared, prepare
 from outcrop.run.inputs.initial import cache_within, checked_planes, make_source, read_all, scan_finite
 from outcrop.run.inputs.input_array import InputArray
+from outcrop.run.opening import open_run, require_alone
 from outcrop.run.options import History, OnSnapshot, RunOptions, takes_options
 from outcrop.run.passes import execute
 from outcrop.run.places import created_state, may_hold_run
@@ -42,9 +43,11 @@ from outcrop.run.progress import KINDS, Whole
 from outcrop.run.ranks.agreement import agree
 from outcrop.run.ranks.group import together
 from outcrop.run.ranks.peers import RankPeers
+from outcrop.run.ranks.shared import share
+from outcrop.run.ranks.whole import GroupView, PartsView, WholeView
 from outcrop.run.replay import parts_of, run_segments
 from outcrop.run.report import Report
-from outcrop.run.setup import Setup, as_steps, reopen, set_up
+from outcrop.run.setup import Setup, as_steps, set_up
 from outcrop.run.stable import Ranges, refuse_unstable, watched
 from outcrop.run.user_values import Coordinates, decode_signals, require_mapping, require_steps
 
@@ -103,8 +106,8 @@ class Simulation:
 
     @property
     def rows(self) -> tuple[int, int]:
-        """The first row along y that this rank computes, and the row after its last row. Fields of a run of several
-        ranks, such as `sim["u"]`, have only these rows. With one process, these are all rows."""
+        """The first row along y that this rank computes, and the row after its last row. With one process, these are
+        all rows."""
         part = self._description.part
         return part.rows if part else (0, self._description.layout.shape[1])
 
@@ -193,12 +196,17 @@ class Simulation:
         """The number of requested steps that are not committed yet."""
         return self._state.manifest.target_step - self._state.manifest.step if self._state else 0
 
-    def __getitem__(self, name: str) -> FieldView:
-        """Return a view of a field, indexed like an array. "u.previous" means the previous values of "u"."""
+    def __getitem__(self, name: str) -> FieldView | WholeView:
+        """Return a view of a field, indexed like an array. "u.previous" means the previous values of "u". If several
+        ranks compute the run, the view has the whole grid, and all ranks must index it together."""
         self._description.entry(name)
-        reader = self.reader()
+        reader, group, parts = self.reader(), self._setup.group, self._setup.parts
         if reader is None:
             raise InputError(f"{self.directory} holds no values yet; assign sim[{name!r}] first")
+        if parts is not None:
+            return PartsView(parts.reader(), name)
+        if group is not None:
+            return GroupView(group, reader, name)
         return FieldView(reader, name)
 
     def __setitem__(self, name: str, values: object) -> None:
@@ -225,6 +233,7 @@ class Simulation:
     def assign_planes(self, planes: Mapping[str, PlaneSource]) -> None:
         """Assign values to several arrays, as `assign` does. `planes` maps the name of each array to a function that
         returns its planes on the engine's three axes, including the padding."""
+        require_alone(self._setup, "assignment")
         if planes:
             with together(self._setup.group):
                 self._assign_planes(planes)
@@ -248,6 +257,7 @@ class Simulation:
             with self._state.locked():
                 agree(setup.group, self._state)
                 assign(self._state, planes, io)
+                agree(setup.group, self._state)
         elif self._state is not None:
             assign(self._state, planes, io)
         else:
@@ -262,6 +272,8 @@ class Simulation:
                 # If the first values cannot be written on one rank, no rank keeps its directory.
                 assign(state, planes, io, lambda: setup.group and setup.group.allgather(None))
             self._state = state
+            if setup.group is not None:
+                share(setup.group, state)
         self._ranges = ranges
         if static & planes.keys():
             with self._state.locked():
@@ -434,6 +446,7 @@ class Simulation:
 
     def _require_alone(self, name: str) -> None:
         """Raise InputError if several ranks compute this run, because such a run does not have `name` yet."""
+        require_alone(self._setup, name)
         if self._setup.group is not None:
             raise InputError(f"{name}: runs of several ranks cannot do this yet; run one process")
 
@@ -473,6 +486,7 @@ class Simulation:
         return parts_of(states, self.step, steps) if states and states.stencil is not None else [steps]
 
     def _prepare(self, steps: int, may_write: bool) -> Prepared:
+        require_alone(self._setup, "run")
         last, lowered = self.step + steps, self._setup.lowered
         require_steps(decode_signals(self._description.signals), last)
         if lowered is not None and lowered.max_steps is not None and last > lowered.max_steps:
@@ -494,10 +508,12 @@ def open(
     signals: Mapping[str, Any] | None = None, ranks: int | str | tuple[int] = "auto", comm: Any = None,
 ) -> Simulation:  # fmt: skip
     """Open the run at `path`, which is a directory or a block device. The other arguments replace settings of the run,
-    unless they are None. `ranks` and `comm` are those of `RunOptions`: under mpirun, all ranks open the run together.
+    unless they are None. `ranks` and `comm` are those of `RunOptions`: under mpirun, all ranks open the run together,
+    and if the run has another number of ranks, its rows are moved. Without mpirun, a directory of all parts is opened
+    for reading.
 
     `sizes` replaces all sizes that were given before. If `scheme` changes and `sizes` is None, the earlier sizes are
     dropped. `signals` replaces the signals of the same names. Raises InputError when `path` holds no run, and
     StorageError when files of the run are missing."""
     changes = dict(memory=memory, threads=threads, scheme=scheme, io=io, bind=bind, sizes=sizes, signals=signals)
-    return Simulation(reopen(path, changes, ranks, comm))
+    return Simulation(open_run(path, changes, ranks, comm))

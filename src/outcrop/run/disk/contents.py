@@ -116,14 +116,14 @@ def files_below(directory: Directory, folders: Iterable[str]) -> tuple[list[str]
     ours: list[str] = []
     foreign: list[str] = []
     for folder in folders:
-        for name in _below(directory, folder, 0):
+        for name in names_below(directory, folder):
             pattern = _PATTERNS.get(folder, _ARRAY)
             (ours if pattern.fullmatch(name[len(folder) + 1 :]) else foreign).append(name)
     return ours, foreign
 
 
-def _below(directory: Directory, name: str, depth: int) -> Iterator[str]:
-    """Yield the files in the folder `name` and in its subfolders. If `name` is a file, yield `name`."""
+def names_below(directory: Directory, name: str, depth: int = 0) -> Iterator[str]:
+    """Yield the files and links in the folder `name` and in its subfolders. If `name` is a file, yield `name`."""
     status = directory.status(name)
     if status is None:
         return
@@ -131,13 +131,14 @@ def _below(directory: Directory, name: str, depth: int) -> Iterator[str]:
         yield name
         return
     for inner in directory.names(name):
-        yield from _below(directory, f"{name}/{inner}", depth + 1)
+        yield from names_below(directory, f"{name}/{inner}", depth + 1)
 
 
-def derived_files(manifest: Manifest) -> dict[str, bytes]:
-    """Return the content of each derived file in the run's own directory, by its path."""
+def derived_files(manifest: Manifest, part_rows: int | None = None) -> dict[str, bytes]:
+    """Return the content of each derived file in the run's own directory, by its path. With `part_rows`, each shard has
+    only this number of rows (run/ranks/shared.py)."""
     attributes = _attributes(manifest)
-    metadata = array_metadata(manifest.layout, len(manifest.shape), attributes)
+    metadata = array_metadata(manifest.layout, len(manifest.shape), attributes, part_rows)
     files = {f"{array_folder(entry, copy)}/{GROUP}": to_json(metadata) for entry, copy in manifest.copies}
     arrays: dict[str, dict[str, Any]] = {entry.name: metadata for entry in manifest.arrays}
     for axis, name in enumerate(coordinate_folders(manifest)):

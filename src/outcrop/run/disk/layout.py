@@ -155,9 +155,12 @@ def _index(count: int, present: int, stride: int, length: int) -> Iterator[bytes
     yield checksum.to_bytes(CHECKSUM_BYTES, "little")
 
 
-def array_metadata(layout: PlaneLayout, ndim: int, attributes: dict[str, Any]) -> dict[str, Any]:
-    """Return the metadata (zarr.json) of an array that is stored in planes, on a grid of `ndim` axes."""
-    ny = layout.shape[1]
+def array_metadata(
+    layout: PlaneLayout, ndim: int, attributes: dict[str, Any], part_rows: int | None = None
+) -> dict[str, Any]:
+    """Return the metadata (zarr.json) of an array that is stored in planes, on a grid of `ndim` axes. With `part_rows`,
+    each shard has the planes of a part with this number of rows."""
+    ny = part_rows or layout.shape[1]
 
     def own(sizes: tuple[int, int, int]) -> list[int]:
         return [sizes[place] for place in PLACES[ndim]]

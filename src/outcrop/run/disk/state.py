@@ -30,7 +30,7 @@ without values may be written in place, because it has no values to lose.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -55,6 +55,8 @@ class State:
         self._lock_depth = 0
         self.stamp = new_stamp()
         """The stamp of the values that this process writes now, in the next generation or in place."""
+        self.on_agreement: Callable[[], None] | None = None
+        """A function that is called when all ranks have the generation of this part (run/ranks/agreement.py)."""
 
     def reader(self) -> State:
         """Return a second `State` for reading, which another thread can use. It has its own descriptors."""
@@ -184,20 +186,10 @@ class State:
     def go_back(self) -> None:
         """Make the generation before the valid one again. Nothing may have written to the copies since the last commit.
         Raises StorageError when the manifest does not describe this generation."""
-        manifest, before = self.manifest, self.manifest.before
+        before = manifest_before(self.manifest)
         if before is None:
-            raise StorageError(f"{self.path} does not hold the generation before {manifest.generation} any more")
-        self._store(
-            replace(
-                manifest,
-                step=before.step,
-                generation=manifest.generation - 1,
-                current=1 - manifest.current,
-                filled=before.filled,
-                sums=before.sums,
-                before=None,
-            )
-        )
+            raise StorageError(f"{self.path} does not hold the generation before {self.manifest.generation} any more")
+        self._store(before)
         self._storage.tidy(self.manifest)
 
     def begin_filling(self, names: Sequence[str]) -> None:
@@ -269,6 +261,23 @@ class State:
     def _store(self, manifest: Manifest) -> None:
         self._storage.store(manifest)
         self.manifest = manifest
+
+
+def manifest_before(manifest: Manifest) -> Manifest | None:
+    """Return the manifest of the generation before, or None if `manifest` does not describe this generation. Its values
+    are complete until a pass begins to write over them."""
+    before = manifest.before
+    if before is None:
+        return None
+    return replace(
+        manifest,
+        step=before.step,
+        generation=manifest.generation - 1,
+        current=1 - manifest.current,
+        filled=before.filled,
+        sums=before.sums,
+        before=None,
+    )
 
 
 def _in_order(manifest: Manifest, filled: Mapping[str, int]) -> dict[str, int]:

@@ -177,7 +177,7 @@ class PlanesView(ABC):
     def __getitem__(self, index: Any) -> Any:
         """Return `array[index]` as a new NumPy array. An index may contain whole numbers, slices and at most one `...`.
         Raises IndexError outside the grid, CorruptionError for damaged planes, and InputError without values."""
-        z_index, rest = _split(index, self.ndim)
+        z_index, rest = split_index(index, self.ndim)
         planes = range(self.shape[0])[z_index]  # `range` accepts negative indices and raises IndexError
         one = isinstance(planes, int)
         wanted = range(planes, planes + 1) if isinstance(planes, int) else planes
@@ -251,7 +251,7 @@ class FieldView(PlanesView):
                     yield (block if self.ndim == 3 else block[:, 0])[(slice(None), *own)]
 
 
-def _split(index: Any, ndim: int) -> tuple[int | slice, tuple[int | slice, ...]]:
+def split_index(index: Any, ndim: int) -> tuple[int | slice, tuple[int | slice, ...]]:
     """Split an index of an array of `ndim` axes into the part for the first axis, and the parts for the other axes."""
     parts = list(index) if isinstance(index, tuple) else [index]
     dots = [place for place, part in enumerate(parts) if part is Ellipsis]

@@ -19,6 +19,9 @@ If a rank is killed, all ranks end, and at the next start they call `agree` agai
     around step 2 of some ranks          some g, some g - 1             the ranks at g go back to g - 1
     after step 2 of all ranks            all g                          all go on with g
 
+If the ranks share a directory, a step 4 follows, in which rank 0 changes the links of its Zarr group, and the others
+wait for it (shared.py).
+
 Generations of ranks never differ by more than one. An assignment of new values is committed in the same way.
 """
 
@@ -35,8 +38,14 @@ def agree(group: RankGroup, state: State) -> None:
     a rank is gone."""
     generations = group.allgather(state.manifest.generation)
     least = min(generations)
-    if least == max(generations):
-        return
+    if least < max(generations):
+        _go_back(group, state, generations)
+    if state.on_agreement is not None:
+        state.on_agreement()
+
+
+def _go_back(group: RankGroup, state: State, generations: list[int]) -> None:
+    least = min(generations)
     with group.together():
         if state.manifest.generation > least + 1:
             behind = generations.index(least)

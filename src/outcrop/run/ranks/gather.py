@@ -25,45 +25,24 @@ from outcrop.run.acquisition.parts import join_records
 from outcrop.run.disk.acquisition_files import check_records, first_sums
 from outcrop.run.disk.creation import check_creation, created_in
 from outcrop.run.disk.layout import make_layout, stripe_planes
-from outcrop.run.disk.manifest import MANIFEST, Description, Manifest, new_manifest
+from outcrop.run.disk.manifest import Description, Manifest, new_manifest
 from outcrop.run.disk.planes import Planes, PlaneSource
 from outcrop.run.disk.state import State
 from outcrop.run.disk.storage import RunFolder
-
-
-def find_parts(places: Sequence[Path]) -> list[Path]:
-    """Return the directories of all parts, in the order of ranks. `places` has these directories, or one directory that
-    holds them as rank-0, rank-1 and so on. Raises InputError when they are not all parts of one run."""
-    found: dict[int, Path] = {}
-    run = ""
-    if len(places) == 1 and not (places[0] / MANIFEST).exists():
-        places = sorted(one for one in places[0].glob("rank-*") if (one / MANIFEST).exists()) or places
-    for place in places:
-        manifest = RunFolder(place).read()
-        part = manifest.part
-        if part is None:
-            raise InputError(f"{place} is not a part of a run of several ranks")
-        if run and part.run != run:
-            raise InputError(f"{place} belongs to another run than {places[0]}")
-        if part.rank in found:
-            raise InputError(f"{place} and {found[part.rank]} are both the part of rank {part.rank}; name one of them")
-        found[part.rank], run, ranks = place, part.run, part.ranks
-    if missing := [str(rank) for rank in range(ranks) if rank not in found]:
-        are = "parts of ranks" if len(missing) > 1 else "part of rank"
-        raise InputError(f"the {are} {', '.join(missing)} of {ranks} {'are' if len(missing) > 1 else 'is'} missing")
-    return [found[rank] for rank in range(ranks)]
+from outcrop.run.ranks.whole import AllParts, find_parts
 
 
 def gather(places: Sequence[Path], target: Path, force: bool = False) -> State:
     """Create a run of one process in `target` from the parts in `places` (`find_parts`), and return its state.
 
-    Raises InputError when the parts have different steps or miss values, or when `target` cannot be used, and
+    Raises InputError when the parts do not belong to one state or miss values, or when `target` cannot be used, and
     CorruptionError for damaged planes. After an error, `target` is as before, or empty."""
     with contextlib.ExitStack() as stack:
         parts = [State(RunFolder(place), RunFolder(place).read()) for place in find_parts(places)]
         for part in parts:
             stack.enter_context(part.locked(shared=True))
             part.check()
+        AllParts(parts)  # after an interruption, all parts go back to one step
         _require_same(parts)
         description = _whole(parts[0].manifest, target)
         check_creation([target], description, force)
@@ -98,11 +77,6 @@ def _require_same(parts: Sequence[State]) -> None:
         manifest = part.manifest
         if missing := [entry.name for entry in manifest.arrays if entry.name not in manifest.filled]:
             raise InputError(f"{part.path} has no values of {missing[0]}; run it first")
-        if (manifest.step, manifest.generation) != (first.step, first.generation):
-            raise InputError(
-                f"{part.path} is at step {manifest.step}, and {parts[0].path} at step {first.step}: the run was "
-                f"interrupted between them; bring them to one step: mpirun -n {len(parts)} outcrop resume ..."
-            )
         same = [
             (one.stencil, one.parameters, one.boundary, one.dtype, one.whole_shape, one.taps)
             for one in (first, manifest)

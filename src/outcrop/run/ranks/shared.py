@@ -1,0 +1,192 @@
+"""One Zarr group of all parts, for readers of Zarr, if the ranks share a file system.
+
+    run.oc/zarr.json             group; contains the metadata of the arrays of the whole grid
+    run.oc/u -> .u.0             an array of the state: a link to the copy on which all ranks agree
+    run.oc/.u.0/zarr.json        array with shards of (planes, rows of a part, nx)
+    run.oc/.u.0/c/0/2/0          a link to the shard of rank 2: ../../../../rank-2/.u.0/c/0/0/0
+    run.oc/rank-2/               the part of rank 2, which is a run and a Zarr group of its own
+
+The group has no values of its own, and Outcrop itself does not read it. A chunk of Zarr has the same number of rows
+everywhere, so there is a group only if all parts have equally many rows.
+
+All parts have generation g in the copy with the same number. Rank 0 changes the links to this copy when all ranks have
+committed g, and before any rank writes over g - 1 (agreement.py). Therefore the links of arrays always lead to a
+complete generation, also after a kill. A kill between the links of two arrays can leave them at g and g - 1 until the
+next start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import stat
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from outcrop.axes import NAMES
+from outcrop.durable import Directory
+from outcrop.errors import InputError, StorageError, os_errors_as
+from outcrop.plan.ranks import rows_of
+from outcrop.run.disk.contents import GROUP, array_folder, derived_files, names_below, outdated, top_names
+from outcrop.run.disk.entries import NO_ENTRIES
+from outcrop.run.disk.manifest import Manifest
+from outcrop.run.disk.state import State
+from outcrop.run.disk.storage import RunFolder
+from outcrop.run.ranks.group import RankGroup
+from outcrop.run.ranks.part import RANK
+from outcrop.run.ranks.whole import as_whole
+
+_TO_SHARD = re.compile(r"\.\./\.\./\.\./\.\./rank-\d+/[^/]+/c/\d+/0/0")
+
+
+class SharedGroup:
+    """The Zarr group in `root`, the directory that holds the parts of all ranks. `first` is the manifest of rank 0."""
+
+    def __init__(self, root: Path, first: Manifest) -> None:
+        assert first.part is not None
+        self.root, self._first, self._cut = root, first, first.part.cut
+        whole = replace(as_whole(first), taps=NO_ENTRIES, sums={}, shard_planes=first.shard_planes)
+        self._names = top_names(whole)
+        self._files = derived_files(whole, part_rows=first.shape[1])
+        self._links = {
+            f"{folder}/c/{shard}/{rank}/0": f"../../../../rank-{rank}/{folder}/c/{shard}/0/0"
+            for folder in (array_folder(entry, copy) for entry, copy in first.copies)
+            for shard in range(first.layout.shards)
+            for rank in range(first.part.ranks)
+        }
+
+    def why_not(self) -> str:
+        """Return the reason why the group cannot be made, or "". Raises StorageError."""
+        rows = rows_of(self._cut)
+        if min(rows) < max(rows):
+            return f"the parts have {min(rows)} to {max(rows)} rows, and Zarr needs equally many"
+        with self._opened() as directory:
+            state = {entry.name for entry in self._first.state}
+            for name in sorted({*self._names, GROUP}):
+                if directory.status(name) is not None and not self._is_own(directory, name, name in state):
+                    return f"{self.root / name} is something else"
+        return ""
+
+    def untidy(self, manifest: Manifest) -> list[str]:
+        """Return a line of text for each file or link of the group that is missing or wrong. Raises StorageError."""
+        with self._opened() as directory:
+            found = [f"{self.root / name} is not what belongs there" for name in outdated(directory, self._files)]
+            links = self._links | self._to_copies(manifest)
+            wrong = [name for name, target in links.items() if _leads(directory, name) != target]
+            return found + [f"{self.root / name} does not lead to {links[name]}" for name in wrong]
+
+    def make(self, manifest: Manifest) -> None:
+        """Make or repair the group, and remove arrays of an older run. `manifest` is the manifest of rank 0. Raises
+        StorageError."""
+        with self._opened() as directory:
+            for name in directory.names():
+                if name != GROUP and not name.startswith("rank-"):
+                    self._clear(directory, name)
+            for name, target in self._links.items():
+                if _leads(directory, name) != target:
+                    directory.make_folder(name.rpartition("/")[0])
+                    directory.link(name, target)
+            for name, content in outdated(directory, self._files).items():
+                if folder := name.rpartition("/")[0]:
+                    directory.make_folder(folder)
+                directory.replace(name, content)
+        self.show(manifest)
+
+    def show(self, manifest: Manifest) -> None:
+        """Let the names of the arrays lead to the current copies. Raises StorageError."""
+        with self._opened() as directory:
+            for name, target in self._to_copies(manifest).items():
+                if _leads(directory, name) != target:
+                    directory.link(name, target)
+            directory.flush()
+
+    def _to_copies(self, manifest: Manifest) -> dict[str, str]:
+        filled = [entry for entry in manifest.state if entry.name in manifest.filled]
+        return {entry.name: array_folder(entry, manifest.current) for entry in filled}
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[Directory]:
+        what = f"cannot use the Zarr group in {self.root}"
+        with os_errors_as(StorageError, what, names_file=True), Directory.open(self.root) as directory:
+            yield directory
+
+    def _is_own(self, directory: Directory, name: str, is_link: bool) -> bool:
+        """Return True if `name` is a file, a link or a folder that a group of parts has. Nothing in it is of value."""
+        if name == GROUP:
+            try:
+                return "stencil" in json.loads(directory.read(GROUP))["attributes"]
+            except (OSError, ValueError, KeyError, TypeError, StorageError):
+                return False
+        if is_link:
+            target = _leads(directory, name)
+            return target is not None and re.fullmatch(rf"\.{re.escape(name)}\.[01]", target) is not None
+        if not stat.S_ISDIR(directory.status(name).st_mode):  # type: ignore[union-attr]
+            return False
+        files = {one.removeprefix(f"{name}/") for one in names_below(directory, name)}
+        shards = {one for one in files if _TO_SHARD.fullmatch(_leads(directory, f"{name}/{one}") or "")}
+        others = {one.removesuffix(".tmp") for one in files - shards} - {GROUP}
+        return others <= {"c/0"} if name in NAMES[3] else bool(shards or name in self._names) and not others
+
+    def _clear(self, directory: Directory, name: str) -> None:
+        """Remove what this group does not have from a link or folder, if such a group has made it."""
+        is_link = _leads(directory, name) is not None
+        if not self._is_own(directory, name, is_link):
+            return
+        if is_link:
+            if name not in self._names:
+                directory.remove(name)
+            return
+        keep = self._files.keys() | self._links.keys()
+        directory.remove_files([one for one in names_below(directory, name) if one not in keep])
+        directory.remove_empty(name)
+
+
+def share(group: RankGroup, state: State) -> None:
+    """Make the directory above the parts of all ranks one Zarr group, if all ranks see the same directory there, and
+    let the group follow the commits of all ranks. All ranks must call this function together."""
+    manifest, root = state.manifest, state.path.parent
+    identity = group.allgather(manifest.identity if group.rank == 0 else None)[0]
+    is_named = state.path.name == f"rank-{group.rank}"
+    sees_all = all(group.allgather(is_named and _identity_at(root / "rank-0") == identity))
+    shared, reason = None, "" if sees_all else "not shared"
+    with group.together():
+        if sees_all and group.rank == 0:
+            shared = SharedGroup(root, manifest)
+            reason = shared.why_not()
+            if not reason:
+                shared.make(manifest)
+    if group.allgather(reason)[0]:
+        state.on_agreement = None
+        return
+    shown = manifest.generation
+
+    def follow() -> None:
+        nonlocal shown
+        if shown != state.manifest.generation:  # the same decision on all ranks
+            shown = state.manifest.generation
+            with group.together():
+                if shared is not None:
+                    shared.show(state.manifest)
+
+    state.on_agreement = follow
+
+
+def group_of(root: Path, first: Manifest) -> SharedGroup | None:
+    """Return the group in `root`, the directory of all parts, or None if there is no group."""
+    return SharedGroup(root, first) if RANK not in str(root) and (root / GROUP).exists() else None
+
+
+def _identity_at(path: Path) -> str | None:
+    try:
+        return RunFolder(path).read().identity
+    except (InputError, StorageError):
+        return None
+
+
+def _leads(directory: Directory, name: str) -> str | None:
+    try:
+        return directory.read_link(name)
+    except OSError:
+        return None

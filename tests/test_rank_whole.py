@@ -1,0 +1,251 @@
+"""Check reads of the whole grid of several ranks: by all ranks, by one process, by Zarr, and by the commands."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import outcrop as oc
+from mpi_programs import run_ranks
+from outcrop.cli.main import call
+from outcrop.errors import InputError
+from outcrop.run.places import open_state
+from outcrop.run.ranks import whole, wire
+from outcrop.run.ranks.gather import gather
+from outcrop.run.ranks.group import RankGroup
+from rank_processes import ranks
+
+SHAPE = (13, 46, 9)
+VALUES = np.random.default_rng(5).random(SHAPE, "float32")
+INDICES: list[Any] = [
+    4, -1, np.s_[:], np.s_[3:9:2, ::-1], np.s_[..., 2], np.s_[1, 15:16], np.s_[:, 45, 3], np.s_[2, 3, 4],
+    np.s_[::-3, 40:5:-7, ::2], np.s_[5:5], np.s_[:, 20:20], np.s_[2:4, 10:40, ::-1],
+]  # fmt: skip
+
+
+def command(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
+    """Run an `outcrop` command in this process. Return its code, its output and its errors."""
+    capsys.readouterr()
+    code = call([str(word) for word in words])
+    return code, *capsys.readouterr()
+
+
+def begin(group: RankGroup | None, where: object, shape: tuple[int, ...] = SHAPE, **more: Any) -> oc.Simulation:
+    """Begin a run of heat7 from VALUES or from the values of a name."""
+    options = {"memory": "4MiB", "steps": 8, "sizes": {"bt": 2}, "threads": 1, **more}
+    sim = oc.Simulation("heat7", shape=shape, directory=where, comm=group, **options)
+    sim["u"] = VALUES if shape == SHAPE else "random:3"
+    return sim
+
+
+def reads(group: RankGroup, where: Path, way: str) -> Any:
+    """Read the whole grid on all ranks: the same cells, other cells, and nothing on some ranks."""
+    if way == "tcp":
+        wire.place_of_process = lambda: f"a node of its own {os.getpid()}"  # type: ignore[assignment]
+    sim = begin(group, where)
+    view = sim["u"]
+    found = [view[index] for index in INDICES]
+    found += [view[INDICES[(number + group.rank) % len(INDICES)]] for number in range(len(INDICES))]
+    assert view.shape == sim.shape == SHAPE and len(view) == SHAPE[0]
+    wrong = None
+    try:
+        view[99 if group.rank == 1 else 0]
+    except (IndexError, InputError) as error:
+        wrong = type(error).__name__, str(error), getattr(error, "is_told_elsewhere", False)
+    found.append(view[:, 7])  # the ranks can go on
+    return found, wrong, np.asarray(view)
+
+
+@pytest.mark.parametrize("way", ["unix", "tcp"])
+def test_each_rank_reads_any_cells_of_the_whole_grid(tmp_path: Path, way: str) -> None:
+    """Checks all kinds of indices against NumPy, over both kinds of sockets, and a wrong index on one rank."""
+    for rank, (found, wrong, every) in enumerate(ranks(3, reads, tmp_path / "parts", way)):
+        indices = [*INDICES, *(INDICES[(number + rank) % len(INDICES)] for number in range(len(INDICES)))]
+        for values, index in zip(found, [*indices, np.s_[:, 7]], strict=True):
+            np.testing.assert_array_equal(values, VALUES[index], repr(index))
+            assert np.shape(values) == VALUES[index].shape and values.dtype == VALUES.dtype
+        np.testing.assert_array_equal(every, VALUES)
+        assert wrong == (
+            ("IndexError", "range object index out of range", False)
+            if rank == 1
+            else ("InputError", "rank 1 reads u: range object index out of range", True)
+        )
+
+
+def reads_damage(group: RankGroup, where: Path, way: str) -> Any:
+    """Read a plane of which rank 1 has damaged rows, or that rank 1 dies on sending."""
+    sim = oc.open(where, comm=group)
+    original = whole.read_rows
+
+    def read(*given: Any) -> Any:
+        os._exit(9)
+        return original(*given)
+
+    if way == "killed" and group.rank == 1:
+        whole.read_rows = read
+    return sim["u"][4 if group.rank == 2 else slice(0)]
+
+
+@pytest.mark.parametrize("way", ["damage", "killed"])
+def test_a_rank_that_cannot_send_ends_the_read_on_all_ranks(tmp_path: Path, way: str) -> None:
+    """Checks that damaged planes and a killed rank end the read of another rank with one line."""
+    parts = tmp_path / "parts"
+    ranks(3, begins, parts)
+    if way == "damage":
+        with open(parts / "rank-1" / ".u.0" / "c" / "0" / "0" / "0", "r+b") as file:
+            file.seek(open_state(parts / "rank-1").layout.locate(4)[1])
+            file.write(b"damaged")
+    found = ranks(3, reads_damage, parts, way)
+    if way == "damage":
+        assert {one[0] for one in found} == {"CorruptionError"} and "plane 4" in found[0][1]
+        assert found[0][1].startswith("rank 1: ") and [one[2] for one in found] == [True, False, True]
+    else:
+        assert found[1] is None and {one[0] for one in (found[0], found[2])} == {"CommunicationError"}, found
+        assert all(one[1].startswith("rank 1 has gone") for one in (found[0], found[2])), found
+
+
+def begins(
+    group: RankGroup, where: Path, shape: tuple[int, ...] = SHAPE, steps: int = 0, more: dict[str, Any] | None = None
+) -> Any:
+    """Begin a run, and compute some steps."""
+    sim = begin(group, where, shape, **(more or {}))
+    if steps:
+        sim.run(steps, progress="none")
+    return sim.step
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the directory of three parts of VALUES at step 0."""
+    where = tmp_path_factory.mktemp("parts") / "run.oc"
+    ranks(3, begins, where)
+    return where
+
+
+@given(data=st.data())
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_one_process_reads_any_cells_of_all_parts(parts: Path, data: st.DataObject) -> None:
+    """Checks slices with any steps against NumPy."""
+    index = tuple(data.draw(st.one_of(st.slices(size), st.integers(-size, size - 1))) for size in SHAPE)
+    np.testing.assert_array_equal(oc.open(parts)["u"][index], VALUES[index])
+
+
+def test_one_process_can_only_read_all_parts(parts: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Checks that a run of several ranks that one process opens cannot be changed, and that the message says how."""
+    sim = oc.open(parts)
+    assert (sim.shape, sim.step, sim.rows, sim.remaining_steps) == (SHAPE, 0, (0, SHAPE[1]), 8)
+    text = f"{parts} holds the parts of 3 ranks, and one process can only read them; go on with mpirun -n 3"
+    for act in (lambda: sim.run(2), sim.plan, lambda: sim.assign({"u": 0.0})):
+        with pytest.raises(InputError, match=text):
+            act()
+    code, _, said = command(capsys, "resume", parts)
+    assert code != 0 and said.count("\n") == 1 and text in said
+
+
+def test_parts_of_an_interrupted_commit_are_read_at_one_step(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Checks that values of the older generation are read if only some parts have the newer one, and that `gather` and
+    the commands use it."""
+    where = tmp_path / "run.oc"
+    ranks(2, begins, where, SHAPE, 2)
+    expected = oc.open(where)["u"][:]
+    state = open_state(where / "rank-1")
+    with state.locked():
+        state.begin_writing()
+        with state.target_planes("u", 1 - state.manifest.current) as planes:
+            planes.fill(lambda z0, z1: np.zeros((z1 - z0, *state.layout.shape[1:]), "float32"))
+            planes.flush()
+        state.commit(4)
+    sim = oc.open(where)
+    assert sim.step == 2
+    np.testing.assert_array_equal(sim["u"][:], expected)
+    assert gather([where], tmp_path / "whole.oc").manifest.step == 2
+    np.testing.assert_array_equal(oc.open(tmp_path / "whole.oc")["u"][:], expected)
+    info = command(capsys, "info", where)[1]
+    assert "ranks 0 at step 2; ranks 1 at step 4: interrupted in a commit, the run goes back to step 2" in info
+    assert command(capsys, "verify", where) == (0, f"{where}: all 28 checksums of step 2 are right\n", "")
+    with state.locked():
+        state.commit(6)
+        state.commit(8)
+    with pytest.raises(InputError, match=r"rank-1 has generation 4, and .*rank-0 has 1: these parts do not belong"):
+        oc.open(where)
+
+
+def test_parts_on_a_shared_file_system_are_one_zarr_group(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Checks that xarray and zarr read the last step of the whole grid from the directory of all parts, with its
+    coordinates, that `verify` finds and mends a wrong link, and that a later run leaves no old arrays."""
+    xarray, zarr = pytest.importorskip("xarray"), pytest.importorskip("zarr")
+    where, shape = tmp_path / "run.oc", (7, 36, 10)
+    ranks(3, begins, where, shape, 6, {"spacing": 10.0, "origin": (0.0, 5.0, 0.0)})
+    expected = oc.open(where)["u"][:]
+    with xarray.open_zarr(where) as found:
+        np.testing.assert_array_equal(found["u"].values, expected)
+        np.testing.assert_array_equal(found["y"].values, 5.0 + 10.0 * np.arange(36))
+    assert zarr.open(where, mode="r")["u"].shape == shape
+    info = command(capsys, "info", where)[1]
+    assert "parts    3 of 12 rows" in info and "is a group of all parts" in info and "10 x 36 x 7 cells" in info
+    (where / "u").unlink()
+    (where / "u").symlink_to(".u.0" if os.readlink(where / "rank-0" / "u") == ".u.1" else ".u.1")
+    assert command(capsys, "verify", where)[0] != 0
+    code, said, _ = command(capsys, "verify", "--repair", where)
+    assert code == 0 and "u does not lead to .u." in said
+    with xarray.open_zarr(where) as found:
+        np.testing.assert_array_equal(found["u"].values, expected)
+    assert command(capsys, "plot", where, "--slice", "y=30", "-o", tmp_path / "a.png")[0] == 0
+    assert ranks(2, replaces, where) == [2, 2]
+    with xarray.open_zarr(where) as found:
+        for name in ("ez", "hx", "eps"):
+            np.testing.assert_array_equal(found[name].values, oc.open(where)[name][:])
+        assert not {"u", "z"} & set(found.variables)
+    assert not {"u", ".u.0", ".u.1", "z", "y", "x"} & set(os.listdir(where))
+
+
+def replaces(group: RankGroup, where: Path) -> Any:
+    """Replace the run by one with other fields and fewer ranks."""
+    sim = oc.Simulation("maxwell", (7, 36, 10), directory=where, comm=group, memory="8MiB", threads=1, force=True)
+    sim["eps"] = 2.0
+    sim["ez"] = "random:5"
+    sim.run(2, progress="none")
+    return sim.step
+
+
+def test_no_zarr_group_is_made_for_unequal_parts_or_other_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Checks that unequal parts, other files and separate directories work without the group."""
+    unequal, other, apart = tmp_path / "unequal.oc", tmp_path / "other.oc", tmp_path / "apart-{rank}.oc"
+    (other / "u").mkdir(parents=True)
+    (other / "u" / "mine").write_text("mine")
+    ranks(3, begins, unequal)
+    ranks(2, begins, other)
+    ranks(2, begins, apart)
+    for where in (unequal, other):
+        assert not (where / "zarr.json").exists()
+    assert (other / "u" / "mine").read_text() == "mine"
+    info = command(capsys, "info", unequal)[1]
+    assert "no group of all parts, because they have different numbers of rows" in info
+    np.testing.assert_array_equal(oc.open(apart)["u"][:], VALUES)
+
+
+def test_a_script_reads_the_whole_grid_under_mpirun(tmp_path: Path) -> None:
+    """Checks that a plane of the whole grid is the same on one and on three ranks of mpirun."""
+    script = (
+        "import sys, numpy as np, outcrop as oc\n"
+        "sim = oc.Simulation('heat7', shape=(12, 30, 15), memory='2MiB', directory=sys.argv[1])\n"
+        "sim['u'] = 'random:4'\n"
+        "sim.run(4, progress='none')\n"
+        "np.save(f'{sys.argv[1]}-{sim.rank}.npy', sim['u'][sim.rank])\n"
+    )
+    subprocess.run([sys.executable, "-c", script, str(tmp_path / "alone")], check=True)
+    done = run_ranks(3, script, str(tmp_path / "parts"))
+    assert done.returncode == 0, done.stderr
+    alone = oc.open(tmp_path / "alone")["u"]
+    for rank in range(3):
+        np.testing.assert_array_equal(np.load(tmp_path / f"parts-{rank}.npy"), alone[rank])
