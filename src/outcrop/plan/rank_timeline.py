@@ -120,23 +120,24 @@ def simulate(
 class _Events:
     """The events of one pass of all ranks. Each attribute has the shape (events, ranks).
 
-    Before event e, a rank begins to read `read` bytes, to write `written` bytes and to send `sent` bytes. The event
-    begins when `needed` bytes of all reads have arrived, and the messages that were begun before or at event
-    `faces_of[e]` have arrived, unless this number is -1. It differs between ranks.
+    Before event e, a rank begins to read `read` bytes, to write `written` bytes, and to send `sent[side]` bytes to the
+    neighbour at each side. The event begins when `needed` bytes of all reads have arrived, and the messages that were
+    begun before or at event `faces_of[e]` have arrived, unless this number is -1. It differs between ranks.
 
-    With split tiling, the lowest and the highest rank lack some events of the other ranks. Each of them has an event
-    without work in place of a missing event."""
+    With split tiling, the lowest and the highest rank lack some events of the other ranks. Ranks may also have
+    different numbers of blocks. A rank has an event without work in place of a missing event."""
 
     def __init__(self, works: Sequence[PassWork], kinds: NDArray[np.intp]) -> None:
         keyed = [dict(_keyed(one)) for one in works]
         keys = sorted(set().union(*keyed))
         events = [_filled(one, keys) for one in keyed]
-        self.is_update = [key[1] in (UPDATE, TRIANGLE) for key in keys]
+        self.is_update = [key[2] in (UPDATE, TRIANGLE) for key in keys]
 
         def of(name: str) -> Numbers:
             return np.array([[getattr(event, name) for event in one] for one in events], float)[kinds].T
 
-        self.read, self.written, self.sent = of("read"), of("written"), of("sent")
+        self.read, self.written, high = of("read"), of("written"), of("sent_high")
+        self.sent = of("sent") - high, high
         self.needed, self.cells = of("needed"), of("cells")
         self.begun = np.cumsum(self.read, axis=0)
         received, wanted = np.cumsum(of("received"), axis=0), of("needed_faces")
@@ -146,20 +147,24 @@ class _Events:
             self.faces_of[:, kinds == kinds[rank]] = np.where(wanted[:, rank] > 0, reached, -1)[:, np.newaxis]
 
 
-_Key: TypeAlias = tuple[int, int, int]
-"""The number of slabs before an event or with it, the phase of the event, and the number of events before it that have
-the same slabs and the same phase. Ranks perform their events in the order of these keys."""
+_Key: TypeAlias = tuple[int, int, int, int]
+"""The number of the block of an event, the number of slabs of the block before the event or with it, the phase of the
+event, and the number of events before it that have the same block, slabs and phase. The last blocks of all ranks have
+the same number. Ranks perform their events in the order of these keys."""
+LAST_BLOCK = 1 << 30
 
 
 def _keyed(work: PassWork) -> Iterator[tuple[_Key, Event]]:
-    slabs, counts = 0, dict[tuple[int, int], int]()
+    slabs, counts = dict[int, int](), dict[tuple[int, int, int], int]()
+    last = max((event.block for event in work.events), default=0)
     for event in work.events:
-        slabs += event.phase == UPDATE
-        number = counts.get((slabs, event.phase), 0)
-        counts[slabs, event.phase] = number + 1
+        block = LAST_BLOCK if event.block == last else event.block
+        before = slabs[block] = slabs.get(block, 0) + (event.phase == UPDATE)
+        number = counts.get((block, before, event.phase), 0)
+        counts[block, before, event.phase] = number + 1
         # a Copy belongs to the next slab, and the commit comes after everything else
         later = {COPY: 1, COMMIT: 2}.get(event.phase, 0)
-        yield (slabs + later, event.phase, number), event
+        yield (block, before + later, event.phase, number), event
 
 
 def _filled(events: dict[_Key, Event], keys: Sequence[_Key]) -> list[Event]:
@@ -169,12 +174,14 @@ def _filled(events: dict[_Key, Event], keys: Sequence[_Key]) -> list[Event]:
     begun = dict(events)
     left = sorted(events)
     for key in keys:
-        if key == left[0]:
+        if not left:
+            found.append(Event(key[2], 0, 0, 0.0, 0))
+        elif key == left[0]:
             found.append(begun[left.pop(0)])
         else:
             later = begun[left[0]]
-            found.append(replace(later, phase=key[1], needed=0.0, cells=0, needed_faces=0.0))
-            begun[left[0]] = replace(later, read=0, written=0, sent=0, received=0)
+            found.append(replace(later, phase=key[2], needed=0.0, cells=0, needed_faces=0.0))
+            begun[left[0]] = replace(later, read=0, written=0, sent=0, received=0, sent_high=0)
     return found
 
 
@@ -195,7 +202,6 @@ class _Simulation:
         self._plans: list[Plan] = list(different.values())
         self._kinds = np.array([numbers[id(plan)] for plan in ranks.plans])
         sides = [[neighbour_of(ranks.problem, ranks.cut, rank, side) for rank in range(count)] for side in (0, 1)]
-        self._has = [np.array([one is not None for one in side]) for side in sides]
         self._other = [np.array([rank if one is None else one for rank, one in enumerate(side)]) for side in sides]
         self._machine, self._rates = machine, [rate(plan.sizes) for plan in self._plans]
         self._disturbance, self._random = disturbance, np.random.default_rng(disturbance.seed)
@@ -238,7 +244,7 @@ class _Simulation:
                 has_written = True
                 self._wait(self._committed, self._waited_commit, "commit")
             self._disk.begin(events.read[event], events.written[event])
-            arrivals[event] = self._send(events.sent[event])
+            arrivals[event] = self._send([sent[event] for sent in events.sent])
             self._wait_for_reads(events.begun[event] - events.needed[event])
             awaited = events.faces_of[event]
             self._wait(np.where(awaited >= 0, arrivals[awaited, every_rank], 0.0), self._faces, "faces")
@@ -255,22 +261,20 @@ class _Simulation:
         hops = 2 * ceil(log2(self._count)) if self._count > 1 else 0
         self._committed = np.full(self._count, float(self._now.max()) + hops * self._network.seconds_latency)
 
-    def _send(self, sent: Numbers) -> Numbers:
-        """Begin to send `sent` bytes, half of them to each neighbour. Return the times at which the messages of both
+    def _send(self, sent: Sequence[Numbers]) -> Numbers:
+        """Begin to send bytes to the lower and to the upper neighbour. Return the times at which the messages of both
         neighbours have arrived, and the own messages have gone."""
         ready = np.maximum(self._disk.seconds_until_read(self._now), self._card_free)
-        sides = self._has[0].astype(float) + self._has[1]
-        each = sent / np.maximum(1.0, sides) / self._network.bytes_per_second
         come, gone = self._now.copy(), self._now.copy()
-        for has, other in zip(self._has, self._other, strict=True):
+        for count, other in zip(sent, self._other, strict=True):
+            has = count > 0
+            each = count / self._network.bytes_per_second
             end = np.where(has, np.maximum(ready, self._now[other]) + each, ready)
             arrived = np.where(has, end + self._network.seconds_latency, 0.0)
             gone = np.maximum(gone, np.where(has, end, 0.0))
             np.maximum.at(come, other, arrived)
             ready = end
-        self._card_free = np.where(sent > 0, ready, self._card_free)
-        if not sent.any():
-            return self._now.copy()
+        self._card_free = np.where(sent[0] + sent[1] > 0, ready, self._card_free)
         latest: Numbers = np.maximum(come, gone)
         return latest
 

@@ -210,6 +210,11 @@ def halo_blocks(problem: Problem, levels: int, block_y: int) -> SkewedCut:
     return blocks_of_rows(problem, levels, block_y, (halo, halo), lambda _: (least, least))
 
 
+def smallest_block(problem: Problem, levels: int) -> int:
+    """Return the minimum number of rows of a block with which the first blocks of all ranks have equally many rows."""
+    return problem.is_part * (problem.radius_y * (levels + 1) + problem.row_group)
+
+
 def frame_of(problem: Problem, rows: tuple[int, int]) -> Rectangle:
     """Return the cells of a slot that holds a range of rows. Rows below row 0 are rounded up to whole groups, so that
     row 0 begins at a multiple of DIRECT_BYTES."""

@@ -294,6 +294,11 @@ def has_rows(problem: Problem, region: UpdateRegion, levels: int) -> bool:
     )
 
 
+def smallest_block(problem: Problem, levels: int) -> int:
+    """Return the minimum number of rows of a block with which the first blocks of all ranks have equally many rows."""
+    return 2 * problem.radius_y * (levels + 1) + problem.row_group
+
+
 def make_pass(problem: Problem, levels: int, sizes: Sizes) -> Pass:
     """Make the actions of one pass of a rank."""
     cut = SplitRows(problem, levels).blocks(sizes.block_y)
@@ -350,7 +355,7 @@ def candidates(problem: Problem, budget_bytes: int, given: GivenSizes = FREE) ->
     require_given_blocks(problem, given, lambda levels, block_y: SplitRows(problem, levels).blocks(block_y))
     for levels in given.levels(problem, levels_worth_trying(problem, max_levels(problem))):
         most = max(1, problem.end_plane - problem.first_plane + problem.skew_z * (levels - 1))
-        for block_y in given.or_any("by", block_sizes(problem, levels)):
+        for block_y in given.or_any("by", block_sizes(problem, levels, smallest_block(problem, levels))):
             sizes = Sizes(levels, 1, diamond=0, block_y=block_y)
             if not has_given_blocks(problem, given, SplitRows(problem, levels).blocks(block_y)):
                 continue
@@ -365,7 +370,8 @@ def smallest_window(problem: Problem, given: GivenSizes = FREE) -> Window:
     """Return the smallest window for passes of one step in slabs of one plane. The function tries all numbers of
     blocks. If a size is `given`, only this size is tried."""
     (levels,), (slab,) = given.levels(problem, (problem.stages,)), given.or_any("slab", (1,))
-    sizes = (Sizes(levels, slab, 0, block_y=one) for one in given.or_any("by", block_sizes(problem, levels)))
+    tried = given.or_any("by", block_sizes(problem, levels, smallest_block(problem, levels)))
+    sizes = (Sizes(levels, slab, 0, block_y=one) for one in tried)
     return min((window(problem, levels, one) for one in sizes), key=lambda window: window.bytes)
 
 

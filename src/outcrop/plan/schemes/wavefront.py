@@ -86,6 +86,7 @@ from outcrop.plan.schemes.deep_halo import (
     own_cells,
     own_part,
     require_given_blocks,
+    smallest_block,
 )
 from outcrop.plan.schemes.skewed_cut import SkewedBlock, SkewedCut, cut_axis
 
@@ -130,7 +131,7 @@ def smallest_window(problem: Problem, given: GivenSizes = FREE) -> Window:
     """Return the smallest window for passes of one step in slabs of one plane. The function tries all numbers of
     blocks. If a size is `given`, only this size is tried."""
     (levels,), (slab,) = given.levels(problem, (problem.stages,)), given.or_any("slab", (1,))
-    shares = given.or_any("by", block_sizes(problem, levels))
+    shares = given.or_any("by", block_sizes(problem, levels, smallest_block(problem, levels)))
     sizes = (Sizes(levels, slab, diamond=0, block_y=block_y) for block_y in shares)
     return min((window(problem, levels, one) for one in sizes), key=lambda window: window.bytes)
 
@@ -409,7 +410,7 @@ def candidates(problem: Problem, budget_bytes: int, given: GivenSizes = FREE) ->
     require_given_blocks(problem, given, partial(halo_blocks, problem))
     tried = given.levels(problem, levels_worth_trying(problem))
     for levels, keeps in product(tried, placement.possible(problem, budget_bytes)):
-        for block_y in given.or_any("by", block_sizes(problem, levels)):
+        for block_y in given.or_any("by", block_sizes(problem, levels, smallest_block(problem, levels))):
             sizes = Sizes(levels, 1, diamond=0, block_y=block_y, keeps_statics=keeps)
             if not has_given_blocks(problem, given, blocks_in_y(problem, levels, sizes)):
                 continue
@@ -498,16 +499,20 @@ def _steps_worth_trying(steps: int, most: int) -> Iterator[int]:
         passes = max(passes + 1, -(-steps // (levels - 1)))
 
 
-def block_sizes(problem: Problem, levels: int) -> Iterator[int]:
+def block_sizes(problem: Problem, levels: int, smallest: int = 0) -> Iterator[int]:
     """Yield numbers of rows of a block. The first number is 0, which means that y is not divided. The next numbers are
-    a half of all rows, a third, and so on. Each of them is larger than the fringe. A periodic y is not divided."""
+    a half of all rows, a third, and so on. Each of them is larger than the fringe, and at least `smallest`. A periodic
+    y is not divided.
+
+    In smaller blocks, the blocks at the two sides of a cut between ranks would have different numbers of rows, and one
+    rank would wait for the other."""
     yield 0
     if problem.periodic[1] or not problem.block_order:
         return
     interior = problem.shape[1] + sum(problem.halo(levels)) - 2 * problem.radius_y
     for count in range(2, MAX_BLOCKS + 1):
         rows = -(-(interior - _lead(problem, levels)) // count)
-        if rows <= problem.radius_y * levels or rows < 2 * problem.row_group:
+        if rows <= problem.radius_y * levels or rows < max(2 * problem.row_group, smallest):
             return
         yield rows
 
