@@ -52,6 +52,7 @@ Grid to_grid(nb::handle python) {
   pair("rim_z", grid.rim_z_low, grid.rim_z_high);
   pair("rim_y", grid.rim_y_low, grid.rim_y_high);
   pair("periodic", grid.periodic_z, grid.periodic_y);
+  grid.descends = field(python, "block_order") < 0;
   grid.skew_z = field(python, "skew_z");
   grid.skew_y = field(python, "skew_y");
   grid.statics_z = field(python, "statics_z");
@@ -235,6 +236,7 @@ AcquisitionRequests to_requests(nb::handle python) {
   const nb::object staging = python.attr("staging");
   result.staging = {get<std::size_t>(staging, "slots"), get<std::size_t>(staging, "slot_bytes")};
   result.only_own = get<bool>(python, "only_own");
+  result.only_own_rows = get<bool>(python, "only_own_rows");
   return result;
 }
 

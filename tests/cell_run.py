@@ -306,7 +306,9 @@ class CellRun:
                 for entry, array in zip(self.state, self.targets, strict=True):
                     array[z][part] = self._there(self._final(entry)[0], z).part(area)
                 self.written[z][part] = True
-                last = area.y1 == self.problem.shape[1] and area.x1 == self.problem.pitch_cells
+                descends = self.problem.block_order < 0
+                corner = (0, 0) if descends else (self.problem.shape[1], self.problem.pitch_cells)
+                last = corner == ((area.y0, area.x0) if descends else (area.y1, area.x1))
                 self.sealed[z] = last and self.target_sums[z].all() if last else self.sealed[z]
             else:
                 self._single(action.array)[z][part] = self._there(

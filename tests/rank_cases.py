@@ -61,7 +61,7 @@ def rank_plans(
     ranks, steps = draw(st.integers(2, max_ranks)), draw(st.integers(1, 5))
     some, updates = draw(st.sampled_from(kinds))
     least = max(1, radii[1] * len(updates))
-    ny = ranks * draw(st.integers(least, 9)) + draw(st.integers(0, ranks - 1))
+    ny = ranks * draw(st.integers(least, draw(st.sampled_from([9, 24])))) + draw(st.integers(0, ranks - 1))
     nz, nx = (draw(st.integers(max(1, least_cells), 14)) + 2 * radii[place] * (least_cells > 0) for place in (0, 2))
     pair = st.just(("periodic", "periodic")) | st.tuples(*[st.sampled_from(["fixed", "mirror"])] * 2)
     problem = replace(
@@ -72,6 +72,8 @@ def rank_plans(
     most = min(problem.levels, part_of(problem, cut, 0).max_levels) // problem.stages
     sizes = Sizes(problem.stages * draw(st.integers(1, most)), draw(st.integers(1, nz + 3)), diamond=2)
     scheme = SCHEMES[draw(st.sampled_from(["wavefront", "naive"]))]
+    if scheme.name == "wavefront":
+        sizes = replace(sizes, block_y=draw(block_rows(radii[1], ny // ranks)))
     return plan_ranks(problem, cut, scheme, sizes, MACHINE, assumed_rate)
 
 
@@ -88,7 +90,8 @@ def split_plans(
     ranks, steps = draw(st.integers(2, max_ranks)), draw(st.integers(1, 5))
     some, updates = draw(st.sampled_from(kinds))
     least = max(1, 2 * radii[1] * len(updates) * draw(st.integers(1, min(2, steps))))
-    ny = ranks * draw(st.integers(least, max(least, 9))) + draw(st.integers(0, ranks - 1))
+    max_rows = max(least, 9) + draw(st.sampled_from([0, 24]))
+    ny = ranks * draw(st.integers(least, max_rows)) + draw(st.integers(0, ranks - 1))
     nz, nx = (draw(st.integers(max(1, least_cells), 20)) + 2 * radii[place] * (least_cells > 0) for place in (0, 2))
     pair = st.just(("periodic", "periodic")) | st.tuples(*[st.sampled_from(["fixed", "mirror"])] * 2)
     problem = replace(
@@ -98,7 +101,14 @@ def split_plans(
     cut, scheme = cut_problem(problem, ranks), EVERY_SCHEME["split"]
     most = min(problem.levels, scheme.max_levels(part_of(problem, cut, 0))) // problem.stages
     sizes = Sizes(problem.stages * draw(st.integers(1, most)), draw(st.integers(1, nz + 3)), diamond=2)
+    sizes = replace(sizes, block_y=draw(block_rows(radii[1], ny // ranks)))
     return plan_ranks(problem, cut, scheme, sizes, MACHINE, assumed_rate)
+
+
+def block_rows(radius: int, rows: int) -> st.SearchStrategy[int]:
+    """Generate the rows of a block for ranks with `rows` rows. Half of the numbers are 0, which means one block."""
+    smallest = max(1, radius)
+    return st.just(0) | st.integers(smallest, max(smallest, rows // 2))
 
 
 def changed(every: RankPlans, rank: int, number: int, actions: Sequence[Action]) -> RankPlans:

@@ -154,8 +154,10 @@ class _Rehearsal:
         self.problem, self.stencil, self.boundary = plan.problem, stencil, Boundary(*plan.problem.kernel_sides)  # type: ignore[arg-type]
         self.outgoing, self.incoming = outgoing, incoming
         frames = [action.frame for action in one.actions if isinstance(action, Block)]
-        # a problem with only one frame may have rows of neighbours in it
-        self.frame = frames[0] if plan.problem.is_part and frames else plan.problem.whole_plane
+        # the frames of a rank may have rows of neighbours
+        self.frame = plan.problem.whole_plane
+        for frame in frames:
+            self.frame = replace(self.frame, y0=min(self.frame.y0, frame.y0), y1=max(self.frame.y1, frame.y1))
         self.steps, self.first_step = one.levels // plan.problem.stages, first_step
         self.parameters, self.signals = stencil.scalars(parameters), signals
         self.ring_sizes = list(plan.window.rings(plan.problem))
@@ -202,7 +204,9 @@ class _Rehearsal:
             case Read(z0, z1, area):
                 for z in range(z0, z1):
                     for ring, stored in self._stored(action, z):
-                        self._part(ring, z, area)[:] = _cells(stored, area)
+                        first = self.frame.y0 if action.array == "fringes" else 0
+                        rows = replace(area, y0=area.y0 - first, y1=area.y1 - first)
+                        self._part(ring, z, area)[:] = _cells(stored, rows)
             case Copy(z0, z1, area):
                 rows = replace(area, y0=area.y0 - self.frame.y0, y1=area.y1 - self.frame.y0)
                 interior = range(self.problem.first_row - self.frame.y0, self.problem.end_row - self.frame.y0)

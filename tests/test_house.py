@@ -49,7 +49,7 @@ RUN_ARROWS = {
     "device": {"disk"},
     "acquisition": {"user_values", "options", "disk"},
     "inputs": {"user_values", "disk"},
-    "ranks": {"user_values", "disk"},
+    "ranks": {"user_values", "disk", "acquisition"},
 }
 # All parts of the core include the header with the C signature of kernels. This header includes nothing.
 CPP_ARROWS = {

@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,16 @@ import pytest
 import outcrop as oc
 from manifests import make_manifest
 from outcrop.errors import InputError, StorageError
+from outcrop.plan.machine import StorageRates
 from outcrop.run.disk.entries import BeforeEntry, PartEntry
 from outcrop.run.disk.manifest import parse_manifest
 from outcrop.run.disk.verify import find_damage
+from outcrop.run.joint_plan import machine_for
 from outcrop.run.places import open_state
 from outcrop.run.ranks.agreement import agree
 from outcrop.run.ranks.group import RankGroup
 from outcrop.run.setup import reopen
+from outcrop.tiers import measure
 from rank_processes import ranks
 
 SHAPE = (11, 50, 13)
@@ -51,6 +55,81 @@ def test_each_rank_keeps_its_rows_of_the_whole_grid(tmp_path: Path, values: obje
         state = open_state(tmp_path / "parts" / f"rank-{rank}")
         assert not find_damage(state).damage
         assert reopen(state.path, {}, reads_only=True).description.part == state.manifest.part
+
+
+def cuts(group: RankGroup, where: str, options: dict[str, Any]) -> Any:
+    """Return the rows of this rank in a new run, and those after the run is opened again."""
+    sim = simulation(group, where, shape=(16, 246, 64), **options)
+    sim["u"] = "random:1"
+    sim.run()
+    return sim.rows, oc.open(where, comm=group).rows, sim.plan(8).plan.scheme
+
+
+@pytest.mark.parametrize(
+    ("options", "moved"),
+    [
+        ({"scheme": "split", "steps": 4, "sizes": {"bt": 6}}, 5 // 2),
+        ({"scheme": "split", "sizes": {"bt": 6}, "boundary": "y=periodic"}, 0),
+    ],
+)
+def test_ranks_that_share_updates_have_a_cut_of_equal_work(
+    tmp_path: Path, options: dict[str, Any], moved: int
+) -> None:
+    """Checks the cut of a new run, which is kept with the run: the places are lower by the mean number of rows that a
+    rank updates above its own rows."""
+    found = ranks(3, cuts, tmp_path / "parts", options)
+    places = [0, 82 - moved, 164 - moved, 246]
+    assert [one[0] for one in found] == [one[1] for one in found] == list(pairwise(places)), found
+    assert {one[2] for one in found} == {options["scheme"]}
+
+
+def chosen_cut(group: RankGroup, where: str, scheme: str) -> Any:
+    """Return the rows of this rank, and the scheme and the steps of a pass that are then chosen."""
+    sim = simulation(group, where, shape=(64, 246, 64), steps=40, memory=f"{2 + group.rank}MiB", scheme=scheme)
+    plan = sim.plan().plan
+    return sim.rows, plan.scheme, plan.sizes.levels, plan.sizes.slab
+
+
+@pytest.mark.parametrize("scheme", ["split", "auto"])
+def test_the_cut_is_for_the_steps_that_all_ranks_choose(tmp_path: Path, scheme: str) -> None:
+    """Checks ranks with different memories. Without measurements, the plan has the steps for which the cut is made."""
+    found = ranks(3, chosen_cut, tmp_path / "parts", scheme)
+    assert len({one[1:] for one in found}) == 1, found
+    rows, (_, chosen, levels, _) = [one[0] for one in found], found[0]
+    assert [end for _, end in rows[:-1]] == [first for first, _ in rows[1:]]
+    middle = rows[1][1] - rows[1][0]
+    moved = (middle - (rows[0][1] - rows[0][0]), rows[2][1] - rows[2][0] - middle)
+    assert moved[0] == moved[1] and (moved[0] > 0) == (chosen == "split")
+    if chosen == "split":
+        assert moved[0] == (levels + 1) // 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def measures(group: RankGroup, where: Path, disks: list[str]) -> Any:
+    """Return the disk figures of this rank. A measurement of a disk is only noted. `disks` has the name of the disk of
+    each rank."""
+    noted = []
+
+    def device(places: list[Path], *_: object) -> StorageRates:
+        noted.append(group.rank)
+        rate = 1e9 * (1 + group.rank)
+        return StorageRates(rate, 2 * rate, 3 * rate, 0.5, "measured", 4 * rate)
+
+    measure.device = device  # type: ignore[assignment]
+    measure.source_of = lambda _: disks[group.rank]  # type: ignore[assignment]
+    setup = simulation(group, where).setup
+    noted.clear()
+    settings = setup.description.settings
+    machine = machine_for(settings, setup.directories, setup.problem(8), 1 << 22, True, group)
+    return noted, machine.device
+
+
+def test_one_rank_measures_a_disk_that_ranks_share(tmp_path: Path) -> None:
+    """Checks that the lowest rank of each disk measures it, and that ranks on one disk share its bandwidth equally."""
+    found = ranks(4, measures, tmp_path, ["a", "b", "a", "a"])
+    assert [noted for noted, _ in found] == [[0], [1], [], []]
+    third = StorageRates(1e9 / 3, 2e9 / 3, 1e9, 0.5, "measured", 4e9 / 3)
+    assert [one for _, one in found] == [third, StorageRates(2e9, 4e9, 6e9, 0.5, "measured", 8e9), third, third]
 
 
 def assigns_by_name(group: RankGroup, where: str) -> Any:
@@ -138,10 +217,6 @@ def sets_up(group: RankGroup, where: object, options: list[dict[str, Any]]) -> A
     ("options", "text"),
     [
         ([{"in_place": True}], "in_place: runs of several ranks cannot do this yet"),
-        ([{"norms": oc.Norms(2)}], "norms: runs of several ranks"),
-        ([{"snapshots": oc.Snapshots(2)}], "snapshots: runs of several ranks"),
-        ([{"sources": [oc.Source("u", [1, 1, 1], np.ones(3))]}], "sources: runs of several ranks"),
-        ([{"receivers": [oc.Receivers("line", "u", [[1, 1, 1]])]}], "receivers: runs of several ranks"),
         ([{"raw_device": True}], "raw_device: runs of several ranks"),
         ([{"directory": ["a", "b"]}], "a run of several ranks has one directory for each rank"),
         ([{"shape": (11, 1, 13)}], "use at most 1"),
@@ -152,6 +227,10 @@ def sets_up(group: RankGroup, where: object, options: list[dict[str, Any]]) -> A
         ([{"steps": 8}, {"steps": 9}], "steps differs between ranks: rank 1 has 9, and rank 0 has 8"),
         ([{"boundary": "fixed"}, {"boundary": "periodic"}], "boundary differs between ranks"),
         ([{"sizes": {"bt": 2}}, {"sizes": {"bt": 4}}], "sizes differs between ranks"),
+        (
+            [{"receivers": [oc.Receivers("line", "u", [[1, one, 1]])]} for one in (2, 3)],
+            "sources and receivers differs between ranks: rank 1",
+        ),
         ([{}, {"memory": "1KiB"}], "rank 1: memory 1 KiB is too small"),
         ([{}, {"dtype": "int8"}], "rank 1: dtype 'int8' is not supported"),
     ],

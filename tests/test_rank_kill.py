@@ -16,20 +16,35 @@ import pytest
 import outcrop as oc
 from outcrop import durable
 from outcrop.run import passes
+from outcrop.run.acquisition.recorder import Recorder
 from outcrop.run.disk.state import State
 from outcrop.run.disk.storage import RunFolder
 from outcrop.run.engine import Engine
 from outcrop.run.places import open_state
 from outcrop.run.ranks.group import RankGroup
+from outcrop.run.ranks.peers import RankPeers
 from rank_processes import RankProcesses, at_call, die, ranks
 
 KILLS = int(os.environ.get("OUTCROP_RANK_KILLS", "1"))
 SECONDS_TO_END = 30
 SHAPE = (23, 60, 31)
-STEPS = 40
+STEPS = 30
 GIVEN = {"memory": "4MiB", "threads": 1, "sizes": {"bt": 5}}
 RANKS = 3
 SPEEDS = 1500 + 1000 * np.random.default_rng(4).random(SHAPE, "float32")
+CUT = [20, 40]
+SPLIT = {"scheme": "split", "sizes": {"bt": 2}}
+
+
+def acquisition() -> dict[str, Any]:
+    """Return a source and receivers near the cuts, norms and snapshots."""
+    near = [(11.5, cut + offset, 12.25) for cut in CUT for offset in (-6, -0.5, 0, 0.5, 3.75, 9)]
+    return {
+        "sources": oc.Source("u", near[1:2], np.random.default_rng(5).standard_normal(STEPS)),
+        "receivers": oc.Receivers("line", "u", near),
+        "norms": oc.Norms(every=3, initial=True),
+        "snapshots": oc.Snapshots(every=7, initial=True, box=np.s_[3:20, 10:45, :]),
+    }
 
 
 def when_named(name: str, count: int) -> None:
@@ -48,6 +63,8 @@ def when_named(name: str, count: int) -> None:
 STEPS_OF_COMMIT: dict[str, Callable[[int, float], None]] = {
     "at the beginning of the pass": lambda count, later: at_call(State, "begin_writing", count + 1),
     "in the pass": lambda count, later: at_call(Engine, "run_pass", count, later=later),
+    "in the exchange of samples": lambda count, later: at_call(RankPeers, "pass_up", count + 1),
+    "after the records": lambda count, later: at_call(Recorder, "after", count + 1),
     "after the flush": lambda count, later: at_call(State, "commit", count + 1, before=True),
     "before the rename": lambda count, later: when_named("manifest.json.tmp", count + 2),
     "after the rename": lambda count, later: at_call(RunFolder, "store", count + 2),
@@ -57,9 +74,11 @@ STEPS_OF_COMMIT: dict[str, Callable[[int, float], None]] = {
 }
 
 
-def computes(group: RankGroup, where: Path, is_begun: bool, kill: tuple[int, str, int, float] | None) -> Any:
+def computes(
+    group: RankGroup, where: Path, is_begun: bool, kill: tuple[int, str, int, float] | None, options: dict[str, Any]
+) -> Any:
     """Begin the run, or go on with it if all ranks have begun. `kill` has a rank, a key of STEPS_OF_COMMIT, the number
-    of its pass, and a time after which the rank is killed in the pass."""
+    of its pass, and a time after which the rank is killed in the pass. `options` are options of the new run."""
     (where.parent / f"joined-{group.rank}").touch()
     if kill is not None and group.rank == kill[0]:
         STEPS_OF_COMMIT[kill[1]](kill[2], kill[3])
@@ -68,11 +87,18 @@ def computes(group: RankGroup, where: Path, is_begun: bool, kill: tuple[int, str
         if sim.remaining_steps:
             sim.run(progress="none")
     else:
-        sim = oc.Simulation("acoustic8", shape=SHAPE, directory=where, comm=group, steps=STEPS, **GIVEN)
+        given = {**GIVEN, **acquisition(), **options}
+        sim = oc.Simulation("acoustic8", shape=SHAPE, directory=where, comm=group, steps=STEPS, **given)
         sim.assign({"u": "gaussian", "v": SPEEDS})
         sim.run(progress="none")
+    return results_of(sim)
+
+
+def results_of(sim: oc.Simulation) -> Any:
+    """Return the values, the snapshots, the trace, the norms, and the step."""
+    kept = np.array(sim.snapshots["u"][:])
     rows = slice(*sim.rows)
-    return sim["u"][:, rows], sim["u.previous"][:, rows], sim.step
+    return sim["u"][:, rows], sim["u.previous"][:, rows], sim.step, kept, sim.traces["line"], sim.norms["u"]
 
 
 def require_told(found: list[Any], killed: int) -> None:
@@ -85,45 +111,44 @@ def require_told(found: list[Any], killed: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[np.ndarray, np.ndarray]:
-    """Return the last values of a run of one process."""
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Return the results of a run of one process."""
     where = tmp_path_factory.mktemp("alone") / "run.oc"
-    sim = oc.Simulation("acoustic8", shape=SHAPE, directory=where, steps=STEPS, **GIVEN)
+    sim = oc.Simulation("acoustic8", shape=SHAPE, directory=where, steps=STEPS, **GIVEN, **acquisition())
     sim.assign({"u": "gaussian", "v": SPEEDS})
     sim.run(progress="none")
-    return sim["u"][:], sim["u.previous"][:]
+    return results_of(sim)
 
 
-def require_same(found: list[Any], expected: tuple[np.ndarray, np.ndarray]) -> None:
+def require_same(found: list[Any], expected: Any) -> None:
     """Check that all ranks are at the last step, with the same bits as one process."""
     assert [one[2] for one in found] == [STEPS] * RANKS, found
     for number in range(2):
         np.testing.assert_array_equal(np.concatenate([one[number] for one in found], axis=1), expected[number])
+    np.testing.assert_array_equal(np.concatenate([one[3] for one in found], axis=2), expected[3])
+    for one in found:
+        assert one[4].tobytes() == expected[4].tobytes() and one[5].tobytes() == expected[5].tobytes()
 
 
 @pytest.mark.parametrize("place", STEPS_OF_COMMIT)
-def test_a_rank_can_be_killed_in_each_step_of_a_commit(
-    undisturbed: tuple[np.ndarray, np.ndarray], tmp_path: Path, place: str
-) -> None:
+def test_a_rank_can_be_killed_in_each_step_of_a_commit(undisturbed: Any, tmp_path: Path, place: str) -> None:
     """Checks that the other ranks end within 30 s and name the rank that is gone, and that the next start goes on with
     the generation that all ranks have."""
-    chance = random.Random(place)
+    chance, options = random.Random(place), SPLIT if list(STEPS_OF_COMMIT).index(place) % 2 else {}
     for number in range(KILLS):
         where, killed, count = tmp_path / str(number), number % RANKS, chance.randrange(STEPS // 5 - 1)
         begin = time.monotonic()
-        found = ranks(RANKS, computes, where, False, (killed, place, count, chance.uniform(0, 0.02)))
+        found = ranks(RANKS, computes, where, False, (killed, place, count, chance.uniform(0, 0.02)), options)
         assert time.monotonic() - begin < SECONDS_TO_END
         if isinstance(found[killed], tuple):
             continue  # the pass was shorter than the time of the kill
         require_told(found, killed)
         generations = {open_state(where / f"rank-{rank}").manifest.generation for rank in range(RANKS)}
         assert max(generations) - min(generations) <= 1
-        require_same(ranks(RANKS, computes, where, True, None), undisturbed)
+        require_same(ranks(RANKS, computes, where, True, None, {}), undisturbed)
 
 
-def test_runs_that_are_killed_again_and_again_have_the_same_bits(
-    undisturbed: tuple[np.ndarray, np.ndarray], tmp_path: Path
-) -> None:
+def test_runs_that_are_killed_again_and_again_have_the_same_bits(undisturbed: Any, tmp_path: Path) -> None:
     """Checks kills of random ranks at random moments, from the start to the last commit. No committed step is lost."""
     chance = random.Random(int(os.environ.get("OUTCROP_SEED", "8")))
     kills = runs = 0
@@ -133,7 +158,7 @@ def test_runs_that_are_killed_again_and_again_have_the_same_bits(
             joined = [tmp_path / f"joined-{rank}" for rank in range(RANKS)]
             for one in joined:
                 one.unlink(missing_ok=True)
-            started = RankProcesses(RANKS, computes, where, committed_steps(where) is not None, None)
+            started = RankProcesses(RANKS, computes, where, committed_steps(where) is not None, None, SPLIT)
             killed = chance.randrange(RANKS)
             if kills < 2 * KILLS:
                 while not all(one.exists() for one in joined):  # before this, the launcher ends the others

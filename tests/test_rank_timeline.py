@@ -12,7 +12,7 @@ from outcrop.plan.machine import Machine, NetworkRates, StorageRates
 from outcrop.plan.plan import Sizes
 from outcrop.plan.problem import Problem
 from outcrop.plan.rank_timeline import NO_DISTURBANCE, Disturbance, RankTimeline, simulate
-from outcrop.plan.ranks import RankPlans, cut_problem, plan_ranks
+from outcrop.plan.ranks import RankPlans, balanced_cut, cut_problem, plan_ranks
 from outcrop.plan.schemes import EVERY_SCHEME
 
 CELLS_PER_SECOND = 1e9
@@ -114,6 +114,23 @@ def test_spans_are_kept_for_the_first_ranks_only() -> None:
         own = [span for span in found.spans if span.rank == rank]
         assert all(a.end <= b.start + 1e-9 for a, b in pairwise(own))
         assert own[-1].end == pytest.approx(found.end[rank])
+
+
+def test_a_balanced_cut_removes_the_wait_for_the_lowest_rank() -> None:
+    """Checks split tiling with a cut that gives all ranks equal work: no rank waits for the updates of the lowest one,
+    so the time is that of a rank between two others."""
+    equal = plans_of(8, nx=8192, scheme="split")
+    cut = balanced_cut(equal.problem, equal.cut, EVERY_SCHEME["split"], SIZES.levels)
+    assert cut == (0, *(place - 4 for place in equal.cut[1:-1]), equal.cut[-1])
+    disk = StorageRates(1e12, 1e12, 1e12, 1e-6, "declared")
+    fast = machine(NetworkRates(1e12, 0.0, "declared"), disk)
+    moved = plan_ranks(equal.problem, cut, EVERY_SCHEME["split"], SIZES, fast, rate)
+    before, after = simulate(equal, fast, rate), simulate(moved, fast, rate)
+    # a level of the lowest rank has 4.5 rows more than its own, without one row of the rim
+    assert before.seconds - after.seconds > 0.5 * 32 * 126 * 3.5 * 8192 / CELLS_PER_SECOND
+    assert before.update.max() == before.update[0]
+    assert after.update.max() == pytest.approx(after.update[1])
+    assert after.seconds == pytest.approx(after.update[1], rel=0.005)
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 8])

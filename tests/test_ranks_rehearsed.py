@@ -22,6 +22,7 @@ from outcrop.plan.ranks import RankPlans, cut_problem, part_of, plan_ranks, rows
 from outcrop.plan.schemes import EVERY_SCHEME, SCHEMES
 from outcrop.run.definition import as_problem
 from outcrop.run.disk.layout import make_layout
+from rank_cases import block_rows
 from rehearsal import rehearse_ranks
 from strategies import MACHINE, assumed_rate, examples
 
@@ -29,7 +30,7 @@ VOLUMES = [name for name in LIBRARY if find_stencil(name).ndim == 3]
 
 
 @st.composite
-def split_runs(draw: st.DrawFn, stencil: Stencil, max_rows: int = 9) -> tuple[Boundary, RankPlans]:
+def split_runs(draw: st.DrawFn, stencil: Stencil, max_rows: int = 24) -> tuple[Boundary, RankPlans]:
     """Generate a random run of a stencil on 2 to 8 ranks with split tiling. The run has any boundary, a small grid and
     any legal sizes."""
     boundary, ranks, steps = draw(boundaries()), draw(st.integers(2, 8)), draw(st.integers(1, 6))
@@ -40,11 +41,12 @@ def split_runs(draw: st.DrawFn, stencil: Stencil, max_rows: int = 9) -> tuple[Bo
     cut = cut_problem(problem, ranks)
     most = min(problem.levels, EVERY_SCHEME["split"].max_levels(part_of(problem, cut, 0))) // problem.stages
     sizes = Sizes(problem.stages * draw(st.integers(1, most)), draw(st.integers(1, shape[0] + 3)), diamond=2)
+    sizes = replace(sizes, block_y=draw(block_rows(stencil.radii[1], rows // ranks)))
     return boundary, plan_ranks(problem, cut, EVERY_SCHEME["split"], sizes, MACHINE, assumed_rate)
 
 
 @st.composite
-def rank_runs(draw: st.DrawFn, stencil: Stencil, max_rows: int = 7) -> tuple[Boundary, RankPlans]:
+def rank_runs(draw: st.DrawFn, stencil: Stencil, max_rows: int = 16) -> tuple[Boundary, RankPlans]:
     """Generate a random run of a stencil on 1 to 8 ranks, with any boundary, a small grid and any legal sizes."""
     boundary, ranks = draw(boundaries()), draw(st.integers(1, 8))
     dtype, steps = draw(st.sampled_from(["float32", "float64"])), draw(st.integers(1, 5))
@@ -56,6 +58,8 @@ def rank_runs(draw: st.DrawFn, stencil: Stencil, max_rows: int = 7) -> tuple[Bou
     most = min(problem.levels, part_of(problem, cut, 0).max_levels) // problem.stages
     sizes = Sizes(problem.stages * draw(st.integers(1, most)), draw(st.integers(1, shape[0] + 3)), diamond=2)
     scheme = SCHEMES[draw(st.sampled_from(["wavefront", "naive"]))]
+    if scheme.name == "wavefront":
+        sizes = replace(sizes, block_y=draw(block_rows(stencil.radii[1], rows // ranks)))
     return boundary, plan_ranks(problem, cut, scheme, sizes, MACHINE, assumed_rate)
 
 
@@ -141,6 +145,7 @@ def test_parts_have_the_layout_of_their_arrays_on_disk(rows: int, ranks: int, si
         own = as_problem(stencil, layout, 3, boundary, in_place=False)
         low = sides[0] if ranks == 1 or (rank == 0 and sides[0] != "periodic") else "neighbour"
         high = sides[1] if ranks == 1 or (rank == ranks - 1 and sides[0] != "periodic") else "neighbour"
-        assert part == replace(own, sides=(own.sides[0], (low, high), own.sides[2]), max_halo=part.max_halo)
+        assert part == replace(own, sides=(own.sides[0], (low, high), own.sides[2]), max_halo=part.max_halo,
+                               block_order=part.block_order)  # fmt: skip
         assert part.max_halo == (min(rows for _ in cut) if ranks > 1 else 0)
         assert rows >= rows_needed(part)

@@ -40,7 +40,8 @@ void add_value(const Grid &grid, std::byte *cell, const std::byte *values, std::
 void PointTable::add(const Grid &grid, std::size_t list, const std::vector<Cell> &cells) {
   for (std::size_t i = 0; i < cells.size(); ++i) {
     const Cell &cell = cells[i];
-    assert(cell.z >= 0 && cell.z < grid.nz && cell.y >= 0 && cell.y < grid.ny && cell.x >= 0 && cell.x < grid.nx);
+    assert(cell.z >= 0 && cell.z < grid.nz && cell.x >= 0 && cell.x < grid.nx);
+    assert((cell.y >= 0 || grid.rim_y_low < 0) && (cell.y < grid.ny || grid.rim_y_high < 0));  // or a neighbour's row
     points_.push_back({grid.position(cell.z), cell.y, cell.x, list, i});
   }
 }
@@ -129,6 +130,7 @@ Acquisition::Acquisition(const Grid &grid, const Window &window, const Fields &f
       stages_(stages.per_step()),
       steps_(steps),
       only_own_(requests.only_own),
+      only_own_rows_(requests.only_own_rows),
       injections_(grid, window, fields, stages, requests.injections),
       lead_injections_(grid, window, stages.lead, requests.lead_injections),
       samples_(grid, window, fields, std::move(requests.samples)),
@@ -148,7 +150,9 @@ void Acquisition::after(long level, long z0, long z1, const Rectangle &cells) {
 void Acquisition::take(long done, long z0, long z1, const Rectangle &cells) {
   const OwnedCells own = only_own_ ? own_ : OwnedCells{};
   const long begin = std::max(z0, own.z0), end = std::min(z1, own.z1);
-  for (const Rectangle &part : unfolded(grid_, intersection(cells, own.cells))) {
+  Rectangle inside = intersection(cells, own.cells);
+  if (only_own_rows_) inside = intersection(inside, whole_plane(grid_));
+  for (const Rectangle &part : unfolded(grid_, inside)) {
     if (begin >= end || part.empty()) continue;
     if (!samples_.empty())
       for (long z = begin; z < end; ++z) samples_.take(done, steps_, z, part);
@@ -158,10 +162,10 @@ void Acquisition::take(long done, long z0, long z1, const Rectangle &cells) {
 }
 
 void Acquisition::rim(long position, const Rectangle &cells) {
-  Rectangle part = cells;
+  Rectangle part = intersection(cells, whole_plane(grid_));  // the rim of a neighbour's rows belongs to the neighbour
   if (only_own_) {
     if (position < own_.z0 || position >= own_.z1) return;
-    part = intersection(cells, own_.cells);
+    part = intersection(part, own_.cells);
   }
   if (part.empty()) return;
   samples_.take_rim(steps_, position, part);

@@ -4,6 +4,11 @@
 // A block may also update cells that another block owns. Each block adds sources to all cells that it updates. But it
 // samples and sums only the cells that it owns.
 //
+// The same holds for the rows of a neighbouring rank. With deep halos, both ranks update the same cells, and each rank
+// samples, sums and writes only its own rows. With split tiling, only one rank updates a cell, and this rank samples and
+// sums the cell, even if a neighbour owns it. The owner writes the cell to snapshots, after it has received the finished
+// rows.
+//
 // The points are sorted by plane. After a thread has updated some rows of some planes, the same thread looks up the
 // points in these rows:
 //
@@ -71,6 +76,7 @@ struct AcquisitionRequests {
   std::string backend = "auto";  ///< the backend that writes snapshots
   StagingSizes staging;          ///< sizes of the staging buffer for snapshots
   bool only_own = false;         ///< true if blocks may also update cells that they do not own
+  bool only_own_rows = false;    ///< true if a neighbouring rank also updates the cells of its own rows
 
   bool empty() const {
     return injections.empty() && lead_injections.empty() && samples.empty() && sums.empty() && snapshots.empty();
@@ -186,6 +192,11 @@ class Acquisition {
   /// Processes receivers, sums and snapshots for cells of a plane that no step changes. These rows are not folded.
   void rim(long position, const Rectangle &cells);
 
+  /// Writes rows to snapshots that a neighbouring rank updates, and that have their values after `done` steps now.
+  void received(long done, long position, const Rectangle &rows) {
+    snapshots_.write(done, position, position + 1, rows);
+  }
+
   /// Starts to write the snapshots to the devices. One thread must call this after every slab. Throws StorageError.
   void end_slab() { snapshots_.write_behind(); }
 
@@ -200,7 +211,7 @@ class Acquisition {
 
   const Grid &grid_;
   const long lead_, stages_, steps_;  // the levels of the lead, the levels of a step, the steps of the pass
-  const bool only_own_;
+  const bool only_own_, only_own_rows_;
   OwnedCells own_;
   Injections injections_, lead_injections_;
   Samples samples_;

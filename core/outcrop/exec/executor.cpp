@@ -193,7 +193,7 @@ void Executor::perform(const WriteAction &action) {
   wait_for_faces(pairs, action.z0, action.z1, action.cells);
   if (action.array != Array::recomputed || fields_.is_history(pairs.front().ring))
     wait_for_history(action.z0, action.z1, false);
-  if (transfers_.has_tail(action.array, action.cells) && checks_) {
+  if (transfers_.has_tail(action.array, action.cells, true) && checks_) {
     const Timer timer(counters_.seconds_checksum);
     for (long z = action.z0; z < action.z1; ++z)
       for (const ArrayRing &pair : pairs) checks_->finish_record(pair, z);
@@ -218,6 +218,9 @@ void Executor::perform(const CheckAction &action) {
   const Rectangle own = intersection(action.cells, whole_plane(grid_));
   wait_for_reads(action.z0, action.z1);
   wait_for_faces(pairs, action.z0, action.z1, own);
+  if (acquisition_)
+    team_.for_each(action.z1 - action.z0,
+                   [&](long i) { acquisition_->received(is_source ? 0 : steps_, action.z0 + i, own); });
   if (!checks_) return;
   {
     const Timer timer(counters_.seconds_checksum);

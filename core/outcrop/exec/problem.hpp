@@ -55,6 +55,7 @@ struct Grid {
   long rim_z_low = 0, rim_z_high = 0;  ///< number of planes at each end that no update changes
   long rim_y_low = 0, rim_y_high = 0;  ///< number of rows at each end that no update changes
   bool periodic_z = false, periodic_y = false;
+  bool descends = false;  ///< true if the first block of a pass has the highest rows, and the last block the lowest
   /// maximum distance, in positions, between a new value and a value that it needs from the level below; at least 1
   long skew_z = 1, skew_y = 1;
   long statics_z = 0;  ///< maximum distance, in positions, at which updates read static fields

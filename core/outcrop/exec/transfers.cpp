@@ -101,8 +101,9 @@ std::size_t Transfers::fringe_index(std::size_t ring, long z) const {
   return static_cast<std::size_t>(z) * fields_.rings() + ring;
 }
 
-bool Transfers::has_tail(Array array, const Rectangle &cells) const {
+bool Transfers::has_tail(Array array, const Rectangle &cells, bool write) const {
   const bool has_records = array == Array::source || array == Array::target || array == Array::statics;
+  if (write && grid_.descends) return has_records && cells.y0 == 0 && cells.x0 == 0;
   return has_records && cells.y1 == grid_.ny && cells.x1 == grid_.pitch_cells();
 }
 
@@ -153,7 +154,7 @@ void Transfers::transfer(bool write, const ArrayRing &pair, long z, const Rectan
     pump_->wait(fringe_tickets_[fringe_index(pair.ring, z)]);
   }
   if (pair.array == Array::history) state.history = cells;
-  const bool ends_record = has_tail(pair.array, cells);
+  const bool ends_record = has_tail(pair.array, cells, write);
   const bool is_checked = ends_record || pair.array == Array::history;
   state.has_tail = state.has_tail || (!write && pair.array != Array::target && is_checked);
   Request whole = request(pair, z, cells);
@@ -164,18 +165,19 @@ void Transfers::transfer(bool write, const ArrayRing &pair, long z, const Rectan
     return;
   }
   const bool has_whole_rows = cells.columns() == grid_.pitch_cells();
-  if (has_whole_rows && window_.ends_with_plane()) {  // the tail follows the last row, both on disk and in the slot
+  if (has_whole_rows && cells.y1 == grid_.ny &&
+      window_.tail_follows(pair.ring)) {  // the tail follows the last row, both on disk and in the slot
     whole.length += grid_.tail_bytes();
     submit(state, whole);
     return;
   }
   Request tail = whole;
-  tail.offset += static_cast<std::uint64_t>(cells.rows() - 1) * grid_.pitch_bytes +
-                 static_cast<std::uint64_t>(cells.columns()) * grid_.item_bytes;
+  tail.offset += grid_.plane_bytes - static_cast<std::uint64_t>(cells.y0) * grid_.pitch_bytes -
+                 static_cast<std::uint64_t>(cells.x0) * grid_.item_bytes;
   tail.data = window_.tail(pair.ring, z);
   tail.length = grid_.tail_bytes();
   tail.rows = 1;
-  if (has_whole_rows) {
+  if (has_whole_rows && cells.y1 == grid_.ny) {
     // In the slot, rows of a neighbour follow the last row. Bytes in the page in which the rows end are transferred
     // separately, so that the pages before them can bypass the page cache.
     const std::size_t after = (whole.offset + whole.length) % AlignedMemory::page_bytes;

@@ -138,7 +138,7 @@ class Transfers {
   std::size_t fringe_index(std::size_t ring, long z) const;
 
   /// Returns whether a part of a plane includes the end of the record.
-  bool has_tail(Array array, const Rectangle &cells) const;
+  bool has_tail(Array array, const Rectangle &cells, bool write) const;
 
   /// Returns the error message for a damaged plane. `whole` is the argument `is_whole` of plane_damage().
   std::string damage(const ArrayRing &pair, long z, bool whole) const;

@@ -8,9 +8,8 @@
 //
 // The frame is the whole plane, or the rows and columns of a block. origin() is computed as if the frame included cell
 // (0, 0), with the row pitch of the frame. So the same formula gives the address of a cell for every frame. If the frame
-// has rows of neighbours (problem.hpp), it begins at a negative row or ends behind the plane. In a frame that ends
-// behind the plane, the tail is at the end of the slot, where its address is aligned like the slot. Successive
-// blocks may shift their planes. With a shift, the slots of the first planes of a block follow the slots of the last
+// has rows of neighbours (problem.hpp), it begins at a negative row or ends behind the plane. If the frame does not end
+// with the plane, the tail is at the end of the slot, where its address is aligned like the slot. Successive blocks may shift their planes. With a shift, the slots of the first planes of a block follow the slots of the last
 // planes of the previous block. A field may stay in memory completely. The rings of such a field have neither frames
 // nor shifts. Planes are counted by position (problem.hpp).
 //
@@ -138,9 +137,12 @@ class Window {
   /// Returns the address of row begin_row() of plane z. Kernels count rows from this row.
   std::byte *first_row(std::size_t ring, long z) const { return cell(ring, z, begin_row_, 0); }
 
-  /// Returns the address of the checksum of plane z. The frame must include the last row of the plane.
+  /// Returns whether the tail of a record follows the last row of the plane in a slot.
+  bool tail_follows(std::size_t ring) const { return rings_[ring].resident() || frame_.y1 == grid_.ny; }
+
+  /// Returns the address of the checksum of plane z.
   std::byte *tail(std::size_t ring, long z) const {
-    if (ends_with_plane()) return cell(ring, z, grid_.ny - 1, frame_.x0) + pitch_bytes_;
+    if (tail_follows(ring)) return cell(ring, z, grid_.ny - 1, frame_.x0) + pitch_bytes_;
     return rings_[ring].plane(place(ring, z)) + rings_[ring].slot_bytes() - grid_.tail_bytes();
   }
 

@@ -120,7 +120,11 @@ def _acquisition(run: Manifest) -> list[tuple[str, str]]:
         rows.append(("sources", f"in {', '.join(texts)}"))
     if acquisition.traces:
         fields = {one.name: one.field for one in acquisition.samplings}
-        texts = [f"{name} of {fields[name]} ({_points(points)})" for name, points in acquisition.traces.items()]
+        own = {name: f", {count} in this part" for name, count in run.part.traces.items()} if run.part else {}
+        texts = [
+            f"{name} of {fields[name]} ({_points(points)}{own.get(name, '')})"
+            for name, points in acquisition.traces.items()
+        ]
         rows.append(("traces", f"{', '.join(texts)}, {run.step} steps"))
     for kept in acquisition.snapshots:
         size = " x ".join(map(str, reversed(kept.shape)))

@@ -197,7 +197,7 @@ def describe(planned: Planned, whole: Problem | None = None, about_ranks: Sequen
         passes += f" (the last of {steps[-1]})"
     slabs = counted(sizes.slab, "row" if problem.ndim == 2 else "plane")
     tiles = "bands" if sizes.chunk else "diamonds"
-    budget, rate = format_bytes(planned.budget_bytes), format_rate(problem.cells * problem.steps / guess.seconds_update)
+    budget, rate = format_bytes(planned.budget_bytes), format_rate(_cells_updated(plan) / guess.seconds_update)
     blocking = f"{tiles} of {2 * sizes.diamond} levels" if sizes.diamond else "plain sweeps"
     rows = [
         ("scheme", f"{plan.scheme}: {passes}, {_blocks(plan)}slabs of {slabs}, {blocking}"),
@@ -267,6 +267,15 @@ def _periodic(plan: Plan) -> str:
     axis, planes = ("y", counted(more, "row")) if problem.ndim == 2 else ("z", counted(more, "plane"))
     cost = f"{planes} more in the window ({format_bytes(plan.window.bytes - other.bytes)})"
     return f"{axis}, read from both ends alternately: {cost if more else 'the window holds the whole grid'}"
+
+
+def _cells_updated(plan: Plan) -> float:
+    """Return the number of cells that a run updates, each once for each step. A rank may also update rows of others."""
+    from outcrop.plan.cost import works_of
+
+    if not plan.problem.is_part:
+        return plan.problem.cells * plan.problem.steps
+    return sum(work.cells for _, work in works_of(plan.problem, plan.passes)) / plan.problem.stages
 
 
 def _disk(plan: Plan) -> str:

@@ -77,7 +77,9 @@ def _plan_here(chosen: RunOptions, ranks: int) -> tuple[ChosenRanks, Planned]:
     layout, steps = make_layout(shape, what.dtype), as_steps(chosen.steps)
     problem = as_problem(what.stencil, layout, steps, what.boundary, in_place=False)
     rows = max(rows_of(cut_problem(problem, ranks)))
-    alike = Simulation(replace(chosen, init=None, shape=(shape[0], rows, shape[2]))).plan()
+    # the points of the whole grid do not fit the grid of one rank
+    bare = replace(chosen, init=None, sources=(), receivers=(), snapshots=None, norms=None)
+    alike = Simulation(replace(bare, shape=(shape[0], rows, shape[2]))).plan()
 
     def rate_of(part: Problem) -> UpdateRate:
         cells, seconds = alike.problem.cells * alike.problem.levels, alike.plan.predicted.seconds_update

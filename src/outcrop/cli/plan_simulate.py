@@ -10,6 +10,7 @@ from outcrop.plan.cost import works_of
 from outcrop.plan.planner import Planned, choose
 from outcrop.plan.rank_planner import ChosenRanks
 from outcrop.plan.rank_timeline import Disturbance, RankTimeline, simulate
+from outcrop.plan.ranks import cut_problem, part_of
 from outcrop.units import format_seconds
 
 if TYPE_CHECKING:
@@ -34,7 +35,8 @@ LOST = {
 
 @dataclass(frozen=True)
 class Simulated:
-    """The simulated time line of all ranks. `alone` is the plan of one rank that has as many rows and no neighbours."""
+    """The simulated time line of all ranks. `alone` is the plan of one rank that has as many rows as the ranks have on
+    average, and no neighbours."""
 
     timeline: RankTimeline
     disturbance: Disturbance
@@ -71,13 +73,14 @@ def simulate_ranks(found: ChosenRanks, planned: Planned, disturbance: Disturbanc
     cells, seconds = sum(work.cells for _, work in works_of(one.problem, one.passes)), one.predicted.seconds_update
     cells_per_second = cells / seconds if seconds else 1e9
     timeline = simulate(found.every, planned.machine, lambda _: cells_per_second, disturbance, DRAWN_RANKS)
-    rows = _without_neighbours(found.every.problem, one.problem)
+    rows = _without_neighbours(found.every.problem, found.every.ranks)
     alone = choose(rows, planned.machine, planned.budget_bytes, "auto", lambda _: cells_per_second)
     return Simulated(timeline, disturbance, alone.plan)
 
 
-def _without_neighbours(whole: Problem, part: Problem) -> Problem:
-    """Return the problem of a part with the boundaries of the whole grid."""
+def _without_neighbours(whole: Problem, ranks: int) -> Problem:
+    """Return the problem of one of `ranks` equal parts, with the boundaries of the whole grid."""
+    part = part_of(whole, cut_problem(whole, ranks), 0)
     return replace(part, sides=whole.sides, max_halo=0)
 
 

@@ -61,15 +61,21 @@ def run(
 
 def _about_ranks(simulation: Simulation, prepared: Prepared) -> tuple[Problem | None, list[tuple[str, str]]]:
     """Return the problem of the whole grid and rows about all ranks, or (None, []) for a run of one process."""
+    from outcrop.plan.planner import find_scheme
+    from outcrop.plan.stairs import Stairs
+
     part, plan = simulation.setup.description.part, prepared.plan
     if part is None:
         return None, []
     rows = [end - first for first, end in pairwise(part.cut)]
     parts = f"{min(rows)} rows" if min(rows) == max(rows) else f"{min(rows)} to {max(rows)} rows"
-    halo, sent = max(plan.problem.halo(plan.passes[0].levels)), plan.predicted.bytes_sent // len(plan.passes)
+    levels, sent = plan.passes[0].levels, plan.predicted.bytes_sent // len(plan.passes)
+    halo = f"{counted(max(plan.problem.halo(levels)), 'row')} of each neighbour"
+    if find_scheme(plan.scheme).shared_levels is not None:
+        halo = f"{counted(Stairs(plan.problem, levels).rim_rows[1], 'row')} of the upper neighbour"
     return simulation.setup.whole_problem(plan.problem.steps), [
         ("ranks", f"{part.ranks} parts of {parts}; the plan of rank {part.rank} follows"),
-        ("halo", f"{counted(halo, 'row')} of each neighbour; a pass sends {format_bytes(sent)}"),
+        ("halo", f"{halo}; a pass sends {format_bytes(sent)}"),
     ]
 
 

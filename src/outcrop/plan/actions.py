@@ -179,7 +179,8 @@ class Write:
     write from the rings of first copies for an even `level`, and from the rings of second copies for an odd `level`. If
     the array is `recomputed`, `level` is the position of the field in `Problem.computed`.
 
-    The write of the last cell of a plane to the target also writes the plane's checksum.
+    The write of the last cell of a plane to the target also writes the plane's checksum. If the blocks of a rank begin
+    with the highest rows (`Problem.block_order`), the checksum is written with the first cell instead.
 
     If the array is `faces` or `static_faces`, the action sends the cells to the neighbour at the side `level`. The
     cells must still have the values that were read from the source or from the static fields. If the array is `stairs`,

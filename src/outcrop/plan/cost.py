@@ -23,7 +23,21 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from outcrop.plan.actions import EVERYTHING, FACES, Block, Bound, Check, Commit, Copy, Read, Update, UpdateRegion, Write
+from outcrop.plan.actions import (
+    EVERYTHING,
+    FACES,
+    HIGH,
+    Block,
+    Bound,
+    Check,
+    Commit,
+    Copy,
+    Read,
+    Update,
+    UpdateRegion,
+    Write,
+    side_of,
+)
 from outcrop.plan.machine import Machine, NetworkRates, StorageRates, UpdateRate
 from outcrop.plan.memory import NO_ACQUISITION_MEMORY, AcquisitionMemory, Staging, Window
 from outcrop.plan.plan import Pass, Prediction, Sizes
@@ -50,15 +64,24 @@ TOGETHER_MESSAGES = 64
 
 
 def transfer_bytes(problem: Problem, action: Read | Write) -> int:
-    """Return the bytes that a Read or Write moves, on disk or to or from a neighbour. A transfer that includes the last
-    cell of a plane also includes the tail of the record."""
+    """Return the bytes that a Read or Write moves, on disk or to or from a neighbour."""
     area = action.area
     if action.array == "history":
         return (action.z1 - action.z0) * (area.y1 - area.y0) * problem.shape[2] * problem.item_bytes
-    has_records = action.array in ("source", "target", "statics")
-    last = area.y1 == problem.shape[1] and area.x1 == problem.pitch_cells and has_records
-    each = (action.z1 - action.z0) * (area.cells * problem.item_bytes + (problem.tail_bytes if last else 0))
+    tail_bytes = problem.tail_bytes if has_tail(problem, action) else 0
+    each = (action.z1 - action.z0) * (area.cells * problem.item_bytes + tail_bytes)
     return each * arrays_moved(problem, action)
+
+
+def has_tail(problem: Problem, action: Read | Write) -> bool:
+    """Return True if a Read or Write also moves the tails of the records. They are read with the last cell of a plane,
+    and written with the cell of the plane that is written last."""
+    area = action.area
+    if action.array not in ("source", "target", "statics"):
+        return False
+    if problem.block_order < 0 and isinstance(action, Write):
+        return area.y0 == 0 and area.x0 == 0
+    return area.y1 == problem.shape[1] and area.x1 == problem.pitch_cells
 
 
 def arrays_moved(problem: Problem, action: Read | Write) -> int:
@@ -140,7 +163,8 @@ class Event:
     """A Copy, an Update, a Check or the commit of a pass, and the transfers that begin between the previous event and
     this event. The event begins when the first `needed` bytes of all reads of the pass have arrived, and the first
     `needed_faces` bytes of all rows from neighbours. An Update updates `cells` cells. `phase` is the place of the event
-    within a slab: COPY, UPDATE, TRIANGLE (the second Update of a slab, in split tiling), CHECK or COMMIT."""
+    within a slab: COPY, UPDATE, TRIANGLE (the second Update of a slab, in split tiling), CHECK or COMMIT. `block` is
+    the number of the block. `sent_high` is the part of the bytes `sent` for the upper neighbour."""
 
     phase: int
     read: int
@@ -150,6 +174,8 @@ class Event:
     sent: int = 0
     received: int = 0
     needed_faces: float = 0.0
+    sent_high: int = 0
+    block: int = 0
 
     @property
     def is_update(self) -> bool:
@@ -178,14 +204,15 @@ def work_of(problem: Problem, one: Pass) -> PassWork:
     histories = [field for field in problem.fields if field.is_history]
     computed = [problem.fields[number] for number in problem.computed]
     events, asked, asked_faces, finished = list[Event](), list[_Asked](), list[_Asked](), list[_Asked]()
-    read = written = sent = received = requests = cells = updates = shift = 0
-    before = 0, 0, 0, 0  # the bytes that have been read, written, sent and received at the last event
+    read = written = sent = received = sent_high = requests = cells = updates = shift = 0
+    before = 0, 0, 0, 0, 0  # the bytes that have been read, written, sent and received at the last event
+    block, blocks = 0, dict[Block, int]()
 
     def add(phase: int, needed: float, faces: float, count: int = 0) -> None:
         nonlocal before
-        now = read, written, sent, received
+        now = read, written, sent, received, sent_high
         moved = [new - old for new, old in zip(now, before, strict=True)]
-        events.append(Event(phase, moved[0], moved[1], needed, count, moved[2], moved[3], faces))
+        events.append(Event(phase, moved[0], moved[1], needed, count, moved[2], moved[3], faces, moved[4], block))
         before = now
 
     moves: dict[tuple[object, ...], tuple[int, int]] = {}
@@ -202,7 +229,7 @@ def work_of(problem: Problem, one: Pass) -> PassWork:
             case Read() if action.array in FACES:
                 (count, calls), is_static = moved(action), action.array == "static_faces"
                 # rows that level p has written are needed one slab after those of level 0 that are p skews higher
-                first = action.z0 + (problem.skew_z * action.level if action.array == "stairs" else 0)
+                first = action.z0 + shift + (problem.skew_z * action.level if action.array == "stairs" else 0)
                 each = finished if action.array == "finished" else asked_faces
                 each.append((first, first + action.z1 - action.z0, is_static, received, count))
                 received += count
@@ -210,6 +237,7 @@ def work_of(problem: Problem, one: Pass) -> PassWork:
             case Write() if action.array in FACES:
                 count, calls = moved(action)
                 sent += count
+                sent_high += count if side_of(action) == HIGH else 0
                 requests += calls
             case Read():
                 # a plane of a history and the static plane that is `later` planes higher are needed at the same time
@@ -223,7 +251,7 @@ def work_of(problem: Problem, one: Pass) -> PassWork:
                 read += count
                 requests += calls
             case Block():
-                shift = action.shift
+                shift, block = action.shift, blocks.setdefault(action, len(blocks))
             case Write():
                 count, calls = moved(action)
                 written += count
@@ -234,14 +262,14 @@ def work_of(problem: Problem, one: Pass) -> PassWork:
             case Update():
                 end = min(problem.planes + problem.lead_planes, action.zeta1 + problem.skew_z) + shift
                 end_static = min(problem.planes, action.zeta1 + problem.statics_z) + shift
-                count, end_faces = cell_updates(problem, action), action.zeta1 + problem.skew_z
+                count, end_faces = cell_updates(problem, action), action.zeta1 + problem.skew_z + shift
                 faces = _needed(asked_faces, end_faces, end_static) if _uses_neighbours(problem, action) else 0.0
-                phase = TRIANGLE if action.region.y_high.slope > 0 else UPDATE
+                phase = TRIANGLE if action.region.y_low.slope < 0 < action.region.y_high.slope else UPDATE
                 add(phase, _needed(asked, end, end_static), faces, count)
                 cells += count
                 updates += 1
             case Check() if action.array == "target":
-                add(CHECK, 0.0, _needed(finished, action.z1, action.z1))
+                add(CHECK, 0.0, _needed(finished, action.z1 + shift, action.z1 + shift))
             case Commit():
                 add(COMMIT, read, received)
             case _:

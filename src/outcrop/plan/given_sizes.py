@@ -101,8 +101,11 @@ def require_possible(problem: Problem, given: GivenSizes, max_levels: int) -> No
     ):
         if is_periodic and size not in (None, extent):
             raise InputError(f"{name} {size}: {name[1]} is periodic and cannot be cut into blocks; leave {name} out")
-    if problem.is_part and given.by is not None:
-        raise InputError(f"by {given.by}: the rows of a rank cannot be cut into blocks; leave by out")
+    if not problem.block_order and given.by is not None:
+        raise InputError(
+            f"by {given.by}: the rows of a rank cannot be cut into blocks if y is periodic and the number of ranks is "
+            "odd; leave by out, or start one rank more"
+        )
     if given.bt is not None and (most := max_levels // problem.stages) < min(given.bt, problem.steps):
         raise InputError(
             f"bt {given.bt}: the rows of a rank are enough for passes of {most} steps; give at most {most}"

@@ -12,7 +12,7 @@ band of half height D moves them once for 2 D levels. For diamonds:
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from outcrop.errors import InputError
@@ -43,6 +43,18 @@ class StorageRates:
     seconds_flush: float
     origin: str  # "measured", "cached" or "assumed"
     first_write_bytes_per_second: float | None = None
+
+    def shared_by(self, processes: int) -> StorageRates:
+        """Return the rates of one of `processes` processes that use the storage at the same time. A flush takes as long
+        as before."""
+        first_write = self.first_write_bytes_per_second
+        return replace(
+            self,
+            read_bytes_per_second=self.read_bytes_per_second / processes,
+            write_bytes_per_second=self.write_bytes_per_second / processes,
+            mixed_bytes_per_second=self.mixed_bytes_per_second / processes,
+            first_write_bytes_per_second=None if first_write is None else first_write / processes,
+        )
 
 
 @dataclass(frozen=True)

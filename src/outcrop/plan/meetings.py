@@ -27,7 +27,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from outcrop.plan.actions import FACES, HIGH, LOW, Action, Check, Commit, Copy, Read, Update, Write, side_of
+from outcrop.plan.actions import FACES, HIGH, LOW, Action, Block, Check, Commit, Copy, Read, Update, Write, side_of
 from outcrop.plan.contents import IllegalPlan
 from outcrop.plan.plan import Pass
 from outcrop.plan.problem import Problem
@@ -45,7 +45,8 @@ been transferred."""
 
 @dataclass(frozen=True)
 class _Job:
-    """A send or receive of planes z0 <= z < z1. The rank has begun to transfer `before` planes before this action."""
+    """A send or receive of planes z0 <= z < z1. The planes of each block follow those of the block before it. The rank
+    has begun to transfer `before` planes before this action."""
 
     z0: int
     z1: int
@@ -75,6 +76,8 @@ def steps_of(problem: Problem, one: Pass) -> list[Step]:
     steps: list[Step] = []
     jobs: dict[tuple[int, bool], list[_Job]] = {}  # the key has the direction, and is true for static fields
     begun, waited = [0, 0, 0, 0], [0, 0, 0, 0]
+    blocks: dict[Block, int] = {}
+    first = 0  # the number of plane 0 of the current block
     # reads fill the rings of second copies only if they have previous values, and these rings are as large as the first
     planes = one.window.ring_planes[0], one.window.ring_planes[2]
 
@@ -82,8 +85,8 @@ def steps_of(problem: Problem, one: Pass) -> list[Step]:
         """Add waits for all planes below `end` whose rows have begun to move."""
         for direction in directions:
             for job in reversed(jobs.get((direction, is_static), ())):
-                if job.z0 < end:
-                    count = job.before + min(job.z1, end) - job.z0
+                if job.z0 < first + end:
+                    count = job.before + min(job.z1, first + end) - job.z0
                     if count > waited[direction]:
                         waited[direction] = count
                         steps.append((index, False, direction, count))
@@ -91,7 +94,9 @@ def steps_of(problem: Problem, one: Pass) -> list[Step]:
 
     both, sends = range(4), (SEND + LOW, SEND + HIGH)
     for index, action in enumerate(one.actions):
-        if isinstance(action, Read | Write) and action.array in FACES:
+        if isinstance(action, Block):
+            first = blocks.setdefault(action, len(blocks)) * problem.planes
+        elif isinstance(action, Read | Write) and action.array in FACES:
             direction = (SEND if isinstance(action, Write) else RECEIVE) + side_of(action)
             is_static = _is_static(action)
             # stairs and finished rows are received into slots that their planes have already taken
@@ -99,7 +104,8 @@ def steps_of(problem: Problem, one: Pass) -> list[Step]:
                 wait(index, sends, is_static, action.z1 - planes[is_static])
             if action.array == "finished":  # the same rows have been exchanged in the other direction before
                 wait(index, ((direction + 2) % 4,), False, action.z1)
-            jobs.setdefault((direction, is_static), []).append(_Job(action.z0, action.z1, begun[direction]))
+            job = _Job(first + action.z0, first + action.z1, begun[direction])
+            jobs.setdefault((direction, is_static), []).append(job)
             begun[direction] += action.z1 - action.z0
             steps.append((index, True, direction, begun[direction]))
         elif isinstance(action, Read):

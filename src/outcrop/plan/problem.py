@@ -120,12 +120,20 @@ class SnapshotDemand:
 class AcquisitionDemand:
     """The memory and the transfers that sources, receivers and snapshots need. `point_bytes` is for the positions of
     sources and receivers. `step_bytes` is for the values of sources and receivers in each step. `first_step` is the
-    number of steps before the first pass of the plan."""
+    number of steps before the first pass of the plan.
+
+    `ends` has the intervals of all snapshots of a grid that is divided among ranks. If ranks share the updates at their
+    cuts, a pass ends at each step with a snapshot. Only then all ranks have the values of all their rows."""
 
     snapshots: tuple[SnapshotDemand, ...] = ()
     point_bytes: int = 0
     step_bytes: int = 0
     first_step: int = 0
+    ends: tuple[int, ...] = ()
+
+    def steps_to_end(self, step: int) -> int:
+        """Return the number of steps from step `step` to the next end of a pass."""
+        return min((every - step % every for every in self.ends), default=FAR)
 
 
 NO_DEMAND = AcquisitionDemand()
@@ -141,7 +149,9 @@ class Problem:
     checksum and padding. `sides` are the boundaries below and above the grid along z, y and x: "fixed", "mirror" or
     "periodic". If the grid is divided among ranks (ranks.py), the problem of a rank has only the rows of this rank. A
     side along y is then "neighbour" if another rank has the rows beyond it. A pass may use at most `max_halo` rows of a
-    neighbour. The user's grid has `ndim` axes. If the user's grid has two axes, y has one cell in `shape`. If it has
+    neighbour. If a pass divides the rows of a rank into blocks, it begins with the lowest rows if `block_order` is 1,
+    and with the highest rows if it is -1. If `block_order` is 0, these rows are not divided. The user's grid has `ndim`
+    axes. If the user's grid has two axes, y has one cell in `shape`. If it has
     one axis, z and y have one cell in `shape`. `acquisition` has the memory and transfers that sources, receivers and
     snapshots need in addition to the window. `updates` has the stages of `listed_steps` steps. Usually, this is one
     step, and all other steps are equal to it. If fields are a history, `updates` has all steps of the longest pass,
@@ -178,6 +188,7 @@ class Problem:
     lead: int = 0
     lead_stages: int = 1
     max_halo: int = 0
+    block_order: int = 1
 
     @cached_property
     def stages(self) -> int:

@@ -1,40 +1,208 @@
-"""Choose the plans of all ranks for a grid that is divided among ranks, without the ranks. Each rank has a machine of
-its own, with equal figures.
+"""Choose the plans of all ranks of a grid that is divided among ranks. Neighbours exchange the same planes in the same
+order, so all ranks have the same scheme, the same steps of a pass and the same slabs. Their machines, memories and
+update rates may differ.
 
-The tuner chooses a plan for each kind of part: the first, the last, and the parts between them. The slowest of these
-plans decides. All ranks take its sizes, because neighbours must exchange the same planes. If another part needs more
-memory for these sizes, the slabs of all ranks are thinner. If several schemes are possible, this is done for each of
-them, and the scheme decides with which all ranks together are the fastest.
+The ranks choose together in three steps. Each arrow is a call of `Gather`, which gives all ranks the values of all:
+
+    each rank proposes the sizes that are best for itself      ──► the proposals of all ranks, the slowest rank first
+    each rank finds the thickest slab that fits its memory     ──► for each proposal, the thinnest of these slabs
+    each rank predicts its time for each proposal              ──► for each proposal, the time of the slowest rank
+
+The proposal with the shortest time of the slowest rank is chosen. If the cut can still be moved, each proposal is
+predicted for the cut with which it is equal work for all ranks (`balanced_cut`).
+
+A run of several ranks does this with the figures that each rank has measured (run/joint_plan.py). `outcrop plan
+--ranks` does it without the ranks (`choose_ranks`): all ranks have a machine with equal figures, so one rank of each
+kind is enough: the first, the last, and those between them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
-from outcrop.errors import BudgetError, InputError
+from outcrop.errors import BudgetError
 from outcrop.plan.actions import FACES, HIGH, LOW, Update, Write, side_of
 from outcrop.plan.cost import cell_updates, transfer_bytes
 from outcrop.plan.given_sizes import FREE, GivenSizes
 from outcrop.plan.machine import Machine, UpdateRate
-from outcrop.plan.memory import min_acquisition_memory
-from outcrop.plan.plan import Candidate, Plan, Sizes
-from outcrop.plan.planner import choose, find_scheme, schemes_for, smallest_budget_bytes
-from outcrop.plan.problem import Problem
-from outcrop.plan.ranks import RankPlans, cut_problem, part_of, plan_ranks
-from outcrop.plan.schemes import RANK_SCHEMES
+from outcrop.plan.plan import Candidate, Plan, Scheme
+from outcrop.plan.planner import choose, find_scheme, require_budget, schemes_for, smallest_budget_bytes
+from outcrop.plan.problem import NO_DEMAND, AcquisitionDemand, Problem
+from outcrop.plan.ranks import Cut, RankPlans, balanced_cut, cut_problem, part_of
 from outcrop.plan.stairs import Stairs
 from outcrop.plan.tuner import TunedPlan, estimate, rate_in_thick_slabs
 
 MAX_RANKS_COMPARED = 64
 """The maximum number of ranks for which the plan of one rank is predicted action by action."""
+PROPOSALS_OF_RANK = 3
+"""The maximum number of proposals of a rank for each scheme. They have different steps of a pass."""
+WORTH_PROPOSING = 1.1
+"""A rank proposes only sizes with which it needs at most this multiple of the time of its best sizes of the scheme."""
+PROPOSALS_TRIED = 12
+"""The number of proposals that all ranks predict. More are predicted only if none of these fits the memory."""
+
+Gather: TypeAlias = Callable[[list[Any]], list[Any]]
+"""A function that takes a value for each member of this process, and returns the values of the members of all
+processes, in the same order on all of them. All processes call it together. Values are plain data."""
+
+
+@dataclass(frozen=True)
+class PlannedRank:
+    """A rank that chooses its plan together with the other ranks: its number, its machine, its memory, and a function
+    that returns the update rates for the problem of its part. `acquisition` is added to this problem."""
+
+    rank: int
+    machine: Machine
+    budget_bytes: int
+    update_rate: Callable[[Problem], UpdateRate]
+    acquisition: AcquisitionDemand = NO_DEMAND
+
+    def part(self, problem: Problem, cut: Cut) -> Problem:
+        """Return the problem of this rank. `problem` is the problem of the whole grid."""
+        return replace(part_of(problem, cut, self.rank), acquisition=self.acquisition)
+
+    def plan(self, part: Problem, shared: Shared, given: GivenSizes) -> TunedPlan:
+        """Return the best plan with the sizes that all ranks share."""
+        rate, sizes = self.update_rate(part), shared.with_given(given)
+        return choose(part, self.machine, self.budget_bytes, shared.scheme, rate, sizes)
+
+    def thickest_slab(self, part: Problem, shared: Shared, given: GivenSizes) -> int:
+        """Return the thickest slab, at most that of `shared`, with which the memory of this rank is enough, or 0."""
+
+        def fits(slab: int) -> bool:
+            sizes = replace(shared, slab=slab).with_given(given)
+            return smallest_budget_bytes(part, shared.scheme, sizes) <= self.budget_bytes
+
+        fitting, beyond = (shared.slab, 0) if fits(shared.slab) else (0, shared.slab)
+        while beyond - fitting > 1:
+            middle = (fitting + beyond) // 2
+            fitting, beyond = (middle, beyond) if fits(middle) else (fitting, middle)
+        return fitting
+
+
+@dataclass(frozen=True)
+class Shared:
+    """The choices that all ranks share: the name of the scheme, the steps of a pass, the planes of a slab, and the rows
+    of a block, or 0 if the rows of a rank are not divided into blocks."""
+
+    scheme: str
+    steps: int
+    slab: int
+    block_y: int
+
+    def with_given(self, given: GivenSizes) -> GivenSizes:
+        """Return the sizes `given` with the sizes in this object that the scheme has."""
+        sizes = {"bt": self.steps, "slab": self.slab, "by": self.block_y or given.by}
+        known = find_scheme(self.scheme).sizes
+        return replace(given, **{name: size for name, size in sizes.items() if name in known})
+
+
+@dataclass(frozen=True)
+class JointChoice:
+    """A proposal that all ranks have predicted. `plans` has the plans of the members of this process, and `seconds` is
+    the predicted time of the slowest rank."""
+
+    shared: Shared
+    cut: Cut
+    plans: tuple[TunedPlan, ...]
+    seconds: float
+
+
+def choose_together(
+    problem: Problem, cut: Cut, members: Sequence[PlannedRank], gather: Gather, scheme: str, given: GivenSizes = FREE,
+    may_move: bool = False,
+) -> list[JointChoice]:  # fmt: skip
+    """Return the choice of all ranks, followed by the other proposals, the fastest first. `problem` is the problem of
+    the whole grid. If `may_move` is true, the places of `cut` are moved for schemes in which ranks share updates.
+
+    Raises InputError for an unknown scheme and impossible sizes. Raises BudgetError if the memory of a member is too
+    small, or if no proposal fits the memory of all ranks."""
+    known: dict[Hashable, list[list[Any]]] = {}  # several members may have equal problems and equal figures
+    mine = [_proposals(problem, cut, one, scheme, given, may_move, known) for one in members]
+    every = sorted(gather(mine), key=lambda one: one[0][0], reverse=True)
+    # the best proposal of each rank comes first, and the proposals of the slowest rank come before those of the others
+    ordered = [Shared(*one[place][1:]) for place in range(max(map(len, every))) for one in every if place < len(one)]
+    proposals = list(dict.fromkeys(ordered))
+    for some in (proposals[:PROPOSALS_TRIED], proposals[PROPOSALS_TRIED:]):
+        if found := _tried(problem, cut, members, gather, some, given, may_move):
+            return sorted(found, key=lambda one: one.seconds)
+    raise BudgetError("no plan fits the memory of all ranks; give all ranks the same memory, or more")
+
+
+def _proposals(
+    problem: Problem, cut: Cut, one: PlannedRank, scheme: str, given: GivenSizes, may_move: bool,
+    known: dict[Hashable, list[list[Any]]],
+) -> list[list[Any]]:  # fmt: skip
+    """Return the proposals of a rank as plain data [seconds, scheme, steps, slab, block], the fastest first."""
+    part, found = one.part(problem, cut), list[list[Any]]()
+    require_budget(part, one.budget_bytes, scheme, given)
+    for each in schemes_for(part, scheme, given):
+        alike = _as_balanced(part) if may_move and given.bt is None and is_moved(problem, each) else part
+        key = alike, each.name, one.machine, one.budget_bytes, one.update_rate
+        try:
+            if key not in known:
+                known[key] = _proposals_of_scheme(alike, one, each.name, given)
+            found += known[key]
+        except BudgetError:  # another scheme needs less memory
+            continue
+    return sorted(found)
+
+
+def _proposals_of_scheme(part: Problem, rank: PlannedRank, scheme: str, given: GivenSizes) -> list[list[Any]]:
+    choice = choose(part, rank.machine, rank.budget_bytes, scheme, rank.update_rate(part), given)
+    best: dict[int, Candidate] = {}
+    for candidate in choice.considered:
+        best.setdefault(candidate.sizes.levels // part.stages, candidate)
+    most = WORTH_PROPOSING * choice.plan.predicted.seconds
+    worth = [(steps, one) for steps, one in best.items() if one.seconds <= most][:PROPOSALS_OF_RANK]
+    # a slab of a plan may have more planes than the grid, but a given slab must not
+    return [[one.seconds, scheme, steps, min(one.sizes.slab, part.planes), one.sizes.block_y] for steps, one in worth]
+
+
+def is_moved(problem: Problem, scheme: Scheme) -> bool:
+    """Return True if `balanced_cut` moves the places of a cut for a scheme."""
+    return scheme.shared_levels is not None and not problem.periodic[1] and problem.radius_y > 0
+
+
+def _as_balanced(part: Problem) -> Problem:
+    """Return the problem of a rank with as many rows as `part` that has two neighbours. After the cut is moved, the
+    first and the last rank have about as many updates as such a rank. The levels are limited to those for which the
+    lowest rank can give away r(L+1)/2 rows and keep the 2rL rows that it needs."""
+    least = 2 * part.radius_y * part.stages
+    rows = max(least, (8 * part.max_halo - 4 * part.radius_y) // 10)
+    return replace(part, sides=(part.sides[0], ("neighbour", "neighbour"), part.sides[2]), max_halo=rows)
+
+
+def _tried(
+    problem: Problem, cut: Cut, members: Sequence[PlannedRank], gather: Gather, proposals: Sequence[Shared],
+    given: GivenSizes, may_move: bool,
+) -> list[JointChoice]:  # fmt: skip
+    """Return the choices for all proposals that fit the memory of all ranks."""
+
+    def cut_for(one: Shared) -> Cut:
+        return balanced_cut(problem, cut, find_scheme(one.scheme), one.steps * problem.stages) if may_move else cut
+
+    slabs = gather([[one.thickest_slab(one.part(problem, cut_for(shared)), shared, given) for shared in proposals]
+                    for one in members])  # fmt: skip
+    thinnest = [min(of_ranks) for of_ranks in zip(*slabs, strict=True)]
+    fitting = list(dict.fromkeys(
+        replace(shared, slab=slab) for shared, slab in zip(proposals, thinnest, strict=True) if slab
+    ))  # fmt: skip
+    cuts = [cut_for(shared) for shared in fitting]
+    pairs = list(zip(fitting, cuts, strict=True))
+    plans = [[one.plan(one.part(problem, where), shared, given) for shared, where in pairs] for one in members]
+    seconds = gather([[choice.plan.predicted.seconds for choice in of_rank] for of_rank in plans])
+    columns = zip(pairs, zip(*plans, strict=True), zip(*seconds, strict=True), strict=True)
+    return [JointChoice(shared, where, own, max(every)) for (shared, where), own, every in columns]
 
 
 @dataclass(frozen=True)
 class ChosenRanks:
-    """The plans of all ranks, the number of the slowest rank, and the candidates that the tuner considered for this
-    rank. If other schemes were tried for all ranks, the slowest plan of each of them follows the first candidate.
-    `seconds_single` is the time of one rank for the whole grid, or None if its window does not fit the memory."""
+    """The plans of all ranks, the number of the slowest rank, and candidates: the plan of this rank, the slowest plan
+    of each other proposal, and other plans of this rank. `seconds_single` is the time of one rank for the whole grid,
+    or None if its window does not fit the memory."""
 
     every: RankPlans
     slowest: int
@@ -106,72 +274,37 @@ def choose_ranks(
     update_rate: Callable[[Problem], UpdateRate],
     given: GivenSizes = FREE,
 ) -> ChosenRanks:
-    """Choose the plans of `ranks` ranks for a grid with the lowest predicted time. Each rank has `budget_bytes` of
-    memory. `update_rate` returns the update rates for the problem of a rank.
+    """Choose the plans of `ranks` ranks with equal machines for a grid with the lowest predicted time, and the cut.
+    Each rank has `budget_bytes` of memory. `update_rate` returns the update rates for the problem of a rank.
 
     Raises InputError if a rank would have too few rows, for an unknown scheme and for impossible sizes. Raises
     BudgetError if the budget of a rank is too small. Both messages say what works.
     """
     named = None if scheme == "auto" else find_scheme(scheme)
     cut = cut_problem(problem, ranks, given.bt or 1, named)
+    if ranks == 1:
+        choice = choose(problem, machine, budget_bytes, scheme, update_rate(problem), given)
+        every = RankPlans(problem, cut, (choice.plan,))
+        return ChosenRanks(every, 0, choice.considered, choice.plan.predicted.seconds)
     parts = [part_of(problem, cut, rank) for rank in range(ranks)]
     kinds = {part: rank for rank, part in reversed(list(enumerate(parts)))}
-    every_choice = _choices(kinds, machine, budget_bytes, scheme, update_rate, given)
-    found = []
-    for choices in every_choice:
-        rank = max(choices, key=lambda rank: (choices[rank].plan.predicted.seconds, -rank))
-        own = choices[rank].plan
-        sizes = _fitting(own, [(part, choices[other].plan.sizes) for part, other in kinds.items()], budget_bytes)
-        every = plan_ranks(problem, cut, find_scheme(own.scheme), sizes, machine, update_rate(parts[rank]))
-        slowest = max(range(ranks), key=lambda one: (every.plans[one].predicted.seconds, -one))
-        found.append((every, slowest, choices))
-    found.sort(key=lambda one: one[0].plans[one[1]].predicted.seconds)
-    every, slowest, choices = found[0]
-    first, *rest = choices[kinds[parts[slowest]]].considered
-    slower = [others.plans[rank] for others, rank, _ in found[1:]]
-    others = (Candidate(one.scheme, one.sizes, len(one.passes), one.predicted) for one in slower)
-    considered = first, *others, *rest
+    members = [PlannedRank(rank, machine, budget_bytes, update_rate) for rank in kinds.values()]
+    best, *others = choose_together(problem, cut, members, list, scheme, given, may_move=True)
+    of_kind = {member.rank: choice for member, choice in zip(members, best.plans, strict=True)}
+    # moving the cut changes the rows of the first and the last rank only, so the kinds are the same
+    chosen = [of_kind[kinds[part]] for part in parts]
+    slowest = max(range(ranks), key=lambda rank: (chosen[rank].plan.predicted.seconds, -rank))
+    first, *rest = chosen[slowest].considered
+    considered = first, *(_slowest_of(one) for one in others), *rest
     alone = "auto" if named is not None and named.refusal(problem) is not None else scheme
     seconds_single = _seconds_single(problem, ranks, machine, budget_bytes, alone, update_rate(problem), given)
+    every = RankPlans(problem, best.cut, tuple(choice.plan for choice in chosen))
     return ChosenRanks(every, slowest, considered, seconds_single)
 
 
-def _choices(
-    kinds: Mapping[Problem, int], machine: Machine, budget_bytes: int, scheme: str,
-    update_rate: Callable[[Problem], UpdateRate], given: GivenSizes,
-) -> list[dict[int, TunedPlan]]:  # fmt: skip
-    """Return the chosen plans of all kinds of parts, once for each scheme that all ranks may have. A key is the first
-    rank with a kind of part. If the scheme is "auto", these are the schemes that are chosen for some part, and the
-    schemes in which ranks share updates. The best scheme of a part is not always the best scheme of all ranks."""
-
-    def choices(name: str) -> dict[int, TunedPlan]:
-        return {
-            rank: choose(part, machine, budget_bytes, name, update_rate(part), given) for part, rank in kinds.items()
-        }
-
-    own = choices(scheme)
-    chosen = {one.plan.scheme for one in own.values()}
-    if scheme != "auto" or not any(part.is_part for part in kinds):
-        return [own]
-    found = [own if chosen == {name} else choices(name) for name in sorted(chosen)]
-    for name in RANK_SCHEMES if chosen != set(RANK_SCHEMES) else ():
-        try:
-            found += [choices(name)] if name not in chosen else []
-        except (BudgetError, InputError):  # too few rows or too little memory for the scheme
-            continue
-    return found
-
-
-def _fitting(chosen: Plan, others: Sequence[tuple[Problem, Sizes]], budget_bytes: int) -> Sizes:
-    """Return the sizes of a chosen plan with slabs that are thin enough for the budget of all ranks. `others` has the
-    problem of each kind of part, with the sizes that were chosen for it."""
-    scheme, sizes, problem = find_scheme(chosen.scheme), chosen.sizes, chosen.problem
-    steps = problem.steps_of(sizes.levels)
-    window_bytes = budget_bytes - min_acquisition_memory(problem.acquisition, steps).bytes(steps)
-    largest, own = max(others, key=lambda one: scheme.window(one[0], sizes.levels, sizes).bytes)
-    while sizes.slab > 1 and scheme.window(largest, sizes.levels, sizes).bytes > window_bytes:
-        sizes = replace(sizes, slab=sizes.slab - 1)
-    return own if scheme.window(largest, sizes.levels, sizes).bytes > window_bytes else sizes
+def _slowest_of(one: JointChoice) -> Candidate:
+    plan = max((choice.plan for choice in one.plans), key=lambda plan: plan.predicted.seconds)
+    return Candidate(plan.scheme, plan.sizes, len(plan.passes), plan.predicted)
 
 
 def _seconds_single(

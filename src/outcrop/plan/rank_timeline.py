@@ -122,7 +122,7 @@ class _Events:
 
     Before event e, a rank begins to read `read` bytes, to write `written` bytes and to send `sent` bytes. The event
     begins when `needed` bytes of all reads have arrived, and the messages that were begun before or at event
-    `faces_of[e]` have arrived, unless this number is -1.
+    `faces_of[e]` have arrived, unless this number is -1. It differs between ranks.
 
     With split tiling, the lowest and the highest rank lack some events of the other ranks. Each of them has an event
     without work in place of a missing event."""
@@ -139,11 +139,11 @@ class _Events:
         self.read, self.written, self.sent = of("read"), of("written"), of("sent")
         self.needed, self.cells = of("needed"), of("cells")
         self.begun = np.cumsum(self.read, axis=0)
-        self.faces_of = []
         received, wanted = np.cumsum(of("received"), axis=0), of("needed_faces")
-        for row in wanted:
-            reached = [int(np.searchsorted(received[:, rank], row[rank])) if row[rank] else -1 for rank in _few(kinds)]
-            self.faces_of.append(max(reached))
+        self.faces_of = np.full(wanted.shape, -1)
+        for rank in _few(kinds):
+            reached = np.searchsorted(received[:, rank], wanted[:, rank])
+            self.faces_of[:, kinds == kinds[rank]] = np.where(wanted[:, rank] > 0, reached, -1)[:, np.newaxis]
 
 
 _Key: TypeAlias = tuple[int, int, int]
@@ -229,7 +229,8 @@ class _Simulation:
         own = np.array([_own_cells(plan, levels) for plan in self._plans], float)[self._kinds]
         # with split tiling, the lowest rank updates more rows than its own, and the highest rank fewer
         self._twice += (events.cells.sum(axis=0) - own) / rates
-        arrivals: list[tuple[Numbers, Numbers]] = []  # for each event: when its messages have come and gone
+        arrivals = np.zeros(events.read.shape)  # for each event: when its messages have come and gone
+        every_rank = np.arange(self._count)
         has_written = False
         for event, is_update in enumerate(events.is_update):
             # the first write of a pass overwrites the older generation, so all ranks must have the newer one
@@ -237,11 +238,10 @@ class _Simulation:
                 has_written = True
                 self._wait(self._committed, self._waited_commit, "commit")
             self._disk.begin(events.read[event], events.written[event])
-            arrivals.append(self._send(events.sent[event]))
+            arrivals[event] = self._send(events.sent[event])
             self._wait_for_reads(events.begun[event] - events.needed[event])
-            if events.faces_of[event] >= 0:
-                come, gone = arrivals[events.faces_of[event]]
-                self._wait(np.maximum(come, gone), self._faces, "faces")
+            awaited = events.faces_of[event]
+            self._wait(np.where(awaited >= 0, arrivals[awaited, every_rank], 0.0), self._faces, "faces")
             if is_update:
                 has_work = events.cells[event] > 0  # other work of the cores is a part of real updates only
                 seconds = np.where(has_work, events.cells[event] / rates + aside, 0.0) * self._factors()
@@ -255,9 +255,9 @@ class _Simulation:
         hops = 2 * ceil(log2(self._count)) if self._count > 1 else 0
         self._committed = np.full(self._count, float(self._now.max()) + hops * self._network.seconds_latency)
 
-    def _send(self, sent: Numbers) -> tuple[Numbers, Numbers]:
+    def _send(self, sent: Numbers) -> Numbers:
         """Begin to send `sent` bytes, half of them to each neighbour. Return the times at which the messages of both
-        neighbours have arrived, and the times at which the own messages have gone."""
+        neighbours have arrived, and the own messages have gone."""
         ready = np.maximum(self._disk.seconds_until_read(self._now), self._card_free)
         sides = self._has[0].astype(float) + self._has[1]
         each = sent / np.maximum(1.0, sides) / self._network.bytes_per_second
@@ -270,8 +270,9 @@ class _Simulation:
             ready = end
         self._card_free = np.where(sent > 0, ready, self._card_free)
         if not sent.any():
-            return self._now.copy(), self._now.copy()
-        return come, gone
+            return self._now.copy()
+        latest: Numbers = np.maximum(come, gone)
+        return latest
 
     def _factors(self) -> Numbers:
         given = self._disturbance

@@ -88,6 +88,22 @@ def cut_problem(problem: Problem, ranks: int, steps: int = 1, scheme: Scheme | N
     return cut_rows(problem.shape[1], ranks, problem.row_group, rows_needed(problem, steps, scheme))
 
 
+def balanced_cut(problem: Problem, cut: Cut, scheme: Scheme, levels: int) -> Cut:
+    """Return a cut with which passes of `levels` levels are equal work for ranks whose parts in `cut` are equal.
+
+    If ranks share updates, the lower rank at a place of the cut also updates rows above this place, r(L+1)/2 on average
+    over the levels. A rank between two others gets as many updates as it gives away. The lowest rank only gets updates,
+    and the highest rank only gives updates away, unless y is periodic. So all places are moved down by r(L+1)/2 rows,
+    rounded to the multiples at which all places of `cut` are. If ranks do not share updates, return `cut`."""
+    if scheme.shared_levels is None or problem.periodic[1] or len(cut) == 2:
+        return cut
+    unit = problem.row_group if all(place % problem.row_group == 0 for place in cut[1:-1]) else 1
+    wanted = problem.radius_y * (levels + 1) // 2
+    most = cut[1] - rows_needed(problem, levels // problem.stages, scheme)
+    shift = max(0, min((wanted + unit // 2) // unit, most // unit)) * unit
+    return (0, *(place - shift for place in cut[1:-1]), cut[-1])
+
+
 def neighbour_of(problem: Problem, cut: Cut, rank: int, side: int) -> int | None:
     """Return the rank that has the rows beyond the side LOW or HIGH of `rank`, or None if the side is a boundary of
     the grid. `problem` is the problem of the whole grid."""
@@ -111,6 +127,9 @@ def part_of(problem: Problem, cut: Cut, rank: int) -> Problem:
         side if neighbour_of(problem, cut, rank, place) is None else "neighbour"
         for place, side in zip((LOW, HIGH), problem.sides[1], strict=True)
     )
+    ranks = len(rows)
+    # neighbours must reach the cut between them at the same time (schemes/deep_halo.py)
+    order = 0 if problem.periodic[1] and ranks % 2 else (-1) ** (ranks - 1 - rank)
     return replace(
         problem,
         shape=(problem.shape[0], rows[rank], problem.shape[2]),
@@ -118,6 +137,7 @@ def part_of(problem: Problem, cut: Cut, rank: int) -> Problem:
         record_bytes=round_up(plane_bytes + CHECKSUM_BYTES, DIRECT_BYTES),
         sides=(problem.sides[0], (low, high), problem.sides[2]),
         max_halo=min(rows),
+        block_order=order,
     )
 
 

@@ -279,7 +279,8 @@ def build(
     budget_bytes: int = 0,
 ) -> Plan:
     """Return the plan for the given sizes. Its passes have `sizes.levels` levels. If the levels of the run are not a
-    multiple of `sizes.levels`, the last pass is shorter. `budget_bytes` is the memory for the window and for the part
+    multiple of `sizes.levels`, the last pass is shorter. If ranks share updates, passes that end at a snapshot may also
+    be shorter. `budget_bytes` is the memory for the window and for the part
     of the staging that exceeds the smallest staging."""
     window, passes = _passes(problem, scheme, sizes)
     acquisition = _with_staging(problem, sizes, machine, window, acquisition, budget_bytes)
@@ -295,6 +296,9 @@ def _passes(problem: Problem, scheme: Scheme, sizes: Sizes) -> tuple[Window, tup
     left = problem.levels
     while left > 0:
         levels, has_statics = min(sizes.levels, left), bool(passes) and sizes.keeps_statics
+        if scheme.shared_levels is not None and problem.acquisition.ends:
+            step = problem.acquisition.first_step + (problem.levels - left) // problem.stages
+            levels = min(levels, problem.acquisition.steps_to_end(step) * problem.stages)
         if (levels, has_statics) not in made:
             slab = _slab_within(problem, scheme, levels, sizes, window)
             one = scheme.make_pass(problem, levels, replace(sizes, levels=levels, slab=slab))

@@ -63,6 +63,7 @@ from outcrop.plan.contents import (
     require,
     together,
 )
+from outcrop.plan.cost import has_tail
 from outcrop.plan.exchanges import ExchangeProof
 from outcrop.plan.memory import Window, slot_bytes
 from outcrop.plan.plan import Pass, Plan
@@ -462,7 +463,7 @@ class Proof:
                 self._keep(array, self.uses.final(*entry)[0], action, span)
             for z0, z1, done in self.written.over(action.z0, action.z1):
                 self.written.put(z0, z1, done.filled(span, RIM))
-            if area.y1 == self.problem.shape[1] and area.x1 == self.problem.pitch_cells:
+            if has_tail(self.problem, action):
                 for z0, z1, sums in self.target_sums.over(action.z0, action.z1):
                     self.sealed.put(z0, z1, sums.holds((self.whole,), RIM))
         else:

@@ -22,11 +22,9 @@ from outcrop.errors import InputError
 from outcrop.language.boundary import Boundary
 from outcrop.language.compile import Calls, Kernel, compile_kernel
 from outcrop.language.linearised import without_updates
-from outcrop.language.program import Apply
 from outcrop.language.stencil import Stencil
 from outcrop.paths import nearest_existing
 from outcrop.plan.history import ForwardCall, fields_read, listed, listed_calls, steps_of_pass
-from outcrop.plan.machine import Machine
 from outcrop.plan.plan import Plan
 from outcrop.plan.planner import Planned, best_steps, find_scheme, schemes_for, smallest_budget_bytes
 from outcrop.plan.problem import Problem
@@ -46,12 +44,12 @@ from outcrop.run.disk.layout import PlaneLayout
 from outcrop.run.disk.planes import ShardFile
 from outcrop.run.disk.state import State
 from outcrop.run.disk.storage import ScratchMaker, no_scratch
-from outcrop.run.joint_plan import choose_together
+from outcrop.run.joint_plan import choose_plan, machine_for
 from outcrop.run.setup import Setup
 from outcrop.run.user_values import decode_signals
-from outcrop.tiers import discover, measure
+from outcrop.tiers import measure
 from outcrop.tiers.discover import ThreadLayout, lay_out
-from outcrop.tiers.update_rate import UpdateRateMeter
+from outcrop.tiers.update_rate import UpdateRateMeter, work_per_update
 
 ArrayFiles: TypeAlias = Sequence["Path | ShardFile"]
 """The shards of an array, in the order of their planes."""
@@ -66,8 +64,6 @@ NO_LINKS: Links = (None, None)
 WORTH_MEASURING_UPDATES = 5_000_000_000
 """The work, in cell updates of a heat equation, below which measuring takes more time than a better plan saves."""
 TOO_SHORT = "the run is too short to be worth measuring"
-HEAT_OPERATIONS = 8
-"""The additions and multiplications of one cell update of the heat equation `heat7`."""
 
 
 class Scalars:
@@ -172,17 +168,6 @@ class Sample:
     seconds_face_wait: float = 0
 
 
-def work_per_update(stencil: Stencil) -> float:
-    """Return the work of a cell update relative to `heat7`, at least 1, from the mean operations of a stage."""
-    programs = [stage.program for stage in stencil.stages]
-    operations = sum(
-        isinstance(operation, Apply) and not uniform
-        for program in programs
-        for operation, uniform in zip(program.operations, program.uniform, strict=True)
-    )
-    return max(1.0, operations / len(programs) / HEAT_OPERATIONS)
-
-
 def prepare(setup: Setup, steps: int, first_step: int, may_write: bool = True) -> Prepared:
     """Compile the kernel, measure the machine, and plan `steps` steps after step `first_step`.
 
@@ -201,7 +186,7 @@ def prepare(setup: Setup, steps: int, first_step: int, may_write: bool = True) -
     fits = budget_bytes >= smallest_budget_bytes(problem, scheme, given)
     work = work_per_update(stencil)
     worth = fits and problem.cells * problem.levels * work >= WORTH_MEASURING_UPDATES
-    machine = machine_for(setup, problem, budget_bytes, may_write and worth)
+    machine = machine_for(settings, setup.directories, problem, budget_bytes, may_write and worth, setup.group)
     if problem.histories and settings.io == "mmap":
         raise InputError("io mmap cannot read the states of another run; choose another io")
     listing = CallLists(stencil, states, problem, kernel)
@@ -215,7 +200,8 @@ def prepare(setup: Setup, steps: int, first_step: int, may_write: bool = True) -
         thick = rate_in_thick_slabs(metered[0], schemes, machine, budget_bytes, rate)
         steps = best_steps(problem, machine, budget_bytes, scheme, given, thick)
         kernel, problem = replace(kernel, calls=listing.of_pass(steps)), listed(problem, steps)
-    choice = choose_together(setup, problem, machine, budget_bytes, rate)
+    whole = setup.whole_problem(problem.steps, first_step) if setup.group else None
+    choice = choose_plan(problem, machine, settings, rate, setup.group, description.part, whole)
     assumed = {}
     if not rate.is_measured:
         assumed["updates"] = "the memory is too small to measure in" if worth else TOO_SHORT
@@ -227,20 +213,6 @@ def prepare(setup: Setup, steps: int, first_step: int, may_write: bool = True) -
         updates_origin="assumed" if "updates" in assumed else "measured", assumed=assumed,
         kernel=kernel, scalars=scalars, layout=lay_out(settings.threads, settings.bind), bind=settings.bind,
     )  # fmt: skip
-
-
-def machine_for(setup: Setup, problem: Problem, budget_bytes: int, may_measure: bool) -> Machine:
-    """Return the figures of this machine for a run. If `may_measure` is false, no scratch file is written."""
-    settings, directories = setup.description.settings, [nearest_existing(path) for path in setup.directories]
-    nodes = lay_out(settings.threads, settings.bind).nodes
-    return Machine(
-        threads=settings.threads,
-        memory_bytes=discover.memory_bytes(),
-        cache_bytes=discover.caches().second_bytes,
-        last_cache_bytes=discover.caches().last_bytes * nodes,
-        checksum_bytes_per_second=_core.measure_checksum_rate(settings.threads, 1 << 20, min(budget_bytes, 64 << 20)),
-        device=measure.device(directories, settings.io, may_measure, problem),
-    )
 
 
 STEPS_METERED = 4

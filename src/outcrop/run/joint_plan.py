@@ -1,92 +1,133 @@
-"""Choose the plan of a run. The ranks of one run choose together, because neighbours must exchange the same planes.
+"""What the ranks of one run decide together: the figures of their machines, the cut, and the plan.
 
-Each rank measures its own machine and chooses a plan. The rank with the slowest plan decides: all ranks take its steps
-of a pass and its slab, as far as the memory of each rank allows. The cache tiles of ranks may differ. Rank 0 then
-proves that the plans of all ranks fit together: each face that a rank receives is sent by its neighbour in the same
-order, and no rank waits forever.
+    a new run     choose_cut     assumed update rates, cached figures of disks  ──► the cut, which is kept with the run
+    each plan     machine_for    one rank measures each disk                    ──► the share of each rank
+                  choose_plan    measured update rates of all ranks             ──► the same sizes on all ranks, proved
+
+The module gathers the figures of all ranks. The choices are those of plan/rank_planner.py. Each function also works for
+a process that runs alone. If there are several ranks, all of them must call it together.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
-from outcrop.errors import BudgetError
-from outcrop.plan.machine import Machine, UpdateRate
-from outcrop.plan.planner import choose, find_scheme, smallest_budget_bytes
+from outcrop import _core
+from outcrop.paths import nearest_existing
+from outcrop.plan.machine import Machine, StorageRates, UpdateRate, edge_factor
+from outcrop.plan.planner import choose, find_scheme
 from outcrop.plan.problem import Problem
-from outcrop.plan.ranks import plan_ranks, validate_ranks
+from outcrop.plan.rank_planner import Gather, PlannedRank, choose_together, is_moved
+from outcrop.plan.ranks import Cut, balanced_cut, cut_problem, plan_ranks, validate_ranks
+from outcrop.plan.schemes import RANK_SCHEMES
 from outcrop.plan.tuner import TunedPlan
+from outcrop.run.disk.entries import PartEntry
+from outcrop.run.disk.manifest import Settings
 from outcrop.run.ranks.group import RankGroup
 from outcrop.run.ranks.part import require_equal
-from outcrop.run.setup import Setup
+from outcrop.tiers import discover, measure
+from outcrop.tiers.discover import lay_out
+from outcrop.tiers.update_rate import ASSUMED_CELLS_PER_SECOND
 
 
-@dataclass(frozen=True)
-class _Wish:
-    """The plan that a rank would choose alone: its predicted time, its scheme, the steps of a pass, and its slab."""
+def machine_for(
+    settings: Settings, directories: Sequence[Path], problem: Problem, budget_bytes: int, may_measure: bool,
+    group: RankGroup | None = None,
+) -> Machine:  # fmt: skip
+    """Return the figures of this machine for a run. If `may_measure` is false, no scratch file is written.
 
-    seconds: float
-    scheme: str
-    steps: int
-    slab: int
-
-
-def choose_together(
-    setup: Setup, problem: Problem, machine: Machine, budget_bytes: int, rate: UpdateRate
-) -> TunedPlan:
-    """Return the plan of this process or of this rank for `problem`. Raises the errors of `choose`."""
-    settings, group = setup.description.settings, setup.group
-    choice = choose(problem, machine, budget_bytes, settings.scheme, rate, settings.given)
+    Ranks of one node that use the same disk run at the same time, so each of them has an equal share of its bandwidth.
+    When this function returns, all ranks begin to plan. So they measure their update rates at the same time, as they
+    will run."""
+    places = [nearest_existing(path) for path in directories]
+    layout, caches = lay_out(settings.threads, settings.bind), discover.caches()
+    checksums = _core.measure_checksum_rate(settings.threads, 1 << 20, min(budget_bytes, 64 << 20))
     if group is None:
-        return choice
-    plan, part = choice.plan, setup.description.part
-    assert part is not None
-    # The slab of a plan may have more planes than the grid, but a given slab must not.
-    slab = min(plan.sizes.slab, problem.planes)
-    wish = _Wish(plan.predicted.seconds, plan.scheme, plan.sizes.levels // problem.stages, slab)
-    decided = _decided(group, setup, problem, budget_bytes, wish)
-    choice = choose(problem, machine, budget_bytes, decided.scheme, rate, _given(setup, decided))
-    plan = choice.plan
+        device = measure.device(places, settings.io, may_measure, problem)
+    else:
+        device = _shared_device(group, places, settings.io, may_measure, problem)
+    return Machine(
+        threads=settings.threads,
+        memory_bytes=discover.memory_bytes(),
+        cache_bytes=caches.second_bytes,
+        last_cache_bytes=caches.last_bytes * layout.nodes,
+        checksum_bytes_per_second=checksums,
+        device=device,
+    )
+
+
+def _shared_device(
+    group: RankGroup, places: Sequence[Path], io: str, may_measure: bool, problem: Problem
+) -> StorageRates:
+    """Return this rank's share of its disk. The lowest rank that uses a disk measures it for all ranks that use it. If
+    all of them measured it at the same time, each would measure a share that depends on chance."""
+    own = [group.places[group.rank].node, *map(measure.source_of, places)]
+    every = group.allgather(own)
+    first = every.index(own)
+    rates = measure.device(places, io, may_measure, problem) if first == group.rank else None
+    measured = group.allgather(rates and asdict(rates))
+    return StorageRates(**measured[first]).shared_by(every.count(own))
+
+
+def choose_cut(
+    group: RankGroup, problem: Problem, settings: Settings, directories: Sequence[Path], work: float, has_steps: bool
+) -> Cut:
+    """Return the cut of a new run. `problem` is the problem of the whole grid, and `work` is the work of an update
+    relative to a heat equation. `has_steps` is False if the number of steps is not known yet. The parts are then equal,
+    unless the user has given the steps of a pass.
+
+    With split tiling, the best cut depends on the steps of a pass. Nothing is measured yet, so these steps come from
+    assumed update rates. A cut for other steps is less even, but it is better than equal parts unless the passes have
+    less than half of these steps. Raises InputError if the grid has too few rows, and BudgetError."""
+    given, scheme = settings.given, settings.scheme
+    named = None if scheme == "auto" else find_scheme(scheme)
+    cut = cut_problem(problem, group.size, given.bt or 1, named)
+    if not any(is_moved(problem, one) for one in ([named] if named else RANK_SCHEMES.values())):
+        return cut
+    if named and given.bt:
+        return balanced_cut(problem, cut, named, min(given.bt, problem.steps) * problem.stages)
+    if not has_steps:
+        return cut
+
+    def rate_of(part: Problem) -> UpdateRate:
+        thick = ASSUMED_CELLS_PER_SECOND * settings.threads / work
+        return lambda sizes: thick / edge_factor(part, sizes)
+
+    machine = machine_for(settings, directories, problem, settings.memory_bytes, False, group)
+    member = PlannedRank(group.rank, machine, settings.memory_bytes, rate_of)
+    return choose_together(problem, cut, [member], _gather(group), scheme, given, may_move=True)[0].cut
+
+
+def choose_plan(
+    problem: Problem, machine: Machine, settings: Settings, rate: UpdateRate, group: RankGroup | None = None,
+    part: PartEntry | None = None, whole: Problem | None = None,
+) -> TunedPlan:  # fmt: skip
+    """Return the plan of this process or of this rank for `problem`. If there are several ranks, `part` is the part of
+    this rank, and `whole` is the problem of the whole grid. Rank 0 then proves that the plans of all ranks fit together
+    before any rank uses its plan. The cache tiles of ranks may differ. Raises the errors of `choose`."""
+    budget_bytes, scheme, given = settings.memory_bytes, settings.scheme, settings.given
+    if group is None or part is None or whole is None:
+        return choose(problem, machine, budget_bytes, scheme, rate, given)
+    member = PlannedRank(group.rank, machine, budget_bytes, lambda _: rate, problem.acquisition)
+    best = choose_together(whole, part.cut, [member], _gather(group), scheme, given)[0]
+    (choice,), plan = best.plans, best.plans[0].plan
+    assert plan.problem == problem, "the part of this rank is the problem of the run"
     passes = [[one.levels, one.slab] for one in plan.passes[-2:]]
     require_equal(group, {"the plan": [problem.steps, plan.scheme, len(plan.passes), passes]})
     with group.together():
         if group.rank == 0:
-            whole, scheme = setup.whole_problem(problem.steps), find_scheme(plan.scheme)
-            validate_ranks(plan_ranks(whole, part.cut, scheme, plan.sizes, machine, rate))
+            validate_ranks(plan_ranks(whole, part.cut, find_scheme(plan.scheme), plan.sizes, machine, rate))
     return choice
 
 
-def _decided(group: RankGroup, setup: Setup, problem: Problem, budget_bytes: int, wish: _Wish) -> _Wish:
-    """Return the sizes that all ranks take: those of the slowest rank, with a thinner slab if a rank has too little
-    memory for them. If not even a slab of one plane fits on all ranks, try the sizes with the fewest steps. Raises
-    BudgetError."""
-    wishes = [_Wish(*one) for one in group.allgather(list(vars(wish).values()))]
-    slowest = max(wishes, key=lambda one: one.seconds)
-    for one in dict.fromkeys((slowest, *sorted(wishes, key=lambda one: one.steps))):
-        slabs = group.allgather(_largest_slab(setup, problem, budget_bytes, one))
-        if min(slabs):
-            return replace(one, slab=min(slabs))
-    raise BudgetError("no plan fits the memory of all ranks; give all ranks the same memory, or more")
+def _gather(group: RankGroup) -> Gather:
+    """Return a function that gathers the values of all ranks. Each process has one rank."""
 
+    def gather(values: list[Any]) -> list[Any]:
+        (value,) = values
+        return group.allgather(value)
 
-def _largest_slab(setup: Setup, problem: Problem, budget_bytes: int, wish: _Wish) -> int:
-    """Return the largest slab, at most that of `wish`, with which the memory of this rank is large enough, or 0."""
-
-    def fits(slab: int) -> bool:
-        return smallest_budget_bytes(problem, wish.scheme, _given(setup, replace(wish, slab=slab))) <= budget_bytes
-
-    if fits(wish.slab):
-        return wish.slab
-    fitting, beyond = 0, wish.slab
-    while beyond - fitting > 1:
-        middle = (fitting + beyond) // 2
-        fitting, beyond = (middle, beyond) if fits(middle) else (fitting, middle)
-    return fitting
-
-
-def _given(setup: Setup, wish: _Wish) -> Any:
-    """Return the sizes that the user has given, and the sizes in `wish` that its scheme has."""
-    sizes = find_scheme(wish.scheme).sizes
-    more = {name: value for name, value in (("bt", wish.steps), ("slab", wish.slab)) if name in sizes}
-    return replace(setup.description.settings.given, **more)
+    return gather

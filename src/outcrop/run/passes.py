@@ -24,6 +24,7 @@ from outcrop.errors import CommunicationError, InterruptedRun, OutcropError, Sto
 from outcrop.language.boundary import as_boundary
 from outcrop.plan.plan import Plan
 from outcrop.run.acquisition.history import StateFiles
+from outcrop.run.acquisition.parts import PartRows
 from outcrop.run.acquisition.recorder import Recorder, require_space
 from outcrop.run.acquisition.views import Traces, new_snapshots
 from outcrop.run.disk.manifest import resume_command
@@ -35,6 +36,7 @@ from outcrop.run.progress import INTERVAL_SECONDS, Progress, Standing, Whole, ma
 from outcrop.run.ranks.agreement import agree
 from outcrop.run.ranks.group import RankGroup, together
 from outcrop.run.ranks.links import Link, linked
+from outcrop.run.ranks.peers import RankPeers
 from outcrop.run.replay import forward_state
 from outcrop.run.report import Report, make_report, of_all_ranks
 from outcrop.run.setup import Setup
@@ -58,13 +60,15 @@ def execute(
             require_steps(decode_signals(description.signals), last_step)
             complete(state, description.settings.io)
             refuse_unstable_run(stencil, state)
-            if state.manifest.taps:
+            if state.manifest.own_taps:
                 require_space(state.records, state.manifest, last_step)
             # an adjoint run is finished only at the first step of its forward run
             target_step = max(last_step, description.max_step)
             state.change(target_step=target_step, settings=description.settings, signals=description.signals)
-            recorder = Recorder(state, [field.name for field in stencil.fields], description.settings.io)
             links = stack.enter_context(_links(setup)) if group else NO_LINKS
+            updated = PartRows.of(description, prepared.plan) if group else None
+            peers = RankPeers(group, links) if group else None
+            recorder = Recorder(state, [one.name for one in stencil.fields], description.settings.io, peers, updated)
             engine = stack.enter_context(_engine(setup, state, prepared, links))
         runner = PassRunner(engine, state, prepared.plan, recorder, on_snapshot, group)
         seconds_setup = time.perf_counter() - start

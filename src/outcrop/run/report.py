@@ -225,10 +225,12 @@ def of_all_ranks(group: RankGroup, mine: Report, shape: tuple[int, ...], cells: 
     waited = [one["seconds_face_wait"] + one["seconds_commit"] for one in reports]
     slowest = waited.index(min(waited))
     summed = ("cells_updated", "bytes_read", "bytes_written", "bytes_sent", "bytes_received")
-    largest = ("seconds", "seconds_setup", "memory_peak_bytes", "window_bytes", "taps_bytes")
+    largest = ("seconds", "seconds_setup", "memory_peak_bytes")
+    fullest = max(reports, key=lambda one: one["window_bytes"] + one["taps_bytes"])
     found = {name: value for name, value in reports[slowest].items() if name not in ("predicted", "shape")}
     found |= {name: sum(one[name] for one in reports) for name in summed}
     found |= {name: max(one[name] for one in reports) for name in largest}
+    found |= {name: fullest[name] for name in ("window_bytes", "taps_bytes")}
     guesses = [one["predicted"] for one in reports]
     predicted = Predicted(
         max(one["seconds"] for one in guesses), sum(one["bytes_read"] for one in guesses),

@@ -29,9 +29,10 @@ from outcrop.plan.given_sizes import NAMES, GivenSizes
 from outcrop.plan.history import listed, steps_of_pass
 from outcrop.plan.machine import DeclaredMachine, Machine, UpdateRate
 from outcrop.plan.planner import Planned, choose, find_scheme, require_budget, smallest_budget_bytes
-from outcrop.plan.problem import Problem
-from outcrop.plan.ranks import cut_problem, part_of
+from outcrop.plan.problem import AcquisitionDemand, Problem
+from outcrop.plan.ranks import part_of
 from outcrop.run.acquisition.definitions import NOTHING_DEFINED, AcquisitionDefinitions
+from outcrop.run.acquisition.parts import own_traces
 from outcrop.run.acquisition.pass_acquisition import demand_of
 from outcrop.run.definition import Definition, are_equations, as_problem, as_stencil, definition_of
 from outcrop.run.disk.entries import PartEntry, StateField, StatesEntry, arrays_of, static_fields, updated_fields
@@ -40,6 +41,7 @@ from outcrop.run.disk.manifest import Description, Manifest, Settings, require_r
 from outcrop.run.disk.state import State
 from outcrop.run.inputs.initial import cache_within, make_source, needs_shape, parse_source
 from outcrop.run.inputs.input_array import InputArray, can_lift
+from outcrop.run.joint_plan import choose_cut
 from outcrop.run.options import RunOptions
 from outcrop.run.places import check_state, open_state
 from outcrop.run.ranks.agreement import agree
@@ -61,6 +63,7 @@ from outcrop.run.stable import refuse_unstable
 from outcrop.run.user_values import as_flag, as_whole_number, decode_signals, encode_signals, require_mapping
 from outcrop.tiers import discover
 from outcrop.tiers.discover import BINDS, lay_out
+from outcrop.tiers.update_rate import work_per_update
 from outcrop.units import format_bytes, parse_bytes
 
 if TYPE_CHECKING:
@@ -102,11 +105,13 @@ class Setup:
     parts: AllParts | None = None
 
     def whole_problem(self, steps: int, first_step: int = 0) -> Problem:
-        """Return the `Problem` of the whole grid for `steps` steps after step `first_step`, without acquisition."""
+        """Return the `Problem` of the whole grid for `steps` steps after step `first_step`, without the memory
+        of its acquisition."""
         one = self.description
-        return as_problem(
+        problem = as_problem(
             self.stencil, one.whole_layout, steps, as_boundary(one.boundary), one.in_place, one.states, first_step
         )
+        return replace(problem, acquisition=AcquisitionDemand(first_step=first_step, ends=one.taps.intervals))
 
     def problem(self, steps: int, first_step: int = 0) -> Problem:
         """Return the `Problem` of `steps` steps after step `first_step`. If several ranks compute the run, it is the
@@ -114,7 +119,8 @@ class Setup:
         one, problem = self.description, self.whole_problem(steps, first_step)
         if one.part is not None:
             problem = part_of(problem, one.part.cut, one.part.rank)
-        return replace(problem, acquisition=demand_of(one.taps, one.dtype, one.states, first_step))
+        demand = demand_of(one.own_taps, one.dtype, one.states, first_step)
+        return replace(problem, acquisition=replace(demand, ends=one.taps.intervals))
 
 
 def set_up(options: RunOptions) -> Setup:
@@ -176,9 +182,8 @@ def _part_for(
 ) -> Description:
     """Return the description of the part of this rank. Raises InputError on all ranks when the ranks have different
     options, when the grid has too few rows, and for what runs of several ranks cannot do yet."""
-    if whole.rim or whole.taps:
-        what = "a halo, padding or sources" if definition.lowered else "sources or receivers"
-        raise InputError(f"runs of several ranks cannot have {what} yet; run one process")
+    if whole.rim or (definition.lowered and whole.taps):
+        raise InputError("runs of several ranks cannot have a halo, padding or sources yet; run one process")
     settings = whole.settings
     require_equal(
         group,
@@ -187,13 +192,17 @@ def _part_for(
          "steps": options.steps, "scheme": settings.scheme, "sizes": settings.sizes, "unstable": whole.unstable,
          "force": bool(options.force), "init": sorted(values_by_name(options.init, definition.stencil))
          if definition.lowered is None else [],
+         "sources and receivers": [whole.taps.traces, *definition.acquisition.checksums],
+         "snapshots and norms": [str(whole.taps.snapshots), str(whole.taps.norms)],
          "coordinates": [whole.coordinates.spacing, whole.coordinates.origin] if whole.coordinates else None},
     )  # fmt: skip
     problem = as_problem(
         definition.stencil, whole.layout, options.steps or MAX_STEPS, definition.boundary, in_place=False
     )
-    cut = cut_problem(problem, group.size, settings.given.bt or 1)
-    return as_part(whole, PartEntry(common_identity(group), group.rank, cut))
+    directories = [Path(name) for name in whole.directories]
+    cut = choose_cut(group, problem, settings, directories, work_per_update(definition.stencil), bool(options.steps))
+    part = PartEntry(common_identity(group), group.rank, cut)
+    return as_part(whole, replace(part, traces=own_traces(definition.acquisition.samplings, part)))
 
 
 def set_up_beside(

@@ -24,6 +24,7 @@ from outcrop.axes import Shape
 from outcrop.errors import InputError, shown
 from outcrop.language.stencil import Stencil
 from outcrop.run.acquisition.history import HistoryView, as_history, begin_history
+from outcrop.run.acquisition.parts import Everyone
 from outcrop.run.acquisition.views import NormRecords, SnapshotViews, Traces
 from outcrop.run.definition import initial_planes, require_unchanged
 from outcrop.run.disk.entries import SnapshotsEntry, StatesEntry
@@ -41,6 +42,7 @@ from outcrop.run.places import created_state, may_hold_run
 from outcrop.run.progress import KINDS, Whole
 from outcrop.run.ranks.agreement import agree
 from outcrop.run.ranks.group import together
+from outcrop.run.ranks.peers import RankPeers
 from outcrop.run.ranks.shared import share
 from outcrop.run.ranks.whole import GroupView, PartsView, WholeView
 from outcrop.run.replay import parts_of, run_segments
@@ -116,18 +118,24 @@ class Simulation:
 
     @property
     def traces(self) -> Traces:
-        """The traces of receivers by name. Each trace is a float64 array of shape (committed steps, points)."""
-        return Traces(self.reader(), self._description)
+        """The traces of receivers by name. Each trace is a float64 array of shape (committed steps, points). In a run
+        of several ranks, each rank gets all points, and all ranks must read the trace together."""
+        return Traces(self.reader(), self._description, self._everyone)
 
     @property
     def norms(self) -> NormRecords:
         """The norms of fields by name. Each array has a row with step, sum, squares, min and max for each recorded
-        step. Norms include the cells of the rim."""
-        return NormRecords(self.reader(), self._description)
+        step. Norms include the cells of the rim, and of all ranks. All ranks must read them together."""
+        return NormRecords(self.reader(), self._description, self._everyone)
+
+    @property
+    def _everyone(self) -> Everyone | None:
+        return RankPeers(self._setup.group).everyone if self._setup.group else None
 
     @property
     def snapshots(self) -> SnapshotViews:
-        """The snapshots by the name of the field. They are indexed like an array with the axes (time, z, y, x)."""
+        """The snapshots by the name of the field. They are indexed like an array with the axes (time, z, y, x). In a
+        run of several ranks, they have the rows of this rank that are in the box, and may have none."""
         return SnapshotViews(self.reader(), self._description)
 
     @property

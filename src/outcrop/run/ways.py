@@ -37,14 +37,13 @@ from outcrop.run.engine import (
     STEPS_METERED,
     WORTH_MEASURING_UPDATES,
     CallLists,
-    machine_for,
     pack_scalars,
-    work_per_update,
 )
 from outcrop.run.forward import Derived, inputs_of
+from outcrop.run.joint_plan import machine_for
 from outcrop.run.options import History
 from outcrop.run.setup import Elsewhere, Setup, require_plan
-from outcrop.tiers.update_rate import UpdateRateMeter
+from outcrop.tiers.update_rate import UpdateRateMeter, work_per_update
 from outcrop.units import format_bytes
 
 RUNS = 3
@@ -184,7 +183,7 @@ def choose_here(
         less = min(less, most)
     work = work_per_update(setup.stencil)
     worth = RUNS * task.problem.cells * task.problem.levels * work >= WORTH_MEASURING_UPDATES
-    machine = machine_for(setup, task.problem, min(budgets), not is_plan and worth)
+    machine = machine_for(settings, setup.directories, task.problem, min(budgets), not is_plan and worth)
     limits = Limits(*budgets, most, why, less, settings.scheme, settings.given)
     return choose_way(ways, machine, limits, _Meters(task, setup, budgets, worth), is_rough=not worth and not is_plan)
 

@@ -178,9 +178,7 @@ def device(directories: Sequence[Path], io: str, may_write: bool, problem: Probl
     assumed."""
     may_measure = may_write and problem.grid_bytes >= MIN_GRID_BYTES
     every = [_one_device(folder, io, may_measure) for folder in directories]
-    # Folders whose mounts have the same source share the bandwidth of this source. A raw device has no mount, so the
-    # path of the device is used.
-    sources = [mount_of(folder).source if folder.is_dir() else str(folder) for folder in directories]
+    sources = map(source_of, directories)
     found = list(dict(zip(sources, every, strict=True)).values())
     return replace(
         found[0],
@@ -190,6 +188,12 @@ def device(directories: Sequence[Path], io: str, may_write: bool, problem: Probl
         seconds_flush=max(one.seconds_flush for one in found),
         origin=ASSUMED.origin if ASSUMED in found else found[0].origin,
     )
+
+
+def source_of(folder: Path) -> str:
+    """Return the name of the device that holds `folder` on this node. Folders whose mounts have the same source share
+    the bandwidth of this source. A raw device has no mount, so the path of the device is used."""
+    return mount_of(folder).source if folder.is_dir() else str(folder)
 
 
 def why_assumed(directories: Sequence[Path], may_write: bool, problem: Problem) -> str:

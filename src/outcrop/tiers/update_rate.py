@@ -8,11 +8,14 @@ from dataclasses import replace
 
 from outcrop import _core
 from outcrop.language.compile import Calls
+from outcrop.language.program import Apply
+from outcrop.language.stencil import Stencil
 from outcrop.plan.actions import EVERYTHING, Rectangle, UpdateRegion
 from outcrop.plan.machine import edge_factor
 from outcrop.plan.memory import slot_bytes, slots_within
 from outcrop.plan.plan import Sizes
 from outcrop.plan.problem import Problem
+from outcrop.plan.schemes.deep_halo import DeepHalo, bounded, frame_of
 from outcrop.plan.schemes.wavefront import blocks_in_y
 from outcrop.plan.tuner import with_tiles
 
@@ -33,6 +36,19 @@ SETTLED = 1.03
 """Measurements are repeated until a measurement is faster than the previous one by at most this factor."""
 ASSUMED_CELLS_PER_SECOND = 1e9
 EXPECTED_CELLS_PER_SECOND = 5e9
+HEAT_OPERATIONS = 8
+"""The additions and multiplications of one cell update of the heat equation `heat7`."""
+
+
+def work_per_update(stencil: Stencil) -> float:
+    """Return the work of a cell update relative to `heat7`, at least 1, from the mean operations of a stage."""
+    programs = [stage.program for stage in stencil.stages]
+    operations = sum(
+        isinstance(operation, Apply) and not uniform
+        for program in programs
+        for operation, uniform in zip(program.operations, program.uniform, strict=True)
+    )
+    return max(1.0, operations / len(programs) / HEAT_OPERATIONS)
 
 
 class UpdateRateMeter:
@@ -139,9 +155,9 @@ class UpdateRateMeter:
 
 def _block(problem: Problem, sizes: Sizes) -> tuple[Rectangle, UpdateRegion]:
     """Return the frame and the update region of a block in the middle of the grid, as the wavefront scheme makes it."""
-    blocks = blocks_in_y(problem, sizes.levels, sizes).blocks
-    if len(blocks) == 1:
+    cut = blocks_in_y(problem, sizes.levels, sizes)
+    if cut.count == 1:
         return problem.whole_plane, EVERYTHING
-    block = blocks[len(blocks) // 2]
-    low, high = block.bounds()
-    return Rectangle(*block.frame(), 0, problem.pitch_cells), UpdateRegion(y_low=low, y_high=high)
+    block = cut.blocks[cut.count // 2]
+    region = DeepHalo(problem, sizes.levels).region if problem.is_part else EVERYTHING
+    return frame_of(problem, cut.cells(block.frame())), bounded(block, region)

@@ -15,16 +15,42 @@ The rows in both triangles are also updated by the neighbours. For each plane, a
 lower neighbour and its highest H rows to its upper neighbour. The halo includes no rows of other ranks, so H is at most
 the number of rows of a neighbour. A rank never updates the fixed rim of a neighbour: level 1 begins r rows above the
 lowest row of the halo.
+
+The rows of a rank and its halos can be divided into skewed blocks (skewed_cut.py). The first block has the rows that
+are exchanged with one neighbour, and the last block those that are exchanged with the other neighbour. Two neighbours
+must reach their cut at the same time. So the blocks of every second rank begin with the highest rows:
+
+    rank        0               1               2               3
+    blocks      2   1   0   |   0   1   2   |   2   1   0   |   0   1   2          numbers of the blocks, from low rows
+                ◄───────────    ───────────►    ◄───────────    ───────────►       to high rows
+
+If y is periodic and the number of ranks is odd, this is not possible, and ranks do not divide their rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 
-from outcrop.plan.actions import EVERY_CELL, FAR, HIGH, LOW, Array, Block, Bound, Read, Rectangle, UpdateRegion, Write
+from outcrop.errors import InputError
+from outcrop.plan.actions import (
+    EVERY_CELL,
+    FAR,
+    HIGH,
+    LOW,
+    Array,
+    Bound,
+    Read,
+    Rectangle,
+    UpdateRegion,
+    Write,
+    round_up,
+)
+from outcrop.plan.given_sizes import GivenSizes
 from outcrop.plan.problem import Problem
+from outcrop.plan.schemes.skewed_cut import SkewedBlock, SkewedCut, cut_axis
 
 
 @dataclass(frozen=True)
@@ -46,10 +72,6 @@ class DeepHalo:
         return Rectangle(0, self.problem.shape[1], EVERY_CELL.x0, EVERY_CELL.x1)
 
     @cached_property
-    def begin(self) -> Block:
-        return Block(self.problem.frame(self.levels), own=self.own)
-
-    @cached_property
     def region(self) -> UpdateRegion:
         """The rows that the pass updates at each level."""
         (low, high), (first, end), radius = self.problem.neighbours, self.rows, self.problem.radius_y
@@ -65,11 +87,131 @@ class DeepHalo:
         each = [(LOW, low, (0, low), (-low, 0)), (HIGH, high, (rows - high, rows), (rows, rows + high))]
         return [(side, self._cells(*sent), self._cells(*received)) for side, count, sent, received in each if count]
 
-    def exchanges(self, z0: int, z1: int, array: Array) -> Iterator[Read | Write]:
-        """Yield the actions that exchange rows of planes z0 <= z < z1, which a Read has just read. `array` is `faces`
-        or `static_faces`. All sends come before the first receive, so neighbours never wait for each other."""
-        yield from (Write(z0, z1, side, sent, array) for side, sent, _ in self.faces)
-        yield from (Read(z0, z1, received, array, side) for side, _, received in self.faces)
+    def exchanges(
+        self, planes: tuple[int, int], statics_planes: tuple[int, int], block: SkewedBlock
+    ) -> Iterator[Read | Write]:
+        """Yield the actions that exchange rows of planes which `block` has just read. `planes` is the range of planes
+        of updated fields, and `statics_planes` the range of planes of static fields.
+
+        All sends of some planes come before the first receive, so neighbours never wait for each other."""
+        faces = [one for one in self.faces if touches(block, one[0])]
+        for z0, z1, is_static in in_order(self.problem, planes, statics_planes) if faces else ():
+            array: Array = "static_faces" if is_static else "faces"
+            yield from (Write(z0, z1, side, sent, array) for side, sent, _ in faces)
+            yield from (Read(z0, z1, received, array, side) for side, _, received in faces)
 
     def _cells(self, y0: int, y1: int) -> Rectangle:
         return Rectangle(y0, y1, 0, self.problem.pitch_cells)
+
+
+def in_order(
+    problem: Problem, planes: tuple[int, int], statics_planes: tuple[int, int]
+) -> Iterator[tuple[int, int, bool]]:
+    """Divide a range of planes of updated fields and a range of planes of static fields. Yield each part (z0, z1, True
+    for static fields) in the order in which updates need the planes. The order does not depend on the ranges, because
+    neighbours may read in different ranges."""
+    (z, end), (static, static_end) = planes, statics_planes if problem.statics else (0, 0)
+    while z < end or static < static_end:
+        needed = static + problem.skew_z - problem.statics_z  # the update that needs this plane also needs `static`
+        if z == end or (static < static_end and needed < z):
+            yield static, static + 1, True
+            static += 1
+        else:
+            last = end if static == static_end else min(end, max(z, needed) + 1)
+            yield z, last, False
+            z = last
+
+
+def touches(block: SkewedBlock, side: int) -> bool:
+    """Return True if a block has the rows at the side LOW or HIGH of a rank."""
+    return block.is_first if (side == HIGH) == block.cut.descends else block.is_last
+
+
+def own_part(problem: Problem, cut: SkewedCut, places: tuple[int, int]) -> Rectangle:
+    """Return the cells of a range of rows that are in the arrays of a rank on disk, which have no rows of
+    neighbours."""
+    y0, y1 = cut.cells(places)
+    return Rectangle(max(0, y0), min(problem.shape[1], y1), 0, problem.pitch_cells)
+
+
+def own_cells(problem: Problem, block: SkewedBlock) -> Rectangle:
+    """Return the cells of a rank for which a block computes checksums."""
+    y0, y1 = block.cut.cells(block.own())
+    return Rectangle(max(0, y0), min(problem.shape[1], y1), EVERY_CELL.x0, EVERY_CELL.x1)
+
+
+def bounded(block: SkewedBlock, region: UpdateRegion) -> UpdateRegion:
+    """Return the cells of `region`, which a rank updates, that belong to a block."""
+    low, high = block.bounds()
+    return UpdateRegion(
+        y_low=region.y_low if touches(block, LOW) else low, y_high=region.y_high if touches(block, HIGH) else high
+    )
+
+
+def blocks_of_rows(
+    problem: Problem, levels: int, block_y: int, beyond: tuple[int, int], least: Callable[[int], tuple[int, int]]
+) -> SkewedCut:
+    """Divide the rows that a pass of a rank holds in memory into blocks of `block_y` rows. These rows are the rank's
+    own rows, and `beyond` rows of the lower and of the upper neighbour. `least` returns the minimum numbers of rows, at
+    level 1, of the block at the lower neighbour and of the block at the upper neighbour. Its argument is the order of
+    the blocks.
+
+    Either all ranks have one block, or all have several. Otherwise, a rank with one block would need the first block of
+    one neighbour and the last block of the other neighbour at the same time."""
+    radius, size = problem.radius_y, block_y if problem.block_order else 0
+    lead = radius * (levels - 1)
+
+    def axis(rows: int, neighbours: tuple[bool, bool], order: int) -> tuple[int, tuple[int, int]]:
+        """Return the extent of the axis, and the numbers of rows that its first and its last block must have."""
+        low, high = (count * is_there for count, is_there in zip(least(order), neighbours, strict=True))
+        extent = rows + beyond[0] * neighbours[0] + beyond[1] * neighbours[1]
+        return extent, (high, low) if order < 0 else (low, high)
+
+    def is_long(neighbours: tuple[bool, bool], order: int) -> bool:
+        extent, (first, last) = axis(problem.max_halo, neighbours, order)
+        return max(radius + size + lead, first) < extent - max(radius, last)
+
+    kinds = product(((False, True), (True, False), (True, True)), (1, -1))
+    if size and not all(is_long(neighbours, order) for neighbours, order in kinds):
+        size = 0
+    extent, ends = axis(problem.shape[1], problem.neighbours, problem.block_order)
+    descends, first_row = problem.block_order < 0, -beyond[0] * problem.neighbours[0]
+    return cut_axis(
+        extent, radius, radius, levels, size, problem.row_group, lead, not problem.plain,
+        origin=first_row + extent if descends else first_row, descends=descends, least=ends,
+    )  # fmt: skip
+
+
+def has_given_blocks(problem: Problem, given: GivenSizes, cut: SkewedCut) -> bool:
+    """Return False if the user wants blocks, but the rows of a rank are too few for them. Passes of fewer levels may
+    have such blocks."""
+    return not (problem.is_part and given.by and given.by < problem.shape[1] and cut.count == 1)
+
+
+def require_given_blocks(problem: Problem, given: GivenSizes, cut_of: Callable[[int, int], SkewedCut]) -> None:
+    """Raise InputError if not even passes of one step can have the blocks that the user wants. `cut_of` returns the
+    blocks for a number of levels and a number of rows."""
+    if given.by is None or has_given_blocks(problem, given, cut_of(problem.stages, given.by)):
+        return
+    group = problem.row_group
+    smaller = range(round_up(given.by, group) - group, max(problem.radius_y, 1) - 1, -group)
+    most = next((rows for rows in smaller if cut_of(problem.stages, rows).count > 1), 0)
+    raise InputError(
+        f"by {given.by}: the {problem.max_halo} rows of a rank are too few for blocks of {given.by} rows; "
+        + (f"give at most {most}, or leave by out" if most else "leave by out")
+    )
+
+
+def halo_blocks(problem: Problem, levels: int, block_y: int) -> SkewedCut:
+    """Return the blocks of a pass with deep halos. The first and the last block have all rows that are exchanged, and
+    no other block needs rows of a neighbour."""
+    halo = problem.radius_y * levels
+    least = 2 * halo + problem.radius_y + problem.row_group
+    return blocks_of_rows(problem, levels, block_y, (halo, halo), lambda _: (least, least))
+
+
+def frame_of(problem: Problem, rows: tuple[int, int]) -> Rectangle:
+    """Return the cells of a slot that holds a range of rows. Rows below row 0 are rounded up to whole groups, so that
+    row 0 begins at a multiple of DIRECT_BYTES."""
+    first, end = rows
+    return Rectangle(first if first >= 0 else -round_up(-first, problem.row_group), end, 0, problem.pitch_cells)

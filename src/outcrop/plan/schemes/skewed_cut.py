@@ -26,6 +26,10 @@ level that writes the field, and p is the last level that reads it, the fringe i
 If the first values of the field come from a history, the fringe also has the values that the previous block reads. If v
 is the first level that reads the field, the fringe ends at eta - reach (v - 2). Each block reads from the history only
 the cells above its fringe, so each cell of the history is read once.
+
+All places are counted from the end of the axis at which the first block is. Usually, this is the lower end. The blocks
+of a rank may also begin at the upper end: then the axis is mirrored, and the cuts move up by `reach` cells per level.
+`SkewedCut.cells` converts places to coordinates.
 """
 
 from __future__ import annotations
@@ -45,7 +49,9 @@ class SkewedCut:
     `starts` are eta[0], eta[1], ... The first block begins with the grid, and the last block ends with the grid. All
     ranges of a block are half open. Each range begins and ends at a multiple of `group` cells or at an end of the grid.
     If `joint` is true, a ring may hold levels of both parities. The fringe in this ring then includes the fringes of
-    both parities. `first_level` is the first level that uses the state.
+    both parities. `first_level` is the first level that uses the state. `origin` is the coordinate at which the first
+    block begins. If `descends` is true, the first block is at the upper end of the axis, and `origin` is the coordinate
+    of this end.
     """
 
     extent: int
@@ -55,6 +61,8 @@ class SkewedCut:
     group: int = 1
     joint: bool = False
     first_level: int = 1
+    origin: int = 0
+    descends: bool = False
 
     @property
     def count(self) -> int:
@@ -70,17 +78,38 @@ class SkewedCut:
         highest = self.levels - 1 - (0 if self.joint else (self.levels - self.first_level - parity) % 2)
         return highest + 1, (1 if self.joint else 1 - parity) - (self.first_level - 1)
 
+    def cells(self, place: Range) -> Range:
+        """Return the coordinates of a range of places."""
+        first, end = place
+        return (self.origin - end, self.origin - first) if self.descends else (self.origin + first, self.origin + end)
+
+    def rounded_down(self, place: int) -> int:
+        """Return the largest place that is not above `place`, and whose coordinate is a multiple of `group`."""
+        origin, group = self.origin, self.group
+        if self.descends:
+            return origin - round_up(origin - place, group)
+        return round_down(origin + place, group) - origin
+
+    def rounded_up(self, place: int) -> int:
+        """Return the smallest place that is not below `place`, and whose coordinate is a multiple of `group`."""
+        origin, group = self.origin, self.group
+        if self.descends:
+            return origin - round_down(origin - place, group)
+        return round_up(origin + place, group) - origin
+
     @property
     def max_frame(self) -> int:
         """A number of cells that is enough for the frame of every block. The number includes the block, the fringe
         below, the reach or rim above, and the rounding to groups."""
         if self.count == 1:
             return self.extent
-        if self.count == 2:  # with two blocks, the first has no fringe below, and the second ends with the grid
-            return max(end - first for first, end in (block.frame() for block in self.blocks))
-        size = self.starts[2] - self.starts[1]  # the first block may have more cells, because it has no fringe below
+        # the first block has no fringe below, and the last block ends with the axis
+        ends = max(end - first for first, end in (block.frame() for block in (self.blocks[0], self.blocks[-1])))
+        if self.count == 2:
+            return ends
+        size = self.starts[2] - self.starts[1]  # the first block may have more cells
         cells = size + self.reach * self.levels + max(self.reach, self.starts[0]) + 2 * (self.group - 1)
-        return min(self.extent, round_down(cells, self.group))
+        return min(self.extent, max(ends, round_down(cells, self.group)))
 
 
 @dataclass(frozen=True)
@@ -110,7 +139,7 @@ class SkewedBlock:
             return 0, 0
         cut = self.cut
         low, high = (cut.starts[self.number] + cut.reach * reaches for reaches in (-below, above))
-        return self._clamp(round_down(low, cut.group)), self._clamp(round_up(high, cut.group))
+        return self._clamp(cut.rounded_down(low)), self._clamp(cut.rounded_up(high))
 
     def next_beside_cut(self, below: int, above: int) -> Range:
         """Return the range `beside_cut` of the next block. The range is empty for the last block."""
@@ -144,13 +173,12 @@ class SkewedBlock:
         return self._updated(self.cut.first_level)
 
     def bounds(self) -> tuple[Bound, Bound]:
-        """Return the lower and the upper bound between which this block updates cells at each level."""
-        low, high = self._updated(1)
-        slope = -self.cut.reach
-        return (
-            Bound(-FAR) if self.is_first else Bound(low - slope, slope),
-            Bound(FAR) if self.is_last else Bound(high - slope, slope),
-        )
+        """Return the lower and the upper bound, in coordinates, between which this block updates cells at each
+        level."""
+        one, other = self.cut.cells(self._updated(1)), self.cut.cells(self._updated(2))
+        low, high = (Bound(first - (after - first), after - first) for first, after in zip(one, other, strict=True))
+        at_low, at_high = (self.is_last, self.is_first) if self.cut.descends else (self.is_first, self.is_last)
+        return Bound(-FAR) if at_low else low, Bound(FAR) if at_high else high
 
     def _updated(self, level: int) -> Range:
         starts, back = self.cut.starts, self.cut.reach * (level - 1)
@@ -171,12 +199,22 @@ def cut_axis(
     lead: int = 0,
     joint: bool = False,
     first_level: int = 1,
+    origin: int = 0,
+    descends: bool = False,
+    least: tuple[int, int] = (0, 0),
 ) -> SkewedCut:
     """Divide an axis into blocks that have `size` cells at level 1. If `size` is 0, the axis is one block. The first
     block begins at cell `first`.
 
     The first block has `lead` more cells than the other blocks. The first block has no fringe below. So its frame is
-    not larger than the other frames if `lead` is at most `reach * (levels - 1)`.
+    not larger than the other frames if `lead` is at most `reach * (levels - 1)`. At level 1, the first cut is at least
+    `least[0]` places above the beginning of the axis, and the last cut is at least `least[1]` places below its end. If
+    this is not possible, the axis is one block. With fewer levels, no frame is larger.
     """
-    further = range(first + size + lead, extent - first, size) if size else ()
-    return SkewedCut(extent, reach, levels, (first, *further), group, joint, first_level)
+    begin, highest = max(first + size + lead, least[0]), extent - max(first, least[1])
+    further = list(range(begin, extent - first, size)) if size else []
+    if further and further[-1] > highest:
+        kept = [one for one in further if one < highest]
+        further = [*kept, highest] if kept else []
+    starts = (first, *further)
+    return SkewedCut(extent, reach, levels, starts, group, joint, first_level, origin, descends)

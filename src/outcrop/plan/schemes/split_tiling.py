@@ -39,11 +39,15 @@ and planes below F(s-1) are written. So the rings need about two slabs more than
     static      Z - 2b - r(L-1) [- r]  ..  Z + b [+ r] - 1                 3b + r(L-1) [+ 2r]
 
 If a step has several stages, or if the state has previous values, both rings have the maximum of all these sizes.
+
+The rows of a rank can be divided into skewed blocks, as in deep_halo.py. The block at the lower cut has the stairs, and
+the block at the upper cut has the triangle. Both rings are then r planes longer than the longest ring above.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import cached_property
 
 from outcrop.plan.actions import (
@@ -69,7 +73,19 @@ from outcrop.plan.given_sizes import FREE, GivenSizes
 from outcrop.plan.memory import Window, largest_within, make_window, slot_bytes
 from outcrop.plan.plan import Pass, Scheme, Sizes, Volume
 from outcrop.plan.problem import Problem
-from outcrop.plan.schemes.wavefront import SLABS, has_updates, levels_worth_trying, slabs
+from outcrop.plan.schemes.deep_halo import (
+    blocks_of_rows,
+    bounded,
+    frame_of,
+    has_given_blocks,
+    in_order,
+    own_cells,
+    own_part,
+    require_given_blocks,
+    touches,
+)
+from outcrop.plan.schemes.skewed_cut import SkewedBlock, SkewedCut
+from outcrop.plan.schemes.wavefront import SLABS, block_sizes, has_updates, levels_worth_trying, slabs
 from outcrop.plan.stairs import Stairs
 
 
@@ -80,15 +96,18 @@ class SplitRows:
         self.problem, self.levels, self.stairs = problem, levels, Stairs(problem, levels)
         self.low, self.high = problem.neighbours
 
-    @cached_property
-    def frame(self) -> Rectangle:
-        """The cells of a plane that the pass holds in a slot."""
-        return self.cells(0, self.problem.shape[1] + self.high * self.stairs.rim_rows[1])
+    def blocks(self, block_y: int) -> SkewedCut:
+        """Return the blocks of `block_y` rows. The block at the lower cut has all rows that are sent to the lower
+        neighbour. The block at the upper cut has all rows that the triangle reads."""
+        problem, levels, radius = self.problem, self.levels, self.problem.radius_y
+        rim_rows = self.stairs.rim_rows[1]
+        sent = max(self.stairs.rows(level)[1] + radius * level for level in range(levels))
 
-    @cached_property
-    def own(self) -> Rectangle:
-        """The cells for which the rank computes checksums."""
-        return Rectangle(0, self.problem.shape[1], EVERY_CELL.x0, EVERY_CELL.x1)
+        def least(order: int) -> tuple[int, int]:
+            low, high = (4 * radius, 2 * radius * levels) if order < 0 else (max(rim_rows, sent), 4 * radius)
+            return problem.row_group + radius + low, problem.row_group + radius + rim_rows + high
+
+        return blocks_of_rows(problem, levels, block_y, (0, rim_rows), least)
 
     @cached_property
     def trapezoid(self) -> UpdateRegion:
@@ -102,12 +121,6 @@ class SplitRows:
     def triangle(self) -> UpdateRegion:
         ny, radius = self.problem.shape[1], self.problem.radius_y
         return UpdateRegion(y_low=Bound(ny, -radius), y_high=Bound(ny, radius))
-
-    @cached_property
-    def has_trapezoid(self) -> bool:
-        """True if any level updates rows of the trapezoid. Level 1 updates the most rows."""
-        problem, region = self.problem, self.trapezoid
-        return max(problem.first_row, region.y_low.at(1)) < min(problem.end_row, region.y_high.at(1))
 
     @property
     def has_triangle(self) -> bool:
@@ -126,23 +139,36 @@ class SplitRows:
 
 
 class _SplitStream:
-    """Makes the actions of a pass."""
+    """Makes the actions of one block, for all planes. If `is_linked` is true, planes of this block and of the next
+    block can be in a ring at the same time."""
 
-    def __init__(self, problem: Problem, levels: int) -> None:
-        self.problem, self.levels, self.rows = problem, levels, SplitRows(problem, levels)
+    def __init__(self, problem: Problem, levels: int, block: SkewedBlock, is_linked: bool) -> None:
+        self.problem, self.levels, self.block, self.is_linked = problem, levels, block, is_linked
+        self.rows = SplitRows(problem, levels)
         self.stairs = self.rows.stairs
+        self.low, self.high = self.rows.low and touches(block, LOW), self.rows.high and touches(block, HIGH)
+        self.begin = Block(
+            frame_of(problem, block.cut.cells(block.frame())),
+            own=own_cells(problem, block), shift=is_linked * block.number * problem.planes,
+        )  # fmt: skip
+        self.region = bounded(block, self.rows.trapezoid)
         self.read = self.statics_read = self.copied = self.finished = self.written = 0
 
-    def actions(self, slab: int) -> Iterator[Action]:
-        """Yield all actions of the pass except the commit."""
+    def actions(self, slab: int, following: _SplitStream | None) -> Iterator[Action]:
+        """Yield all actions of the block except the commit. Also yield the first reads of the block `following`."""
         problem, back = self.problem, self.problem.skew_z * (self.levels - 1)
         before: tuple[int, int] | None = None
-        yield Block(self.rows.frame, own=self.rows.own)
-        for zeta0, zeta1 in slabs(problem, self.levels, slab):
+        yield self.begin
+        every = slabs(problem, self.levels, slab)
+        for zeta0, zeta1 in every:
             yield from self._read_to(zeta1 + slab)
+            if following is not None and self.is_linked:
+                # the first slab of a block always reads the same planes, so that neighbours agree on their order
+                ahead = [*following._read_to(min(zeta1 + slab - problem.planes, every[0][1] + slab))]
+                yield from (following.begin, *ahead, self.begin) if ahead else ()
             yield from self._copy_to(zeta1)
-            if self.rows.has_trapezoid:
-                yield from self._update(zeta0, zeta1, self.rows.trapezoid)
+            if has_rows(problem, self.region, self.levels):
+                yield from self._update(zeta0, zeta1, self.region)
             yield from self._exchange_stairs(zeta0, zeta1)
             arrived = self.finished
             if before is not None:
@@ -167,25 +193,32 @@ class _SplitStream:
             yield Update(zetas[0], zetas[-1] + 1, self.levels, region)
 
     def _triangle(self, zeta0: int, zeta1: int) -> Iterator[Action]:
-        if self.rows.has_triangle:
+        if self.high and self.rows.has_triangle:
             yield from self._update(zeta0, zeta1, self.rows.triangle)
 
     def _read_to(self, zeta: int, most: int = FAR) -> Iterator[Action]:
         """Yield the reads of all planes below `most` that are needed for the updates below `zeta`, and the exchanges of
         rows of these planes."""
-        problem = self.problem
+        problem, cut = self.problem, self.block.cut
         z0, z1 = self.read, min(zeta + problem.skew_z, problem.planes, most)
         if z1 > z0:
             self.read = z1
-            yield Read(z0, z1, problem.whole_plane)
-            for first, end, is_inside in self._inside(z0, z1):
-                rows = self.stairs.rows(0) if is_inside else self.stairs.rim_rows
-                yield from self._exchange(first, end, rows, "stairs", 0)
-        z0, z1 = self.statics_read, min(zeta + problem.statics_z, problem.planes, most)
-        if z1 > z0 and problem.statics:
-            self.statics_read = z1
-            yield Read(z0, z1, problem.whole_plane, "statics")
-            yield from self._exchange(z0, z1, self.stairs.rim_rows, "static_faces")
+            yield Read(z0, z1, own_part(problem, cut, self.block.body(0)))
+            for parity in (0, 1):
+                if (rows := self._rows(self.block.fringe(parity))).cells:
+                    yield Read(z0, z1, rows, "fringes", parity)
+        static, static_end = self.statics_read, min(zeta + problem.statics_z, problem.planes, most)
+        if static_end > static and problem.statics:
+            self.statics_read = static_end
+            yield Read(static, static_end, own_part(problem, cut, self.block.frame()), "statics")
+        if self.low or self.high:
+            for first, end, is_static in in_order(problem, (z0, self.read), (static, self.statics_read)):
+                if is_static:
+                    yield from self._exchange(first, end, self.stairs.rim_rows, "static_faces")
+                    continue
+                for begin, stop, is_inside in self._inside(first, end):
+                    rows_sent = self.stairs.rows(0) if is_inside else self.stairs.rim_rows
+                    yield from self._exchange(begin, stop, rows_sent, "stairs", 0)
 
     def _inside(self, z0: int, z1: int) -> Iterator[tuple[int, int, bool]]:
         """Divide a range of planes at the rims in z. Yield each part, with a flag that is true if updates change these
@@ -199,13 +232,15 @@ class _SplitStream:
         z0, z1 = self.copied, min(end, self.problem.planes)
         if z1 > z0:
             self.copied = z1
-            yield Copy(z0, z1, self.rows.frame, self.rows.own)
+            whole = self.problem.whole_plane
+            own = Rectangle(whole.y0, whole.y1, EVERY_CELL.x0, EVERY_CELL.x1)
+            yield Copy(z0, z1, self._rows(self.block.body(1)), own)
             yield from self._check(z0, z1, (0, self.problem.radius_y), "source")
 
     def _check(self, z0: int, z1: int, rows: tuple[int, int], array: Array) -> Iterator[Action]:
         """Yield the Check of the rows that the lower neighbour updates."""
         first, end = max(z0, self.problem.first_plane), min(z1, self.problem.end_plane)
-        if self.rows.low and first < end and rows[0] < rows[1]:
+        if self.low and first < end and rows[0] < rows[1]:
             yield Check(first, end, self.rows.sent(rows), array)
 
     def _exchange_stairs(self, zeta0: int, zeta1: int) -> Iterator[Action]:
@@ -220,9 +255,9 @@ class _SplitStream:
         if z0 >= z1 or rows[0] >= rows[1]:
             return
         is_static = array == "static_faces"  # the level of static rows is a side
-        if self.rows.low:
+        if self.low:
             yield Write(z0, z1, LOW if is_static else level, self.rows.sent(rows), array)
-        if self.rows.high:
+        if self.high:
             yield Read(z0, z1, self.rows.received(rows), array, HIGH if is_static else level)
 
     def _finish_to(self, end: int) -> Iterator[Action]:
@@ -231,23 +266,44 @@ class _SplitStream:
         self.finished = max(self.finished, end)
         if end <= first:
             return
-        if self.rows.high and rows[1]:
+        if self.high and rows[1]:
             yield Write(first, end, self.levels, self.rows.received(rows), "finished")
-        if self.rows.low and rows[1]:
+        if self.low and rows[1]:
             yield Read(first, end, self.rows.sent(rows), "finished", self.levels)
 
     def _write_to(self, end: int) -> Iterator[Action]:
-        z0 = self.written
-        if end > z0:
-            self.written = end
-            yield from self._check(z0, end, self.stairs.finished_rows, "target")
-            yield Write(z0, end, self.levels, self.problem.whole_plane)
+        z0, problem, cut = self.written, self.problem, self.block.cut
+        if end <= z0:
+            return
+        self.written = end
+        yield from self._check(z0, end, self.stairs.finished_rows, "target")
+        yield Write(z0, end, self.levels, own_part(problem, cut, self.block.left_below(self.levels % 2)))
+        for parity in (0, 1):
+            if (rows := self._rows(self.block.next_fringe(parity))).cells:
+                yield Write(z0, end, parity, rows, "fringes")
+
+    def _rows(self, places: tuple[int, int]) -> Rectangle:
+        return self.rows.cells(*self.block.cut.cells(places))
+
+
+def has_rows(problem: Problem, region: UpdateRegion, levels: int) -> bool:
+    """Return True if a region has updated rows at any of the levels 1 to `levels`."""
+    low, high = region.y_low, region.y_high
+    return any(
+        max(problem.first_row, low.at(level)) < min(problem.end_row, high.at(level)) for level in range(1, levels + 1)
+    )
 
 
 def make_pass(problem: Problem, levels: int, sizes: Sizes) -> Pass:
     """Make the actions of one pass of a rank."""
-    actions = (*_SplitStream(problem, levels).actions(sizes.slab), Commit())
-    return Pass(levels, sizes.slab, window(problem, levels, sizes), actions)
+    cut = SplitRows(problem, levels).blocks(sizes.block_y)
+    is_linked = problem.planes >= max(ring_planes(problem, levels, sizes.slab, cut.count, FAR)[:2])
+    streams = [_SplitStream(problem, levels, block, is_linked) for block in cut.blocks]
+    actions: list[Action] = []
+    for stream, following in zip(streams, [*streams[1:], None], strict=True):
+        actions += stream.actions(sizes.slab, following)
+    fringe_rows = max(end - first for block in cut.blocks for first, end in map(block.fringe, (0, 1)))
+    return Pass(levels, sizes.slab, window(problem, levels, sizes), (*actions, Commit()), fringe_rows)
 
 
 def max_levels(problem: Problem) -> int:
@@ -259,58 +315,75 @@ def max_levels(problem: Problem) -> int:
 
 def window(problem: Problem, levels: int, sizes: Sizes) -> Window:
     """Return the window for passes of `levels` levels. No ring has more slots than the grid has planes."""
-    slot = slot_bytes(problem, SplitRows(problem, levels).frame)
-    return make_window(problem, ring_planes(problem, levels, sizes.slab), slot)
+    return windows(problem, levels, sizes)(sizes.slab)
 
 
-def ring_planes(problem: Problem, levels: int, slab: int) -> tuple[int, int, int]:
-    """Return the numbers of slots in the rings of first copies, second copies and static fields."""
-    skew, beside = problem.skew_z, problem.statics_z
+def windows(problem: Problem, levels: int, sizes: Sizes) -> Callable[[int], Window]:
+    """Return a function that computes the window from the number of planes of a slab. The slab of `sizes` is not
+    used."""
+    cut = SplitRows(problem, levels).blocks(sizes.block_y)
+    slot = slot_bytes(problem, Rectangle(0, cut.max_frame, 0, problem.pitch_cells))
+    return lambda slab: make_window(problem, ring_planes(problem, levels, slab, cut.count), slot)
+
+
+def ring_planes(problem: Problem, levels: int, slab: int, blocks: int = 1, most: int = 0) -> tuple[int, int, int]:
+    """Return the numbers of slots in the rings of first copies, second copies and static fields. No ring has more than
+    `most` slots. The default is the number of planes of the grid."""
+    skew, beside, most = problem.skew_z, problem.statics_z, most or problem.planes
     reach = skew * levels
     static = 3 * slab + max(skew * (levels - 1) + 2 * beside, problem.first_plane + beside)
     latest = 3 * slab + reach + max(slab, skew)
-    if not problem.plain:
+    if blocks > 1:
+        even = odd = latest + skew
+    elif not problem.plain:
         even = odd = latest
     elif levels % 2 == 0:
         even, odd = latest, 2 * slab + reach
     else:
         even, odd = 3 * slab + reach + skew, 3 * slab + reach + max(slab - skew, 0)
-    return min(even, problem.planes), min(odd, problem.planes), min(static, problem.planes)
+    return min(even, most), min(odd, most), min(static, most)
 
 
 def candidates(problem: Problem, budget_bytes: int, given: GivenSizes = FREE) -> Iterable[Sizes]:
-    """Yield the candidates for each number of passes that is worth trying. For each number of levels, they have the
-    thickest slab that fits the memory, and some thinner slabs."""
+    """Yield the candidates for each number of passes that is worth trying, with whole parts and with blocks. For each
+    number of levels, they have the thickest slab that fits the memory, and some thinner slabs."""
+    require_given_blocks(problem, given, lambda levels, block_y: SplitRows(problem, levels).blocks(block_y))
     for levels in given.levels(problem, levels_worth_trying(problem, max_levels(problem))):
-        thickest = _thickest_slab(problem, levels, budget_bytes)
-        for slab in given.or_any("slab", [*(slab for slab in SLABS if slab < thickest), thickest]):
-            sizes = Sizes(levels, slab, diamond=0)
-            if slab >= 1 and window(problem, levels, sizes).bytes <= budget_bytes:
-                yield sizes
-
-
-def _thickest_slab(problem: Problem, levels: int, budget_bytes: int) -> int:
-    most = max(1, problem.end_plane - problem.first_plane + problem.skew_z * (levels - 1))
-    return largest_within(lambda slab: window(problem, levels, Sizes(levels, slab, 0)).bytes, most, budget_bytes)
+        most = max(1, problem.end_plane - problem.first_plane + problem.skew_z * (levels - 1))
+        for block_y in given.or_any("by", block_sizes(problem, levels)):
+            sizes = Sizes(levels, 1, diamond=0, block_y=block_y)
+            if not has_given_blocks(problem, given, SplitRows(problem, levels).blocks(block_y)):
+                continue
+            of_slab = windows(problem, levels, sizes)
+            thickest = largest_within(lambda slab, of_slab=of_slab: of_slab(slab).bytes, most, budget_bytes)  # type: ignore[misc]
+            for slab in given.or_any("slab", [*(slab for slab in SLABS if slab < thickest), thickest]):
+                if slab >= 1 and of_slab(slab).bytes <= budget_bytes:
+                    yield replace(sizes, slab=slab)
 
 
 def smallest_window(problem: Problem, given: GivenSizes = FREE) -> Window:
-    """Return the smallest window for passes of one step in slabs of one plane. If a size is `given`, only this size is
-    tried."""
+    """Return the smallest window for passes of one step in slabs of one plane. The function tries all numbers of
+    blocks. If a size is `given`, only this size is tried."""
     (levels,), (slab,) = given.levels(problem, (problem.stages,)), given.or_any("slab", (1,))
-    return window(problem, levels, Sizes(levels, slab, diamond=0))
+    sizes = (Sizes(levels, slab, 0, block_y=one) for one in given.or_any("by", block_sizes(problem, levels)))
+    return min((window(problem, levels, one) for one in sizes), key=lambda window: window.bytes)
 
 
 def volume(problem: Problem, sizes: Sizes) -> Volume:
-    """Estimate the work of a pass: 2/L words per cell and step, and no update of rows of neighbours. A rank sends about
-    2rL rows of each field to its lower neighbour, and rL rows to its upper neighbour."""
+    """Estimate the work of a pass: 2/L + 4r/by words per cell and step, and no update of rows of neighbours. A rank
+    sends about 2rL rows of each field to its lower neighbour, and rL rows to its upper neighbour."""
     levels, rows, arrays = sizes.levels, SplitRows(problem, sizes.levels), problem.state_arrays
     planes, inside = problem.planes, problem.end_plane - problem.first_plane
-    moved, statics = problem.grid_bytes * arrays, problem.grid_bytes * problem.statics
-    exposed = 2 * min(planes, sizes.slab) * problem.plane_bytes * arrays
-    slabs_of_pass = -(-(planes + problem.skew_z * levels) // sizes.slab)
+    cut, group, radius = rows.blocks(sizes.block_y), problem.row_group, problem.radius_y
+    blocks, copies = cut.count, problem.rings - problem.statics
+    fringes = (blocks - 1) * copies * (radius * levels + group - 1) * problem.pitch_bytes * planes
+    moved = problem.grid_bytes * arrays + fringes
+    again = (blocks - 1) * (radius * (levels + 1) + group - 1) / problem.shape[1]
+    statics = problem.grid_bytes * problem.statics * (1 + again)
+    exposed = 2 * min(planes, sizes.slab) * min(problem.shape[1], cut.max_frame) * problem.pitch_bytes * arrays
+    slabs_of_pass = blocks * -(-(planes + problem.skew_z * levels) // sizes.slab)
     stairs, finished, ways = rows.stairs, rows.stairs.finished_rows[1], sum(problem.neighbours)
-    sent, requests = 0, planes * arrays * 2.0
+    sent, requests = 0, planes * arrays * (2.0 * blocks + 4 * (blocks - 1))
     if problem.radius_y:
         each = [(end - first, len(stairs.fields(level))) for level in range(1, levels)
                 for first, end in [stairs.rows(level)]]  # fmt: skip
@@ -320,13 +393,13 @@ def volume(problem: Problem, sizes: Sizes) -> Volume:
         sent = problem.pitch_bytes * max(low * rows.low + high * rows.high, low * rows.high + high * rows.low)
         messages = 2 * arrays + sum(fields for _, fields in each)
         requests += ways * planes * (messages / TOGETHER_MESSAGES + problem.statics)
-    cut = problem.planes * problem.shape[2] * problem.radius_y * (levels + 1) * levels / 2
-    updates = problem.cells * levels + (rows.high - rows.low) * cut
-    updated = slabs_of_pass * (1 + rows.has_triangle)
+    triangle = problem.planes * problem.shape[2] * problem.radius_y * (levels + 1) * levels / 2
+    updates = problem.cells * levels + (rows.high - rows.low) * triangle
+    updated = slabs_of_pass + slabs_of_pass // blocks * rows.has_triangle
     return Volume(moved + statics, moved, updates, exposed, updated, requests, sent)
 
 
 SCHEME = Scheme(
-    "split", window, make_pass, candidates, smallest_window, volume, ("bt", "slab", "diamond"), has_halos=True,
-    shared_levels=max_levels,
+    "split", window, make_pass, candidates, smallest_window, volume, ("bt", "by", "slab", "diamond"),
+    has_halos=True, shared_levels=max_levels,
 )  # fmt: skip

@@ -37,8 +37,7 @@ read. A block writes the rows of this field that the next block needs to the arr
 rows is r times a number of levels: from the first level that writes the field to the last level that reads it. For k
 steps, all fields together have about r k^2 such rows, so a pass moves 2 r k^2/by more words per cell.
 
-If the grid is divided among ranks, a rank reads rows of its neighbours together with its own rows (deep_halo.py). The
-rows of a rank are not divided into blocks.
+If the grid is divided among ranks, a rank reads rows of its neighbours together with its own rows (deep_halo.py).
 
 The naive scheme serves for comparison. It is a wavefront with passes of one step, like a program without temporal
 blocking.
@@ -48,6 +47,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice, product
 
 from outcrop.plan import placement
@@ -62,7 +62,6 @@ from outcrop.plan.actions import (
     Read,
     Rectangle,
     Update,
-    UpdateRegion,
     Write,
 )
 from outcrop.plan.cost import updates_below
@@ -78,16 +77,26 @@ from outcrop.plan.memory import (
 )
 from outcrop.plan.plan import Pass, Scheme, Sizes, Volume
 from outcrop.plan.problem import Problem
-from outcrop.plan.schemes.deep_halo import DeepHalo
+from outcrop.plan.schemes.deep_halo import (
+    DeepHalo,
+    bounded,
+    frame_of,
+    halo_blocks,
+    has_given_blocks,
+    own_cells,
+    own_part,
+    require_given_blocks,
+)
 from outcrop.plan.schemes.skewed_cut import SkewedBlock, SkewedCut, cut_axis
 
 
 def blocks_in_y(problem: Problem, levels: int, sizes: Sizes) -> SkewedCut:
-    """Return the blocks into which y is divided. If `sizes` has no `block_y`, or if the grid is divided among ranks, y
-    is one block."""
+    """Return the blocks into which y is divided. If `sizes` has no `block_y`, y is one block."""
+    if problem.is_part:
+        return halo_blocks(problem, levels, sizes.block_y)
     rows, radius, lead = problem.shape[1], problem.radius_y, _lead(problem, levels)
-    joint, block_y = not problem.plain, 0 if problem.is_part else sizes.block_y
-    return cut_axis(rows, radius, radius, levels, block_y, problem.row_group, lead, joint, problem.lead + 1)
+    joint = not problem.plain
+    return cut_axis(rows, radius, radius, levels, sizes.block_y, problem.row_group, lead, joint, problem.lead + 1)
 
 
 def _lead(problem: Problem, levels: int) -> int:
@@ -105,7 +114,8 @@ def windows(problem: Problem, levels: int, sizes: Sizes) -> Callable[[int], Wind
     """Return a function that computes the window from the number of planes of a slab. The slab of `sizes` is not
     used."""
     cut = blocks_in_y(problem, levels, sizes)
-    frame = Rectangle(0, cut.max_frame, 0, problem.pitch_cells)
+    rounding = problem.row_group - 1 if problem.is_part else 0
+    frame = Rectangle(0, cut.max_frame + rounding, 0, problem.pitch_cells)
     slot = undivided_slot_bytes(problem, levels) if cut.count == 1 else slot_bytes(problem, frame)
 
     def of_slab(slab: int) -> Window:
@@ -120,7 +130,7 @@ def smallest_window(problem: Problem, given: GivenSizes = FREE) -> Window:
     """Return the smallest window for passes of one step in slabs of one plane. The function tries all numbers of
     blocks. If a size is `given`, only this size is tried."""
     (levels,), (slab,) = given.levels(problem, (problem.stages,)), given.or_any("slab", (1,))
-    shares = given.or_any("by", _block_sizes(problem, levels))
+    shares = given.or_any("by", block_sizes(problem, levels))
     sizes = (Sizes(levels, slab, diamond=0, block_y=block_y) for block_y in shares)
     return min((window(problem, levels, one) for one in sizes), key=lambda window: window.bytes)
 
@@ -240,19 +250,19 @@ class _Stream:
 
     def __init__(self, problem: Problem, levels: int, block: SkewedBlock, is_linked: bool, keeps_statics: bool) -> None:
         self.problem, self.levels, self.block, self.is_linked = problem, levels, block, is_linked
-        self.region, self.begin = EVERYTHING, Block(problem.whole_plane)
-        self.frame = self.static_rows = self._rows(*block.frame())
+        self.frame = frame_of(problem, block.cut.cells(block.frame()))
+        self.static_rows = own_part(problem, block.cut, block.frame())
         if keeps_statics:
             self.static_rows = problem.whole_plane if block.is_first else Rectangle(0, 0, 0, 0)
-        if block.cut.count > 1:
-            self.region = UpdateRegion(y_low=block.bounds()[0], y_high=block.bounds()[1])
-            own = Rectangle(*block.own(), EVERY_CELL.x0, EVERY_CELL.x1)
-            self.begin = Block(self.frame, own=own, shift=is_linked * block.number * problem.planes)
         self.halo = DeepHalo(problem, levels) if problem.is_part else None
-        self.copied_own = EVERY_CELL
+        assert not (self.halo and keeps_statics), "a part of a grid keeps no static fields in memory"
+        self.region, own = EVERYTHING, EVERY_CELL
         if self.halo is not None:
-            assert not keeps_statics, "a part of a grid keeps no static fields in memory"
-            self.region, self.begin, self.copied_own = self.halo.region, self.halo.begin, self.halo.own
+            self.region, own = bounded(block, self.halo.region), own_cells(problem, block)
+        elif block.cut.count > 1:
+            self.region = bounded(block, EVERYTHING)
+            own = Rectangle(*block.own(), EVERY_CELL.x0, EVERY_CELL.x1)
+        self.begin = Block(self.frame, own=own, shift=is_linked * block.number * problem.planes)
         self.read = self.statics_read = self.copied = self.written = 0
         read = fields_read(problem, levels)
         self.histories = [one for one in problem.fields if one.is_history]
@@ -262,9 +272,9 @@ class _Stream:
         self.values_copied = _Values(planes, [fields[one].ahead for one in problem.recomputed])
         self.values_written = _Values(planes, [-problem.skew_z * (last_levels[one] - 1) for one in computed])
         reaches = {one: recomputed_reaches(problem, one) for one in computed}
-        self.rows_before = [self._rows(*block.beside_cut(*reaches[one])) for one in computed]
-        self.rows_after = [self._rows(*block.next_beside_cut(*reaches[one])) for one in computed]
-        bodies = {one: self._rows(block.beside_cut(*reaches[one])[1], block.next_beside_cut(*reaches[one])[1])
+        self.rows_before = [self._rows(block.beside_cut(*reaches[one])) for one in computed]
+        self.rows_after = [self._rows(block.next_beside_cut(*reaches[one])) for one in computed]
+        bodies = {one: self._rows((block.beside_cut(*reaches[one])[1], block.next_beside_cut(*reaches[one])[1]))
                   for one in computed}  # fmt: skip
         self.copied_rows = [bodies[one] for one in problem.recomputed]
         self.history_rows = [bodies.get(number, self.frame) for number, one in enumerate(fields) if one.is_history]
@@ -305,13 +315,15 @@ class _Stream:
     def _read_to(self, zeta: int, max_zeta_history: int = FAR) -> Iterator[Action]:
         """Yield the reads of all planes that are needed for the updates below `zeta`. From a history, yield only the
         reads for updates below `max_zeta_history`."""
+        read, statics_read = self.read, self.statics_read
         yield from self._read_state_to(zeta + self.problem.skew_z - self.problem.lead_planes)
         z0, z1 = self.statics_read, min(zeta + self.problem.statics_z, self.problem.planes)
         if z1 > z0:
             self.statics_read = z1
             if self.problem.statics and self.static_rows.cells:
                 yield Read(z0, z1, self.static_rows, "statics")
-                yield from self.halo.exchanges(z0, z1, "static_faces") if self.halo is not None else ()
+        if self.halo is not None:
+            yield from self.halo.exchanges((read, self.read), (statics_read, self.statics_read), self.block)
         yield from self._read_histories_to([min(zeta, max_zeta_history) + one.ahead for one in self.histories])
 
     def _read_histories_to(self, ends: Sequence[int]) -> Iterator[Action]:
@@ -329,10 +341,9 @@ class _Stream:
         if z1 <= z0:
             return
         self.read = z1
-        yield Read(z0, z1, self._rows(*self.block.body(0)))
-        yield from self.halo.exchanges(z0, z1, "faces") if self.halo is not None else ()
+        yield Read(z0, z1, own_part(self.problem, self.block.cut, self.block.body(0)))
         for parity in (0, 1):
-            if (rows := self._rows(*self.block.fringe(parity))).cells:
+            if (rows := self._rows(self.block.fringe(parity))).cells:
                 yield Read(z0, z1, rows, "fringes", parity)
 
     def _read_values_to(self, zeta: int) -> Iterator[Action]:
@@ -351,8 +362,8 @@ class _Stream:
 
     def _copy_to(self, end: int) -> Iterator[Action]:
         if (end := min(end, self.problem.planes)) > self.copied:
-            rows = self.block.body(1) if self.halo is None else self.halo.rows
-            yield Copy(self.copied, end, self._rows(*rows), self.copied_own)
+            own = EVERY_CELL if self.halo is None else self.halo.own
+            yield Copy(self.copied, end, self._rows(self.block.body(1)), own)
             self.copied = end
 
     def _write_to(self, end: int) -> Iterator[Action]:
@@ -360,13 +371,14 @@ class _Stream:
         if end <= z0:
             return
         self.written = end
-        yield Write(z0, end, self.levels, self._rows(*self.block.left_below((self.levels - self.problem.lead) % 2)))
+        below = self.block.left_below((self.levels - self.problem.lead) % 2)
+        yield Write(z0, end, self.levels, own_part(self.problem, self.block.cut, below))
         for parity in (0, 1):
-            if (rows := self._rows(*self.block.next_fringe(parity))).cells:
+            if (rows := self._rows(self.block.next_fringe(parity))).cells:
                 yield Write(z0, end, parity, rows, "fringes")
 
-    def _rows(self, y0: int, y1: int) -> Rectangle:
-        return Rectangle(y0, y1, 0, self.problem.pitch_cells)
+    def _rows(self, places: tuple[int, int]) -> Rectangle:
+        return Rectangle(*self.block.cut.cells(places), 0, self.problem.pitch_cells)
 
 
 SLABS = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
@@ -394,10 +406,13 @@ def candidates(problem: Problem, budget_bytes: int, given: GivenSizes = FREE) ->
     if not given and not problem.histories and whole_window(problem).bytes <= budget_bytes:
         yield from _whole_grid_candidates(problem)
         return
+    require_given_blocks(problem, given, partial(halo_blocks, problem))
     tried = given.levels(problem, levels_worth_trying(problem))
     for levels, keeps in product(tried, placement.possible(problem, budget_bytes)):
-        for block_y in given.or_any("by", _block_sizes(problem, levels)):
+        for block_y in given.or_any("by", block_sizes(problem, levels)):
             sizes = Sizes(levels, 1, diamond=0, block_y=block_y, keeps_statics=keeps)
+            if not has_given_blocks(problem, given, blocks_in_y(problem, levels, sizes)):
+                continue
             of_slab = windows(problem, levels, sizes)
             thickest = thickest_slab(problem, levels, sizes, budget_bytes)
             slabs = given.or_any("slab", [*(slab for slab in SLABS if slab < thickest), thickest])
@@ -430,14 +445,15 @@ def volume(problem: Problem, sizes: Sizes) -> Volume:
     """Estimate the work of a pass: 2/L + 4r/by words per cell and step. A rank with neighbours at both sides also
     exchanges 2rL rows of each plane, and updates r(L-1) rows of each plane and level that its neighbours also update.
     """
-    rows, interior = problem.shape[1], problem.shape[1] - 2 * problem.radius_y
+    rows = problem.shape[1]
     arrays, copies = problem.state_arrays, problem.rings - problem.statics - problem.histories - len(problem.recomputed)
-    blocks = max(1, -(-(interior - _lead(problem, sizes.levels)) // sizes.block_y)) if sizes.block_y else 1
+    cut = blocks_in_y(problem, sizes.levels, sizes)
+    blocks = cut.count
     reaches = [sum(recomputed_reaches(problem, one)) for one in problem.computed]
     fringe_rows = problem.radius_y * (copies * (sizes.levels - problem.lead) + sum(reaches))
     fringe_rows += (problem.row_group - 1) * (copies + len(reaches))
     fringes = (blocks - 1) * fringe_rows * problem.pitch_bytes * problem.planes
-    frame = min(rows, sizes.block_y + problem.radius_y * (sizes.levels + 1)) if blocks > 1 else rows
+    frame = cut.max_frame
     moved = problem.grid_bytes * arrays + fringes
     passes = -(-problem.levels // sizes.levels)
     # blocks read the rows below their cuts again, except of values that levels of the pass write
@@ -482,13 +498,13 @@ def _steps_worth_trying(steps: int, most: int) -> Iterator[int]:
         passes = max(passes + 1, -(-steps // (levels - 1)))
 
 
-def _block_sizes(problem: Problem, levels: int) -> Iterator[int]:
+def block_sizes(problem: Problem, levels: int) -> Iterator[int]:
     """Yield numbers of rows of a block. The first number is 0, which means that y is not divided. The next numbers are
     a half of all rows, a third, and so on. Each of them is larger than the fringe. A periodic y is not divided."""
     yield 0
-    if problem.periodic[1] or problem.is_part:
+    if problem.periodic[1] or not problem.block_order:
         return
-    interior = problem.shape[1] - 2 * problem.radius_y
+    interior = problem.shape[1] + sum(problem.halo(levels)) - 2 * problem.radius_y
     for count in range(2, MAX_BLOCKS + 1):
         rows = -(-(interior - _lead(problem, levels)) // count)
         if rows <= problem.radius_y * levels or rows < 2 * problem.row_group:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from outcrop import _core
 from outcrop.axes import NAMES, PLACES, Shape, grid_shape
 from outcrop.durable import Directory
 from outcrop.errors import CorruptionError, InputError, StorageError, os_errors_as, shown
@@ -73,6 +74,12 @@ class AcquisitionDefinitions:
             name: [np.ascontiguousarray(part, kind) for part, kind in zip(parts, types, strict=False)]
             for name, parts in points.items()
         }
+
+    @property
+    def checksums(self) -> list[int]:
+        """The checksums of all points and values."""
+        arrays = [array for parts in self.files.values() for array in parts]
+        return [_core.crc32c(one.reshape(-1).view(np.uint8)) for one in arrays]
 
 
 NOTHING_DEFINED = AcquisitionDefinitions()
@@ -340,7 +347,7 @@ def _points(
         data = directory.read_from(handle, 0, count * 4 * 8)
     cells = np.frombuffer(data, "<i8", count * 3).reshape(*shape, 3)
     weights = np.frombuffer(data, "<f8", count, count * 3 * 8).reshape(shape)
-    if ((cells < 0) | (cells >= np.array(manifest.layout.shape))).any() or not np.isfinite(weights).all():
+    if ((cells < 0) | (cells >= np.array(manifest.whole_layout.shape))).any() or not np.isfinite(weights).all():
         raise CorruptionError(f"{directory.path / ACQUISITION / name} is damaged: it has points outside the grid")
     return cells, weights
 

@@ -41,7 +41,12 @@ TRACE_BYTES = 32
 """The number of bytes of memory for one point of a trace in one step. This memory is needed while the corners are added
 to the rows of the trace, and while these rows are written."""
 
+UNSEEN = np.array([0x7FF8_0000_5EED_0001], np.int64).view(np.float64)[0]
+"""The value of a sample that the core has not taken: a NaN with bits that no computation gives. Of the cells of a part,
+other ranks take some samples (parts.py)."""
+
 RawSum: TypeAlias = tuple[bytes, float, bytes, float, float, float]
+"""The sum of finite values and the sum of other values, the same for squares, the minimum and the maximum."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,11 +143,13 @@ class AcquisitionResults:
     """The results of a pass.
 
     `samples` has a float64 array of shape (steps of the pass, points) for each PointSamples. `sums` has a tuple for
-    each SumRequest, in the order of steps. `snapshot_sums` has the CRC32C of each box that the pass has written."""
+    each SumRequest, in the order of steps. `raw_sums` has the same sums before they are rounded. `snapshot_sums` has
+    the CRC32C of each box that the pass has written."""
 
     samples: tuple[NDArray[np.float64], ...]
     sums: tuple[tuple[FieldSum, ...], ...]
     snapshot_sums: tuple[int, ...] = ()
+    raw_sums: tuple[tuple[RawSum, ...], ...] = ()
 
 
 def check_injections(acquisition: Acquisition, problem: Problem) -> None:
@@ -158,7 +165,8 @@ def check_injections(acquisition: Acquisition, problem: Problem) -> None:
 
 
 def _in_rim(cells: Points, problem: Problem) -> NDArray[np.bool_]:
-    low, high = np.array(Boundary(*problem.sides).rims(problem.radii)).T  # type: ignore[arg-type]
+    along_x = Boundary(*problem.kernel_sides).rims(problem.radii)[2]  # type: ignore[arg-type]
+    low, high = np.array([problem.rim_z, problem.rim_y, along_x]).T
     found: NDArray[np.bool_] = ((cells < low) | (cells >= np.array(problem.shape) - high)).any(axis=1)
     return found
 
@@ -213,18 +221,20 @@ class PassAcquisition:
     sums: tuple[_Summed, ...]
     staging: Staging
     only_own: bool
+    only_own_rows: bool
     lead_injections: tuple[LeadInjected, ...] = ()
 
     @staticmethod
     def of(acquisition: Acquisition, plan: Plan, first_step: int, steps: int) -> PassAcquisition:
         """Return the part of `acquisition` for `steps` steps from `first_step` on. Raises InputError for sources in the
         rim."""
+        scheme = EVERY_SCHEME[plan.scheme]
         problem, seen = plan.problem, _steps_seen(first_step, steps)
         check_injections(acquisition, problem)
         assert plan.acquisition.staging.slots or not acquisition.snapshots, "the plan reserves memory for snapshots"
         samples = [
             _Sampled(one.field, cells := np.ascontiguousarray(one.cells, np.int64), one.before,
-                     np.full((steps, len(cells)), np.nan))
+                     np.full((steps, len(cells)), UNSEEN))
             for one in acquisition.samples
         ]  # fmt: skip
         snapshots = (one for one in acquisition.snapshots if one.step in seen)
@@ -234,7 +244,7 @@ class PassAcquisition:
             tuple(samples),
             tuple(replace(one, step=one.step - first_step, path=str(one.path)) for one in snapshots),
             tuple(_Summed(one.field, at - first_step) for one in acquisition.sums for at in seen if at in one.steps),
-            plan.acquisition.staging, EVERY_SCHEME[plan.scheme].repeats_updates,
+            plan.acquisition.staging, scheme.repeats_updates, problem.is_part and scheme.shared_levels is None,
         )  # fmt: skip
 
     def results(self, sums: Sequence[RawSum], snapshot_sums: Sequence[int]) -> AcquisitionResults:
@@ -243,10 +253,13 @@ class PassAcquisition:
             FieldSum(self.first_step + one.step, _exact(*raw[:2]), _exact(*raw[2:4]), raw[4] + 0.0, raw[5] + 0.0)
             for one, raw in zip(self.sums, sums, strict=True)
         ]
-        in_order = iter(found)
+        in_order = zip(found, sums, strict=True)
         seen = _steps_seen(self.first_step, self.steps)
-        sorted_sums = (tuple(next(in_order) for step in seen if step in one.steps) for one in self.acquisition.sums)
-        return AcquisitionResults(tuple(one.values for one in self.samples), tuple(sorted_sums), tuple(snapshot_sums))
+        each = [[next(in_order) for step in seen if step in one.steps] for one in self.acquisition.sums]
+        return AcquisitionResults(
+            tuple(one.values for one in self.samples), tuple(tuple(one for one, _ in pairs) for pairs in each),
+            tuple(snapshot_sums), tuple(tuple(raw for _, raw in pairs) for pairs in each),
+        )  # fmt: skip
 
 
 def lead_injected(one: PointInjection, problem: Problem, steps: int, stage: int, fields: Sequence[int]) -> LeadInjected:
@@ -273,10 +286,13 @@ def _steps_seen(first_step: int, steps: int) -> range:
 
 
 def _exact(integer: bytes, special: float) -> float:
-    """Return `integer` * 2**-1074, rounded to the closest double. If `special` is infinite or NaN, return `special`."""
+    return rounded(int.from_bytes(integer, "little", signed=True), special)
+
+
+def rounded(value: int, special: float) -> float:
+    """Return `value` * 2**-1074, rounded to the closest double. If `special` is infinite or NaN, return `special`."""
     if special != 0:
         return special
-    value = int.from_bytes(integer, "little", signed=True)
     try:
         return float(Fraction(value, 1 << 1074))
     except OverflowError:
@@ -291,11 +307,12 @@ def demand_of(
     `first_step`."""
     item_bytes = np.dtype(dtype).itemsize
     sources = sum(one.points * one.corners for one in entries.sources) + (states.source_cells if states else 0)
-    samplings = sum(one.points * one.corners for one in entries.samplings)
+    points = [entries.traces.get(one.name, 0) for one in entries.samplings]  # a part has only some of the points
+    samplings = sum(count * one.corners for count, one in zip(points, entries.samplings, strict=True))
     return AcquisitionDemand(
         snapshots=tuple(_snapshot_demand(one, item_bytes) for one in entries.snapshots),
         point_bytes=(sources + samplings) * CORNER_BYTES,
-        step_bytes=sources * item_bytes + samplings * 8 + sum(one.points for one in entries.samplings) * TRACE_BYTES,
+        step_bytes=sources * item_bytes + samplings * 8 + sum(points) * TRACE_BYTES,
         first_step=first_step,
     )
 

@@ -3,7 +3,8 @@
 Each pass has these steps:
 
 before(first, steps)        make snapshot files, read values of sources ──► Acquisition for Engine.run_pass
-after(first, results)       add corners of receivers ──► write and flush rows of traces, norms and checksums
+after(first, results)       [exchange samples near cuts of ranks: parts.py]
+                            add corners of receivers ──► write and flush rows of traces, norms and checksums
 commit                      makes these rows valid, and the snapshots visible
 
 Snapshot files, with the indices of their planes, are made in full size before the pass that fills them. Readers do not
@@ -16,6 +17,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,11 +29,13 @@ from outcrop.errors import InputError, StorageError, os_errors_as
 from outcrop.language.sparse import Cells, Injection, Weights
 from outcrop.language.stencil import PREVIOUS
 from outcrop.run.acquisition.definitions import NOTHING_DEFINED, mapped_values, read_definitions
+from outcrop.run.acquisition.parts import PartRows, PartSampling, Peers, owners, part_norms, read_of_all
 from outcrop.run.acquisition.pass_acquisition import (
     NO_ACQUISITION,
     Acquisition,
     AcquisitionResults,
     PointInjection,
+    Points,
     PointSamples,
     SnapshotFile,
     SumRequest,
@@ -48,11 +52,17 @@ DIRECT_BYTES = 1 << 20
 
 class Recorder:
     """Records the acquisition of one run, beginning with its committed step. The constructor evaluates the scales of
-    sources."""
+    sources.
 
-    def __init__(self, state: State, fields: Sequence[str], io: str = "auto") -> None:
+    If the run is a part, `peers` are the other ranks, and `rows` are the rows that the passes update. All ranks must
+    make the object and call `after` together."""
+
+    def __init__(
+        self, state: State, fields: Sequence[str], io: str = "auto", peers: Peers | None = None,
+        rows: PartRows | None = None,
+    ) -> None:  # fmt: skip
         self._state, self._fields = state, list(fields)
-        self._io = io
+        self._io, self._peers, self._rows = io, peers, rows
         self._snapshot_records: list[tuple[str, int]] = []  # the file and the row of the checksum of each snapshot
         self._last_step = 0  # the step at which the current pass ends
         self._definitions = NOTHING_DEFINED
@@ -60,9 +70,16 @@ class Recorder:
             check_records(state.records, state.manifest)
             self._definitions = read_definitions(state.records, state.manifest)
         self._sources = tuple(self._resolved(one) for one in self._definitions.injections)
+        # the places of the corners of each source that this run adds values to, and their cells
+        self._corners = tuple(self._updated(one.cells.reshape(-1, 3)) for one in self._sources)
+        self._parts: list[PartSampling] = []
+        if rows is not None:
+            owned = owners(self._definitions.samplings, rows.part.cut)
+            self._parts = [PartSampling(one, owned[one.name], rows) for one in self._definitions.samplings]
+        cells = [one.cells for one in self._parts] or [one.cells.reshape(-1, 3) for one in self._definitions.samplings]
         self._samples = tuple(
-            PointSamples(self._fields.index(one.field), one.cells.reshape(-1, 3), one.before)
-            for one in self._definitions.samplings
+            PointSamples(self._fields.index(one.field), each, one.before)
+            for one, each in zip(self._definitions.samplings, cells, strict=True)
         )
 
     def before(self, first_step: int, steps: int) -> Acquisition:
@@ -85,32 +102,50 @@ class Recorder:
     def after(self, first_step: int, results: AcquisitionResults) -> dict[str, int]:
         """Write the results of a pass. Return the new checksum of each file with records, for the commit. Raises
         StorageError."""
-        manifest = self._state.manifest
+        manifest, taps = self._state.manifest, self._state.manifest.own_taps
         if not manifest.taps:
             return manifest.sums
         traces: dict[str, NDArray[np.float64]] = {}
-        for one, values in zip(self._definitions.samplings, results.samples, strict=True):
-            seen = values.reshape(len(values), *one.weights.shape)
-            total = traces.setdefault(one.name, np.zeros(seen.shape[:2]))
-            total += _interpolated(seen, one.weights)
+        for name, (seen, weights) in zip([one.name for one in taps.samplings], self._seen(results), strict=True):
+            total = traces.setdefault(name, np.zeros(seen.shape[:2]))
+            total += _interpolated(seen, weights)
         new: dict[str, NDArray[Any]] = {f"trace-{name}": rows for name, rows in traces.items()}
-        if manifest.taps.norms:
-            for field, sums in zip(manifest.taps.norms.fields, results.sums, strict=True):
-                rows = [(one.step, one.sum, one.squares, one.minimum, one.maximum) for one in sums]
-                new[f"norms-{field}"] = np.array(rows, NORMS)
-        for entry in manifest.taps.snapshots:
+        for place, field in enumerate(taps.norms.fields if taps.norms else ()):
+            sums = results.sums[place]
+            rows = [(one.step, one.sum, one.squares, one.minimum, one.maximum) for one in sums]
+            new[f"norms-{field}"] = np.array(rows, NORMS)
+            if manifest.part is not None:
+                new[f"norms-{field}"] = part_norms([one.step for one in sums], results.raw_sums[place])
+        for entry in taps.snapshots:
             first_row, end_row = entry.count(first_step), entry.count(self._last_step)
             new |= {entry.record(field): np.zeros(end_row - first_row, "<u4") for field in entry.fields}
-        firsts = {name: row for name, (_, row) in manifest.taps.records(first_step).items()}
+        firsts = {name: row for name, (_, row) in taps.records(first_step).items()}
         for (name, number), checksum in zip(self._snapshot_records, results.snapshot_sums, strict=True):
             new[name][number - firsts[name]] = checksum
         checksums = dict(manifest.sums)
-        for name, (_, first_row) in manifest.taps.records(first_step).items():
+        for name, (_, first_row) in taps.records(first_step).items():
             added = new.get(name)
             if added is not None and len(added):
                 write_rows(self._state.records, name, first_row, added)
                 checksums[name] = continued(checksums[name], added)
         return checksums
+
+    def _seen(self, results: AcquisitionResults) -> Iterator[tuple[NDArray[np.float64], Weights]]:
+        """Yield the values of all corners of each sampling, of shape (steps, points, corners), and the weights."""
+        if self._rows is None:
+            for one, values in zip(self._definitions.samplings, results.samples, strict=True):
+                yield values.reshape(len(values), *one.weights.shape), one.weights
+            return
+        assert self._peers is not None
+        steps = len(results.samples[0]) if results.samples else 0
+        pairs = list(zip(self._parts, results.samples, strict=True))
+        sent = [one.for_above(values) for one, values in pairs]
+        received = np.empty((steps, sum(one.received for one in self._parts)))
+        self._peers.pass_up(np.concatenate(sent, axis=1) if sent else np.empty((0, 0)), received)
+        begin = 0
+        for part, values in pairs:
+            yield part.seen(values, received[:, begin : begin + part.received]), part.weights
+            begin += part.received
 
     def _sums(self, manifest: Manifest, last: int) -> tuple[SumRequest, ...]:
         entry = manifest.taps.norms
@@ -130,18 +165,28 @@ class Recorder:
         """Return the values that a source adds to each corner in each step of a pass. After the last value of the
         source, it adds 0. The file with the values is mapped again for each pass: a single mapping would keep in memory
         all pages that were read."""
-        source = self._sources[number]
-        values = np.zeros((steps, source.weights.size), self._state.manifest.dtype)
+        source, (places, cells) = self._sources[number], self._corners[number]
+        points, weights = places // source.weights.shape[1], source.weights.reshape(-1)[places]
+        values = np.zeros((steps, len(places)), self._state.manifest.dtype)
         given = mapped_values(self._state.records, self._state.manifest, number)[first_step : first_step + steps]
         for row, of_points in zip(values, given, strict=False):
-            row[:] = (of_points[:, None] * source.weights).reshape(-1)
-        return PointInjection(self._fields.index(source.field), source.cells.reshape(-1, 3), values, first_step)
+            row[:] = of_points[points] * weights
+        return PointInjection(self._fields.index(source.field), cells, values, first_step)
+
+    def _updated(self, cells: Points) -> tuple[NDArray[np.int64], Points]:
+        if self._rows is not None:
+            return self._rows.images(cells)
+        return np.arange(len(cells)), cells
 
     def _read_cells(self, field: str, cells: Cells) -> Weights:
         """Return the committed values of `field` at `cells`."""
-        if ((cells < 0) | (cells >= np.array(self._state.layout.shape))).any():
+        manifest = self._state.manifest
+        if ((cells < 0) | (cells >= np.array(manifest.whole_layout.shape))).any():
             raise InputError(f"the scale of a source reads {field} outside the grid; move the source inwards")
-        return self._state.cells_of(field, cells, self._io)
+        if manifest.part is None:
+            return self._state.cells_of(field, cells, self._io)
+        assert self._peers is not None
+        return read_of_all(field, cells, manifest.part, self._peers, partial(self._state.cells_of, io=self._io))
 
 
 def _interpolated(seen: NDArray[np.float64], weights: Weights) -> NDArray[np.float64]:
@@ -155,10 +200,10 @@ def _interpolated(seen: NDArray[np.float64], weights: Weights) -> NDArray[np.flo
 
 def require_space(directory: Directory, manifest: Manifest, last_step: int) -> None:
     """Raise InputError if the storage has too little space for the snapshots up to `last_step`."""
-    if not manifest.taps.snapshots:
+    if not manifest.own_taps.snapshots:
         return
     times = needed = 0
-    for entry in manifest.taps.snapshots:
+    for entry in manifest.own_taps.snapshots:
         more = len(entry.numbers(last_step, manifest.step))
         each = math.prod(entry.shape) * np.dtype(manifest.dtype).itemsize + len(snapshot_index(entry.shape, 1))
         times, needed = times + more, needed + more * len(entry.fields) * each
@@ -178,7 +223,7 @@ def make_files(
     values: the name of the file for the checksum of the snapshot, the number of the snapshot, and its `SnapshotFile`.
     `fields` has the names of the stencil's fields. Raises OSError and StorageError."""
     itemsize = np.dtype(manifest.dtype).itemsize
-    for entry in manifest.taps.snapshots:
+    for entry in manifest.own_taps.snapshots:
         size, index = math.prod(entry.shape) * itemsize, snapshot_index(entry.shape, itemsize)
         begins, ends = zip(*entry.box, strict=True)
         z, y, x = zip(inside(begins, 0), inside(ends, 1), strict=True)

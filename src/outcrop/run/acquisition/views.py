@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcrop.errors import StorageError, shown
+from outcrop.run.acquisition.definitions import read_definitions
+from outcrop.run.acquisition.parts import Everyone, joined_trace, owners, rounded_norms
 from outcrop.run.disk.acquisition_files import NORMS, read_rows, snapshot_name
 from outcrop.run.disk.entries import SnapshotsEntry
 from outcrop.run.disk.manifest import Description
@@ -26,17 +28,24 @@ class Records(Mapping[str, NDArray[Any]], ABC):
     """The first part of the names of the files."""
     dtype: np.dtype[Any]
 
-    def __init__(self, state: State | None, manifest: Description) -> None:
-        self._state, self._shapes = state, self._known(manifest)
+    def __init__(self, state: State | None, manifest: Description, everyone: Everyone | None = None) -> None:
+        self._state, self._shapes, self._everyone = state, self._known(manifest), everyone
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         if not isinstance(name, str) or name not in self._shapes:
             raise KeyError(f"there is no {shown(name)}; there are: {', '.join(self._shapes) or 'none'}")
-        data = b""
-        if self._state is not None:
-            self._state.refresh()
-            data = read_rows(self._state.records, self._state.manifest, f"{self.kind}-{name}")
-        return np.frombuffer(data, self.dtype).reshape(-1, *self._shapes[name])
+        state, record = self._state, f"{self.kind}-{name}"
+        if state is None:
+            return np.empty((0, *self._shapes[name]), self.dtype)
+
+        def read() -> bytes:
+            state.refresh()
+            return read_rows(state.records, state.manifest, record)
+
+        if state.manifest.part is not None:
+            parts = self._everyone(read) if self._everyone else [read()]
+            return self._joined(state, name, parts)
+        return np.frombuffer(read(), self.dtype).reshape(-1, *self._shapes[name])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._shapes)
@@ -52,9 +61,14 @@ class Records(Mapping[str, NDArray[Any]], ABC):
     def _known(manifest: Description) -> dict[str, tuple[int, ...]]:
         """Return the shape of a row of each array, by its name."""
 
+    @abstractmethod
+    def _joined(self, state: State, name: str, parts: Sequence[bytes]) -> NDArray[Any]:
+        """Return an array from the records of all parts, or from the records of one part."""
+
 
 class Traces(Records):
-    """The traces of receivers by name. Each trace is a float64 array of shape (committed steps, points)."""
+    """The traces of receivers by name. Each trace is a float64 array of shape (committed steps, points). If one part
+    of a run of several ranks is opened alone, a trace has only the points of this part."""
 
     kind, dtype = "trace", np.dtype("<f8")
 
@@ -62,16 +76,28 @@ class Traces(Records):
     def _known(manifest: Description) -> dict[str, tuple[int, ...]]:
         return {name: (points,) for name, points in manifest.taps.traces.items()}
 
+    def _joined(self, state: State, name: str, parts: Sequence[bytes]) -> NDArray[Any]:
+        manifest = state.manifest
+        if len(parts) == 1:
+            return np.frombuffer(parts[0], self.dtype).reshape(manifest.step, manifest.own_taps.traces[name])
+        assert manifest.part is not None
+        owner = owners(read_definitions(state.records, manifest).samplings, manifest.part.cut)[name]
+        return joined_trace(owner, manifest.step, parts)
+
 
 class NormRecords(Records):
     """The norms of fields by name. Each array has a row with `step`, `sum`, `squares`, `min` and `max` for each
-    recorded step."""
+    recorded step. If one part of a run of several ranks is opened alone, the norms are those of the cells that its rank
+    has counted."""
 
     kind, dtype = "norms", NORMS
 
     @staticmethod
     def _known(manifest: Description) -> dict[str, tuple[int, ...]]:
         return dict.fromkeys(manifest.taps.norms.fields, ()) if manifest.taps.norms else {}
+
+    def _joined(self, state: State, name: str, parts: Sequence[bytes]) -> NDArray[Any]:
+        return rounded_norms(parts)
 
 
 class SnapshotView:
@@ -152,7 +178,7 @@ def new_snapshots(state: State, first: int, last: int) -> Iterator[tuple[int, di
     """Yield each committed step with first < step <= last that has snapshots, and a mapping from names, as in
     `SnapshotViews`, to arrays."""
     found: dict[int, list[tuple[SnapshotsEntry, int]]] = {}
-    for entry in state.manifest.taps.snapshots:
+    for entry in state.manifest.own_taps.snapshots:
         if entry.is_history:
             continue
         for number in range(entry.count(first), entry.count(last)):
@@ -165,6 +191,8 @@ def new_snapshots(state: State, first: int, last: int) -> Iterator[tuple[int, di
 def mapped(state: State, entry: SnapshotsEntry, field: str, number: int) -> NDArray[Any]:
     """Return snapshot `number` of a field, as a memory map of its file. Raises StorageError."""
     name = snapshot_name(entry, field, number)
+    if 0 in entry.shape:  # a part that has no rows of the box
+        return np.empty(entry.shape, state.manifest.dtype)
     try:
         with state.records.opened(name) as handle, os.fdopen(os.dup(handle), "rb") as file:
             return np.memmap(file, state.manifest.dtype, "r", 0, entry.shape)
@@ -174,11 +202,14 @@ def mapped(state: State, entry: SnapshotsEntry, field: str, number: int) -> NDAr
 
 
 class SnapshotViews(Mapping[str, SnapshotView]):
-    """The snapshots of all fields, by name: "u", or "side/u" for snapshots with the name "side"."""
+    """The snapshots of all fields, by name: "u", or "side/u" for snapshots with the name "side". In a run of several
+    ranks, they have the rows of this rank that are in the box, and may have none."""
 
     def __init__(self, state: State | None, manifest: Description) -> None:
         self._state = state
-        entries = [one for one in manifest.taps.snapshots if not one.is_history] if state else ()
+        entries = [one for one in manifest.taps.snapshots if not one.is_history] if state else []
+        if manifest.part is not None:
+            entries = [one.of_rows(*manifest.part.rows) for one in entries]
         self._places = {entry.prefix + field: (entry, field) for entry in entries for field in entry.fields}
 
     def __getitem__(self, name: str) -> SnapshotView:

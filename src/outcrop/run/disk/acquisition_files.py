@@ -7,6 +7,9 @@ records (traces, norms, and checksums of snapshots), which grow with the run. Th
     run.oc/.taps/norms-u        step k writes row k / every: step, sum, squares, min, max
     run.oc/.taps/snapshots-u    a CRC32C of four bytes for the cells of each snapshot of u
 
+In a part of a run of several ranks, a trace has only the points of this part, and the sums of norms are not rounded
+(PART_NORMS). Points and values are those of the whole grid.
+
 Points and values are little endian in C order. They are written and flushed before the first commit. The manifest has
 their checksums and shapes.
 
@@ -30,7 +33,7 @@ from outcrop import _core
 from outcrop.durable import Directory
 from outcrop.errors import CorruptionError, StorageError, os_errors_as
 from outcrop.run.disk.contents import ACQUISITION, GROUP, SNAPSHOTS, files_below
-from outcrop.run.disk.entries import HISTORY, SUM_BYTES, SnapshotsEntry
+from outcrop.run.disk.entries import EXACT_BYTES, HISTORY, PART_NORMS_BYTES, SUM_BYTES, SnapshotsEntry
 from outcrop.run.disk.layout import snapshot_index
 from outcrop.run.disk.manifest import Manifest
 
@@ -40,12 +43,17 @@ Definitions: TypeAlias = Mapping[str, Sequence[NDArray[Any]]]
 NORMS = np.dtype([(name, "<f8") for name in ("step", "sum", "squares", "min", "max")])
 """One row of norms."""
 
+PART_NORMS = np.dtype([*NORMS.descr, ("exact_sum", f"V{EXACT_BYTES}"), ("exact_squares", f"V{EXACT_BYTES}")])
+"""One row of norms of one part. `exact_sum` and `exact_squares` are integers in units of 2**-1074, in little-endian
+order. `sum` and `squares` are 0, or the sum of all infinities and NaNs."""
+assert PART_NORMS.itemsize == PART_NORMS_BYTES
+
 _PART_BYTES = 4 << 20
 
 
 def first_sums(manifest: Manifest, definitions: Definitions) -> dict[str, int]:
     """Return the checksum of each file below ACQUISITION before the first step, by name."""
-    sums = {name: manifest.seed(name, 0) for name in manifest.taps.files}
+    sums = {name: manifest.seed(name, 0) for name in manifest.own_taps.files}
     for name, parts in definitions.items():
         for part in parts:
             sums[name] = continued(sums[name], part)
@@ -56,7 +64,7 @@ def write_acquisition_files(directory: Directory, manifest: Manifest, definition
     """Write the definitions and empty records durably. Raises OSError."""
     for name, parts in definitions.items():
         directory.put(f"{ACQUISITION}/{name}", *parts)
-    for name in manifest.taps.records(0):
+    for name in manifest.own_taps.records(0):
         directory.put(f"{ACQUISITION}/{name}")
 
 
@@ -76,7 +84,7 @@ def continued(checksum: int, rows: NDArray[Any]) -> int:
 def check_records(directory: Directory, manifest: Manifest) -> None:
     """Raise CorruptionError when a file below ACQUISITION has changed since the commit, and StorageError when it cannot
     be read."""
-    for name in manifest.taps.files:
+    for name in manifest.own_taps.files:
         if damage := damage_of(directory, manifest, name):
             repair = f", or accept its content with: outcrop verify --repair {directory.path}"
             raise CorruptionError(f"{damage}; put back a copy{'' if name in manifest.taps.definitions else repair}")
@@ -146,7 +154,7 @@ def read_rows(directory: Directory, manifest: Manifest, name: str) -> bytes:
 
 def _valid_bytes(manifest: Manifest) -> dict[str, int]:
     """Return the number of valid bytes of each file at the manifest's step, by name."""
-    rows = manifest.taps.records(manifest.step)
+    rows = manifest.own_taps.records(manifest.step)
     return manifest.taps.definitions | {name: row_bytes * count for name, (row_bytes, count) in rows.items()}
 
 
@@ -172,7 +180,7 @@ def remove_freed_history(directory: Directory, manifest: Manifest) -> None:
         if directory.status(ACQUISITION) is not None:
             records = [name for name in directory.names(ACQUISITION) if name.startswith(f"snapshots-{HISTORY}-")]
             directory.remove_files(f"{ACQUISITION}/{name}" for name in records)
-        if not manifest.taps.snapshots:
+        if not manifest.own_taps.snapshots:
             directory.remove(f"{SNAPSHOTS}/{GROUP}")
             directory.remove_empty(SNAPSHOTS)
         if not manifest.taps:
@@ -183,7 +191,7 @@ def damaged_snapshots(directory: Directory, manifest: Manifest) -> Iterator[tupl
     """Yield the path of each valid snapshot and a description of its damage, or "". The records with the checksums of
     snapshots must be complete. Raises StorageError when a record cannot be read."""
     itemsize = np.dtype(manifest.dtype).itemsize
-    for entry in manifest.taps.snapshots:
+    for entry in manifest.own_taps.snapshots:
         size, index = math.prod(entry.shape) * itemsize, snapshot_index(entry.shape, itemsize)
         for field in entry.fields:
             data = directory.read_file(f"{ACQUISITION}/{entry.record(field)}", SUM_BYTES * entry.count(manifest.step))

@@ -82,7 +82,7 @@ def coordinate_folders(manifest: Description) -> list[str]:
 
 def acquisition_folders(manifest: Description) -> list[str]:
     """Return the folders of acquisition, in the run's own directory or in the folder of records."""
-    return ([ACQUISITION] if manifest.taps else []) + ([SNAPSHOTS] if manifest.taps.snapshots else [])
+    return ([ACQUISITION] if manifest.taps else []) + ([SNAPSHOTS] if manifest.own_taps.snapshots else [])
 
 
 def shard_name(shard: int, ndim: int) -> str:
@@ -154,7 +154,7 @@ def snapshot_files(manifest: Manifest) -> dict[str, bytes]:
     top group of the snapshots. This metadata lists all their groups and arrays."""
     files: dict[str, bytes] = {}
     below: dict[str, dict[str, Any]] = {}
-    for entry in manifest.taps.snapshots:
+    for entry in manifest.own_taps.snapshots:
         group, arrays = f"{SNAPSHOTS}/{entry.prefix}", _snapshot_metadata(manifest, entry)
         for name, cells in _box_coordinates(manifest, entry).items():
             files[f"{group}{name}/c/0"] = cells.astype("<f8").tobytes()
@@ -219,9 +219,11 @@ def _box_coordinates(manifest: Manifest, entry: SnapshotsEntry) -> dict[str, NDA
     """Return the coordinates of the box's cells along each axis. If the run has no coordinates, return the numbers of
     the cells in the user's grid."""
     found = {}
+    first_row = manifest.part.rows[0] if manifest.part else 0
     for axis, name in enumerate(NAMES[len(manifest.shape)]):
         begin, end = entry.box[axis]
         cells = np.arange(manifest.shape[axis], dtype=np.float64) - manifest.padding[axis]
+        cells += first_row if name == "y" else 0
         if manifest.coordinates:
             cells = manifest.coordinates.along(axis, manifest.shape[axis])
         found[name] = cells[begin:end]

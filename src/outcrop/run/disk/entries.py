@@ -6,8 +6,9 @@ the manifest (acquisition_files.py).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from dataclasses import field as member
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from msgspec import Meta
@@ -51,6 +52,11 @@ HISTORY = "history"
 
 NORMS_BYTES, SUM_BYTES = 5 * 8, 4
 """The number of bytes of a row of norms, and of a checksum."""
+
+EXACT_BYTES = 67 * 4 + 8
+"""The number of bytes of an exact sum (core/outcrop/exec/grid_sums.hpp)."""
+PART_NORMS_BYTES = NORMS_BYTES + 2 * EXACT_BYTES
+"""The number of bytes of a row of norms of one part, whose sums are not rounded."""
 
 
 @dataclass(frozen=True)
@@ -125,11 +131,13 @@ class PartEntry:
     """The part of a run of several ranks that a directory holds: the rows cut[rank] <= y < cut[rank + 1] of the grid.
 
     `cut` has the first row of each rank, followed by the number of rows of the grid. `run` identifies the whole run. It
-    is the same in all parts, while each part has an identity of its own."""
+    is the same in all parts, while each part has an identity of its own. `traces` has the number of points of each
+    trace that this part records (acquisition/parts.py)."""
 
     run: Identity
     rank: Count
     cut: Annotated[tuple[Count, ...], Meta(min_length=3, max_length=(1 << 16) + 1)]
+    traces: dict[Name, Count] = member(default_factory=dict)
 
     @property
     def ranks(self) -> int:
@@ -238,6 +246,13 @@ class SnapshotsEntry:
         """Return the name of the file with the checksums of the snapshots of a field."""
         return "-".join(["snapshots", *([self.name] if self.name else []), field])
 
+    def of_rows(self, first: int, end: int) -> SnapshotsEntry:
+        """Return the snapshots of the rows first <= y < end of a grid of three axes. Its box counts rows from `first`,
+        and has no rows if the whole box has none of these rows."""
+        z, (begin, stop), x = self.box
+        rows = max(begin, first) - first, min(stop, end) - first
+        return replace(self, box=(z, rows if rows[0] < rows[1] else (0, 0), x))
+
     @property
     def shape(self) -> tuple[int, ...]:
         """The number of cells of the box along each of the grid's own axes."""
@@ -279,7 +294,8 @@ class NormsEntry:
 
 @dataclass(frozen=True)
 class AcquisitionEntries:
-    """The acquisition of a run, as it is in the manifest."""
+    """The acquisition of a run, as it is in the manifest. All parts of a run have the same entries, which describe the
+    whole grid. `of_part` returns the entries for the files of one part."""
 
     sources: tuple[SourceEntry, ...] = ()
     samplings: tuple[SamplingEntry, ...] = ()
@@ -289,10 +305,22 @@ class AcquisitionEntries:
     def __bool__(self) -> bool:
         return bool(self.sources or self.samplings or self.snapshots or self.norms)
 
+    def of_part(self, part: PartEntry) -> AcquisitionEntries:
+        """Return the entries for the files of a part. Sources and receivers are the same, because each part has the
+        points of the whole grid. Snapshots without rows of the part are left out."""
+        own = [one.of_rows(*part.rows) for one in self.snapshots]
+        kept = tuple(one for one in own if 0 not in one.shape)
+        return _PartEntries(self.sources, self.samplings, kept, self.norms, part.traces)
+
     @property
     def history(self) -> SnapshotsEntry | None:
         """The history of the run, or None."""
         return next((one for one in self.snapshots if one.is_history), None)
+
+    @property
+    def intervals(self) -> tuple[int, ...]:
+        """The different intervals of snapshots, in steps."""
+        return tuple(sorted({one.every for one in self.snapshots}))
 
     @property
     def traces(self) -> dict[str, int]:
@@ -318,15 +346,35 @@ class AcquisitionEntries:
         name. A row for snapshots is the checksum of one snapshot."""
         found = {f"trace-{name}": (8 * points, step) for name, points in self.traces.items()}
         if self.norms:
-            found |= {f"norms-{name}": (NORMS_BYTES, self.norms.count(step)) for name in self.norms.fields}
+            found |= {f"norms-{name}": (self.norms_bytes, self.norms.count(step)) for name in self.norms.fields}
         for one in self.snapshots:
             found |= {one.record(field): (SUM_BYTES, one.count(step)) for field in one.fields}
         return found
 
     @property
+    def norms_bytes(self) -> int:
+        """The number of bytes of a row of norms."""
+        return NORMS_BYTES
+
+    @property
     def files(self) -> list[str]:
         """The names of all files below ACQUISITION."""
         return [*self.definitions, *self.records(0)]
+
+
+@dataclass(frozen=True)
+class _PartEntries(AcquisitionEntries):
+    """The entries for the files of one part."""
+
+    own_traces: Mapping[str, int] = member(default_factory=dict)
+
+    @property
+    def traces(self) -> dict[str, int]:
+        return dict(self.own_traces)
+
+    @property
+    def norms_bytes(self) -> int:
+        return PART_NORMS_BYTES
 
 
 NO_ENTRIES = AcquisitionEntries()

@@ -139,6 +139,11 @@ class Description:
         return self.layout if self.part is None else make_layout(grid_shape(self.whole_shape), self.dtype)
 
     @property
+    def own_taps(self) -> AcquisitionEntries:
+        """The entries for the files of acquisition of this run or part. `taps` is for the whole grid."""
+        return self.taps if self.part is None else self.taps.of_part(self.part)
+
+    @property
     def padding(self) -> tuple[int, ...]:
         """The cells by which the arrays extend beyond the user's grid, at both ends of each axis."""
         return self.rim or (0,) * len(self.shape)
@@ -247,7 +252,7 @@ def resume_command(manifest: Manifest, place: Path) -> str:
 def require_readable(description: Description) -> None:
     """Raise InputError when the schema does not allow the names or paths in this description. A run with such names
     could be created, but not opened again."""
-    manifest = replace(new_manifest(description), sums=dict.fromkeys(description.taps.files, 0))
+    manifest = replace(new_manifest(description), sums=dict.fromkeys(description.own_taps.files, 0))
     try:
         parse_manifest(manifest.to_bytes(), Path("this run"))
     except InputError as error:
@@ -292,6 +297,9 @@ def _with_later_members(content: dict[str, Any]) -> dict[str, Any]:
             named = [{"later": 0, **one} if isinstance(one, dict) else one for one in fields]
             content["states"] = {"stencil": None, "source_cells": 0, **states, "fields": named}
     match content:
+        case {"part": dict() as part}:
+            content["part"] = {"traces": {}, **part}
+    match content:
         case {"taps": {"snapshots": [*entries]} as taps}:
             new = {"recompute": False, "slots": 0, "kept": []}
             later = [{**new, **one} if isinstance(one, dict) else one for one in entries]
@@ -305,6 +313,8 @@ def _check_derived(manifest: Manifest) -> None:
     state = {entry.name for entry in manifest.state}
     ndim, shards = len(manifest.shape), manifest.layout.shards
     fields = {entry.field for entry in manifest.arrays}
+    if manifest.part is not None and not _is_part(manifest, manifest.part):
+        raise ValueError("part contradicts the rest")
     acquisition = manifest.taps
     boxes = [entry.box for entry in acquisition.snapshots]
     wrong = {
@@ -334,11 +344,11 @@ def _check_derived(manifest: Manifest) -> None:
             for one in acquisition.snapshots
         ),
         "taps: box": any(
-            len(box) != ndim or any(not begin < end <= n for (begin, end), n in zip(box, manifest.shape, strict=True))
+            len(box) != ndim
+            or any(not begin < end <= n for (begin, end), n in zip(box, manifest.whole_shape, strict=True))
             for box in boxes
         ),
-        "sums": manifest.sums.keys() != set(acquisition.files),
-        "part": manifest.part is not None and not _is_part(manifest, manifest.part),
+        "sums": manifest.sums.keys() != set(manifest.own_taps.files),
         "before": manifest.before is not None and not _is_before(manifest, manifest.before),
     }
     if found := [name for name, is_wrong in wrong.items() if is_wrong]:
@@ -347,8 +357,11 @@ def _check_derived(manifest: Manifest) -> None:
 
 def _is_part(manifest: Manifest, part: PartEntry) -> bool:
     """Return True if the rows of a part fit its arrays, and the run has nothing that parts cannot have."""
-    more = manifest.in_place or manifest.taps or manifest.states or manifest.rim or len(manifest.directories) > 1
-    if more or len(manifest.shape) != 3 or part.rank >= part.ranks:
+    more = manifest.in_place or manifest.states or manifest.rim or len(manifest.directories) > 1
+    points = manifest.taps.traces
+    if part.traces.keys() != points.keys() or any(count > points[name] for name, count in part.traces.items()):
+        return False
+    if more or manifest.taps.history or len(manifest.shape) != 3 or part.rank >= part.ranks:
         return False
     ascending = part.cut[0] == 0 and all(first < end for first, end in pairwise(part.cut))
     return ascending and part.rows[1] - part.rows[0] == manifest.shape[1]
@@ -362,7 +375,7 @@ def _is_before(manifest: Manifest, before: BeforeEntry) -> bool:
         and before.step <= manifest.step
         and before.filled
         and before.filled.keys() <= known
-        and not before.sums
+        and before.sums.keys() == manifest.sums.keys()
     )
 
 

@@ -48,7 +48,7 @@ def repair(state: State) -> list[str]:
     with state.locked(check=False):
         done = [f"{line}: mended" for line in state.untidy()]
         manifest, sums = state.manifest, dict(state.manifest.sums)
-        for name in manifest.taps.records(manifest.step):
+        for name in manifest.own_taps.records(manifest.step):
             fill_up(state.records, manifest, name)
             if damage := damage_of(state.records, manifest, name):
                 _, sums[name] = checksum_of(state.records, manifest, name)
@@ -68,7 +68,7 @@ def _damage_of_acquisition(state: State) -> tuple[list[str], int]:
     if not manifest.taps:
         return [], 0
     directory: Directory = state.records
-    found = [damage_of(directory, manifest, name) for name in manifest.taps.files]
+    found = [damage_of(directory, manifest, name) for name in manifest.own_taps.files]
     found += [damage for _, damage in damaged_snapshots(directory, manifest)]
     return [line for line in found if line], len(found)
 

@@ -5,7 +5,7 @@
     rank-2  | ...           |
 
 The result is a run of one process at the same step, which can be continued, looked at and verified like any other run.
-The parts do not change.
+It has the traces, norms and snapshots of all parts. The parts do not change.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ from numpy.typing import NDArray
 
 from outcrop.errors import InputError
 from outcrop.plan.schemes import RANK_SCHEMES
+from outcrop.run.acquisition.definitions import NOTHING_DEFINED, read_definitions
+from outcrop.run.acquisition.parts import join_records
+from outcrop.run.disk.acquisition_files import check_records, first_sums
 from outcrop.run.disk.creation import check_creation, created_in
 from outcrop.run.disk.layout import make_layout, stripe_planes
 from outcrop.run.disk.manifest import Description, Manifest, new_manifest
@@ -43,8 +46,15 @@ def gather(places: Sequence[Path], target: Path, force: bool = False) -> State:
         _require_same(parts)
         description = _whole(parts[0].manifest, target)
         check_creation([target], description, force)
+        definitions = NOTHING_DEFINED
+        if description.taps:
+            for part in parts:
+                check_records(part.records, part.manifest)
+            definitions = read_definitions(parts[0].records, parts[0].manifest)
+        files = definitions.files
         manifest = new_manifest(description, parts[0].manifest.target_step)
-        state = stack.enter_context(created_in([target], manifest, force, {}))
+        manifest = replace(manifest, sums=first_sums(manifest, files))
+        state = stack.enter_context(created_in([target], manifest, force, files))
         state.begin_writing()
         names = [entry.name for entry in description.arrays]
         for name in names:
@@ -54,7 +64,8 @@ def gather(places: Sequence[Path], target: Path, force: bool = False) -> State:
                 planes.fill(source)
                 planes.flush()
         first = parts[0].manifest
-        state.commit(first.step, names)  # one rename makes the whole run valid, at the step of its parts
+        sums = join_records(parts, state, definitions.samplings)
+        state.commit(first.step, names, sums=sums)  # one rename makes the whole run valid, at the step of its parts
         state.change(ranges=first.ranges)
         return state
 
@@ -66,7 +77,10 @@ def _require_same(parts: Sequence[State]) -> None:
         manifest = part.manifest
         if missing := [entry.name for entry in manifest.arrays if entry.name not in manifest.filled]:
             raise InputError(f"{part.path} has no values of {missing[0]}; run it first")
-        same = [(one.stencil, one.parameters, one.boundary, one.dtype, one.whole_shape) for one in (first, manifest)]
+        same = [
+            (one.stencil, one.parameters, one.boundary, one.dtype, one.whole_shape, one.taps)
+            for one in (first, manifest)
+        ]
         if same[0] != same[1] or manifest.part is None or first.part is None or manifest.part.cut != first.part.cut:
             raise InputError(f"{part.path} has other arrays or parameters than {parts[0].path}")
 

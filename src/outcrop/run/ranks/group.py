@@ -104,7 +104,7 @@ class RankGroup:
         self._callbacks: list[Callable[[], None]] = []
         self._raised: BaseException | None = None
         self._is_closed = False
-        self._sending = threading.Lock()
+        self._sending = threading.RLock()
         self._peers = self._join(spread)
         for peer in self._peers.values():
             limit_sending(peer.socket)
@@ -306,8 +306,10 @@ class RankGroup:
                 self._send_frame(peer, frame_of(message))
 
     def _send_all(self, message: dict[str, Any]) -> None:
-        for rank in self._peers:
-            self._send(rank, message)
+        # A rank that has its values may end at once. The message that it has ended must not reach others before values.
+        with self._sending:
+            for rank in self._peers:
+                self._send(rank, message)
 
     def _send_frame(self, peer: _Peer, frame: bytes) -> None:
         with self._sending:

@@ -22,7 +22,7 @@ from outcrop.run.ranks.group import RankGroup
 
 RANK, NODE = "{rank}", "{node}"
 
-LATER = ("sources", "receivers", "snapshots", "norms", "in_place", "raw_device", "records")
+LATER = ("in_place", "raw_device", "records")
 """Options that runs of several ranks do not have yet."""
 
 

@@ -1,0 +1,111 @@
+"""Compare real runs of several ranks with their predicted times, and with one process, on a machine without other work.
+
+    .venv/bin/python scripts/ranks_beside_plan.py predicted DIRECTORY [REPEATS]    Compare 2 and 4 ranks with plans.
+    .venv/bin/python scripts/ranks_beside_plan.py pairs DIRECTORY [REPEATS]        Compare 2 ranks with one process.
+
+Each rank has one thread, which is pinned to one core. If there are more ranks than cores, ranks share cores. Both
+commands need mpi4py and mpiexec (`pip install 'outcrop[mpi]'`), or the launcher in $OUTCROP_MPIRUN.
+
+`predicted` prints the predicted and the measured seconds of the passes of each run, and their ratio. `pairs` runs one
+process with two threads, and two ranks with one thread and half of the memory each, alternately. It prints the cell
+updates per second of both, and the median of their ratios. The memory is 6.25 % of all arrays on the disk.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from outcrop.tiers.discover import available_cores
+
+CLI = (sys.executable, "-m", "outcrop.cli.main")
+CASES = {
+    "heat7": ((256, 512, 2048), 96, 2),
+    "acoustic8": ((256, 512, 1024), 48, 5),
+}
+"""For each stencil: the shape, the steps, and the number of arrays on the disk."""
+SHARE = 1 / 16
+SCHEMES = ("wavefront", "split", "auto")
+PINNED = 'cores=($1); shift; exec taskset -c "${cores[$((${OMPI_COMM_WORLD_RANK:-$PMI_RANK} % ${#cores[@]}))]}" "$@"'
+"""A command for bash that runs a rank on one of the cores in its first argument."""
+
+
+def run(stencil: str, ranks: int, scheme: str, where: Path) -> dict[str, Any]:
+    """Run a case on some ranks, or on one process with two threads, and return its report."""
+    shape, steps, arrays = CASES[stencil]
+    memory = int(SHARE * arrays * 4 * math.prod(shape) / ranks)
+    threads = 2 if ranks == 1 else 1
+    with tempfile.TemporaryDirectory(prefix="outcrop-ranks-", dir=where) as folder:
+        report = Path(folder) / "report.json"
+        words = [*CLI, "run", stencil, "-n", *map(str, shape), "-t", str(steps), "--init", "random:1", "--quiet",
+                 "--memory", str(memory), "--threads", str(threads), "--scheme", scheme, "--json", str(report),
+                 "-d", f"{folder}/run.oc"]  # fmt: skip
+        if ranks > 1:
+            cores = " ".join(map(str, sorted(os.sched_getaffinity(0))))
+            words = [*launcher(), "-n", str(ranks), "bash", "-c", PINNED, "bash", cores, *words]
+        subprocess.run(words, check=True)
+        found: dict[str, Any] = json.loads(report.read_text())
+    return found
+
+
+def launcher() -> list[str]:
+    """Return the command that starts ranks, without the number of ranks."""
+    given = os.environ.get("OUTCROP_MPIRUN")
+    beside = Path(sys.executable).with_name("mpiexec")
+    return shlex.split(given) if given else [str(beside) if beside.exists() else "mpiexec"]
+
+
+def compare_with_plans(where: Path, repeats: int) -> None:
+    for stencil in CASES:
+        for ranks in (2, 4):
+            for scheme in SCHEMES:
+                found = [run(stencil, ranks, scheme, where) for _ in range(repeats)]
+                ratios = [one["seconds"] / one["predicted"]["seconds"] for one in found]
+                print(
+                    f"{stencil:10} {ranks} ranks, {scheme:9} ({_passes(found[0])}): predicted "
+                    f"{found[0]['predicted']['seconds']:.2f} s, measured {found[0]['seconds']:.2f} s, measured / "
+                    f"predicted {median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f}); waits for faces "
+                    f"{found[0]['seconds_face_wait']:.2f} s, for reads {found[0]['seconds_read_wait']:.2f} s",
+                    flush=True,
+                )
+
+
+def compare_with_one_process(where: Path, repeats: int) -> None:
+    for stencil, (shape, steps, _) in CASES.items():
+        ratios: dict[str, list[float]] = {scheme: [] for scheme in SCHEMES}
+        for _ in range(repeats):
+            alone = run(stencil, 1, "auto", where)
+            for scheme, of_scheme in ratios.items():
+                ranks = run(stencil, 2, scheme, where)
+                of_scheme.append(alone["seconds"] / ranks["seconds"])
+                rates = [steps * math.prod(shape) / one["seconds"] / 1e9 for one in (alone, ranks)]
+                print(
+                    f"{stencil:10} one process ({_passes(alone)}) {rates[0]:.3f} Gcell/s, 2 ranks ({scheme}, "
+                    f"{_passes(ranks)}) {rates[1]:.3f} Gcell/s, ratio {of_scheme[-1]:.3f}",
+                    flush=True,
+                )
+        for scheme, of_scheme in ratios.items():
+            print(f"{stencil:10} {scheme:9} median ratio {median(of_scheme):.3f}", flush=True)
+
+
+def _passes(report: dict[str, Any]) -> str:
+    plan = report["plan"]
+    return f"{plan['scheme']}, {plan['steps_per_pass']} steps of a pass, slabs of {plan['slab']}"
+
+
+def main(what: str, where: str, repeats: str = "5") -> None:
+    assert available_cores() >= 2, "two cores are needed"
+    compare = {"predicted": compare_with_plans, "pairs": compare_with_one_process}[what]
+    compare(Path(where), int(repeats))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

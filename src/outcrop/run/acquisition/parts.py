@@ -1,0 +1,298 @@
+"""The acquisition of one part of a run of several ranks.
+
+Each part has the points of the whole grid. A source adds its values on each rank that updates its cells. The point of a
+receiver belongs to one part, which records its values: the part that has its highest row. Some of its cells may be
+updated by the rank below the cut:
+
+    part of rank j + 1     ▲ point p, with the cells a, b, c, d
+      ...                  │
+      row cut              a   b      with split tiling, rank j updates these rows at some levels
+    ───────────────────────────────
+      row cut - 1          c   d      rank j owns and updates these rows
+      ...
+    part of rank j
+
+So after each pass, rank j sends the values of such cells to rank j + 1, which takes the values that it has not seen
+itself, and adds the corners of each point in the order of the oracle. The records of a part are then complete for its
+points, and a commit of the part needs no other rank.
+
+Norms are sums over the cells that a rank updates, and are not rounded. `rounded_norms` adds the sums of all parts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcrop import _core
+from outcrop.errors import CorruptionError, StorageError, os_errors_as
+from outcrop.language.boundary import as_boundary
+from outcrop.language.sparse import Cells, Sampling, Weights
+from outcrop.plan.plan import Plan
+from outcrop.plan.schemes import EVERY_SCHEME
+from outcrop.run.acquisition.pass_acquisition import UNSEEN, Points, RawSum, rounded
+from outcrop.run.disk.acquisition_files import NORMS, PART_NORMS, continued, read_rows, snapshot_name, write_rows
+from outcrop.run.disk.contents import SNAPSHOTS
+from outcrop.run.disk.entries import PartEntry, SnapshotsEntry
+from outcrop.run.disk.layout import snapshot_index
+from outcrop.run.disk.manifest import Description
+from outcrop.run.disk.state import State
+
+
+class Peers(Protocol):
+    """The other ranks."""
+
+    def everyone(self, read: Callable[[], bytes]) -> list[bytes]:
+        """Return what `read` returns on each rank. All ranks must call this method. If `read` raises an error on one
+        rank, all ranks raise it."""
+
+    def pass_up(self, sent: NDArray[np.float64], received: NDArray[np.float64]) -> None:
+        """Send an array to the neighbour above, and fill the other array from the neighbour below. Empty arrays are not
+        transferred. Raises CommunicationError, CorruptionError or InterruptedRun."""
+
+
+Everyone = Callable[[Callable[[], bytes]], "list[bytes]"]
+"""The type of `Peers.everyone`."""
+
+
+def owners(samplings: Sequence[Sampling], cut: Sequence[int]) -> dict[str, NDArray[np.int64]]:
+    """Return the rank to which each point of each trace belongs, by the name of the trace."""
+    highest: dict[str, NDArray[np.int64]] = {}
+    for one in samplings:
+        rows = one.cells[:, :, 1].max(axis=1)
+        highest[one.name] = np.maximum(highest.get(one.name, rows), rows)
+    return {name: np.searchsorted(cut, rows, side="right") - 1 for name, rows in highest.items()}
+
+
+def own_traces(samplings: Sequence[Sampling], part: PartEntry) -> dict[str, int]:
+    """Return the number of points that belong to a part, for each trace."""
+    return {name: int(np.count_nonzero(one == part.rank)) for name, one in owners(samplings, part.cut).items()}
+
+
+@dataclass(frozen=True)
+class PartRows:
+    """The rows of a part, and the rows of neighbours that its passes update. At each side with a neighbour, passes
+    update at most `halo` rows beyond the part. They sample `shared` rows beyond the upper cut, which belong to the
+    neighbour above. If `is_ring`, the last rank is the lower neighbour of the first."""
+
+    part: PartEntry
+    halo: int
+    shared: int
+    is_ring: bool
+
+    @staticmethod
+    def of(description: Description, plan: Plan) -> PartRows:
+        assert description.part is not None
+        halo = plan.problem.radius_y * max(one.levels for one in plan.passes)
+        shared = halo if EVERY_SCHEME[plan.scheme].shared_levels is not None else 0
+        is_ring = as_boundary(description.boundary).sides[1][0] == "periodic"
+        return PartRows(description.part, halo, shared, is_ring)
+
+    @property
+    def above(self) -> int | None:
+        """The rank above this part, or None."""
+        rank = self.part.rank + 1
+        return rank if rank < self.part.ranks else 0 if self.is_ring else None
+
+    @property
+    def has_below(self) -> bool:
+        return self.part.rank > 0 or self.is_ring
+
+    def images(self, cells: Points) -> tuple[NDArray[np.int64], Points]:
+        """Return the cells that passes of this part update, with rows that are counted from the first row of the part,
+        and the place of each of them in `cells`. In a ring of few ranks, a cell may be below and above the part."""
+        first, end = self.part.rows
+        height = self.part.cut[-1]
+        places, found = [], []
+        for shift in (-height, 0, height) if self.is_ring else (0,):
+            rows = cells[:, 1] - first + shift
+            inside = np.flatnonzero((rows >= -self.halo) & (rows < end - first + self.halo))
+            places.append(inside)
+            found.append(np.stack([cells[inside, 0], rows[inside], cells[inside, 2]], axis=1))
+        return np.concatenate(places), np.concatenate(found)
+
+
+class PartSampling:
+    """The cells of one sampling that a rank samples: first the cells of its own points, then cells of points that
+    belong to the rank above. `owner` has the rank of each point.
+
+    `sent` and `received` are the numbers of values in each step for the rank above, and from the rank below."""
+
+    def __init__(self, one: Sampling, owner: NDArray[np.int64], rows: PartRows) -> None:
+        part, own = rows.part, owner == rows.part.rank
+        first, end = part.rows
+        self._weights: Weights = one.weights[own]
+        mine = one.cells[own].reshape(-1, 3)
+        self._here = (mine[:, 1] >= first) & (mine[:, 1] < end)
+        self._below = _may_be_below(mine, first, rows.shared) if rows.has_below else np.zeros(len(mine), bool)
+        local, above = mine[self._here] - [0, first, 0], np.empty((0, 3), np.int64)
+        if rows.above is not None:
+            begin = part.cut[rows.above]
+            theirs = one.cells[owner == rows.above].reshape(-1, 3)
+            wrapped = part.cut[-1] if begin < first else 0
+            above = theirs[_may_be_below(theirs, begin, rows.shared)] + [0, wrapped - first, 0]
+        assert (self._here | self._below).all(), "the cells of a point belong to at most two ranks"
+        self.cells: Points = np.concatenate([local, above])
+        self.sent, self.received = len(above), int(np.count_nonzero(self._below))
+
+    def for_above(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the sampled `values`, of shape (steps, cells), that the rank above needs."""
+        return values[:, len(self.cells) - self.sent :]
+
+    def seen(self, values: NDArray[np.float64], received: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the values of all corners of the points of this part, of shape (steps, points, corners)."""
+        found = np.full((len(values), len(self._here)), UNSEEN)
+        found[:, self._here] = values[:, : len(self.cells) - self.sent]
+        mine = found[:, self._below]
+        found[:, self._below] = np.where(_is_unseen(mine), received, mine)
+        assert not _is_unseen(found).any(), "a rank has sampled each cell"
+        return found.reshape(len(values), *self._weights.shape)
+
+    @property
+    def weights(self) -> Weights:
+        """The weights of the points of this part."""
+        return self._weights
+
+
+def _may_be_below(cells: Points, first: int, shared: int) -> NDArray[np.bool_]:
+    """Return True for the cells that the rank below the row `first` may sample."""
+    found: NDArray[np.bool_] = cells[:, 1] < first + shared
+    return found
+
+
+def _is_unseen(values: NDArray[np.float64]) -> NDArray[np.bool_]:
+    found: NDArray[np.bool_] = np.ascontiguousarray(values).view(np.int64) == UNSEEN.view(np.int64)
+    return found
+
+
+def read_of_all(
+    field: str, cells: Cells, part: PartEntry, peers: Peers, read: Callable[[str, Cells], Weights]
+) -> Weights:
+    """Return the values of a field at cells of the whole grid. `read` returns values at cells of this part, whose rows
+    are counted from its first row. All ranks must call this function together."""
+    owner = np.searchsorted(part.cut, cells[..., 1], side="right") - 1
+    mine = cells[owner == part.rank] - [0, part.rows[0], 0]
+    found = np.empty(cells.shape[:-1])
+    for rank, data in enumerate(peers.everyone(lambda: read(field, mine).tobytes())):
+        found[owner == rank] = np.frombuffer(data)
+    return found
+
+
+def joined_trace(owner: NDArray[np.int64], steps: int, parts: Sequence[bytes]) -> NDArray[np.float64]:
+    """Return a trace of shape (steps, points) from the records of all parts. `owner` has the rank of each point."""
+    whole = np.empty((steps, len(owner)))
+    for rank, data in enumerate(parts):
+        own = owner == rank
+        whole[:, own] = np.frombuffer(data).reshape(steps, np.count_nonzero(own))
+    return whole
+
+
+def part_norms(steps: Sequence[int], sums: Sequence[RawSum]) -> NDArray[np.void]:
+    """Return the rows of norms of a part."""
+    rows = np.zeros(len(sums), PART_NORMS)
+    for row, step, (total, special, squares, special_squares, low, high) in zip(rows, steps, sums, strict=True):
+        row["step"], row["sum"], row["squares"], row["min"], row["max"] = step, special, special_squares, low, high
+        row["exact_sum"], row["exact_squares"] = total, squares
+    return rows
+
+
+def rounded_norms(parts: Sequence[bytes]) -> NDArray[np.void]:
+    """Return norms from the records of parts. The exact sums of the parts are added and then rounded once."""
+    records = [np.frombuffer(data, PART_NORMS) for data in parts]
+    rows = np.zeros(len(records[0]), NORMS)
+    for number, row in enumerate(rows):
+        each = [one[number] for one in records]
+        row["step"], row["min"] = each[0]["step"], min(float(one["min"]) for one in each) + 0.0
+        row["max"] = max(float(one["max"]) for one in each) + 0.0
+        for name in ("sum", "squares"):
+            exact = sum(int.from_bytes(bytes(one[f"exact_{name}"]), "little", signed=True) for one in each)
+            row[name] = rounded(exact, sum(float(one[name]) for one in each))
+    return rows
+
+
+def join_records(parts: Sequence[State], whole: State, samplings: Sequence[Sampling]) -> dict[str, int]:
+    """Write the traces, norms and snapshots of all parts, which are at the same step, to the run `whole`. Return the
+    checksums of its files of acquisition, for the commit of this step. Raises CorruptionError and StorageError."""
+    part, taps, step = parts[0].manifest.part, whole.manifest.taps, parts[0].manifest.step
+    assert part is not None
+    owned, sums = owners(samplings, part.cut), dict(whole.manifest.sums)
+    for entry in taps.snapshots:
+        for field in entry.fields:
+            checksums = [_join_snapshot(parts, whole, entry, field, number) for number in entry.numbers(step)]
+            _append(whole, sums, entry.record(field), np.array(checksums, "<u4"))
+    for name in taps.traces:
+        records = [read_rows(one.records, one.manifest, f"trace-{name}") for one in parts]
+        _append(whole, sums, f"trace-{name}", joined_trace(owned[name], step, records))
+    for name in taps.norms.fields if taps.norms else ():
+        records = [read_rows(one.records, one.manifest, f"norms-{name}") for one in parts]
+        _append(whole, sums, f"norms-{name}", rounded_norms(records))
+    return sums
+
+
+def _append(whole: State, sums: dict[str, int], record: str, rows: NDArray[Any]) -> None:
+    write_rows(whole.records, record, 0, rows)
+    sums[record] = continued(sums[record], rows)
+
+
+def _join_snapshot(parts: Sequence[State], whole: State, entry: SnapshotsEntry, field: str, number: int) -> int:
+    """Write a snapshot of the whole grid, plane by plane, and return its checksum."""
+    item_bytes, target = np.dtype(whole.manifest.dtype).itemsize, whole.records
+    size, index = math.prod(entry.shape) * item_bytes, snapshot_index(entry.shape, item_bytes)
+    name = snapshot_name(entry, field, number)
+    checksum, offset = 0, 0
+    with os_errors_as(StorageError, f"cannot write {target.path / name}"), contextlib.ExitStack() as stack:
+        sources = [stack.enter_context(_PartSnapshot.opened(one, entry, field, number)) for one in parts]
+        target.make_folder(name.rpartition("/")[0])
+        target.create(name, size=size + len(index))
+        handle = stack.enter_context(target.opened(name, os.O_RDWR))
+        for z in range(entry.shape[0]):
+            plane = b"".join(one.plane(z) for one in sources)
+            checksum = _core.crc32c(plane, checksum)
+            offset += target.write_to(handle, offset, plane)
+        for one in sources:
+            one.check()
+        target.write_to(handle, offset, index)
+        target.flush_file(handle)
+        target.flush_all(SNAPSHOTS)
+    return checksum
+
+
+class _PartSnapshot:
+    """A snapshot of one part, which is read plane by plane and then checked."""
+
+    def __init__(self, state: State, own: SnapshotsEntry, field: str, number: int, handle: int) -> None:
+        self._state, self._handle = state, handle
+        self._name, self._checksum = snapshot_name(own, field, number), 0
+        self._plane_bytes = math.prod(own.shape[1:]) * np.dtype(state.manifest.dtype).itemsize
+        checksums = read_rows(state.records, state.manifest, own.record(field)) if self._plane_bytes else b""
+        self._expected = int(np.frombuffer(checksums, "<u4")[number]) if checksums else 0
+
+    @staticmethod
+    @contextlib.contextmanager
+    def opened(state: State, entry: SnapshotsEntry, field: str, number: int) -> Iterator[_PartSnapshot]:
+        assert state.manifest.part is not None
+        own = entry.of_rows(*state.manifest.part.rows)
+        if 0 in own.shape:
+            yield _PartSnapshot(state, own, field, number, -1)
+            return
+        with state.records.opened(snapshot_name(own, field, number)) as handle:
+            yield _PartSnapshot(state, own, field, number, handle)
+
+    def plane(self, z: int) -> bytes:
+        if not self._plane_bytes:
+            return b""
+        data = self._state.records.read_from(self._handle, z * self._plane_bytes, self._plane_bytes)
+        self._checksum = _core.crc32c(data, self._checksum)
+        return data
+
+    def check(self) -> None:
+        """Raise CorruptionError if the planes are not what was written."""
+        if self._checksum != self._expected:
+            raise CorruptionError(f"{self._state.path / self._name} is damaged: checksum mismatch")

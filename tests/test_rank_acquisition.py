@@ -1,0 +1,210 @@
+"""Check sources, receivers, norms and snapshots of runs of several ranks: they have the bits of one process."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import outcrop as oc
+from outcrop.errors import CorruptionError
+from outcrop.run.disk.verify import find_damage
+from outcrop.run.places import open_state
+from outcrop.run.ranks import gather as gather_module
+from outcrop.run.ranks.group import RankGroup
+from rank_processes import ranks
+from strategies import examples
+
+SHAPE = (14, 50, 18)
+RANGES = {"v": (1500, 2500), "eps": (1, 4)}
+Results = dict[str, np.ndarray]
+
+
+class ThreadGroup:
+    """Ranks that are threads of this process. `call` runs a function on all ranks, which gets the group of its rank."""
+
+    def __init__(self, size: int) -> None:
+        self._pool, queues = ThreadPoolExecutor(size), [SimpleQueue[str]() for _ in range(size)]
+
+        def join(rank: int) -> RankGroup:
+            def spread(text: str | None) -> str:
+                if text is None:
+                    return queues[rank].get(timeout=60)
+                for queue in queues[1:]:
+                    queue.put(text)
+                return text
+
+            return RankGroup(rank, size, spread)
+
+        self.groups = list(self._pool.map(join, range(size)))
+
+    def call(self, function: Callable[..., Any], *given: Any) -> list[Any]:
+        return list(self._pool.map(lambda group: function(group, *given), self.groups))
+
+    def close(self) -> None:
+        list(self._pool.map(RankGroup.close, self.groups))
+        self._pool.shutdown()
+
+
+@pytest.fixture(scope="module")
+def groups() -> Iterator[Callable[[int], ThreadGroup]]:
+    made: dict[int, ThreadGroup] = {}
+
+    def of(size: int) -> ThreadGroup:
+        if size not in made:
+            made[size] = ThreadGroup(size)
+        return made[size]
+
+    yield of
+    for one in made.values():
+        one.close()
+
+
+def results_of(sim: oc.Simulation) -> Results:
+    """Return all results of a run. Arrays and snapshots have the rows of this rank."""
+    found = {f"array {entry.name}": sim[entry.name][:] for entry in sim.setup.description.arrays}
+    found |= {f"trace {name}": sim.traces[name] for name in sim.traces}
+    found |= {f"norms {name}": sim.norms[name] for name in sim.norms}
+    return found | {f"snapshots {name}": np.array(view[:]) for name, view in sim.snapshots.items()}
+
+
+def computes(group: RankGroup | None, where: Path, stencil: str, options: dict[str, Any], steps: list[int]) -> Results:
+    """Run steps in several calls, from random values of all fields."""
+    sim = oc.Simulation(stencil, SHAPE, directory=where, comm=group, memory="8MiB", threads=1, **options)
+    for number, entry in enumerate(sim.setup.description.arrays):
+        if not entry.is_previous:
+            low, high = RANGES.get(entry.name, (0, 1))
+            sim[entry.name] = low + (high - low) * np.random.default_rng(number).random(SHAPE, "float32")
+    for count in steps:
+        sim.run(count, progress="none")
+    return results_of(sim)
+
+
+def require_same(parts: list[Results], whole: Results) -> None:
+    """Check that the parts together have the bits of the whole."""
+    for name, expected in whole.items():
+        kind = name.split()[0]
+        if kind in ("trace", "norms"):
+            for one in parts:
+                assert one[name].tobytes() == expected.tobytes(), name
+        else:
+            joined = np.concatenate([one[name] for one in parts], axis=1 if kind == "array" else 2)
+            np.testing.assert_array_equal(joined, expected, err_msg=name)
+
+
+def acquisition(seed: int, rows: list[float], field: str, steps: int, more: dict[str, Any] | None = None) -> Any:
+    """Return options with points in these rows, and values for fewer steps than the run has."""
+    random, (nz, _, nx) = np.random.default_rng(seed), SHAPE
+    points = [(random.uniform(4, nz - 5), y, random.uniform(4, nx - 5)) for y in rows]
+    everywhere = [(z, y, x) for z in (0, 3.25, nz - 1) for y in (*rows, 0, SHAPE[1] - 1) for x in (0, 7, 9.5)]
+    inside = [one for one in points if 4 <= one[1] <= SHAPE[1] - 6] or [(6, 20, 8)]
+    values = random.standard_normal((steps - 2, len(inside)))
+    changed = "u" if field == "v" else field
+    return {
+        "sources": [oc.Source(changed, inside, values, **(more or {})), oc.Source(changed, inside[:1], values[:, 0])],
+        "receivers": [oc.Receivers("line", field, points), oc.Receivers("all", field, everywhere),
+                      oc.Receivers("early", field, everywhere[::3], before=True)],
+        "norms": oc.Norms(every=2, initial=True),
+        "snapshots": [oc.Snapshots(every=3, initial=True),
+                      oc.Snapshots(every=4, name="side", box=np.s_[2:9, 11:39, 3:17]),
+                      oc.Snapshots(every=4, name="small", box=np.s_[:, 20:24, 4:5])],
+    }  # fmt: skip
+
+
+CASES = [
+    ("heat7", "u", {"boundary": "mirror"}),
+    ("heat7", "u", {"boundary": "periodic"}),
+    ("acoustic4", "u", {"boundary": "y=periodic"}),
+    ("acoustic4", "u", {}),
+    ("maxwell", "ex", {"boundary": "y=mirror,z=periodic", "dtype": "float64"}),
+    ("maxwell", "hy", {"boundary": "y=periodic"}),
+    ("acoustic4", "v", {"boundary": "mirror"}),
+]
+
+
+@settings(max_examples=examples(3), deadline=None)
+@given(st.data())
+def test_ranks_record_what_one_process_records(groups: Callable[[int], ThreadGroup], data: st.DataObject) -> None:
+    """Checks points in random rows and near the cuts, for deep halos and split tiling, with real executors."""
+    stencil, field, options = data.draw(st.sampled_from(CASES))
+    size, scheme = data.draw(st.integers(2, 4)), data.draw(st.sampled_from(["wavefront", "naive", "split"]))
+    cuts = [rank * SHAPE[1] // size for rank in range(1, size)]
+    near = st.builds(lambda cut, offset: cut + offset / 4, st.sampled_from(cuts), st.integers(-16, 16))
+    rows = data.draw(st.lists(near | st.floats(4, SHAPE[1] - 6), min_size=1, max_size=6))
+    steps = data.draw(st.sampled_from([[7], [4, 5]]))
+    bt = data.draw(st.integers(1, 3))
+    options = options | acquisition(data.draw(st.integers(0, 99)), rows, field, sum(steps))
+    sizes = {} if scheme == "naive" else {"sizes": {"bt": 1 if stencil == "maxwell" else bt}}
+    with tempfile.TemporaryDirectory() as folder:
+        expected = computes(None, Path(folder, "alone.oc"), stencil, options, steps)
+        given = {**options, "scheme": scheme, **sizes}
+        require_same(groups(size).call(computes, Path(folder, "parts"), stencil, given, steps), expected)
+
+
+def scaled(seed: int, steps: int) -> dict[str, Any]:
+    """Return options with a source whose scale reads a static field of other ranks."""
+    v, dt = oc.Field("v"), oc.Parameter("dt", 0.0)
+    near = [offset + SHAPE[1] * rank / 8 for rank in range(1, 8) for offset in (-1, -0.5, 0.25)]
+    return acquisition(seed, near, "u", steps, {"scale": dt**2 * v[0, 0, 0] ** 2})
+
+
+@pytest.mark.parametrize(("size", "scheme", "bt"), [(8, "wavefront", 1), (3, "split", 2)])
+def test_gathered_parts_have_the_records_of_one_process(
+    groups: Callable[[int], ThreadGroup], tmp_path: Path, size: int, scheme: str, bt: int
+) -> None:
+    """Checks all files of a gathered run, and that the gathered run and the parts can go on."""
+    alone, parts, whole = tmp_path / "alone.oc", tmp_path / "parts", tmp_path / "whole.oc"
+    options = {**scaled(3, 9), "sizes": {"bt": bt}, "boundary": "periodic"}
+    expected = computes(None, alone, "acoustic8", options, [6])
+    found = groups(size).call(computes, parts, "acoustic8", {**options, "scheme": scheme}, [6])
+    require_same(found, expected)
+    require_sound(parts, size)
+    gather_module.gather([parts], whole)
+    findings = find_damage(open_state(whole))
+    assert not findings.damage and not findings.untidy
+    for name in sorted(one.relative_to(alone) for one in (alone / "snapshots.zarr").rglob("*") if one.is_file()):
+        assert (whole / name).read_bytes() == (alone / name).read_bytes(), name
+    one, other = oc.open(alone), oc.open(whole)
+    for sim in (one, other):
+        sim.run(3, progress="none")
+    require_same([results_of(other)], results_of(one))
+    require_same(groups(size).call(goes_on, parts), results_of(one))
+
+
+def goes_on(group: RankGroup, where: Path) -> Results:
+    """Run three more steps."""
+    sim = oc.open(where, comm=group)
+    sim.run(3, progress="none")
+    return results_of(sim)
+
+
+def require_sound(parts: Path, size: int) -> None:
+    """Check the files of all parts, and that xarray could find the rows of their snapshots."""
+    found = []
+    for rank in range(size):
+        state = open_state(parts / f"rank-{rank}")
+        findings = find_damage(state)
+        assert not findings.damage and not findings.untidy
+        found.append(np.frombuffer((state.path / "snapshots.zarr" / "y" / "c" / "0").read_bytes()))
+    np.testing.assert_array_equal(np.concatenate(found), np.arange(SHAPE[1]))
+
+
+def test_damaged_records_of_a_part_are_noticed(groups: Callable[[int], ThreadGroup], tmp_path: Path) -> None:
+    """Checks that all ranks refuse to go on if a trace of one part is damaged, and that the part is not gathered."""
+    parts = tmp_path / "parts"
+    groups(2).call(computes, parts, "heat7", acquisition(1, [20, 30], "u", 4), [4])
+    with open(parts / "rank-1" / ".taps" / "trace-line", "r+b") as file:
+        file.write(b"damaged")
+    found = ranks(2, goes_on, parts)
+    assert all("trace-line is damaged" in one[1] for one in found), found
+    with pytest.raises(CorruptionError, match="trace-line is damaged"):
+        gather_module.gather([parts], tmp_path / "whole.oc")
+    assert not (tmp_path / "whole.oc").exists()
