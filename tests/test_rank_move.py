@@ -16,6 +16,7 @@ import pytest
 import outcrop as oc
 from mpi_programs import launcher, mpirun
 from outcrop.cli.main import call
+from outcrop.errors import InputError
 from outcrop.run.disk.state import State
 from outcrop.run.places import open_state
 from outcrop.run.ranks import move
@@ -207,6 +208,8 @@ def test_a_new_run_is_not_replaced_by_parts_of_an_old_move(three: Path, tmp_path
     shutil.copytree(three, where, symlinks=True)
     ranks(2, goes_on, where, 0, ("before renames of new parts", 1))
     assert {"rank-0.moved", "rank-1.moving", "rank-2.moved"} <= set(names_in(where))
+    with pytest.raises(InputError, match="its rows were moving to other ranks: mpirun -n N outcrop resume"):
+        oc.open(where)
     assert ranks(2, forces, where) == [0, 0]
     assert ranks(2, forces, where, False) == [2, 2]
     assert names_in(where) == ["rank-0", "rank-1"]

@@ -1,9 +1,9 @@
 """Open a run on disk: a run of one process, a part by each of several ranks, or all parts for reading.
 
-    one process, one run          ──► reopen ──────────────────────────────────► a run that goes on
-    one process, all parts        ──► all_parts ───────────────────────────────► the whole grid, for reading
-    ranks, parts of as many       ──► settle ─────────► reopen ─► share ───────► the part of each rank
-    ranks, parts of other ranks   ──► settle ─► move ─► reopen ─► share ───────► the part of each rank, with new rows
+one process, one run          ──► reopen ──────────────────────────────────► a run that goes on
+one process, all parts        ──► all_parts ───────────────────────────────► the whole grid, for reading
+ranks, parts of as many       ──► settle ─────────► reopen ─► share ───────► the part of each rank
+ranks, parts of other ranks   ──► settle ─► move ─► reopen ─► share ───────► the part of each rank, with new rows
 """
 
 from __future__ import annotations

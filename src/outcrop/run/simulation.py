@@ -120,13 +120,22 @@ class Simulation:
     def traces(self) -> Traces:
         """The traces of receivers by name. Each trace is a float64 array of shape (committed steps, points). In a run
         of several ranks, each rank gets all points, and all ranks must read the trace together."""
-        return Traces(self.reader(), self._description, self._everyone)
+        return Traces(self._records("traces"), self._description, self._everyone)
 
     @property
     def norms(self) -> NormRecords:
         """The norms of fields by name. Each array has a row with step, sum, squares, min and max for each recorded
         step. Norms include the cells of the rim, and of all ranks. All ranks must read them together."""
-        return NormRecords(self.reader(), self._description, self._everyone)
+        return NormRecords(self._records("norms"), self._description, self._everyone)
+
+    def _records(self, name: str) -> State | None:
+        """Return `reader()`. Raises InputError if this simulation reads all parts, of which each has records."""
+        if self._setup.parts is not None:
+            raise InputError(
+                f"{name}: {self.directory} holds the parts of {len(self._setup.parts.states)} ranks; read their {name} "
+                "under mpirun, or make one run of the parts: outcrop gather"
+            )
+        return self.reader()
 
     @property
     def _everyone(self) -> Everyone | None:
@@ -136,7 +145,7 @@ class Simulation:
     def snapshots(self) -> SnapshotViews:
         """The snapshots by the name of the field. They are indexed like an array with the axes (time, z, y, x). In a
         run of several ranks, they have the rows of this rank that are in the box, and may have none."""
-        return SnapshotViews(self.reader(), self._description)
+        return SnapshotViews(self._records("snapshots"), self._description)
 
     @property
     def history(self) -> HistoryView:

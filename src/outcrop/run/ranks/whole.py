@@ -111,6 +111,9 @@ def find_parts(places: Sequence[Path]) -> list[Path]:
     run, given = "", places
     if len(places) == 1 and holds_parts(places[0]):
         places = _parts_in(places[0])
+    remedy = f"its rows were moving to other ranks: mpirun -n N outcrop resume {given[0]} completes this"
+    if not places:
+        raise InputError(f"{given[0]} holds no part; {remedy}")
     for place in places:
         manifest = RunFolder(place).read()
         part = manifest.part
@@ -124,10 +127,9 @@ def find_parts(places: Sequence[Path]) -> list[Path]:
     if missing := [str(rank) for rank in range(ranks) if rank not in found]:
         are = "parts of ranks" if len(missing) > 1 else "part of rank"
         moved = len(given) == 1 and any(given[0].glob("rank-*.moving"))
-        remedy = f"; its rows were moving to other ranks: mpirun -n N outcrop resume {given[0]} completes this"
         raise InputError(
             f"the {are} {', '.join(missing)} of {ranks} {'are' if len(missing) > 1 else 'is'} missing"
-            f"{remedy if moved else ''}"
+            f"{f'; {remedy}' if moved else ''}"
         )
     return [found[rank] for rank in range(ranks)]
 
@@ -143,7 +145,7 @@ def _parts_in(place: Path) -> list[Path]:
             paths = [_part_path(place, rank) for rank in range(part.ranks)]
             return [one for one in paths if (one / MANIFEST).exists()]
     names = {one.name for one in place.glob("rank-*") if (one / MANIFEST).exists()}
-    return [place / name for name in sorted(names) if name[5:].isdecimal()] or [place]
+    return [place / name for name in sorted(names) if name[5:].isdecimal()]
 
 
 class AllParts:
