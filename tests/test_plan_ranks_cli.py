@@ -168,18 +168,19 @@ def test_wrong_networks_are_one_line(text: str, message: str, capsys: pytest.Cap
 def test_the_time_line_of_many_ranks_is_simulated(capsys: pytest.CaptureFixture[str]) -> None:
     """Checks that jitter costs time, that a seed repeats it, and that the shares of lost time are complete."""
     found = {}
-    jitter, stall = ["--jitter", "5%"], ["--stall", "0.5", "--seed", "7"]
+    jitter, stall = ["--jitter", "15%"], ["--stall", "0.5", "--seed", "7"]
     for name, words in {"calm": [], "jitter": jitter, "again": jitter, "stall": stall}.items():
         files = ["--json", f"{name}.json", "--draw", f"{name}.png"]
-        assert call([*PLAN, "--machine", "node.toml", "--ranks", "8", "--simulate", *words, *files]) == 0
+        sizes = ["--scheme", "split", "--bt", "20"]
+        assert call([*PLAN, "--machine", "node.toml", "--ranks", "8", *sizes, "--simulate", *words, *files]) == 0
         found[name] = json.loads(Path(f"{name}.json").read_text())["simulated"]
         assert Path(f"{name}.png").read_bytes().startswith(b"\x89PNG")
         assert sum(found[name]["shares"].values()) == pytest.approx(1)
     assert found["again"] == found["jitter"]
     assert min(found["stall"]["seconds"], found["jitter"]["seconds"]) > found["calm"]["seconds"]
-    assert 0.5 < found["stall"]["efficiency"] < found["calm"]["efficiency"] < 1
+    assert 0.1 < found["stall"]["efficiency"] < found["calm"]["efficiency"] < 1
     said = capsys.readouterr().out
-    assert "8 ranks with jitter 5 %, seed 0; one rank alone" in said
+    assert "8 ranks with jitter 15 %, seed 0; one rank alone" in said
     assert "stalls of 0.5 s, seed 7" in said
     assert "% updates of rows of neighbours" in said
 
