@@ -65,14 +65,14 @@ class PlannedRank:
 
     def plan(self, part: Problem, shared: Shared, given: GivenSizes) -> TunedPlan:
         """Return the best plan with the sizes that all ranks share."""
-        rate, sizes = self.update_rate(part), shared.with_given(given)
+        rate, sizes = self.update_rate(part), shared.with_given(given, part)
         return choose(part, self.machine, self.budget_bytes, shared.scheme, rate, sizes)
 
     def thickest_slab(self, part: Problem, shared: Shared, given: GivenSizes) -> int:
         """Return the thickest slab, at most that of `shared`, with which the memory of this rank is enough, or 0."""
 
         def fits(slab: int) -> bool:
-            sizes = replace(shared, slab=slab).with_given(given)
+            sizes = replace(shared, slab=slab).with_given(given, part)
             return smallest_budget_bytes(part, shared.scheme, sizes) <= self.budget_bytes
 
         fitting, beyond = (shared.slab, 0) if fits(shared.slab) else (0, shared.slab)
@@ -92,9 +92,10 @@ class Shared:
     slab: int
     block_y: int
 
-    def with_given(self, given: GivenSizes) -> GivenSizes:
-        """Return the sizes `given` with the sizes in this object that the scheme has."""
-        sizes = {"bt": self.steps, "slab": self.slab, "by": self.block_y or given.by}
+    def with_given(self, given: GivenSizes, part: Problem) -> GivenSizes:
+        """Return the sizes `given` with the sizes in this object that the scheme has, for the problem of a rank."""
+        undivided = part.shape[1] if part.is_part and part.block_order else None
+        sizes = {"bt": self.steps, "slab": self.slab, "by": self.block_y or given.by or undivided}
         known = find_scheme(self.scheme).sizes
         return replace(given, **{name: size for name, size in sizes.items() if name in known})
 

@@ -357,8 +357,10 @@ def candidates(problem: Problem, budget_bytes: int, given: GivenSizes = FREE) ->
         most = max(1, problem.end_plane - problem.first_plane + problem.skew_z * (levels - 1))
         for block_y in given.or_any("by", block_sizes(problem, levels, smallest_block(problem, levels))):
             sizes = Sizes(levels, 1, diamond=0, block_y=block_y)
-            if not has_given_blocks(problem, given, SplitRows(problem, levels).blocks(block_y)):
+            cut = SplitRows(problem, levels).blocks(block_y)
+            if not has_given_blocks(problem, given, cut):
                 continue
+            sizes = replace(sizes, block_y=block_y if cut.count > 1 else 0)
             of_slab = windows(problem, levels, sizes)
             thickest = largest_within(lambda slab, of_slab=of_slab: of_slab(slab).bytes, most, budget_bytes)  # type: ignore[misc]
             for slab in given.or_any("slab", [*(slab for slab in SLABS if slab < thickest), thickest]):

@@ -412,8 +412,11 @@ def candidates(problem: Problem, budget_bytes: int, given: GivenSizes = FREE) ->
     for levels, keeps in product(tried, placement.possible(problem, budget_bytes)):
         for block_y in given.or_any("by", block_sizes(problem, levels, smallest_block(problem, levels))):
             sizes = Sizes(levels, 1, diamond=0, block_y=block_y, keeps_statics=keeps)
-            if not has_given_blocks(problem, given, blocks_in_y(problem, levels, sizes)):
+            cut = blocks_in_y(problem, levels, sizes)
+            if not has_given_blocks(problem, given, cut):
                 continue
+            if problem.is_part and cut.count == 1:
+                sizes = replace(sizes, block_y=0)
             of_slab = windows(problem, levels, sizes)
             thickest = thickest_slab(problem, levels, sizes, budget_bytes)
             slabs = given.or_any("slab", [*(slab for slab in SLABS if slab < thickest), thickest])
