@@ -298,8 +298,8 @@ void Executor::copy_rows(std::size_t from, std::size_t to, long z, const Rectang
 }
 
 // Copies the rim to a recomputed field from the field that it follows (FieldSpec::follows). If that field is a state of
-// the history, first waits until the reads of this state are complete. Also waits until the rows of the previous block
-// have been written from the slots, and until the fringe has been read into the slots.
+// the history, the function first waits until the reads of this state are complete. The function also waits until the
+// rows of the previous block have been written from the slots, and until the fringe has been read into the slots.
 void Executor::copy_recomputed(const CopyAction &action) {
   const std::size_t to = fields_.recomputed()[static_cast<std::size_t>(action.recomputed)], from = fields_.follows(to);
   if (fields_.is_history(from)) wait_for_history(action.z0, action.z1, false);

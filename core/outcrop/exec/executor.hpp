@@ -1,9 +1,9 @@
 // Class Executor runs the actions of one pass. No other class uses the window, the threads and the files together.
 //
 // The executor starts the actions in the order in which the pass lists them. The actions Read and Write only put planes
-// into the queue of the I/O thread. This thread transfers the planes (pump.hpp). The actions Update and Copy run on the
-// team of threads. They wait only for the planes that they use (transfers.hpp). So the next slab is read, the current
-// slab is updated and the previous slab is written at the same time:
+// into the queue of the I/O thread. The I/O thread transfers the planes (pump.hpp). The actions Update and Copy run on
+// the team of threads. An Update or a Copy waits only for the planes that it uses (transfers.hpp). So the next slab is
+// read, the current slab is updated and the previous slab is written at the same time:
 //
 //       Read z ──► slot.reading ──► wait ──► Copy, Update ──► check CRC32C (once)
 //       Update ──► CRC32C ──► Write z ──► slot.writing ──► the I/O thread starts the next Read of that slot afterwards
@@ -16,10 +16,10 @@
 //
 // An action applies to all fields. Each field has its own rings and arrays (problem.hpp). The update computes the
 // checksum of a plane while the rows of the plane are in a cache (transfers.hpp). So a damaged plane is detected only
-// after the update has used all rows of the plane. This is early enough, because the result of a pass becomes valid
-// only at the commit.
+// after the update has used all rows of the plane. The detection is early enough, because the result of a pass becomes
+// valid only at the commit.
 //
-// The executor makes no decisions. The plan determines when each plane is read, and into which ring it is read.
+// The executor makes no decisions. The plan determines when each plane is read, and into which ring the plane is read.
 #pragma once
 
 #include <array>
@@ -100,10 +100,10 @@ struct WriteAction {
   long level;
 };
 
-/// Adds cells of planes z0 <= z < z1 to checksums. These are cells that no update adds. If `array` is `source`, adds
-/// the cells to the checksums of the source and of the static fields, and the slots must hold the values as they were
-/// read. If `array` is `target`, adds the cells to the checksums of the target, and the slots must hold the values as
-/// they will be written.
+/// Adds cells that no update adds to the checksums of planes z0 <= z < z1. If `array` is `source`, the action adds the
+/// cells to the checksums of the source and of the static fields. The slots must then hold the values that were read
+/// from disk. If `array` is `target`, the action adds the cells to the checksums of the target. The slots must then
+/// hold the values that will be written to disk.
 struct CheckAction {
   long z0, z1;
   Rectangle cells;
@@ -156,9 +156,9 @@ class Executor {
   AcquisitionResults run(const Pass &pass, const PassFiles &files, std::vector<std::byte> scalars,
                          AcquisitionRequests requests = {}, std::vector<std::byte> lead_scalars = {});
 
-  /// Exchanges the two rings of a field whose planes stay in the window. The caller does this after a pass with an odd
-  /// number of levels. Then the first ring again holds the newest values, with which the next pass begins. Must not be
-  /// called while run() is active.
+  /// Exchanges the two rings of a field whose planes stay in the window. The caller calls swap_rings() after each pass
+  /// with an odd number of levels. After the exchange, the first ring again holds the newest values, with which the
+  /// next pass begins. The caller must not call swap_rings() while run() is active.
   void swap_rings();
 
   /// Makes run() throw Cancelled soon. Any thread may call cancel().

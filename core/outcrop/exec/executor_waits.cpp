@@ -39,9 +39,9 @@ void Executor::wait_for_faces(const CopyAction &action) {
   }
 }
 
-// Waits until the rows that the levels of an update use have been received. Also waits until the rows that these levels
-// overwrite have been sent. Does not wait for other faces of the same planes: a neighbour may need the result of this
-// update before it can send or receive those faces.
+// Waits until the rows that the levels of an update use have been received. The function also waits until the rows that
+// these levels overwrite have been sent. It does not wait for other faces of the same planes, because a neighbouring
+// rank may need the result of this update before that rank can send or receive those faces.
 void Executor::wait_for_faces(const UpdateAction &action) {
   if (!transfers_.has_faces()) return;
   const Timer timer(counters_.seconds_face_wait);
@@ -80,8 +80,8 @@ void Executor::wait_for_writes(std::size_t ring, long z0, long z1) {
 }
 
 // Waits until the planes z0 <= z < z1 of each state that the pass reads have arrived. If `is_update` is true, z1 is the
-// end of a slab. Then the planes end at z1 + Fields::ahead() of the field, because planes after this end belong to the
-// next slab. Adds the rows that have arrived to the checksums of the states.
+// end of a slab. In this case, the function waits for the planes below z1 + Fields::ahead() of the field. Later planes
+// belong to the next slab. Adds the rows that have arrived to the checksums of the states.
 void Executor::wait_for_history(long z0, long z1, bool is_update) {
   if (store_ == nullptr) return;
   std::vector<std::pair<std::size_t, long>> arrived;  // pairs of the number of a state and a plane of this state

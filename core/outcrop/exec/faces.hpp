@@ -7,9 +7,9 @@
 //                      │         ▼
 //     rank j       ... last rows |  halo  |                      side 1: the neighbour with higher rows
 //
-// Each link has a thread that sends and a thread that receives. Each of these threads takes jobs from its own bounded
+// Each link has a thread that sends and a thread that receives. Each thread of a link takes jobs from its own bounded
 // queue, in the order in which the plan lists the jobs. The plans of both neighbours list the faces of a link in the
-// same order. A job may name a request of the I/O thread (pump.hpp). Then the job begins after this request is
+// same order. A job may name a request of the I/O thread (pump.hpp). Such a job begins only after the named request is
 // complete. So rows are sent as soon as they have been read, while the executor updates other planes. A thread
 // transfers several short jobs by one system call, and reports each job when this job is finished.
 //
@@ -55,13 +55,15 @@ class Faces {
   ~Faces();
 
   /// send() and receive() start to transfer rows after the request `after` of the pump is complete. The memory of the
-  /// rows must stay valid until the job is finished or this object is destroyed. Both functions return the number of
-  /// the job, counted separately for each side and direction. Like all functions that wait, they throw the first
-  /// failure of a job, or Cancelled after a cancel. They throw InputError if the rank has no neighbour on this side.
+  /// rows must stay valid until the job is finished or this object is destroyed. send() and receive() return the number
+  /// of the job, counted separately for each side and direction. Like all functions that wait, they throw the first
+  /// failure of a job, or Cancelled after a cancel. send() and receive() throw InputError if the rank has no neighbour
+  /// on this side.
   Ticket send(std::size_t side, std::span<std::byte> rows, Ticket after) { return submit(0, side, rows, after); }
   Ticket receive(std::size_t side, std::span<std::byte> rows, Ticket after) { return submit(1, side, rows, after); }
 
-  /// Both functions wait until a job is finished. The ticket `no_ticket` counts as finished.
+  /// wait_until_sent() and wait_until_received() wait until a job is finished. The ticket `no_ticket` counts as
+  /// finished.
   void wait_until_sent(std::size_t side, Ticket ticket) { wait(0, side, ticket); }
   void wait_until_received(std::size_t side, Ticket ticket) { wait(1, side, ticket); }
 
@@ -71,7 +73,7 @@ class Faces {
   /// Cancels the links. All threads that wait throw Cancelled.
   void cancel();
 
-  /// These functions return the number of bytes in all finished jobs.
+  /// bytes_sent() and bytes_received() return the number of bytes in all finished jobs.
   std::uint64_t bytes_sent() const { return bytes_[0]; }
   std::uint64_t bytes_received() const { return bytes_[1]; }
 
@@ -118,18 +120,19 @@ class Faces {
 /// The faces that are being sent from one slot or received into this slot. Only one thread may use a SlotFaces object.
 class SlotFaces {
  public:
-  /// Both functions remember the job that transfers the rows y0 <= y < y1.
+  /// add_sent() and add_received() remember the job that transfers the rows y0 <= y < y1.
   void add_sent(std::size_t side, long y0, long y1, Ticket ticket) { sending_.push_back({side, y0, y1, ticket}); }
   void add_received(std::size_t side, long y0, long y1, Ticket ticket) { receiving_.push_back({side, y0, y1, ticket}); }
 
-  /// Both functions wait until every job that transfers one of the rows y0 <= y < y1 is finished.
+  /// wait_until_sent() and wait_until_received() wait until every job that transfers one of the rows y0 <= y < y1 is
+  /// finished.
   void wait_until_sent(Faces &faces, long y0, long y1);
   void wait_until_received(Faces &faces, long y0, long y1);
 
   /// Waits until all jobs of this slot are finished.
   void wait(Faces &faces);
 
-  /// Forgets all jobs of this slot. These jobs must be finished.
+  /// Forgets all jobs of this slot. All jobs of the slot must be finished before the call.
   void clear() {
     sending_.clear();
     receiving_.clear();

@@ -4,19 +4,19 @@
 //
 //     copy  c = a     scale  b = s c     add  c = a + b     triad  a = b + s c
 //
-// The measured speeds count each byte of the arrays in a formula once, as STREAM does. A processor also fetches each
-// cache line before it writes to the line. The measured speeds do not include these fetches. The loops are written so
-// that compilers cannot replace them by library functions that write past the caches.
+// The measured speeds count each byte of the arrays in a formula once, as STREAM does. Before a processor writes to a
+// cache line, it fetches the line from memory. The measured speeds do not count these fetched bytes. The loops are
+// written so that compilers cannot replace them by library functions that write past the caches.
 //
-// Stream works on any memory, including mapped files. It can make its results durable. There are three modes, after A.
-// Jackson:
+// Stream works on any memory, including mapped files. Stream can make its results durable. Stream has the following
+// modes, after A. Jackson:
 //
 //     none         only the loop runs; the result is not made durable
 //     individual   each element is written back before the next element is stored; msync writes back whole pages
 //     collective   the loop runs, then several threads flush the whole result
 //
-// Each thread works on the same range of elements in all three arrays. This thread is also the first thread that
-// touches these elements.
+// Each thread works on the same range of elements in all three arrays. Each thread is also the first thread that
+// touches its elements.
 #pragma once
 
 #include <cstddef>
@@ -62,8 +62,8 @@ class UpdateMeter {
 /// Returns the bytes per second at which all threads together compute checksums of planes that are not in a cache.
 double measure_checksum_rate(unsigned threads, std::size_t plane_bytes, std::size_t total_bytes);
 
-/// The type of a loop of STREAM. The three spans have the same length. The loop reads `first`. It reads `second` only
-/// if its formula reads two arrays.
+/// The type of a loop of STREAM. The three spans have the same length. The loop reads `first`. A loop reads `second`
+/// only if the formula of the loop reads two arrays.
 using StreamLoop = void (*)(std::span<const double> first, std::span<const double> second, std::span<double> result);
 
 /// Returns the loop "copy", "scale", "add" or "triad". Throws InputError for another name.
@@ -72,9 +72,9 @@ StreamLoop find_stream_loop(const std::string &name);
 class MemoryMeter {
  public:
   /// Allocates three arrays of `array_bytes` bytes each. An array should have at least four times the size of the
-  /// last-level cache. If `nodes` is not empty, the pages of the arrays come from these nodes alternately. Otherwise a
-  /// page comes from the node of the thread that first touches the page. Throws InputError if the system refuses to
-  /// bind the memory.
+  /// last-level cache. If `nodes` is not empty, the pages of the arrays come from these nodes alternately. If `nodes`
+  /// is empty, a page comes from the node of the thread that first touches the page. Throws InputError if the system
+  /// refuses to bind the memory.
   MemoryMeter(ThreadPlacement placement, std::size_t array_bytes, const std::vector<unsigned> &nodes);
 
   /// Runs a loop on all threads. The loop "read" adds all elements of a. The loop "write" sets all elements of a. The

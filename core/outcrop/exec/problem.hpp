@@ -49,8 +49,8 @@ inline long unfold(long position, long n) { return position % 2 == 0 ? position 
 ///
 /// The grid may be the part of a rank that has neighbouring ranks in y (faces.hpp). Rows are counted from the rank's
 /// first row. A rim of -2^40 rows on one side means that a neighbouring rank has the rows beyond this side. The rows of
-/// a neighbour have y < 0 or y >= ny. They exist only in memory, in frames that are larger than the plane. The region
-/// of a block determines which rows of a neighbour are updated.
+/// a neighbour have y < 0 or y >= ny. The rows of a neighbour exist only in memory, in frames that are larger than the
+/// plane. The region of a block determines which rows of a neighbour are updated.
 struct Grid {
   long nz = 0, ny = 0, nx = 0;
   long radius_z = 0, radius_y = 0;     ///< the radius of the stencil in z and y
@@ -150,11 +150,11 @@ enum class Array : std::uint8_t {
   // from a neighbouring rank (faces.hpp).
   faces,         ///< rows of all arrays of the state, with the values before the first step
   static_faces,  ///< rows of all static fields
-  /// Rows that a rank sends to the neighbour with lower rows. They belong to the fields that one level updates, or to
-  /// all arrays of the state before the first level. The neighbour uses these rows to update rows of both ranks.
+  /// Rows of the fields that one level updates, or rows of all arrays of the state before the first level. A rank sends
+  /// these rows to the neighbour with lower rows. The neighbour uses them to update rows of both ranks.
   stairs,
-  /// Rows that a rank sends to the neighbour with higher rows, which owns these rows. They belong to all arrays of the
-  /// state after the last step.
+  /// Rows of all arrays of the state after the last step. A rank sends these rows to the neighbour with higher rows,
+  /// which owns the rows.
   finished
 };
 
@@ -232,7 +232,7 @@ struct StepScalars {
 };
 
 /// Describes the lead of a pass that computes states of another run again. The lead consists of the first levels of the
-/// pass. These levels belong to steps of the other run.
+/// pass. The levels of the lead belong to steps of the other run.
 struct Lead {
   long levels = 0;
   long per_step = 1;  ///< number of levels in a step of the other run
@@ -241,7 +241,7 @@ struct Lead {
 
 /// The kernel calls of all levels of a pass. A level is one stage of a step. Usually, the list has the calls of two
 /// steps, and these calls repeat, because the two copies of a field alternate. If steps read a history, each step reads
-/// different rings. Then the list has the calls of all steps of a pass.
+/// different rings. In this case, the list has the calls of all steps of a pass.
 struct Stages {
   /// the calls of the lead, if there is a lead, followed by the calls of step 0, step 1, ...
   std::vector<StageCall> calls;

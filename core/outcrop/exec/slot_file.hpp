@@ -1,7 +1,7 @@
 // Class SlotFile stores an array in a file. The array is divided into tiles, and each tile has two slots in the file.
 // The last commit uses one of these slots, and the next commit may write to the other slot. All tiles have the same
-// size, but the last tile may be shorter. In the drawing, stars mark the slots of the last commit. These slots are not
-// overwritten before the next commit is complete:
+// size, but the last tile may be shorter. In the drawing, stars mark the slots of the last commit. The slots of the
+// last commit are not overwritten before the next commit is complete:
 //
 //     in memory    | tile 0  | tile 1  | tile 2 |
 //     slots 0      | tile 0 *|         | tile 2*|
@@ -36,7 +36,7 @@ struct CommittedTiles {
 };
 
 /// Describes a damaged tile. If `error` is 0, the bytes of the tile in the file do not match the checksum of the
-/// commit. Otherwise, the tile cannot be read, and `error` is the errno.
+/// commit. If the tile cannot be read, `error` is the errno.
 struct DamagedTile {
   std::size_t tile = 0;
   std::uint64_t offset = 0;

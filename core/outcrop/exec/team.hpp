@@ -1,4 +1,5 @@
-// Defines a team of threads that run one job at a time. Also divides the window and the work among NUMA nodes.
+// Defines a team of threads that run one job at a time. This file also divides the window and the work among NUMA
+// nodes.
 //
 // The team does not use OpenMP, because OpenMP would not help. The threads take the tiles of a slab one by one, and a
 // tile waits only for the tiles that it needs (tiles.hpp). So the threads need neither a parallel loop nor a barrier
@@ -6,11 +7,11 @@
 // moment, because the next slab usually follows within microseconds. If no job follows, the threads sleep.
 //
 // The threads of a team are its members. If ThreadPlacement::bound is true, each member is bound to a processor. The
-// thread that calls run() is member 0. This thread is bound only while the result of bind_caller() exists. A longer
-// binding would be inherited by every thread that the calling thread starts later.
+// thread that calls run() is member 0. The calling thread is bound only while the result of bind_caller() exists. A
+// longer binding would be inherited by every thread that the calling thread starts later.
 //
-// On several NUMA nodes, each node owns a part of every slot of the window. The memory of this part comes from the node
-// that owns it. Threads of the node first take the tiles whose rows are in this part. The sizes of parts are in
+// On several NUMA nodes, each node owns a part of every slot of the window. The memory of a part comes from the node
+// that owns the part. Threads of the node first take the tiles whose rows are in this part. The sizes of parts are in
 // proportion to the threads of the nodes. The owner of a row depends only on the place of the row in its slot:
 //
 //     slot of plane z:    | node 0         | node 1         |
@@ -96,16 +97,17 @@ class Team {
 ///     node 0    0 1     4   6   8
 ///     node 1        2 3   5   7   9
 ///
-/// In this example, a thread of node 0 first takes the items 0, 1, 4, 6 and 8. Then it takes the remaining items of
-/// node 1. With one node, all threads take the items in ascending order.
+/// In this example, a thread of node 0 first takes the items 0, 1, 4, 6 and 8. Then this thread takes the remaining
+/// items of node 1. With one node, all threads take the items in ascending order.
 ///
 /// An item may wait for earlier items, as tiles do. The threads cannot block each other forever if every node that owns
 /// items has a thread. Proof: assume that all threads wait. Let m be the first item that no thread has taken. Let f be
 /// the first item that is taken and not finished. All items before f are finished, so f waits for an item that no
-/// thread has taken. This item is before f, and it is m or a later item. So f > m, and all items before m are finished.
-/// Let T be a thread of the node that owns m. T also waits, in an item t. The queue of T still contains m, and a thread
-/// takes items of other nodes only if its own queue is empty. So T took t from its own queue. Queues keep the order, so
-/// t is before m and is therefore finished. But T waits in t, so t is not finished. This is a contradiction.
+/// thread has taken. The item for which f waits comes before f, and it is m or a later item. So f > m, and all items
+/// before m are finished. Let T be a thread of the node that owns m. T also waits, in an item t. The queue of T still
+/// contains m, and a thread takes items of other nodes only if its own queue is empty. So T took t from its own queue.
+/// Queues keep the order, so t is before m and is therefore finished. But T waits in t, so t is not finished. This is a
+/// contradiction.
 class NodeQueues {
  public:
   static constexpr std::size_t none = static_cast<std::size_t>(-1);
@@ -157,9 +159,9 @@ std::vector<long> first_rows(const Window &window, const std::vector<unsigned> &
 /// Returns the node that owns a row. A row outside the frame belongs to the nearest node.
 unsigned owner_of(long row, const std::vector<long> &first_rows);
 
-/// Returns the rows at which the diagonals of diamond_tiles() begin. These rows are every second edge between the parts
-/// of nodes. So each part has one edge at which diagonals begin, and nodes do not wait for each other. With one node,
-/// the result is row 0.
+/// Returns the rows at which the diagonals of diamond_tiles() begin. The diagonals begin at every second edge between
+/// the parts of nodes. So each part has one edge at which diagonals begin, and nodes do not wait for each other. With
+/// one node, the result is row 0.
 std::vector<long> rows_to_begin_at(const std::vector<long> &first_rows);
 
 /// A part of the window's memory, and the node that should provide this memory.
@@ -175,8 +177,8 @@ struct MemoryPart {
 /// smaller than a huge page.
 std::vector<MemoryPart> memory_parts(const Window &window, const std::vector<unsigned> &node_threads);
 
-/// Makes all pages of a window resident, near the threads that will use them. No thread may have touched a page of the
-/// window before this call.
+/// Makes all pages of a window resident, in memory near the threads that will use the pages. No thread may have touched
+/// a page of the window before this call.
 void place_memory(const Window &window, Team &team);
 
 }  // namespace outcrop

@@ -54,8 +54,8 @@ struct BandChunk {
   long band, chunk;
 };
 
-// Returns the bands and chunks in the order in which threads take them. The first tiles of a strip come late enough
-// that no band of the strip overtakes the last band of the previous strip.
+// Returns the bands and chunks in the order in which threads take them. In this order, the tiles of a strip begin after
+// a delay. With the delay, no band of a strip overtakes the last band of the previous strip.
 std::vector<BandChunk> bands_in_order(long bands, const Chunks &chunks, unsigned threads) {
   const long strip = std::min(bands, 2 * static_cast<long>(threads));
   const long stagger = std::max(strip, chunks.at_once);
@@ -77,8 +77,8 @@ Tile chunk_tile(long level_first, long level_last, long rows, const Chunks &chun
   return tile;
 }
 
-// Returns `count` tiles for each level. The function make(level, i) makes tile i of a level. This tile needs the tiles
-// i - reach_down to i + reach_up of the level below.
+// Returns `count` tiles for each level. The function make(level, i) makes tile i of a level. Tile i of a level needs
+// the tiles i - reach_down to i + reach_up of the level below.
 template <typename Make>
 std::vector<Tile> level_by_level(long levels, long count, long reach_down, long reach_up, const Make &make) {
   std::vector<Tile> tiles;

@@ -5,8 +5,8 @@
 // Diamonds (after Bondhugula and Malas): a tile is a diamond of levels and rows of the grid. The tiles form a lattice.
 // The tiles with the lattice index q have their centres at level q*D. The centres of tiles with the same q are 2*r*D
 // rows of the grid apart. If q is odd, the centres are shifted by r*D rows. At each level, a tile has the rows y with
-// |y - centre| < r*(D - |level - q*D|). A tile needs only the two tiles below that touch it, and waits only for these
-// two tiles. So threads need no barrier between tiles with different q:
+// |y - centre| < r*(D - |level - q*D|). Below a tile, two other tiles touch it. A tile needs only these two tiles, and
+// waits only for these two tiles. So threads need no barrier between tiles with different q:
 //
 //     level
 //      2D   |\    /\    /\    /|     q = 2
@@ -39,26 +39,26 @@
 // skew*(level - 1). A tile of a band has all rows and one range of zeta, which is called a chunk. An update reads
 // values with a lower level and with the same or a lower zeta. An update also overwrites a value, and earlier updates
 // must have read this value. These earlier updates also have a lower level and the same or a lower zeta. So a tile
-// needs only two tiles: the previous tile in its band, and the tile with the same chunk in the band below. These two
-// tiles have waited for earlier tiles in the same way. So a tile begins only when all tiles with lower bands and lower
-// chunks are finished. The tiles on a diagonal of the drawing do not depend on each other. Threads take tiles in the
-// order of these numbers:
+// needs only two tiles: the previous tile in its band, and the tile with the same chunk in the band below. The two
+// needed tiles have waited for their own needed tiles in the same way. So a tile begins only when all tiles with lower
+// bands and lower chunks are finished. The tiles on a diagonal of the drawing do not depend on each other. Threads take
+// tiles in the order of these numbers:
 //
 //     level   | 3 : 4 : 5 : 6
 //     band 1  +---+---+---+---
 //     band 0  | 1 : 2 : 3 : 4
 //               chunks     zeta
 //
-// If a slab has many bands, threads update only 2 * `threads` neighbouring bands at the same time. These bands are
-// called a strip. So each band uses data that the band below has left in the last-level cache. Threads begin the next
-// strip while they finish the last tiles of the current strip.
+// If a slab has many bands, threads update only 2 * `threads` neighbouring bands at the same time. Such a group of
+// bands is called a strip. So each band uses data that the band below has left in the last-level cache. Threads begin
+// the next strip while they finish the last tiles of the current strip.
 //
 // Sweeps (D = 0) update the levels one after another. Each level is divided into blocks of rows, or into chunks of zeta
 // if the grid has few rows. The blocks of a level do not wait for each other. Sweeps update cells in the same order as
-// plain loops. They exist only for comparison with diamonds and bands.
+// plain loops. Sweeps exist only for comparison with diamonds and bands.
 //
 // Struct Tile describes all these tiles as pairs of trapezoids. At each level, a tile has the rows from y_low +
-// slope*|level - centre| up to but not including y_high - slope*|level - centre|. Its values of zeta are zeta_low <=
+// slope*|level - centre| up to but not including y_high - slope*|level - centre|. The tile has the values zeta_low <=
 // zeta < zeta_high, where zeta is counted from the beginning of the slab.
 #pragma once
 
@@ -82,7 +82,7 @@ struct Tile {
 /// Returns diamonds for the levels 1 to `levels` and for `rows` rows. In the list, a tile comes after the tiles that it
 /// needs. `diamond` is the size D of the diamonds, at least 1. An update reads values of the level below that are up to
 /// `skew` rows away. `threads` is the number of threads of a NUMA node. `begin` lists the rows at which the diagonals
-/// begin. This list has at least one row, and its rows are in ascending order.
+/// begin. `begin` has at least one row, and its rows are in ascending order.
 std::vector<Tile> diamond_tiles(long levels, long rows, long skew, long diamond, unsigned threads,
                                 const std::vector<long> &begin = {0});
 

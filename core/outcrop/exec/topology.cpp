@@ -88,8 +88,8 @@ MemoryNode memory_node(hwloc_topology_t topology, hwloc_obj_t memory) {
   return node;
 }
 
-// Fills the list of a node's processors. The list begins with one processor of each core. Then the second processors of
-// the cores follow, and so on.
+// Fills the list of a node's processors. The list begins with one processor of each core. After one processor of each
+// core, the list has a second processor of each core, and so on.
 void list_processors(NumaNode &node, hwloc_topology_t topology, hwloc_const_bitmap_t cpuset) {
   std::map<unsigned, unsigned> listed;  // for each core, the number of its processors that are already in the list
   std::vector<std::pair<unsigned, unsigned>> ranked;

@@ -7,15 +7,15 @@
 //     0 8   1 9   2 10  3 11     4 12  5 13
 //     memory                     memory
 //
-// The cores of a node share its memory, and access to other memory takes longer. The list of a node's processors begins
-// with one processor of each core. The second processors of the cores follow. For example, the list of node 0 is 0 1 2
+// The cores of a node share its memory, and access to other memory takes longer. The list of a node's processors first
+// has one processor of each core, and then the second processor of each core. For example, the list of node 0 is 0 1 2
 // 3 8 9 10 11.
 //
 // A node consists of memory and of the processors that are nearer to this memory than to other memory. Memory that has
 // no processors of its own (CXL, or HBM beside the ordinary memory of a node) is not a node in this sense. The function
 // memory_nodes() lists this memory. The functions return only the nodes and processors that the cgroup, the cpuset and
-// the affinity of the process allow. If the process may use a processor but not the memory near it, the processor
-// belongs to the first node.
+// the affinity of the process allow. The process may be allowed to use a processor, but not the memory near this
+// processor. Then the processor belongs to the first node.
 //
 // For tests, a topology can be synthetic. A synthetic topology is given in hwloc's notation, such as "numa:2 core:4
 // pu:2", or as a file in hwloc's XML format. The environment variables HWLOC_SYNTHETIC and HWLOC_XMLFILE also make
@@ -70,9 +70,9 @@ struct MemoryNode {
 };
 
 /// Returns all memory that may be used, in the order of the numbers that the system gives the nodes. If `description`
-/// is not empty, returns the memory of the described system. Otherwise, returns the memory of this system. Without
-/// hwloc, the result is one node whose values are all 0. Throws InputError if hwloc does not understand the
-/// description.
+/// is not empty, returns the memory of the described system. If `description` is empty, returns the memory of this
+/// system. Without hwloc, the result is one node whose values are all 0. Throws InputError if hwloc does not understand
+/// the description.
 std::vector<MemoryNode> memory_nodes(const std::string &description = "");
 
 /// Returns true if hwloc reports this system, and false if an environment variable makes hwloc report another system.

@@ -11,8 +11,8 @@
 // written the plane. Blocks that shift their planes use different slots for a plane, but they read only fringes of each
 // other. A fringe is read only after it has been written.
 //
-// The file of fringes stores, plane by plane, `fringe_rows` rows of each ring of the updated fields. After these rows
-// of a plane, the file stores `recomputed_rows` rows of each field that the pass computes again:
+// The file of fringes stores, plane by plane, `fringe_rows` rows of each ring of the updated fields. For each plane,
+// after the rows of the rings, the file stores `recomputed_rows` rows of each field that the pass computes again:
 //
 //     | plane 0: ring a | ring b | ... | recomputed field 0 | ... | plane 1: ring a | ...
 //
@@ -46,9 +46,9 @@
 
 namespace outcrop {
 
-/// The files of one array. These are the files with the numbers `first_file`, first_file + 1, ... of the store. Each
-/// file has `planes_per_file` planes. The seals of a target are written with the seed `seed`, and the seals of other
-/// arrays must have this seed (storage/checksums.hpp).
+/// The files of one array. The store gives these files the numbers `first_file`, first_file + 1, and so on. Each file
+/// has `planes_per_file` planes. The seals of a target are written with the seed `seed`, and the seals of other arrays
+/// must have this seed (storage/checksums.hpp).
 struct PlaneFiles {
   std::uint32_t first_file = 0;
   long planes_per_file = 1;
@@ -92,9 +92,9 @@ class Transfers {
 
   void set_files(const PassFiles &files) { files_ = files; }
 
-  /// read() and write() start to transfer the planes z0 <= z < z1 of all pairs. They transfer about 1 MiB of the first
-  /// pair, then the same planes of the second pair, and so on. So neighbouring short planes form one transfer, and a
-  /// plane of all arrays arrives at about the same time.
+  /// read() and write() start to transfer the planes z0 <= z < z1 of all pairs. Both functions transfer about 1 MiB of
+  /// the first pair, then the same planes of the second pair, and so on. So neighbouring short planes form one
+  /// transfer, and a plane of all arrays arrives at about the same time.
   void read(const std::vector<ArrayRing> &pairs, long z0, long z1, const Rectangle &cells) {
     transfer(false, pairs, z0, z1, cells);
   }
@@ -102,9 +102,9 @@ class Transfers {
     transfer(true, pairs, z0, z1, cells);
   }
 
-  /// send() and receive() start to transfer rows of the planes z0 <= z < z1 of all pairs. They transfer the rows of
-  /// plane z0 of each pair, then the rows of the next plane of each pair, and so on. The rows of one plane and one pair
-  /// are one message. Both functions throw InputError if the rank has no neighbour on this side.
+  /// send() and receive() start to transfer rows of the planes z0 <= z < z1 of all pairs. Both functions transfer the
+  /// rows of plane z0 of each pair, then the rows of the next plane of each pair, and so on. The rows of one plane and
+  /// one pair are one message. send() and receive() throw InputError if the rank has no neighbour on this side.
   void send(const std::vector<ArrayRing> &pairs, long z0, long z1, const Rectangle &rows, std::size_t side) {
     transfer_faces(true, pairs, z0, z1, rows, side);
   }
@@ -113,8 +113,8 @@ class Transfers {
   }
   bool has_faces() const { return faces_ != nullptr; }
 
-  /// Both functions wait until the rows y0 <= y < y1 of plane z have been received, or have been sent. They return at
-  /// once if the slot holds another plane.
+  /// wait_for_received() waits until the rows y0 <= y < y1 of plane z have been received, and wait_for_sent() waits
+  /// until these rows have been sent. If the slot holds another plane, the functions return at once.
   void wait_for_received(std::size_t ring, long z, long y0, long y1);
   void wait_for_sent(std::size_t ring, long z, long y0, long y1);
 
@@ -126,9 +126,9 @@ class Transfers {
   /// Cancels the links to the neighbouring ranks, so that these ranks do not wait for this rank forever.
   void cancel_faces();
 
-  /// Waits until all reads into the slot of plane z are complete. Returns true if the caller must now check what was
-  /// read. This is the case at the first call after the checksum of the plane was read, and at the first call after a
-  /// read of a history.
+  /// Waits until all reads into the slot of plane z are complete. Returns true if the caller must now check the rows
+  /// that were read. The first call after a read of the checksum of the plane returns true, and the first call after a
+  /// read of a history returns true.
   bool wait_for_read(std::size_t ring, long z);
   void wait_for_write(std::size_t ring, long z);
 
@@ -187,7 +187,8 @@ class Transfers {
   PassFiles files_;
   std::vector<std::vector<SlotState>> slots_;  // for each ring, the states of its slots
   std::vector<Ticket> fringe_tickets_;         // for each fringe, the request that wrote the fringe last
-  // These members are the last members of the class, so that their threads end before the other members are destroyed.
+  // `pump_` and `faces_` are the last members of the class, so that their threads end before the other members are
+  // destroyed.
   std::unique_ptr<Pump> pump_;
   std::unique_ptr<Faces> faces_;
 };
@@ -246,16 +247,17 @@ class Checks {
   /// seeds of the seals.
   void begin_pass(long steps, bool reads_statics, const PassFiles &files);
 
-  /// These functions return the rings whose checksums the traversal must compute. The checksums of sources are computed
-  /// before the first level, and the checksums of targets after the last level.
+  /// source_sums() and target_sums() return the rings whose checksums the traversal must compute. The checksums of
+  /// sources are computed before the first level, and the checksums of targets after the last level.
   std::vector<RingSums> source_sums() { return pointers(sources_, reading_); }
   std::vector<RingSums> target_sums() { return pointers(targets_, targets_.size()); }
 
-  /// Keeps the checksum and the seal of plane z. They were read into a slot of the ring together with the plane.
+  /// Keeps the checksum and the seal of plane z. The checksum and the seal were read into a slot of the ring together
+  /// with the plane.
   void keep(std::size_t ring, long z);
 
-  /// These functions add cells of the rim to the checksums. No update changes these cells, so the traversal does not
-  /// add them.
+  /// add_to_sources() and add_to_targets() add cells of the rim to the checksums. No update changes the cells of the
+  /// rim, so the traversal does not add these cells.
   void add_to_sources(long z, const Rectangle &cells) { add(sources_, reading_, z, cells); }
   void add_to_targets(long z, const Rectangle &cells) { add(targets_, targets_.size(), z, cells); }
 

@@ -99,8 +99,8 @@ void Traverse::update(const Slab &slab, const std::atomic<bool> &cancelled) {
   });
 }
 
-// Threads take tiles in ascending order, and a tile needs only tiles before it. So at least one thread is always
-// updating a tile, and the threads cannot block each other forever (team.hpp has the proof).
+// Threads take tiles in ascending order, and a tile needs only tiles that come earlier. So at least one thread is
+// always updating a tile, and the threads cannot block each other forever (team.hpp has the proof).
 void Traverse::await(const Tile &tile, std::uint32_t epoch, const std::atomic<bool> &cancelled) const {
   constexpr int spins_before_yield = 1000;
   for (const std::size_t i : tile.needs) {
@@ -116,7 +116,7 @@ void Traverse::await(const Tile &tile, std::uint32_t epoch, const std::atomic<bo
 }
 
 void Traverse::update_tile(const Tile &tile, const Slab &slab, long down) {
-  // the first level that updates the state of this run; the levels before it belong to the lead
+  // the first level that updates the state of this run; all earlier levels belong to the lead (problem.hpp)
   const long r = grid_.skew_z, first_level = stages_.lead.levels + 1;
   const UpdateRegion &region = slab.region;
   const long y_low = tile.y_low - down, y_high = tile.y_high - down;

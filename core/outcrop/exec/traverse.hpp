@@ -12,9 +12,9 @@
 // Each call of the kernel updates `planes` neighbouring planes, so that the kernel can keep the planes between them in
 // registers.
 //
-// On several NUMA nodes, a thread first takes the tiles of the rows that its node owns (team.hpp). Then the thread
-// takes tiles of other nodes. The rows of a node depend on the frame, so each frame has a schedule. The number of
-// chunks depends on the thickness of the slab, so each thickness also has a schedule.
+// On several NUMA nodes, a thread first takes the tiles of the rows that its node owns (team.hpp). When its node has no
+// tiles left, the thread takes tiles of other nodes. The rows of a node depend on the frame, so each frame has a
+// schedule. The number of chunks depends on the thickness of the slab, so each thickness also has a schedule.
 #pragma once
 
 #include <atomic>
@@ -99,7 +99,7 @@ class Traverse {
   }
   void set_own(const OwnedCells &own) { own_ = own; }
 
-  /// Makes all later updates call `acquisition`, if it is not null, before and after each level.
+  /// If `acquisition` is not null, all later updates call it before and after each level.
   void set_acquisition(Acquisition *acquisition) { acquisition_ = acquisition; }
 
   std::uint64_t cells_updated() const { return cells_updated_.load(std::memory_order_relaxed); }
@@ -115,8 +115,8 @@ class Traverse {
 
   Chunks chunks_of(const Slab &slab) const;
   long rows() const { return window_.end_row() - window_.begin_row(); }
-  // These functions return the first row that an update may change, and one past the last row that an update may
-  // change. On a side with a neighbouring rank, these rows end one radius before the edge of the frame, because an
+  // first_row() and end_row() return the first row that an update may change, and one past the last row that an update
+  // may change. On a side with a neighbouring rank, these rows end one radius before the edge of the frame, because an
   // update also reads the rows within one radius.
   long first_row() const { return grid_.rim_y_low < 0 ? window_.begin_row() + grid_.radius_y : grid_.first_row(); }
   long end_row() const { return grid_.rim_y_high < 0 ? window_.end_row() - grid_.radius_y : grid_.end_row(); }
@@ -135,7 +135,7 @@ class Traverse {
   const Stages &stages_;
   const Tiling tiling_;
   long levels_;
-  // With one node, the list has one schedule for each number of rows in a frame. With several nodes, it has one
+  // With one node, the list has one schedule for each number of rows in a frame. With several nodes, the list has one
   // schedule for each frame.
   std::deque<Schedule> schedules_;
   std::unique_ptr<std::atomic<std::uint32_t>[]> finished_;  // for each tile, the last epoch in which it was finished

@@ -18,8 +18,8 @@
 //
 // Kernels load some bytes before and behind a plane. Unused bytes ("guards") before the first slot and behind the last
 // slot of a ring keep these loads inside the memory of the window. With more than 8 rings, each ring begins 512 bytes
-// further into its page than the ring before it. Otherwise, cells at the same place in all rings would compete for the
-// 8 lines of one set of the first-level cache.
+// further into its page than the ring before it. Without this shift, cells at the same place in all rings would compete
+// for the 8 lines of one set of the first-level cache.
 #pragma once
 
 #include <algorithm>
@@ -61,8 +61,8 @@ class Ring {
   RingSpec spec_;
 };
 
-/// Owns all rings. Their memory is either one allocation with huge pages, or memory of the caller. The constructor does
-/// not touch the memory.
+/// Owns all rings. The memory of the rings is either one allocation with huge pages, or memory of the caller. The
+/// constructor does not touch the memory.
 class Window {
  public:
   static constexpr std::size_t guard_bytes = 4096;
@@ -70,8 +70,8 @@ class Window {
   static constexpr std::size_t aligned_rings = 8;
   static constexpr std::size_t shift_bytes = 512;  // the alignment that direct I/O needs on most devices
 
-  /// Divides memory among the rings. If `given` is null, the constructor allocates the memory. Otherwise, `given` is
-  /// memory of the caller. The caller's memory must have at least bytes(rings) bytes, be aligned to 64 bytes, and
+  /// Divides memory among the rings. If `given` is null, the constructor allocates the memory. If `given` is not null,
+  /// it is memory of the caller. The caller's memory must have at least bytes(rings) bytes, be aligned to 64 bytes, and
   /// outlive this object.
   Window(const Grid &grid, const std::vector<RingSpec> &rings, std::byte *given = nullptr)
       : grid_(grid),
@@ -109,8 +109,8 @@ class Window {
     pitch_bytes_ = static_cast<std::size_t>(frame.columns()) * grid_.item_bytes;
   }
   const Rectangle &frame() const { return frame_; }
-  /// These functions return the range of rows that belong to the plane or to the frame: begin_row() <= y < end_row().
-  /// If the frame has no rows of neighbouring ranks, this range contains the rows of the plane.
+  /// begin_row() and end_row() return the range of rows that belong to the plane or to the frame: begin_row() <= y <
+  /// end_row(). If the frame has no rows of neighbouring ranks, this range contains the rows of the plane.
   long begin_row() const { return begin_row_; }
   long end_row() const { return end_row_; }
   bool ends_with_plane() const { return end_row_ == grid_.ny; }

@@ -25,7 +25,7 @@ BENCHMARKS = {
     "tuner": ("tuner", "the plan of the tuner beside a sweep over plans"),
 }
 """The benchmarks: for each benchmark, its module in `outcrop.bench` and its help text. Each module has a function
-`bench(directory, small, ...)`, which prints the figures and returns them. This function has a parameter for each option
+`bench(directory, small, ...)`, which prints the figures and returns them. The function has a parameter for each option
 that the benchmark accepts."""
 OPTIONS = {
     "size": "-n",

@@ -47,11 +47,11 @@ _TYPES: dict[str, Any] = {
     "init": list[str],
     "steps": int,
 }
-"""The Python types of options on the command line. If an option is not in this table, its type depends on its default:
-with the default False it is a flag, and with any other default it is a text."""
+"""The Python types of options on the command line. The type of an option that is not in this table depends on the
+option's default. An option with the default False is a flag. An option with another default is a text."""
 
 _FIRST = ("stencil", "shape", "steps", "directory", "memory")
-"""The options that nearly every run needs. The help shows these options first."""
+"""The options that nearly every run needs. The help texts of commands show these options before all other options."""
 
 _NUMBER = re.compile(r"[+-]?[0-9]+")
 _MAX_DIGITS = 19
@@ -144,8 +144,8 @@ def run_options(given: Mapping[str, Any], needs_directory: bool = True, or_else:
 
 
 def return_freed_memory() -> None:
-    """Make the C library always return large blocks to the system when they are freed. By default, the library keeps
-    larger and larger freed blocks for itself. The process would then need more memory than the window."""
+    """Make the C library return large freed blocks of memory to the system. By default, the library keeps larger and
+    larger freed blocks for itself. The process would then need more memory than the window."""
     with contextlib.suppress(OSError, AttributeError):  # a C library may have no function mallopt
         ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, _THRESHOLD_BYTES)
 
@@ -211,7 +211,7 @@ def parse_parameters(texts: Sequence[str]) -> dict[str, float]:
 
 
 def check_output(path: Path | None, option: str) -> None:
-    """Raise InputError if the file of an option cannot be written later. This check changes no file."""
+    """Raise InputError if the file of an option cannot be written later. The check changes no file."""
     if path is not None:
         require_output(path, option)
 

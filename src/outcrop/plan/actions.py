@@ -8,8 +8,8 @@ applies to all fields.
 The window has one ring of slots for the first copy of each field. If a field has two copies, the window has another
 ring for the second copy. Updates write the two copies alternately. For example, a single field that is updated in one
 stage has levels 0, 2, ... in the first copy and levels 1, 3, ... in the second copy. Plane z lies in slot z + shift
-modulo the size of its ring. A slot holds the part of its plane that the current block needs. This part is called the
-frame. The frame may be the whole plane.
+modulo the size of its ring. A slot holds the part of its plane that the current block needs. The part of a plane that
+is in a slot is called the frame. The frame may be the whole plane.
 
 A pass uses the following arrays on disk. The arrays `other`, `fringes` and `recomputed` are discarded when the pass
 ends:
@@ -130,14 +130,14 @@ class Read:
     If the array is `source` or `statics`, the read of the last cell of a plane also reads the plane's checksum.
 
     If the array is `faces` or `static_faces`, the action receives the cells from the neighbour at the side `level`,
-    which is LOW or HIGH. For `faces`, the action receives rows of all arrays of the state. For `static_faces`, it
-    receives rows of all static arrays. Each plane of each of these arrays is one message with all rows of the area. The
-    messages of a connection are sent in the order of the actions.
+    which is LOW or HIGH. With the array `faces`, the action receives rows of all arrays of the state. With the array
+    `static_faces`, the action receives rows of all static arrays. Each plane of each of these arrays is one message
+    with all rows of the area. The messages of a connection are sent in the order of the actions.
 
     If the array is `stairs`, the action receives the cells from the upper neighbour. The cells belong to the fields
     that the level `level` has written, and are stored in the rings that hold this level. If `level` is 0, the cells
     belong to all arrays of the state. If the array is `finished`, the action receives cells of all arrays of the state
-    from the lower neighbour. These cells are at the last level of the pass, which is `level`.
+    from the lower neighbour. The received cells are at the last level of the pass, which is `level`.
     """
 
     z0: int
@@ -153,8 +153,8 @@ class Copy:
     plane belongs to the rim in z, the whole plane is copied. In any other plane, only the rows of the rim in y are
     copied. The action also computes the checksums of the copied cells that are in `own`.
 
-    If `recomputed` is not negative, it is the position of a field in `Problem.recomputed`. The action then copies the
-    rim to this field from the field with the number `FieldPlan.follows`, and computes no checksums."""
+    If `recomputed` is not negative, this number is the position of a field in `Problem.recomputed`. The action then
+    copies the rim to this field from the field with the number `FieldPlan.follows`, and computes no checksums."""
 
     z0: int
     z1: int

@@ -1,10 +1,10 @@
-"""This module has the data that the proof of a plan needs (validate.py). These are the contents of planes, and the
+"""This module has the data that the proof of a plan needs (validate.py). The data are the contents of planes, and the
 reads and writes of each level of a pass.
 
 The proof divides rows and columns at all coordinates at which an action of the pass begins or ends. All cells between
-two such coordinates have the same state. So one number describes all these cells: the level that wrote them.
-Neighbouring planes with the same content are stored as one range. Planes with equal contents share one object. So the
-proof checks each content only once.
+two such coordinates have the same state. So one number describes all cells between two coordinates: the level that
+wrote these cells. Neighbouring planes with the same content are stored as one range. Planes with equal contents share
+one object. So the proof checks each content only once.
 
 If a side of the grid is not fixed, the cells beyond this side have the values of other cells of the grid. A periodic
 axis continues at its other end. Beyond a mirror boundary, the cells near the boundary are repeated. The distance from
@@ -96,8 +96,8 @@ class CellLevels:
         return self.shape.cells(np.where((levels > 0) & (levels != RIM), levels + count, levels).astype(np.int32))
 
     def _with(self, span: PlaneSpan, cells: Callable[[], Levels | int], *given: object) -> CellLevels:
-        """Return a copy in which a part has the levels that `cells()` returns. These levels depend only on `given`, so
-        the copy is cached."""
+        """Return a copy in which a part has the levels that `cells()` returns. The result of `cells()` depends only on
+        `given`, so the copy is cached."""
         key = span, *given
         if (found := self._after.get(key)) is None:
             self.part(span)
@@ -169,7 +169,8 @@ class Runs(Generic[Value]):
         return list(zip(edges, edges[1:], values[first:end], strict=False))
 
     def single(self, z0: int, z1: int) -> Value | None:
-        """Return the value of planes z0 <= z < z1 if all these planes have the same value. Otherwise, return None."""
+        """Return the value of planes z0 <= z < z1 if all these planes have the same value. If the planes have different
+        values, return None."""
         starts = self._starts
         after = bisect_right(starts, z0)
         return self._values[after - 1] if after == len(starts) or starts[after] >= z1 else None

@@ -1,17 +1,17 @@
 """Predict the cost of a plan. The predicted bytes and the predicted memory are exact. The predicted seconds come from a
 simulated time line.
 
-One thread executes the actions of a pass in order. This thread starts transfers, but does not wait for their end. So
-reads and writes are in progress while the thread updates cells. An update waits until the planes that it needs have
-arrived:
+One thread executes the actions of a pass in order. The thread starts transfers, but does not wait for the end of the
+transfers. So reads and writes are in progress while the thread updates cells. An update waits until the planes that it
+needs have arrived:
 
     read    |0 |1 |2 |3
     update     |0  |1  |2  |3         nothing is updated during the first read; later updates wait only if
     write          |0  |1  |2  |3     transfers take longer than updates
 
-If the grid is divided among ranks, a rank also exchanges rows with its neighbours. These transfers use the network and
-not the device. The time line assumes that the neighbours have the same plan and the same speed. So the neighbours send
-rows at the same times as this rank.
+If the grid is divided among ranks, a rank also exchanges rows with its neighbours. The transfers of these rows use the
+network and not the storage device. The time line assumes that the neighbours have the same plan and the same speed. So
+the neighbours send rows at the same times as this rank.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SLAB_SECONDS = 3e-4
 other, and reads wait for free slots."""
 MEMORY_BYTES_PER_SECOND = 1e10
 """The rate at which cores read data that a device has just transferred. The measured update rates do not include this
-time. They are measured without a device, and with a window that may fit the last-level cache."""
+time. Update rates are measured without a device, and with a window that may fit the last-level cache."""
 REQUEST_SECONDS = 1e-5
 """The CPU time that the operating system needs to transfer a plane or a part of a plane. Updates wait during this time.
 """
@@ -64,7 +64,7 @@ def transfer_bytes(problem: Problem, action: Read | Write) -> int:
 
 def has_tail(problem: Problem, action: Read | Write) -> bool:
     """Return True if a Read or Write also moves the tails of the records. The tail of a record is read with the last
-    cell of the plane. The tail is written with the cell of the plane that is written last."""
+    cell of the plane. The tail is written together with the last part of the plane that is written."""
     area = action.area
     if action.array not in ("source", "target", "statics"):
         return False
@@ -266,8 +266,8 @@ def work_of(problem: Problem, one: Pass) -> PassWork:
 
 
 def _uses_neighbours(problem: Problem, action: Update) -> bool:
-    """Return True if an Update reads rows of a neighbour at level 1. Such an Update also reads rows of the neighbour at
-    all other levels."""
+    """Return True if an Update reads rows of a neighbour at level 1. An Update that reads rows of a neighbour at level
+    1 also reads rows of the neighbour at all other levels."""
     low, high = problem.neighbours
     reads_below = low and action.region.y_low.at(1) < problem.radius_y
     return reads_below or (high and action.region.y_high.at(1) > problem.shape[1] - problem.radius_y)

@@ -162,8 +162,8 @@ def _merged(spans: Iterable[Span]) -> Iterator[Span]:
 
 
 def _outline(levels: range, bounds: Callable[[int], tuple[int, int]], wave: int) -> list[Patch]:
-    """Return a list with one patch. The patch has the levels at which the range `bounds` is not empty. These levels
-    must be adjacent. Return an empty list if the range is empty at all levels."""
+    """Return a list with one patch. The patch has the levels at which the range `bounds` is not empty. The levels of a
+    patch must be adjacent. Return an empty list if the range is empty at all levels."""
     full = [(level, *bounds(level)) for level in levels]
     full = [(level, low, high) for level, low, high in full if low < high]
     right = [corner for level, _, high in full for corner in ((high, level - 0.5), (high, level + 0.5))]

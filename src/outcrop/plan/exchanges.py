@@ -1,8 +1,8 @@
 """This module has a part of the proof of a plan (validate.py): the rows that a rank exchanges with its neighbours.
 
-The proof of one rank assumes that each received row has the level that the action names. It also checks that each sent
-row has the level that the action names. The module ranks.py proves that a rank receives the rows that its neighbour
-sends.
+The proof of one rank assumes that each received row has the level that the action names. The proof of one rank also
+checks that each sent row has the level that the action names. The module ranks.py proves that a rank receives the rows
+that its neighbour sends.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ class ExchangeProof:
         self._received: dict[int, Runs[CellLevels]] = {}
 
     def receive(self, action: Read, span: PlaneSpan) -> None:
-        """Put the received rows `span` into the rings. Some of these rows need not have the level of the action. Such
-        rows are marked as empty, so no later action may use them. Raises IllegalPlan if the action is not possible."""
+        """Put the received rows `span` into the rings. Some received rows need not have the level of the action. The
+        proof marks such rows as empty, so that no later action may use these rows. Raises IllegalPlan if the action is
+        not possible."""
         self._require_possible(action)
         nothing = self._proof.no_cells
         for ring, level, valid in self._exchanged(action, span):

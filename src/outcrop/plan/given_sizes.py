@@ -42,14 +42,15 @@ class GivenSizes:
         return {name: size for name, size in every if size is not None}
 
     def or_any(self, name: str, tried: Iterable[int]) -> Iterable[int]:
-        """Return the size `name` if the user has given it. Otherwise, return all sizes in `tried`."""
+        """Return the size `name` if the user has given it. If the user has not given the size, return all sizes in
+        `tried`."""
         size = self.to_dict().get(name)
         return tried if size is None else (size,)
 
     def levels(self, problem: Problem, tried: Iterable[int]) -> Iterable[int]:
         """Return the numbers of levels that a pass may have. If the user has given `bt`, return only the number of
-        levels of `bt` steps, but at most the levels of the run. Otherwise, return `tried`. If passes read a history,
-        the problem determines the number of levels."""
+        levels of `bt` steps, but at most the levels of the run. If the user has not given `bt`, return `tried`. If
+        passes read a history, the problem determines the number of levels."""
         if problem.histories:
             return (min(len(problem.updates), problem.levels),)
         return tried if self.bt is None else (max(1, min(self.bt, problem.steps)) * problem.stages,)

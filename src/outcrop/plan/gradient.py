@@ -46,7 +46,7 @@ class Way:
     `forward` is the problem of the forward run, whose last snapshot is the history. `adjoint` is the problem of the
     adjoint run, with the updates of one step. The history has `states` states, which take `history_bytes` on the disk.
     If the adjoint run needs more states than these, `repeated_steps` steps of the forward run are repeated. `refusal`
-    is the reason why the adjoint run cannot use this history. If it can use the history, `refusal` is "".
+    is the reason why the adjoint run cannot use this history. If the adjoint run can use the history, `refusal` is "".
     """
 
     every: int
@@ -90,8 +90,8 @@ class Way:
 
 @dataclass(frozen=True)
 class RunCost:
-    """The cost of the forward run or of the adjoint run. `bytes_read` and `bytes_written` include the history. These
-    two numbers are None if the time was computed by formulas."""
+    """The cost of the forward run or of the adjoint run. `bytes_read` and `bytes_written` include the history.
+    `bytes_read` and `bytes_written` are None if the time was computed by formulas."""
 
     seconds: float
     memory_bytes: int
@@ -290,7 +290,8 @@ def _planned(way: Way, machine: Machine, limits: Limits, rates: Rates) -> Judged
 
 def _parts(problem: Problem, steps: int) -> Iterator[Problem]:
     """Yield the problems of an adjoint run with the updates of all steps of a pass. If passes compute states again, the
-    adjoint run may need a first pass with fewer steps. This first pass ends at the newest state of the history."""
+    adjoint run may need a first pass with fewer steps. The shorter first pass ends at the newest state of the history.
+    """
     if problem.forward is None:
         yield listed(problem, steps) if problem.histories else problem
         return

@@ -6,9 +6,9 @@ states of the forward run near this step.
     reverse pass                    step 2  ◄──  step 1  ◄──  step 0        step j reads states near t - j
     rings            u, state 3    u, state 2   u, state 1    u, state 0    `state` counts from the newest state
 
-If the history has only every k-th state, only every k-th step of the reverse pass reads a state. Such a step adds terms
-to the sums of a gradient. The other steps have updates without these sums (`Problem.plain_updates`). Passes have a
-multiple of k steps, so that all passes have the same pattern.
+If the history has only every k-th state, only every k-th step of the reverse pass reads a state. A step that reads a
+state adds terms to the sums of a gradient. All other steps have updates without these sums (`Problem.plain_updates`).
+Passes have a multiple of k steps, so that all passes have the same pattern.
 
 Different steps read different states, so the updates of a pass do not repeat after one step. The function `listed`
 lists the updates of all steps of a pass. Each state becomes a separate field. Only a few levels use this field. So its
@@ -24,9 +24,9 @@ Then the pass goes back through k steps:
     adjoint       adjoint t - k ◄── ... ◄── step 2 ◄── step 1 ◄── adjoint t    the levels that follow
 
 The levels of the lead and of the adjoint belong to one wavefront. So every plane is read once and written once. The
-values that the lead computes stay in memory. Each value that the adjoint reads is a separate field. Such a field has
-one copy, and one level writes it. A late step of the adjoint run uses a value of an early step of the forward run, so
-the ring of this value is long:
+values that the lead computes stay in memory. Each value that the adjoint reads is a separate field. The field of such a
+value has one copy in memory, and only one level writes the field. A late step of the adjoint run uses a value of an
+early step of the forward run, so the ring of this value is long:
 
     level
      2k  |              adjoint: the last step reads the state t - k + 1 ...
@@ -39,10 +39,10 @@ the ring of this value is long:
 The recomputed values have the same bits as in the forward run, because the same kernels compute these values from the
 same input. With memory for P planes, k can be sqrt(P / r). The disk then holds 1 / k words for each cell and step.
 
-A value that no adjoint step reads is needed only until the forward run replaces it. Such values share two rings, as in
-the forward run: the first ring has the results of updates 0, 2, 4, and so on, and the second ring has the results of
-updates 1, 3, 5, and so on. For example, the adjoint may read only sums of values of u (language/hoist.py). Then all
-values of u share two rings, and only the sums have long rings.
+A value that no adjoint step reads is needed only until the forward run replaces it. Values that no adjoint step reads
+share two rings, as in the forward run: the first ring has the results of updates 0, 2, 4, and so on, and the second
+ring has the results of updates 1, 3, 5, and so on. For example, the adjoint may read only sums of values of u
+(language/hoist.py). In this example, all values of u share two rings, and only the sums have long rings.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class ForwardCall:
 
 class Values:
     """The values of the other run that a pass of `steps` steps uses. With recomputation, the pass goes back from state
-    `steps` to state 0. These states are counted from the kept state with which the pass begins.
+    `steps` to state 0. States are counted from the kept state with which the pass begins.
 
     `lead` is the number of levels of the other run that are computed again. `levels` has the values that each of these
     levels reads and writes. `fields` has the fields of the listed problem that store no values of the other run.

@@ -2,10 +2,10 @@
 measured on this machine, or declared for another machine.
 
 The model of a declared machine has two limits. If the data of updates are in the caches, the declared rate limits the
-updates. Otherwise, the bandwidth of the memory also limits them. A plain sweep moves three words between memory and
-caches for each cell: the sweep reads the old value, fetches the cache line of the new value, and writes the new value.
-A diamond of half height D moves these three words once for D levels. A band of half height D moves these words once for
-2 D levels. The update rate of diamonds is:
+updates. If the data are not in the caches, the bandwidth of the memory also limits the updates. A plain sweep moves
+three words between memory and caches for each cell: the sweep reads the old value, fetches the cache line of the new
+value, and writes the new value. A diamond of half height D moves these three words once for D levels. A band of half
+height D moves these words once for 2 D levels. The update rate of diamonds is:
 
     rate(D) = min(declared rate, memory bandwidth / (3 e / D)), e bytes per cell, D = 1 for plain sweeps
 """
@@ -36,7 +36,7 @@ class StorageRates:
     """The bandwidths of the storage in bytes per second. The mixed bandwidth is measured with equal numbers of reads
     and writes at the same time, and counts the bytes of both. A flush takes `seconds_flush`. The first write to a part
     of a new file can be slower than later writes. At the first write, the file system must also record that the part is
-    in use. The rate of first writes is None if it is unknown."""
+    in use. If the rate of first writes is unknown, it is None."""
 
     read_bytes_per_second: float
     write_bytes_per_second: float
@@ -94,8 +94,8 @@ class DeclaredMachine:
     `cache_bytes`, which is the size of one core's cache.
 
     A run may use `usable_bytes` of `memory_bytes`. If `usable_bytes` is 0, the file does not declare it.
-    `updates_per_second` has the rate of cell updates for each dtype. This is the rate with temporal blocking in the
-    caches.
+    `updates_per_second` has the rate of cell updates for each dtype. The declared rate is the rate with temporal
+    blocking in the caches.
     """
 
     name: str

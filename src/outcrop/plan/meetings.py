@@ -17,9 +17,9 @@ A rank performs its actions in order. Some of its actions wait for messages:
 The executor may wait for fewer rows. For example, an update of a trapezoid (schemes/split_tiling.py) needs no rows of a
 neighbour. But the executor never waits for an event for which the proof does not wait.
 
-All waits of a rank depend only on the numbers of planes that neighbours have begun to send and to receive. These
-numbers only grow. So if one order of events completes the pass, every order completes the pass. The proof therefore
-tries only one order.
+All waits of a rank depend only on the numbers of planes that neighbours have begun to send and to receive. The numbers
+of planes that neighbours have begun to send and to receive only grow. So if one order of events completes the pass,
+every order completes the pass. The proof therefore tries only one order.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ def steps_of(problem: Problem, one: Pass) -> list[Step]:
     begun, waited = [0, 0, 0, 0], [0, 0, 0, 0]
     blocks: dict[Block, int] = {}
     first = 0  # the number of plane 0 of the current block
-    # Reads fill the rings of second copies only if these rings hold previous values. These rings are then as large as
-    # the rings of first copies.
+    # Reads fill the rings of second copies only if these rings hold previous values. In this case, the rings of second
+    # copies are as large as the rings of first copies.
     planes = one.window.ring_planes[0], one.window.ring_planes[2]
 
     def wait(index: int, directions: Sequence[int], is_static: bool, end: int) -> None:

@@ -43,8 +43,8 @@ class Ring:
 class Window:
     """The sizes of all rings. There are three kinds of rings: for first copies, for second copies, and for static
     fields. `ring_planes` has the number of slots of a ring of each kind, and `copies` has the number of rings of each
-    kind. Neither of the two counts the `resident` rings of static fields or the rings of values of another run. The
-    rings of values of another run have `history_planes` slots."""
+    kind. `ring_planes` and `copies` do not count the `resident` rings of static fields or the rings of values of
+    another run. The rings of values of another run have `history_planes` slots."""
 
     ring_planes: tuple[int, int, int]
     slot_bytes: int
@@ -54,7 +54,7 @@ class Window:
 
     @property
     def bytes(self) -> int:
-        """The size of the window in bytes. This is exactly the size that the core allocates."""
+        """The size of the window in bytes. The core allocates exactly this size."""
         (first, second, static), (firsts, seconds, statics) = self.ring_planes, self.copies
         slots = first * firsts + second * seconds + static * statics + sum(self.history_planes)
         others = sum([ring.planes * ring.slot_bytes for ring in self.resident])
@@ -123,7 +123,7 @@ def slots_within(problem: Problem, slot: int, budget_bytes: int) -> int:
 
 def largest_within(bytes_of: Callable[[int], int], most: int, budget_bytes: int) -> int:
     """Return the largest number from 1 to `most` for which `bytes_of` is at most `budget_bytes`, or 0 if there is none.
-    The function `bytes_of` must not decrease. This function is usually almost linear, so most guesses are linear
+    The function `bytes_of` must not decrease. `bytes_of` is usually almost linear, so most guesses are linear
     interpolations."""
     low, below, high, above = 1, bytes_of(1), most, bytes_of(most)
     if above <= budget_bytes:
@@ -157,7 +157,7 @@ class Staging:
 
     @property
     def bytes(self) -> int:
-        """The size of the staging in bytes. This is exactly the size that the core allocates."""
+        """The size of the staging in bytes. The core allocates exactly this size."""
         return self.slots * self.slot_bytes
 
 

@@ -99,10 +99,10 @@ def assign(demands: Sequence[Demand], free_bytes: Mapping[str, int], computing_s
 
 
 def cost(demands: Sequence[Demand], chosen: Sequence[Choice], places: Sequence[str], computing_seconds: float) -> Cost:
-    """Return the cost of a placement as a tuple of numbers. The search minimises this cost. The first number is the
-    time of a step in nanoseconds. The second number is the time of the transfers of updated things. The other numbers
-    are the numbers of bytes of read-only things in each of `places`, with the fastest place first. Two costs are
-    compared by the first number in which they differ."""
+    """Return the cost of a placement as a tuple of numbers. The search minimises this cost. The first number of the
+    tuple is the time of a step in nanoseconds. The second number of the tuple is the time of the transfers of updated
+    things. All later numbers of the tuple are the numbers of bytes of read-only things in each of `places`, with the
+    fastest place first. Two costs are compared by the first number in which they differ."""
     pairs = list(zip(demands, chosen, strict=True))
     step = max(round(computing_seconds * 1e9), sum(one.nanoseconds for one in chosen))
     updated = sum(one.nanoseconds for demand, one in pairs if demand.updated)

@@ -122,8 +122,8 @@ class SnapshotDemand:
 @dataclass(frozen=True)
 class AcquisitionDemand:
     """The memory and the transfers that sources, receivers and snapshots need. The positions of sources and receivers
-    take `point_bytes`. Their values take `step_bytes` for each step. `first_step` is the number of steps before the
-    first pass of the plan."""
+    take `point_bytes`. The values of sources and receivers take `step_bytes` for each step. `first_step` is the number
+    of steps before the first pass of the plan."""
 
     snapshots: tuple[SnapshotDemand, ...] = ()
     point_bytes: int = 0
@@ -144,15 +144,15 @@ class Problem:
     checksum and padding, has `record_bytes` bytes. `sides` are the boundaries below and above the grid along z, y and
     x: "fixed", "mirror" or "periodic". If the grid is divided among ranks (ranks.py), the problem of a rank has only
     the rows of this rank. A side along y is "neighbour" if another rank has the rows beyond this side. A pass may use
-    at most `max_halo` rows of a neighbour. If a pass divides the rows of a rank into blocks, it begins with the lowest
-    rows if `block_order` is 1, and with the highest rows if it is -1. If `block_order` is 0, these rows are not
-    divided. The user's grid has `ndim` axes. If the user's grid has two axes, y has one cell in `shape`. If the user's
-    grid has one axis, z and y have one cell in `shape`. `acquisition` has the memory and transfers that sources,
-    receivers and snapshots need in addition to the window. `updates` has the stages of `listed_steps` steps. Usually,
-    `listed_steps` is 1, and all steps have the same stages. If fields are a history, `updates` has all steps of the
-    longest pass, because different steps read different states. If the history has only every `every`-th state, step j
-    of a pass reads the history if j - `phase` is a multiple of `every`. All other steps have the updates
-    `plain_updates`.
+    at most `max_halo` rows of a neighbour. If `block_order` is 1 or -1, a pass divides the rows of a rank into blocks.
+    With 1, the pass begins with the lowest rows. With -1, the pass begins with the highest rows. If `block_order` is 0,
+    the rows of a rank are not divided. The user's grid has `ndim` axes. If the user's grid has two axes, y has one cell
+    in `shape`. If the user's grid has one axis, z and y have one cell in `shape`. `acquisition` has the memory and
+    transfers that sources, receivers and snapshots need in addition to the window. `updates` has the stages of
+    `listed_steps` steps. Usually, `listed_steps` is 1, and all steps have the same stages. If fields are a history,
+    `updates` has all steps of the longest pass, because different steps read different states. If the history has only
+    every `every`-th state, step j of a pass reads the history if j - `phase` is a multiple of `every`. All other steps
+    have the updates `plain_updates`.
 
     If passes compute steps of another run again, `forward` is the problem of the other run, with the updates of one
     step. In this case, each pass has `every` steps, and the first `lead` levels of a pass belong to steps of the other
@@ -260,14 +260,15 @@ class Problem:
 
     @cached_property
     def kernel_sides(self) -> tuple[tuple[str, str], ...]:
-        """The sides for which kernels are compiled. A side with a neighbouring rank is compiled as a fixed side. This
-        is correct, because no update uses the values that a kernel has beyond such a side."""
+        """The sides for which kernels are compiled. A side with a neighbouring rank is compiled as a fixed side. No
+        update uses the values that a kernel has beyond a side with a neighbouring rank, so the fixed side changes no
+        result."""
         low, high = ("fixed" if side == "neighbour" else side for side in self.sides[1])
         return self.sides[0], (low, high), self.sides[2]
 
     @cached_property
     def max_levels(self) -> int:
-        """The maximum number of levels of a pass. This number is a multiple of the number of levels in a step. Only the
+        """The maximum number of levels of a pass. The maximum is a multiple of the number of levels in a step. Only the
         rows of the neighbours limit this number."""
         if not self.is_part or not self.radius_y:
             return FAR
@@ -279,8 +280,9 @@ class Problem:
         return low, high
 
     def frame(self, levels: int) -> Rectangle:
-        """Return the cells of a plane that a pass of `levels` levels holds in a slot, if it does not divide y. The halo
-        below row 0 is rounded up to whole groups of rows, so that row 0 begins at a multiple of DIRECT_BYTES."""
+        """Return the cells of a plane that a pass of `levels` levels holds in a slot, if the pass does not divide y.
+        The halo below row 0 is rounded up to whole groups of rows, so that row 0 begins at a multiple of DIRECT_BYTES.
+        """
         low, high = self.halo(levels)
         return Rectangle(-round_up(low, self.row_group), self.shape[1] + high, 0, self.pitch_cells)
 
@@ -299,7 +301,8 @@ class Problem:
 
     @cached_property
     def end_plane(self) -> int:
-        """The number of the plane after the last updated plane. This number is never less than `first_plane`."""
+        """The number of the plane after the last updated plane. The returned number is never less than `first_plane`.
+        """
         return max(self.first_plane, self.planes - self.rim_z[1])
 
     @cached_property
@@ -325,8 +328,8 @@ class Problem:
 
     @cached_property
     def statics(self) -> int:
-        """The number of fields that no stage updates. Each of these fields is an array on disk. A history is not
-        counted."""
+        """The number of fields that no stage updates. Each field that no stage updates is an array on disk. A history
+        is not counted."""
         return sum(one.is_static and not one.is_history for one in self.fields)
 
     @cached_property
@@ -347,8 +350,8 @@ class Problem:
 
     @cached_property
     def computed(self) -> tuple[int, ...]:
-        """The numbers of the fields of another run that levels of a pass write. These are the recomputed fields, and
-        the fields whose first values are read from the history."""
+        """The numbers of the fields of another run that levels of a pass write. The result has the recomputed fields,
+        and the fields whose first values are read from the history."""
         return tuple(number for number, one in enumerate(self.fields) if one.history and not one.is_static)
 
     @cached_property
@@ -426,7 +429,8 @@ class Problem:
 
     @cached_property
     def tail_bytes(self) -> int:
-        """The number of bytes of a record after its last row. These bytes hold the checksum, the seal and zeros."""
+        """The number of bytes of a record after its last row. The bytes after the last row hold the checksum, the seal
+        and zeros."""
         return self.record_bytes - self.plane_bytes
 
     @cached_property

@@ -9,9 +9,9 @@ successive periods have the same effect:
 
 A period depends only on a range of planes, its window. Assume that the windows of two successive periods have the same
 contents, `distance` planes apart. Also assume that all planes above the window have the same contents as the highest
-`distance` planes in the window. Then every later period has the same effect, but `distance` planes higher. Each period
-leaves the same contents below its window, and changes nothing else. So the state at the beginning of a later period is
-known, and the periods before it need not be performed.
+`distance` planes in the window. Under these two conditions, every later period has the same effect, but `distance`
+planes higher. Each period leaves the same contents below its window, and changes nothing else. So the state at the
+beginning of a later period is known, and the proof need not perform the periods before the later period.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ MIN_PERIODS = 4
 
 @dataclass(frozen=True)
 class _Series:
-    """A series of periods: the actions with the numbers from `begin` to `end` - 1. A period has `length` actions. Each
-    action equals the action `length` numbers earlier, but is `distance` planes higher."""
+    """A series of periods: the actions with the numbers from `begin` to `end` - 1. A period has `length` actions. After
+    the first period, each action equals the action that comes `length` actions earlier, except that its planes are
+    `distance` planes higher."""
 
     begin: int
     end: int
@@ -45,7 +46,7 @@ class _Series:
 
 
 class Repeats:
-    """The repetitions in the actions of a pass. `proof` is the proof of this pass."""
+    """Finds the repetitions in the actions of a pass. `proof` is the proof of this pass."""
 
     def __init__(self, proof: Proof) -> None:
         self._proof = proof
@@ -114,7 +115,7 @@ class Repeats:
 
     def _state(self, low: int, high: int) -> _State:
         """Return the contents of all rings and arrays in a window. Planes are counted from the lower end of the window.
-        If a content belongs to another block, it is replaced by None."""
+        A content that belongs to another block is replaced by None."""
         proof, state = self._proof, []
         for runs, first, end, _ in self._parts(low, high):
             found = runs.over(first, end)
@@ -122,9 +123,9 @@ class Repeats:
         return state
 
     def _parts(self, low: int, high: int) -> Iterator[tuple[Runs[Any], int, int, bool]]:
-        """Yield all rings and arrays, each with the range of planes of a window. Also yield a flag that is false if
-        later planes replace the contents. The flag is false for a ring that has fewer slots than the grid has planes.
-        In such a ring, a plane z replaces the plane with the number z minus the number of slots."""
+        """Yield all rings and arrays, each with the range of planes of a window. Each result also has a flag that is
+        false if later planes replace the contents. The flag is false for a ring that has fewer slots than the grid has
+        planes. In such a ring, a plane z replaces the plane with the number z minus the number of slots."""
         proof = self._proof
         for slots in proof.rings:
             planes, shift = slots.ring.planes, 0 if slots.ring.resident else proof.block.shift

@@ -4,8 +4,8 @@ too small.
 A history with recomputation needs a state at the beginning of each segment of k steps. If the disk has room for only
 `slots` of these states, the forward run keeps only some of these states. The adjoint run goes back over one segment
 after another. If the state of the next segment is missing, a part of the forward run is repeated from the newest state
-before this segment. This repetition is called a sweep. The sweep stores other states in the slots that have become
-free:
+before this segment. Such a repetition of a part of the forward run is called a sweep. The sweep stores other states in
+the slots that have become free:
 
     segments        0    1    2    3    4    5         4 slots: the states 0, 3, 4 and 5 are kept
     forward run     K──────────────►K───►K───►K───►    K: the state is kept
@@ -16,11 +16,11 @@ free:
     adjoint run               ◄────                    back over 2, 1 and 0
                     ◄────◄────
 
-These schedules repeat the smallest possible number of segments. They are the schedules of Revolve: A. Griewank and A.
-Walther, Algorithm 799: Revolve, ACM Transactions on Mathematical Software 26 (2000), p. 19. G. Aupy and J. Herrmann use
-the same rule for a disk whose transfers cost nothing (Optimization Methods and Software 32 (2017), p. 594). In Revolve,
-the state of the current segment is in memory and needs no slot. Here, this state is on the disk, so `slots` slots here
-correspond to `slots - 1` slots of Revolve.
+These schedules repeat the smallest possible number of segments. The schedules of this module are the schedules of
+Revolve: A. Griewank and A. Walther, Algorithm 799: Revolve, ACM Transactions on Mathematical Software 26 (2000), p. 19.
+G. Aupy and J. Herrmann use the same rule for a disk whose transfers cost nothing (Optimization Methods and Software 32
+(2017), p. 594). In Revolve, the state of the current segment is in memory and needs no slot. Here, this state is on the
+disk, so `slots` slots here correspond to `slots - 1` slots of Revolve.
 
 A sweep depends only on the states that are kept, on the next segment and on the number of slots. So an adjoint run does
 not store its position in the schedule. After an interruption, the states on the disk determine this position.
@@ -40,9 +40,9 @@ def first_states(segments: int, slots: int) -> tuple[int, ...]:
 
 
 def usable(states: list[int], slots: int) -> int:
-    """Return the number of existing states that remain when a sweep begins. If a slot is free, all states remain.
-    Otherwise, only the oldest states remain, so that the sweep has free slots. All slots may be in use if the forward
-    run has continued beyond the steps for which its states were chosen."""
+    """Return the number of existing states that remain when a sweep begins. If a slot is free, all states remain. If no
+    slot is free, only the oldest states remain, so that the sweep has free slots. All slots may be in use if the
+    forward run has continued beyond the steps for which its states were chosen."""
     return min(len(states), slots - 1)
 
 
@@ -73,7 +73,7 @@ def _places(segments: int, slots: int) -> Iterator[int]:
     Let G(n, s) be the smallest number of segments that sweeps repeat to go back over n segments with s + 1 slots. The
     first place m divides the segments: G(n, s) = m + G(n - m, s - 1) + G(m, s). Let t be the smallest number for which
     the binomial coefficient C(s + t, s) is at least n. Then G(., s) has the slope t at n. So m is best if G(., s) has
-    the slope t - 1 at m, and G(., s - 1) has the slope t at n - m. This function uses the largest such m.
+    the slope t - 1 at m, and G(., s - 1) has the slope t at n - m. The function uses the largest m with this property.
     """
     assert segments == 1 or slots >= 2
     first, left, s = 0, segments, slots - 1

@@ -1,5 +1,5 @@
-"""This module plans the writes of snapshots. It also plans the staging, the memory in which snapshots wait until they
-are written.
+"""This module plans the writes of snapshots. The module also plans the staging. The staging is the memory in which
+snapshots wait until the device has written them.
 
 A tile has only a few rows of each plane. At each level that a snapshot keeps, the tiles copy their rows to slots of the
 staging (core/outcrop/exec/snapshots.hpp). A slot of the staging holds a contiguous part of a file. A slot is open from
@@ -30,8 +30,8 @@ LARGE_DIAMOND = 16
 """The half height of large tiles, in levels. The staging has enough memory for tiles of this height."""
 EDGES_OF_PIECE = 2
 """The number of additional writes for a piece of a slot. Usually, a piece begins in the middle of a page and ends in
-the middle of another page. These two pages are written separately. If rows consist of whole pages, no additional writes
-are necessary."""
+the middle of another page. The first page and the last page of a piece are written separately. If rows consist of whole
+pages, no additional writes are necessary."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ NO_WRITES = SnapshotWrites()
 def fit_staging(problem: Problem, sizes: Sizes, threads: int, room_bytes: int) -> Staging:
     """Return the staging with the longest writes that fits into `room_bytes`. If no such staging fits, return the
     smallest staging. If memory remains, the staging gets more slots, up to twice the number of slots that are open at
-    the same time. Then half of the slots can wait until the device has written them."""
+    the same time. With twice this number, half of the slots can wait for the device."""
     whole = (_longest_bytes(problem, sizes, one) for one, count in _boxes(problem, sizes) if count)
     largest = max(whole, default=0)
     if not largest:

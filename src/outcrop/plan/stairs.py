@@ -2,8 +2,8 @@
 
 A version of a field is the values that one level has written. Level 0 means the values at the beginning of a pass. The
 cut is the boundary between the rows of a rank and the rows of its lower neighbour. Level q of the rank updates the rows
-from rq on, where r is the radius of the stencil. So the levels of the rows above the cut form stairs. The lower
-neighbour updates the rows below the stairs:
+from rq on, where r is the radius of the stencil. So in a drawing of rows and levels, the updated rows above the cut
+form stairs. The lower neighbour updates the rows below the stairs:
 
     level 3   . . . . . . 3 3 3 3          The rows that hold version p begin at rp. They end where a later level
     level 2   . . . . 2 2 3 3 3 3          overwrites the copy that holds this version: at r(p+2) for a field with
@@ -50,8 +50,8 @@ class Stairs:
         return problem.updates[(level - 1) % len(problem.updates)].targets
 
     def rows(self, level: int) -> tuple[int, int]:
-        """Return the range of rows that are sent at a level. This range includes all rows that the neighbour needs of
-        any field of this level."""
+        """Return the range of rows that are sent at a level. The returned range includes all rows that the neighbour
+        needs of any field of this level."""
         return self._radius * level, max(self.end(field, level) for field in self.fields(level))
 
     def end(self, field: int, level: int) -> int:
@@ -81,8 +81,8 @@ class Stairs:
         return max(problem.first_plane, zeta0 - back), min(problem.end_plane, zeta1 - back)
 
     def _next_writes(self, field: int, level: int) -> tuple[int, int]:
-        """Return the next two levels after `level` that write a field. These levels may lie after the last level of the
-        pass."""
+        """Return the next two levels after `level` that write a field. The two levels may lie after the last level of
+        the pass."""
         updates = self._problem.updates
         writes = (one for one in count(level + 1) if field in updates[(one - 1) % len(updates)].targets)
         return next(writes), next(writes)

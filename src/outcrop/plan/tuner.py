@@ -1,5 +1,5 @@
-"""The tuner chooses the sizes of a plan. It lists the candidates of each scheme for the budget, predicts the costs of
-the candidates, and chooses the candidate with the lowest cost.
+"""The tuner chooses the sizes of a plan. The tuner lists the candidates of each scheme for the budget, predicts the
+costs of the candidates, and chooses the candidate with the lowest cost.
 
 The tuner works in two rounds, because a measurement of the update rate takes time. The first round ranks levels and
 slabs with one assumed cache tiling. The second round measures the update rates of the best candidates with several
@@ -43,9 +43,9 @@ MAX_SLABS = 20_000
 """The maximum number of slabs in a pass. A plan with more slabs is made only if no other plan is possible, because the
 list of actions of such a plan is larger than the window."""
 MAX_VALUE_SLABS = 80_000
-"""The maximum of the product of two numbers: the number of slabs and the number of recomputed values. This limit
-applies to a pass that computes states again and has blocks in y. In such a pass, each slab has a read, a copy and a
-write for each value."""
+"""The maximum of the product of two numbers: the number of slabs and the number of recomputed values. The limit applies
+to a pass that computes states again and has blocks in y. In such a pass, each slab has a read, a copy and a write for
+each value."""
 BUILT = 10
 """The number of candidates whose plans are made and predicted action by action. The formulas choose these candidates.
 """
@@ -65,8 +65,8 @@ STAGING_SHARES = (16, 8, 4, 2)
 """If a problem has snapshots, candidates are also made for budgets from which 1/16, 1/8, 1/4 or 1/2 is kept free for
 the staging."""
 MAX_CHUNKS = 20_000
-"""The maximum number of chunks in all bands together. This number is limited, because the list of chunks uses memory
-outside the window."""
+"""The maximum number of chunks in all bands together. The number of chunks is limited, because the list of chunks uses
+memory outside the window."""
 
 
 @dataclass(frozen=True)
@@ -165,8 +165,8 @@ def estimate(
 def rate_in_thick_slabs(
     problem: Problem, schemes: Sequence[Scheme], machine: Machine, budget_bytes: int, rate: UpdateRate
 ) -> float:
-    """Return the update rate that `estimate` needs. This rate is computed from the rate that `update_rate` gives for
-    the candidate that is the best by formulas."""
+    """Return the update rate that `estimate` needs. The result is computed from the measured rate of the candidate that
+    is the best by formulas."""
     ranking = _Ranking(problem, schemes, machine, budget_bytes)
     if not ranking.every:
         return ASSUMED_CELLS_PER_SECOND
@@ -176,7 +176,7 @@ def rate_in_thick_slabs(
 
 class _Ranking:
     """Ranks all candidates of a problem for a budget by formulas. If the problem has snapshots, `every` also has
-    candidates for smaller budgets. These candidates leave memory for the staging."""
+    candidates for smaller budgets. Candidates for a smaller budget leave memory for the staging."""
 
     def __init__(self, problem: Problem, schemes: Sequence[Scheme], machine: Machine, budget_bytes: int) -> None:
         self._problem, self._machine, self._budget_bytes = problem, machine, budget_bytes
@@ -217,8 +217,9 @@ class _Ranking:
     def worth_building(self, rate: UpdateRate) -> list[_Listed]:
         """Return the best candidates. If all best candidates have static fields in the same place, also return the best
         candidate with static fields in the other place. If ranks share updates in all best candidates, also return the
-        best candidate in which they do not share updates, and vice versa. The formulas are not exact enough to exclude
-        these candidates."""
+        best candidate in which ranks do not share updates. If ranks share updates in none of the best candidates, also
+        return the best candidate in which they share updates. The formulas are not exact enough to exclude these
+        candidates."""
         first = list(islice(self.ranked(rate), BUILT))
         best = [one for seconds, one in first if seconds < float("inf")]
         if not best:
@@ -237,9 +238,9 @@ class _Ranking:
         return snapshot_writes(problem, tiled, staging, machine.threads, first_step, steps)
 
     def _seconds(self, one: _Listed, rate: UpdateRate, snapshots: SnapshotWrites = NO_WRITES) -> float:
-        """Return the rough cost of a candidate, in seconds. It is the longest of three times, plus a fourth time. The
-        three times are the time of the cores, the time of the transfers, and the time of exchanges with neighbours. The
-        fourth time is the time of transfers during which no update takes place."""
+        """Return the rough cost of a candidate, in seconds. The rough cost is the longest of three times, plus a fourth
+        time. The three times are the time of the cores, the time of the transfers, and the time of exchanges with
+        neighbours. The fourth time is the time of transfers during which no update takes place."""
         problem, sizes, volume = self._problem, one.sizes, one.volume
         machine, device = self._machine, self._machine.device
         values = len(problem.computed) if sizes.block_y else 0
@@ -325,7 +326,7 @@ def _staging(problem: Problem, sizes: Sizes, machine: Machine, spare_bytes: int)
 
 
 def without_statics(one: Pass) -> Pass:
-    """Return a copy of the pass without the reads of static fields. This copy is for a run that already has these
+    """Return a copy of the pass without the reads of static fields. The copy is for a run that already has all static
     fields in memory."""
     kept = (action for action in one.actions if not (isinstance(action, Read) and action.array == "statics"))
     return replace(one, actions=tuple(kept))

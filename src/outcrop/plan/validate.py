@@ -4,14 +4,15 @@ of the cells.
 The proof performs the actions of a pass one by one. For each cell in each ring of the window and in each array on disk,
 it records the level that wrote the cell. The proof stores these levels for whole ranges of planes, rows and columns
 (contents.py). In the proof, each action is complete before the next one begins. In the executor, a transfer may still
-be in progress when the next action begins. This difference has no effect, because in the executor all transfers and
-updates of the same slot wait for each other.
+be in progress when the next action begins. Nevertheless the proof is valid for the executor, because in the executor
+all transfers and updates of the same slot wait for each other.
 
 The proof performs an update level by level. At each level, the proof updates all planes at once. The executor updates
-planes in the order of zeta. Both orders have the same effect, for the following reason. A level reads planes at a
-distance of at most one skew. The executor writes these planes at the same or an earlier zeta, and overwrites them at
-the same or a later zeta. Fields with equal properties that are updated by the same stages are of one kind
-(`one_of_each`). All fields of one kind always have the same levels, so the proof follows only one field of each kind.
+planes in the order of zeta. The order of the proof and the order of the executor have the same effect, for the
+following reason. A level reads planes at a distance of at most one skew. The executor writes these planes at the same
+or an earlier zeta, and overwrites them at the same or a later zeta. Fields with equal properties that are updated by
+the same stages are of one kind (`one_of_each`). All fields of one kind always have the same levels, so the proof
+follows only one field of each kind.
 
 If the grid is divided among ranks, this is the proof for one rank. The proof assumes that each row that the rank
 receives has the level that the action names. The proof also checks that each row that the rank sends has the level that
@@ -116,9 +117,9 @@ def validate(plan: Plan, budget_bytes: int | None = None) -> None:
 def _keeps_statics(problem: Problem, window: Window) -> bool:
     """Return True if each plane of each static field has its own slot, in which the plane stays.
 
-    In this case, assume that all static fields are in memory when a pass begins. Then a legal pass is also legal
-    without its reads of static fields. No action changes these slots, so each action finds the same contents as before,
-    and possibly more planes of static fields. No action requires that such a plane is absent."""
+    In this case, assume that all static fields are in memory when a pass begins. Under this condition, a legal pass is
+    also legal without its reads of static fields. No action changes these slots, so each action finds the same contents
+    as before, and possibly more planes of static fields. No action requires that such a plane is absent."""
     rings = zip(problem.fields, window.rings(problem), strict=False)
     statics = [ring.resident for field, ring in rings if field.is_static and not field.is_history]
     return bool(statics) and all(statics)
@@ -348,8 +349,8 @@ class Proof:
             self.place(field, z0, z1, rims, self._rim)
 
     def _computed(self, number: int) -> int:
-        """Return the number of a computed field, which is a field of another run that the pass writes. This number is
-        also the number of the field's ring."""
+        """Return the number of a computed field, which is a field of another run that the pass writes. The returned
+        number is also the number of the field's ring."""
         require(0 <= number < len(self.problem.computed), "a field that the pass does not compute again")
         return self.problem.computed[number]
 

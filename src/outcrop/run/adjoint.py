@@ -1,5 +1,5 @@
-"""This module has `AdjointRun`, the adjoint of a run. An adjoint run is a run of the adjoint stencil. It goes back from
-the last step of the forward run to the first step.
+"""This module has `AdjointRun`, the adjoint of a run. An adjoint run is a run of the adjoint stencil. An adjoint run
+goes back from the last step of the forward run to the first step.
 
     forward run    state 0 ──► step 1 ──► ... ──► step N        sources are added, receivers record after each step
     adjoint run    adjoint 0 ◄── step N ◄── ... ◄── adjoint N   residuals are added, sources record before each step
@@ -11,9 +11,9 @@ adjoint at the cells of each source. The recorded value is the gradient with res
 forward step.
 
 An adjoint run has its own directory and can be resumed like any other run. Two kinds of adjoint runs need values of the
-forward run at each step. The first kind is the adjoint of a stencil that is not linear. The second kind computes
-gradients with respect to static fields, parameters or signals. Both kinds read the values from the history of the
-forward run (plan/history.py).
+forward run at each step. The first kind of adjoint run is the adjoint of a stencil that is not linear. The second kind
+of adjoint run computes gradients with respect to static fields, parameters or signals. Both kinds of adjoint runs read
+values of the forward run from its history (plan/history.py).
 """
 
 from __future__ import annotations
@@ -68,11 +68,12 @@ SOURCES = "source"
 """The word in the argument `wrt` that means the values of all sources."""
 
 MAX_RESIDUAL_BYTES = 256 << 20
-"""The maximum size of the residuals of the snapshots of one field, in bytes. These residuals have a value for each cell
+"""The maximum size of the residuals of the snapshots of one field, in bytes. The residuals have a value for each cell
 of the box and each step."""
 
 POINT_BYTES = 4 * 8
-"""The number of bytes of a point that is one cell. Such a point has three numbers for the cell, and a weight."""
+"""The number of bytes of a point that is one cell. A point with one cell has three numbers for the cell, and a weight.
+"""
 
 Residuals: TypeAlias = tuple[Sampling, NDArray[np.float64]]
 """A pair: receivers, and the residuals of the traces of these receivers. The residuals have the shape (steps, points).
@@ -108,7 +109,8 @@ class AdjointRun:
         """A mapping from each name in `wrt` to a gradient. For a field, this is the gradient with respect to its
         initial values. The gradients for fields and static fields are indexed like arrays. For "source", the gradient
         is a list with an array of shape (steps, points) for each source. For a parameter, the gradient is a number. For
-        a signal, it is an array with a value for each step. Raises InputError if the adjoint run is not complete."""
+        a signal, the gradient is an array with a value for each step. Raises InputError if the adjoint run is not
+        complete."""
         simulation = self.simulation
         if self.remaining_steps:
             raise InputError(f"{simulation.directory}: the adjoint run is not complete; call run() first")
@@ -140,7 +142,8 @@ class AdjointRun:
         return Corrected(found, own[here], values[here])
 
     def _by_updates(self, name: str) -> Any:
-        """Return the part of a gradient that comes from the updates. The other part comes from the scales of sources.
+        """Return the part of a gradient that comes from the updates. The result does not include the part that comes
+        from the scales of sources.
         """
         forward, simulation = self._forward, self.simulation
         field = self._adjoint.gradients.get(name)
@@ -510,9 +513,9 @@ def _edges(forward: Forward, axis: int) -> PlaneSource:
 def _last_adjoint(
     forward: Forward, adjoint: Adjoint, name: str, seed: PlaneSource | None, rows: Sequence[Residuals],
 ) -> PlaneSource:  # fmt: skip
-    """Return a function that computes the planes of a field's adjoint after the last step of the forward run. This
-    adjoint is the sum of two parts: the given derivative with respect to the last state, and the residuals of the last
-    step. In the rim, the adjoint is 0."""
+    """Return a function that computes the planes of a field's adjoint after the last step of the forward run. The
+    adjoint after the last step is the sum of two parts: the given derivative with respect to the last state, and the
+    residuals of the last step. In the rim, the adjoint is 0."""
     manifest, (z_updated, *inner) = forward.manifest, forward.updated_cells
     nz, ny, nx = manifest.layout.shape
     pad_z = inside(manifest.padding, 0)[0]

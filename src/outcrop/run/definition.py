@@ -1,5 +1,5 @@
-"""This module has `Definition`, the computation of a run. A definition is made from the options of the run. It has a
-stencil on a grid, or equations of Devito."""
+"""This module has `Definition`, the computation of a run. A definition is made from the options of the run. A
+definition has a stencil on a grid, or equations of Devito."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from outcrop.language.devito import Lowered
 
 MAX_PLANES = 1 << 27
-"""The maximum number of planes of a grid. This number is limited, because a plan lists actions for each slab. So many
-planes take at least 0.5 TB on disk."""
+"""The maximum number of planes of a grid. The number of planes is limited, because a plan lists actions for each slab.
+A grid with MAX_PLANES planes takes at least 0.5 TB on disk."""
 
 MAX_VALUES_BYTES = 1 << 30
 """The maximum size of a .npy file with points or with values for each step, in bytes."""
@@ -105,7 +105,7 @@ def as_stencil(stencil: object) -> Stencil:
 
 
 def as_shape(shape: object, stencil: Stencil) -> Shape:
-    """Return `shape` as a tuple. Raises InputError unless it has one valid size for each axis of the stencil."""
+    """Return `shape` as a tuple. Raises InputError unless `shape` has one valid size for each axis of the stencil."""
     sizes = list(islice(shape, 4)) if isinstance(shape, Iterable) else [shape]
     if len(sizes) != stencil.ndim:
         raise InputError(f"shape {shown(shape)}: {stencil.name} is for grids of {axes_text(stencil.ndim)}")
@@ -160,7 +160,7 @@ def as_problem(
     states: StatesEntry | None = None, first_step: int = 0,
 ) -> Problem:  # fmt: skip
     """Return the `Problem`, which has all numbers that the planner needs. `first_step` is the step that the run has
-    reached. It matters only if steps read `states`."""
+    reached. `first_step` matters only if steps read `states`."""
     read = (
         {one.name: dict(history=one.field, state=one.state, later=one.later) for one in states.fields} if states else {}
     )
@@ -292,8 +292,8 @@ def _values(name: str, given: Any) -> Any:
 
 def _require_own_spacing(stencil: Stencil, params: Mapping[str, float], spacing: Sequence[float]) -> None:
     """Raise InputError when a built-in stencil uses its default distance between cells, but `spacing` is different from
-    this distance. If the user has given the distance, it is not compared with `spacing`, because the two may have
-    different units."""
+    this distance. A distance that the user has given is not compared with `spacing`, because the distance and `spacing`
+    may have different units."""
     defaults = {one.name: one.default for one in stencil.parameters}
     for axis, step in zip(NAMES[stencil.ndim], spacing, strict=True):
         name = "h" if "h" in defaults else f"d{axis}"

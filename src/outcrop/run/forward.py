@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from outcrop.run.simulation import Simulation
 
 _EXACT = "history=oc.History('all') or history=oc.History(8, recompute=True)"
-"""A text for error messages. It names two histories with which all gradients are exact."""
+"""A text for error messages. The text names two histories with which all gradients are exact."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,8 @@ class Derived:
 
     @property
     def reason(self) -> str:
-        """The beginning of an error message. It gives the reason why the adjoint needs states of the forward run."""
+        """The beginning of an error message. The text gives the reason why the adjoint needs states of the forward run.
+        """
         if self.inputs:
             return f"the gradient with respect to {self.inputs[0]}"
         return f"the adjoint of {self.stencil.name}, which is not linear,"

@@ -1,16 +1,18 @@
-"""This module computes parts of the gradients of an adjoint run. These parts are views whose values are computed when a
-program reads them, and the contributions of the scales of sources.
+"""This module computes parts of the gradients of an adjoint run. Some parts are views, whose values are computed when a
+program reads these values. Other parts are the contributions of the scales of sources.
 
 Objects of the classes `Computed` and `Corrected` are indexed like arrays. `Corrected` adds values in a few cells of
-another view. Both classes read single planes of a run, so a gradient is never in memory as a whole.
+another view. `Computed` and `Corrected` read a few planes of a run at a time, so a gradient is never in memory as a
+whole.
 
 In step t, a source adds weight * scale * value[t] to its field at each corner of a point. If the scale depends on an
 input m, each corner contributes this value to the gradient with respect to m:
 
     derivative of the scale by m  *  weight  *  sum over t of  adjoint[t] * value[t]
 
-The adjoint run records adjoint[t] at the corners, before or after each step. It goes from the last step to the first.
-After the run, the sums are computed in the same order, in float64. So the bits of the sums do not depend on the plan.
+The adjoint run records adjoint[t] at the corners, before or after each step. The adjoint run goes from the last step to
+the first. After the run, the sums are computed in the same order, in float64. So the bits of the sums do not depend on
+the plan.
 """
 
 from __future__ import annotations

@@ -5,12 +5,13 @@ A misfit is any function that takes a simulation at its last step, and returns a
 
     misfit(simulation)  ──►  value, {name: residuals}          `Simulation.adjoint` takes these residuals
 
-`Misfit` is such a function. Its value is half the weighted sum of squared differences. Fields are compared a few planes
-at a time, because a field may be larger than memory. `Simulation.gradient` calls `gradient`:
+`Misfit` is such a function. The value of a `Misfit` is half the weighted sum of squared differences. Fields are
+compared a few planes at a time, because a field may be larger than memory. `Simulation.gradient` calls `gradient`:
 
     check all arguments ──► forward run ──► misfit ──► residuals ──► adjoint run ──► gradients
 
-The forward run and the adjoint run are kept on disk. After an interruption, another call continues them.
+The forward run and the adjoint run are kept on disk. After an interruption, another call of `gradient` continues these
+runs.
 """
 
 from __future__ import annotations
@@ -69,13 +70,13 @@ class Misfit(Summable):
 
     `name` says what is compared. The name of receivers means their traces, of shape (steps, points). The name of an
     updated field means the last values of this field, on the whole grid. A name such as "side/u" means the snapshots
-    `sim.snapshots["side/u"]`, of shape (times, nz, ny, nx). The snapshots must have a name and a small box. Their
-    residuals need 8 bytes for each cell of the box and each step, and at most 256 MiB are possible.
+    `sim.snapshots["side/u"]`, of shape (times, nz, ny, nx). The snapshots must have a name and a small box. The
+    residuals of snapshots need 8 bytes for each cell of the box and each step, and at most 256 MiB are possible.
 
-    `observed` has the shape of the computed values. It may be an array, a memory map of NumPy or a Zarr array. For a
-    field, `observed` may have any form that `sim[name] = ...` accepts. If `observed` is None, all observed values are
-    0, and the misfit is an energy. `weight` is a number or an array of the same shape. If `weight` is None, all weights
-    are 1.
+    `observed` has the shape of the computed values. `observed` may be an array, a memory map of NumPy or a Zarr array.
+    For a field, `observed` may have any form that `sim[name] = ...` accepts. If `observed` is None, all observed values
+    are 0, and the misfit is an energy. `weight` is a number or an array of the same shape. If `weight` is None, all
+    weights are 1.
 
     Misfits can be added with `+`. A call of a misfit with a simulation returns the value and the residuals for
     `Simulation.adjoint`. Sums are computed in float64. Raises InputError for unknown names, wrong shapes, and values
@@ -142,8 +143,8 @@ class Misfit(Summable):
         return _Compared(shape, computed, blocks(self._observed, 0.0), blocks(self._weight, 1.0), True)
 
     def _whole(self, shape: Shape, computed: Blocks) -> _Compared:
-        """Return the arrays that are compared if the misfit is about traces or snapshots. These arrays are in memory as
-        a whole."""
+        """Return the arrays that are compared if the misfit is about traces or snapshots. The returned arrays are in
+        memory as a whole."""
 
         def blocks(what: str, given: Any, default: float) -> Blocks:
             value: Any = default if given is None else given

@@ -1,5 +1,5 @@
-"""This module has two classes. `Original` is a run at step 0 from which copies are made. `Objective` is a misfit as a
-function of the inputs of a run.
+"""This module has the classes `Original` and `Objective`. `Original` is a run at step 0 from which copies are made.
+`Objective` is a misfit as a function of the inputs of a run.
 
 A copy is a new run with other values of some inputs:
 
@@ -42,8 +42,9 @@ from outcrop.run.user_values import as_real_array, decode_signals, encode_signal
 Vector: TypeAlias = NDArray[np.float64]
 Planes: TypeAlias = NDArray[np.float64]
 PlaneChange: TypeAlias = Callable[[int, Planes], Planes]
-"""A function that changes planes. It gets the number z0 of the first plane and the values of the planes, and returns
-the new values. The planes have the shape (planes, ny, nx) of the user's grid on the engine's axes, without padding."""
+"""A function that changes planes. The function gets the number z0 of the first plane and the values of the planes, and
+returns the new values. The planes have the shape (planes, ny, nx) of the user's grid on the engine's axes, without
+padding."""
 
 
 class Original:

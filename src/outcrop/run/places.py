@@ -52,7 +52,7 @@ def created_state(
     holds the lock of the run until the block of the `with` ends. Inside the block, the caller commits the first values.
 
     If `raw_device` is true, the places are block devices. `definitions` has the points and values of the acquisition.
-    If `force` is true, an older run in the same place is replaced. If the function raises InputError, it has changed
+    If `force` is true, an older run in the same place is replaced. If `created_state` raises InputError, it has changed
     nothing. If the block ends before the first commit, all created files and directories are removed. Raises
     StorageError when the system refuses an operation that the checks allowed."""
     files = definitions.files

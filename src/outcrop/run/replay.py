@@ -72,9 +72,9 @@ def damaged_states(adjoint: State) -> tuple[list[str], int]:
 
 
 def parts_of(states: StatesEntry, first_step: int, steps: int) -> list[int]:
-    """Divide `steps` steps of an adjoint run into parts. The first of these steps is `first_step`. Each pass must end
-    at a state of the history. So the first part ends at the first state of the history that the adjoint run reaches,
-    and the second part has all other steps. Raises InputError if the last step is not at a state of the history."""
+    """Divide `steps` steps of an adjoint run into parts. The first step is `first_step`. Each pass must end at a state
+    of the history. So the first part ends at the first state of the history that the adjoint run reaches, and the
+    second part has all other steps. Raises InputError if the last step is not at a state of the history."""
     first, every = (states.steps - first_step) % states.every, states.every
     if steps < first or (steps - first) % every:
         nearest = first + max(0, steps - first) // every * every or every
@@ -138,8 +138,8 @@ class _Replay:
 
     def bring(self, number: int) -> tuple[int, int, float]:
         """Free the states after state `number`, and compute this state if it is missing. Return three values. The first
-        is the smallest number such that all states from this number to `number` exist. The second is the number of
-        repeated steps. The third is the predicted time of these steps, in seconds."""
+        value is the smallest number such that all states from this number to `number` exist. The second value is the
+        number of repeated steps. The third value is the predicted time of the repeated steps, in seconds."""
         self.free(number)
         found, repeated, predicted = self._find(), 0, 0.0
         if number not in found:

@@ -35,8 +35,8 @@ def refuse_unstable(stencil: Stencil, manifest: Description, ranges: Mapping[str
     that is not finite. `ranges` has the known minimum and maximum of fields that are only read.
 
     For several such fields, growth is certain under two conditions. First, an extreme of one field is unstable together
-    with every combination of extremes of the other fields. Second, all these combinations have the same largest stable
-    step."""
+    with every combination of extremes of the other fields. Second, all combinations of extremes have the same largest
+    stable step."""
     names = [entry.name for entry in manifest.static]
     if manifest.unstable:
         return
@@ -103,8 +103,8 @@ def watched(
             ranges.pop(name, None)
         if own.size:
             low, high = ranges.get(name, (np.inf, -np.inf))
-            # NumPy's functions are used here, because they return NaN if one of the values is NaN. Python's min and max
-            # may ignore NaN.
+            # NumPy's minimum and maximum are used here, because they return NaN if one of the values is NaN. Python's
+            # min and max may ignore NaN.
             ranges[name] = (float(np.minimum(low, own.min())), float(np.maximum(high, own.max())))
         if z1 == manifest.layout.shape[0]:
             done()

@@ -49,8 +49,8 @@ from outcrop.tiers.update_rate import UpdateRateMeter
 from outcrop.units import format_bytes
 
 RUNS = 3
-"""The number of runs of a gradient that use a measured update rate. These are the forward run, the adjoint run, and the
-run of the steps that are computed again."""
+"""The number of runs of a gradient that use a measured update rate. The runs are the forward run, the adjoint run, and
+the run of the steps that are computed again."""
 
 
 def default_wrt(stencil: Stencil) -> tuple[str, ...]:
@@ -158,7 +158,7 @@ class _Meters:
 
 def task_of(setup: Setup, steps: int, wrt: object = None) -> GradientTask:
     """Return the gradient of a run with respect to `wrt`, or to all inputs. Raises InputError if no adjoint run can
-    compute it."""
+    compute the gradient."""
     one = setup.description
     names = default_wrt(setup.stencil) if wrt is None else wrt
     derived, boundary = derive(setup.stencil, one, names), as_boundary(one.boundary)
@@ -169,10 +169,10 @@ def choose_here(
     task: GradientTask, setup: Setup, limit: str | int | None = None, memory_bytes: int | None = None,
     is_plan: bool = False,
 ) -> WayChoice:  # fmt: skip
-    """Choose a way for a run on this machine. The states may take at most `limit` bytes. They also may take at most the
-    free space of the run's directory minus the size of the arrays of both runs. `memory_bytes` is the budget of the
-    adjoint run. If `is_plan` is true, the storage is not measured, and plans are also made for short runs. Raises
-    InputError for a wrong limit."""
+    """Choose a way for a run on this machine. The states may take at most `limit` bytes. The states may also take at
+    most the free space of the run's directory minus the size of the arrays of both runs. `memory_bytes` is the budget
+    of the adjoint run. If `is_plan` is true, the storage is not measured, and plans are also made for short runs.
+    Raises InputError for a wrong limit."""
     one, settings = setup.description, setup.description.settings
     budgets = settings.memory_bytes, settings.memory_bytes if memory_bytes is None else memory_bytes
     given, most, less = limit_bytes(History("auto", limit)), None, None
