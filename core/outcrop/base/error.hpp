@@ -1,5 +1,5 @@
 // This file defines the errors that files, devices, memory, other processes and input can cause. An error inside the
-// program never throws one of these types. Assertions detect such errors.
+// program never throws one of these types. Assertions detect errors inside the program.
 #pragma once
 
 #include <cstdint>

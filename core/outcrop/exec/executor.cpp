@@ -170,8 +170,8 @@ void Executor::perform(const UpdateAction &action) {
   const long reach = grid_.skew_z * action.levels;
   // number of planes by which the first level that uses the state lags behind zeta
   const long lead = grid_.skew_z * stages_.lead.levels;
-  // The update waits only for the planes that it needs. The reads of the next slab are in flight. Later planes arrive
-  // during this update.
+  // The update waits only for the planes that it needs. The reads of the next slab are in flight, and later planes
+  // arrive during the update.
   wait_for_reads(std::max(0L, action.zeta0 - reach), std::min(grid_.nz, action.zeta1 + grid_.skew_z - lead),
                  std::min(grid_.nz, action.zeta1 + grid_.statics_z));
   wait_for_faces(action);
@@ -317,8 +317,8 @@ void Executor::copy_recomputed(const CopyAction &action) {
 }
 
 // Copies the rim from the first copies of the fields to the second copies. Kernels write the rim in x. No update
-// changes the rows of the rim in y or the planes of the rim in z. So these rows and planes are copied only once, and
-// their checksums are valid for every level.
+// changes the rows of the rim in y or the planes of the rim in z. So the rim rows and the rim planes are copied only
+// once, and the checksums of the copies are valid for every level.
 void Executor::copy_rim(long z, const CopyAction &action) {
   const bool sums = checks_ && z >= own_.z0 && z < own_.z1;
   for (const Rectangle &rim : rim_of(z, action.cells)) {

@@ -10,9 +10,9 @@
 //                                                     └──► the executor waits before it copies to that slot
 //
 // If the grid is the part of a rank, some Write actions send rows to neighbouring ranks, and some Read actions receive
-// rows from them (faces.hpp). The transfers of these rows are also put into queues. Before the executor uses rows, it
-// waits until these rows are received. Before an update or a copy overwrites rows, the executor waits until these rows
-// are sent.
+// rows from them (faces.hpp). The transfers of rows between ranks are also put into queues. Before the executor uses
+// rows, it waits until these rows are received. Before an update or a copy overwrites rows, the executor waits until
+// these rows are sent.
 //
 // An action applies to all fields. Each field has its own rings and arrays (problem.hpp). The update computes the
 // checksum of a plane while the rows of the plane are in a cache (transfers.hpp). So a damaged plane is detected only
@@ -43,9 +43,9 @@ namespace outcrop {
 // The actions of a plan. The file plan/actions.py has the same list of actions and explains each action in detail.
 // plan/validate.py proves that a list of actions is legal before the executor gets the list.
 
-/// Starts a block. The actions that follow apply to this block. Each slot holds the cells `frame` of its plane. Plane z
-/// is in slot (z + shift) modulo the number of slots of the ring. The checksums of the cells `own` are computed in this
-/// block.
+/// Starts a block. The actions that follow a BlockAction apply to the block that it starts. Each slot holds the cells
+/// `frame` of its plane. Plane z is in slot (z + shift) modulo the number of slots of the ring. While the executor
+/// updates the block, it computes the checksums of the cells `own`.
 struct BlockAction {
   Rectangle frame;
   OwnedCells own;
@@ -116,8 +116,8 @@ struct CommitAction {};
 using Action = std::variant<BlockAction, CarryAction, ReadAction, CopyAction, UpdateAction, WriteAction, CheckAction,
                             CommitAction>;
 
-/// One trip of the window over the grid. A plan has only a few different passes. The executor runs each of them many
-/// times.
+/// One trip of the window over the grid. A plan has only a few different passes. The executor runs each different pass
+/// many times.
 struct Pass {
   std::vector<Action> actions;
   long levels = 0;
@@ -139,14 +139,14 @@ struct ExecutorOptions {
   /// memory of the caller for the window; if null, the executor allocates the memory
   std::byte *memory = nullptr;
   bool lock = false;  ///< true: lock the window in memory, so that the system never swaps it out
-  Links links{};      ///< the links to the neighbouring ranks; they must outlive the executor
+  Links links{};      ///< the links to the neighbouring ranks, which must outlive the executor
 };
 
 class Executor {
  public:
-  /// If the caller provides no memory for the window, allocates this memory and touches every page. `store` may be null
-  /// if no action transfers planes, as in measurements and with all arrays in memory. Throws InputError if memory
-  /// cannot be allocated or locked.
+  /// If the caller provides no memory for the window, the constructor allocates the memory and touches every page.
+  /// `store` may be null if no action transfers planes, as in measurements and with all arrays in memory. Throws
+  /// InputError if memory cannot be allocated or locked.
   Executor(const Grid &grid, const ExecutorOptions &options, const Fields &fields, Stages stages, Store *store);
 
   /// Runs one pass and returns the results of acquisition. The samples of receivers are stored at the addresses in

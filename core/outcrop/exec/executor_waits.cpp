@@ -80,8 +80,8 @@ void Executor::wait_for_writes(std::size_t ring, long z0, long z1) {
 }
 
 // Waits until the planes z0 <= z < z1 of each state that the pass reads have arrived. If `is_update` is true, z1 is the
-// end of a slab. In this case, the function waits for the planes below z1 + Fields::ahead() of the field. Later planes
-// belong to the next slab. Adds the rows that have arrived to the checksums of the states.
+// end of a slab. If `is_update` is true, the function waits for the planes below z1 + Fields::ahead() of the field.
+// Later planes belong to the next slab. Adds the rows that have arrived to the checksums of the states.
 void Executor::wait_for_history(long z0, long z1, bool is_update) {
   if (store_ == nullptr) return;
   std::vector<std::pair<std::size_t, long>> arrived;  // pairs of the number of a state and a plane of this state

@@ -9,13 +9,14 @@
 //
 // Each link has a thread that sends and a thread that receives. Each thread of a link takes jobs from its own bounded
 // queue, in the order in which the plan lists the jobs. The plans of both neighbours list the faces of a link in the
-// same order. A job may name a request of the I/O thread (pump.hpp). Such a job begins only after the named request is
-// complete. So rows are sent as soon as they have been read, while the executor updates other planes. A thread
-// transfers several short jobs by one system call, and reports each job when this job is finished.
+// same order. A job may name a request of the I/O thread (pump.hpp). A job that names a request begins only after the
+// request is complete. So rows are sent as soon as they have been read, while the executor updates other planes. A
+// thread transfers several short jobs by one system call, and reports each job when this job is finished.
 //
 // In split tiling, a rank sends rows of each level while it updates a plane ("stairs"), and rows of the last level
-// ("finished"). So several faces of a slot may be in transfer at the same time. Class SlotFaces remembers the rows of
-// these faces. A thread that uses other rows of the slot does not wait for these faces.
+// ("finished"). So several faces of a slot may be in transfer at the same time. For each slot, class SlotFaces
+// remembers the rows of the faces in transfer. A thread that uses other rows of the slot does not wait for the
+// transfers of faces.
 //
 // The first failure stops all jobs and cancels both links, so that the neighbouring ranks also stop. Every thread that
 // waits for a job throws this first failure.
@@ -56,9 +57,8 @@ class Faces {
 
   /// send() and receive() start to transfer rows after the request `after` of the pump is complete. The memory of the
   /// rows must stay valid until the job is finished or this object is destroyed. send() and receive() return the number
-  /// of the job, counted separately for each side and direction. Like all functions that wait, they throw the first
-  /// failure of a job, or Cancelled after a cancel. send() and receive() throw InputError if the rank has no neighbour
-  /// on this side.
+  /// of the job, counted separately for each side and direction. send() and receive() throw the first failure of a job,
+  /// or Cancelled after a cancel. They throw InputError if the rank has no neighbour on this side.
   Ticket send(std::size_t side, std::span<std::byte> rows, Ticket after) { return submit(0, side, rows, after); }
   Ticket receive(std::size_t side, std::span<std::byte> rows, Ticket after) { return submit(1, side, rows, after); }
 

@@ -20,7 +20,8 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-// Returns a copy of the grid with a very long streaming axis. No slab of a measurement reaches the end of this axis.
+// Returns a copy of the grid with a very long streaming axis. No slab of a measurement reaches the end of the streaming
+// axis.
 Grid endless(Grid grid) {
   grid.nz = std::numeric_limits<int>::max();
   grid.periodic_z = false;

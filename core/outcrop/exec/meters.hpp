@@ -116,8 +116,7 @@ class Stream {
   bool holds(std::span<const double> values, double value);
 
   /// Runs a loop over arrays of the same length. If `flush` is not none, `result` must be a part of `mapping` that
-  /// begins at a page boundary. In this case, the result is durable when run() returns. Throws StorageError if a flush
-  /// fails.
+  /// begins at a page boundary. The result is then durable when run() returns. Throws StorageError if a flush fails.
   StreamSeconds run(StreamLoop loop, std::span<const double> first, std::span<const double> second,
                     std::span<double> result, StreamFlush flush, const Mapping *mapping);
 

@@ -2,9 +2,9 @@
 // the fields with their copies, and the kernels that a level calls.
 //
 // The window moves along the streaming axis, position by position. If this axis is not periodic, position p is plane p.
-// On a periodic axis, the positions alternate between planes from the lower end and planes from the upper end. The
-// first and the last plane are neighbours on this axis. The positions of these planes are also near each other, so no
-// plane is read twice:
+// On a periodic axis, the positions alternate between planes from the lower end and planes from the upper end. On a
+// periodic axis, the first and the last plane are neighbours in space. With alternating positions, all planes that are
+// neighbours in space have positions near each other. So no plane is read twice:
 //
 //     position   0   1    2   3    4   5   ...
 //     plane      0  n-1   1  n-2   2  n-3  ...
@@ -12,7 +12,7 @@
 // On a periodic axis, a stencil of radius r reaches 2r positions, and the skew is 2r positions per level.
 //
 // Tiles use the rows of a periodic y axis in the same alternating order ("folded rows"). On disk, planes and rows have
-// the order of the grid. In memory, rows also have this order.
+// the order of the grid. In memory, rows also have the order of the grid.
 //
 // Each copy of a field in memory is in a ring of the window (window.hpp):
 //
@@ -104,8 +104,8 @@ inline Rectangle intersection(const Rectangle &a, const Rectangle &b) {
   return Rectangle{std::max(a.y0, b.y0), std::min(a.y1, b.y1), std::max(a.x0, b.x0), std::min(a.x1, b.x1)};
 }
 
-/// Converts a rectangle of folded rows to rows of a plane. On a periodic y axis, some of these rows are at the lower
-/// end of the plane, and the other rows are at the upper end. So the result has two rectangles.
+/// Converts a rectangle of folded rows to rows of a plane. On a periodic y axis, some rows of the rectangle are at the
+/// lower end of the plane, and the other rows are at the upper end. So the result has two rectangles.
 inline std::array<Rectangle, 2> unfolded(const Grid &grid, const Rectangle &folded) {
   if (!grid.periodic_y) return {folded, Rectangle{}};
   Rectangle low = folded, high = folded;
@@ -151,10 +151,10 @@ enum class Array : std::uint8_t {
   faces,         ///< rows of all arrays of the state, with the values before the first step
   static_faces,  ///< rows of all static fields
   /// Rows of the fields that one level updates, or rows of all arrays of the state before the first level. A rank sends
-  /// these rows to the neighbour with lower rows. The neighbour uses them to update rows of both ranks.
+  /// these rows to the neighbour with lower rows. The neighbour uses the received rows to update rows of both ranks.
   stairs,
   /// Rows of all arrays of the state after the last step. A rank sends these rows to the neighbour with higher rows,
-  /// which owns the rows.
+  /// which owns these rows.
   finished
 };
 
@@ -241,7 +241,7 @@ struct Lead {
 
 /// The kernel calls of all levels of a pass. A level is one stage of a step. Usually, the list has the calls of two
 /// steps, and these calls repeat, because the two copies of a field alternate. If steps read a history, each step reads
-/// different rings. In this case, the list has the calls of all steps of a pass.
+/// different rings. With a history, the list has the calls of all steps of a pass.
 struct Stages {
   /// the calls of the lead, if there is a lead, followed by the calls of step 0, step 1, ...
   std::vector<StageCall> calls;

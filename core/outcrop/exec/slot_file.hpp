@@ -1,7 +1,7 @@
 // Class SlotFile stores an array in a file. The array is divided into tiles, and each tile has two slots in the file.
-// The last commit uses one of these slots, and the next commit may write to the other slot. All tiles have the same
-// size, but the last tile may be shorter. In the drawing, stars mark the slots of the last commit. The slots of the
-// last commit are not overwritten before the next commit is complete:
+// The last commit uses one of the two slots of a tile, and the next commit may write to the other slot. All tiles have
+// the same size, but the last tile may be shorter. In the drawing, stars mark the slots of the last commit. The slots
+// of the last commit are not overwritten before the next commit is complete:
 //
 //     in memory    | tile 0  | tile 1  | tile 2 |
 //     slots 0      | tile 0 *|         | tile 2*|

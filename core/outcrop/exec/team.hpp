@@ -11,8 +11,8 @@
 // longer binding would be inherited by every thread that the calling thread starts later.
 //
 // On several NUMA nodes, each node owns a part of every slot of the window. The memory of a part comes from the node
-// that owns the part. Threads of the node first take the tiles whose rows are in this part. The sizes of parts are in
-// proportion to the threads of the nodes. The owner of a row depends only on the place of the row in its slot:
+// that owns the part. Threads of the node first take the tiles whose rows are in the node's part. The sizes of parts
+// are in proportion to the threads of the nodes. The owner of a row depends only on the place of the row in its slot:
 //
 //     slot of plane z:    | node 0         | node 1         |
 //     slot of plane z+1:  | node 0         | node 1         |
@@ -24,8 +24,8 @@
 //
 // A page belongs to one node, and the pages of the window are huge (2 MiB). So parts begin at multiples of 2 MiB, and a
 // part loses or gains up to 1 MiB at each edge. Small pages would make every access slower. If the parts are smaller
-// than a huge page, pages come alternately from all nodes. In this case, nodes own tiles, but they own no parts of the
-// memory.
+// than a huge page, pages come alternately from all nodes. With such small parts, nodes own tiles, but they own no
+// parts of the memory.
 #pragma once
 
 #include <atomic>
@@ -97,7 +97,7 @@ class Team {
 ///     node 0    0 1     4   6   8
 ///     node 1        2 3   5   7   9
 ///
-/// In this example, a thread of node 0 first takes the items 0, 1, 4, 6 and 8. Then this thread takes the remaining
+/// In the drawing, a thread of node 0 first takes the items 0, 1, 4, 6 and 8. Then this thread takes the remaining
 /// items of node 1. With one node, all threads take the items in ascending order.
 ///
 /// An item may wait for earlier items, as tiles do. The threads cannot block each other forever if every node that owns
@@ -106,8 +106,8 @@ class Team {
 /// thread has taken. The item for which f waits comes before f, and it is m or a later item. So f > m, and all items
 /// before m are finished. Let T be a thread of the node that owns m. T also waits, in an item t. The queue of T still
 /// contains m, and a thread takes items of other nodes only if its own queue is empty. So T took t from its own queue.
-/// Queues keep the order, so t is before m and is therefore finished. But T waits in t, so t is not finished. This is a
-/// contradiction.
+/// Queues keep the order, so t is before m and is therefore finished. But T waits in t, so t is not finished. The two
+/// statements contradict each other, so the assumption is wrong.
 class NodeQueues {
  public:
   static constexpr std::size_t none = static_cast<std::size_t>(-1);

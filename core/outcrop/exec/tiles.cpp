@@ -54,8 +54,8 @@ struct BandChunk {
   long band, chunk;
 };
 
-// Returns the bands and chunks in the order in which threads take them. In this order, the tiles of a strip begin after
-// a delay. With the delay, no band of a strip overtakes the last band of the previous strip.
+// Returns the bands and chunks in the order in which threads take them. The tiles of a strip are delayed so much that
+// no band of the strip overtakes the last band of the previous strip.
 std::vector<BandChunk> bands_in_order(long bands, const Chunks &chunks, unsigned threads) {
   const long strip = std::min(bands, 2 * static_cast<long>(threads));
   const long stagger = std::max(strip, chunks.at_once);
@@ -134,8 +134,8 @@ std::vector<Tile> band_tiles(long levels, long rows, long height, const Chunks &
 
 std::vector<Tile> chunk_sweep_tiles(long levels, long rows, long skew, const Chunks &chunks) {
   assert(levels >= 1 && rows >= 1 && skew >= 1 && chunks.count >= 1 && chunks.zetas >= 1);
-  // Plane z of a level needs plane z - skew of the level below. The zeta of this plane is lower by 2 * skew than the
-  // zeta of plane z.
+  // Plane z of a level needs plane z - skew of the level below. The zeta of the needed plane is lower by 2 * skew than
+  // the zeta of plane z.
   const long reach = (2 * skew + chunks.zetas - 1) / chunks.zetas;
   return level_by_level(levels, chunks.count, reach, 0,
                         [&](long level, long chunk) { return chunk_tile(level, level, rows, chunks, chunk); });

@@ -5,8 +5,8 @@
 // Diamonds (after Bondhugula and Malas): a tile is a diamond of levels and rows of the grid. The tiles form a lattice.
 // The tiles with the lattice index q have their centres at level q*D. The centres of tiles with the same q are 2*r*D
 // rows of the grid apart. If q is odd, the centres are shifted by r*D rows. At each level, a tile has the rows y with
-// |y - centre| < r*(D - |level - q*D|). Below a tile, two other tiles touch it. A tile needs only these two tiles, and
-// waits only for these two tiles. So threads need no barrier between tiles with different q:
+// |y - centre| < r*(D - |level - q*D|). Two tiles touch a tile from below. A tile needs only the two tiles that touch
+// it from below, and waits only for them. So threads need no barrier between tiles with different q:
 //
 //     level
 //      2D   |\    /\    /\    /|     q = 2
@@ -38,28 +38,28 @@
 // grid with two axes has planes of one row. Each band is divided into tiles along the skewed coordinate zeta = z +
 // skew*(level - 1). A tile of a band has all rows and one range of zeta, which is called a chunk. An update reads
 // values with a lower level and with the same or a lower zeta. An update also overwrites a value, and earlier updates
-// must have read this value. These earlier updates also have a lower level and the same or a lower zeta. So a tile
-// needs only two tiles: the previous tile in its band, and the tile with the same chunk in the band below. The two
-// needed tiles have waited for their own needed tiles in the same way. So a tile begins only when all tiles with lower
-// bands and lower chunks are finished. The tiles on a diagonal of the drawing do not depend on each other. Threads take
-// tiles in the order of these numbers:
+// must have read this value. The earlier updates that read an overwritten value also have a lower level and the same or
+// a lower zeta. So a tile needs only two tiles: the previous tile in its band, and the tile with the same chunk in the
+// band below. The two needed tiles have waited for their own needed tiles in the same way. So a tile begins only when
+// all tiles with lower bands and lower chunks are finished. The tiles on a diagonal of the drawing do not depend on
+// each other. Threads take tiles in the order of these numbers:
 //
 //     level   | 3 : 4 : 5 : 6
 //     band 1  +---+---+---+---
 //     band 0  | 1 : 2 : 3 : 4
 //               chunks     zeta
 //
-// If a slab has many bands, threads update only 2 * `threads` neighbouring bands at the same time. Such a group of
-// bands is called a strip. So each band uses data that the band below has left in the last-level cache. Threads begin
-// the next strip while they finish the last tiles of the current strip.
+// If a slab has many bands, threads update only 2 * `threads` neighbouring bands at the same time. A strip is such a
+// group of 2 * `threads` bands. So each band uses data that the band below has left in the last-level cache. Threads
+// begin the next strip while they finish the last tiles of the current strip.
 //
 // Sweeps (D = 0) update the levels one after another. Each level is divided into blocks of rows, or into chunks of zeta
 // if the grid has few rows. The blocks of a level do not wait for each other. Sweeps update cells in the same order as
 // plain loops. Sweeps exist only for comparison with diamonds and bands.
 //
-// Struct Tile describes all these tiles as pairs of trapezoids. At each level, a tile has the rows from y_low +
-// slope*|level - centre| up to but not including y_high - slope*|level - centre|. The tile has the values zeta_low <=
-// zeta < zeta_high, where zeta is counted from the beginning of the slab.
+// Struct Tile describes diamonds, tiles of bands and tiles of sweeps as pairs of trapezoids. At each level, a tile has
+// the rows from y_low + slope*|level - centre| up to but not including y_high - slope*|level - centre|. The tile has
+// the values zeta_low <= zeta < zeta_high, where zeta is counted from the beginning of the slab.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Finds the cores and NUMA nodes that this process may use. The functions of this file place threads on these cores and
+// Finds the cores and NUMA nodes that this process may use. The functions of this file also place threads on cores and
 // nodes, and bind threads and memory. No other file uses hwloc. If the program is built without hwloc, every system is
 // one node, and threads and memory cannot be bound.
 //
@@ -12,10 +12,10 @@
 // 3 8 9 10 11.
 //
 // A node consists of memory and of the processors that are nearer to this memory than to other memory. Memory that has
-// no processors of its own (CXL, or HBM beside the ordinary memory of a node) is not a node in this sense. The function
-// memory_nodes() lists this memory. The functions return only the nodes and processors that the cgroup, the cpuset and
-// the affinity of the process allow. The process may be allowed to use a processor, but not the memory near this
-// processor. Then the processor belongs to the first node.
+// no processors of its own (CXL, or HBM beside the ordinary memory of a node) is not a node in this file. Only the
+// function memory_nodes() also lists such memory. The functions return only the nodes and processors that the cgroup,
+// the cpuset and the affinity of the process allow. The process may be allowed to use a processor, but not the memory
+// near this processor. Then the processor belongs to the first node.
 //
 // For tests, a topology can be synthetic. A synthetic topology is given in hwloc's notation, such as "numa:2 core:4
 // pu:2", or as a file in hwloc's XML format. The environment variables HWLOC_SYNTHETIC and HWLOC_XMLFILE also make

@@ -48,7 +48,7 @@ Transfers::Transfers(const Grid &grid, const Window &window, const Fields &field
   options.capacity = 4 * slots + 2;  // enough for four parts of each slot; if more parts are queued, submit() waits
   pump_ = std::make_unique<Pump>(*store_, options);
   // The queues have room for a job for each level in each slot, so the executor never waits for a place in a queue.
-  // Without this room, two neighbours could wait for each other forever, because each of them puts its sends into the
+  // Without this room, two neighbours could wait for each other forever, because each neighbour puts its sends into the
   // queue before its receives.
   const std::size_t jobs = slots * static_cast<std::size_t>(max_levels + 2);
   if (links != Links{}) faces_ = std::make_unique<Faces>(links, *pump_, jobs);
@@ -180,7 +180,7 @@ void Transfers::transfer(bool write, const ArrayRing &pair, long z, const Rectan
   tail.rows = 1;
   if (has_whole_rows && cells.y1 == grid_.ny) {
     // In the slot, rows of a neighbouring rank follow the last row of the plane. The last bytes of the plane fill only
-    // a part of a page, and are transferred separately. So the whole pages before these bytes can be transferred
+    // a part of a page, and are transferred separately. So the whole pages before the last bytes can be transferred
     // without the page cache.
     const std::size_t after = (whole.offset + whole.length) % AlignedMemory::page_bytes;
     if (after > 0 && after < whole.length) {

@@ -17,10 +17,11 @@
 //     | plane 0: ring a | ring b | ... | recomputed field 0 | ... | plane 1: ring a | ...
 //
 // Class PlaneSums computes the checksums of planes in parts. The update of level 1 adds the rows that were read from
-// disk to these checksums. The update of the last level adds the rows that will be written to disk. At these times, the
-// rows are in the caches nearest to the core. So the checksum takes a third of the time that it would take with rows in
-// memory. CRCs are linear: the CRC of a plane is the exclusive or of the CRCs of its parts, after each CRC has been
-// shifted by the number of bytes that follow the part. So threads may add the parts of a plane in any order:
+// disk to the checksums of the sources. The update of the last level adds the rows that will be written to disk to the
+// checksums of the targets. During an update, the rows are in the caches nearest to the core. So the checksum takes a
+// third of the time that it would take with rows in memory. CRCs are linear: the CRC of a plane is the exclusive or of
+// the CRCs of its parts, after each CRC has been shifted by the number of bytes that follow the part. So threads may
+// add the parts of a plane in any order:
 //
 //     |..part a..|....part b....|..part c..|        CRC = CRC(a) * x^(8|bc|) + CRC(b) * x^(8|c|) + CRC(c)
 //
@@ -46,9 +47,9 @@
 
 namespace outcrop {
 
-/// The files of one array. The store gives these files the numbers `first_file`, first_file + 1, and so on. Each file
-/// has `planes_per_file` planes. The seals of a target are written with the seed `seed`, and the seals of other arrays
-/// must have this seed (storage/checksums.hpp).
+/// The files of one array. In the store, the files of the array have the numbers `first_file`, first_file + 1, and so
+/// on. Each file has `planes_per_file` planes. The seals of a target are written with the seed `seed`, and the seals of
+/// other arrays must have this seed (storage/checksums.hpp).
 struct PlaneFiles {
   std::uint32_t first_file = 0;
   long planes_per_file = 1;

@@ -13,8 +13,9 @@ namespace {
 
 // Returns the number of rows by which tiles are shifted to lower y. The rows of tiles begin at row 0. If the frame has
 // rows of a neighbouring rank, the tiles are shifted to the first row of the frame. The edge of a block in y may have
-// the same slope as the lower left sides of diamonds. On these sides, y + skew*level is an odd multiple of skew*D.
-// After the shift, one of these sides lies on the edge of the block, so the edge cuts no tile.
+// the same slope as the lower left sides of diamonds. On the lower left sides of diamonds, y + skew*level is an odd
+// multiple of skew*D. After the shift, the lower left side of a diamond lies on the edge of the block. So the edge cuts
+// no tile.
 long rows_down(const UpdateRegion &region, const Grid &grid, const Tiling &tiling, long begin_row) {
   const Bound &edge = region.y_low.slope != 0 ? region.y_low : region.y_high;
   if (tiling.diamond == 0 || tiling.chunk > 0 || edge.slope != -grid.skew_y) return -begin_row;
@@ -130,7 +131,7 @@ void Traverse::update_tile(const Tile &tile, const Slab &slab, long down) {
     const long zeta_end = std::min(zeta + tiling_.planes, end);
     for (long level = tile.level_first; level <= tile.level_last; ++level) {
       // Clip: compute the part of the tile at this level that lies inside the grid and inside the region of the block.
-      // a higher level updates a lower plane, so no higher level has planes of the grid
+      // If a level lies below the grid, all higher levels also lie below the grid.
       if (zeta_end - r * (level - 1) <= grid_.first_plane()) break;
       const long z0 = std::max({grid_.first_plane(), zeta - r * (level - 1), region.z_low.at(level)});
       const long z1 = std::min({grid_.end_plane(), zeta_end - r * (level - 1), region.z_high.at(level)});

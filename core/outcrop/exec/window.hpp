@@ -16,10 +16,10 @@
 // the last planes of the previous block. All planes of a field may stay in memory. The rings of such a field have
 // neither frames nor shifts. Planes are counted by position (problem.hpp).
 //
-// Kernels load some bytes before and behind a plane. Unused bytes ("guards") before the first slot and behind the last
-// slot of a ring keep these loads inside the memory of the window. With more than 8 rings, each ring begins 512 bytes
-// further into its page than the ring before it. Without this shift, cells at the same place in all rings would compete
-// for the 8 lines of one set of the first-level cache.
+// Kernels load some bytes before and behind a plane. So the window has unused bytes ("guards") before the first slot
+// and behind the last slot of each ring. With more than 8 rings, each ring begins 512 bytes further into its page than
+// the ring before it. Without these 512 bytes, cells at the same place in all rings would compete for the 8 lines of
+// one set of the first-level cache.
 #pragma once
 
 #include <algorithm>
@@ -110,7 +110,7 @@ class Window {
   }
   const Rectangle &frame() const { return frame_; }
   /// begin_row() and end_row() return the range of rows that belong to the plane or to the frame: begin_row() <= y <
-  /// end_row(). If the frame has no rows of neighbouring ranks, this range contains the rows of the plane.
+  /// end_row(). If the frame has no rows of neighbouring ranks, the range contains the rows of the plane.
   long begin_row() const { return begin_row_; }
   long end_row() const { return end_row_; }
   bool ends_with_plane() const { return end_row_ == grid_.ny; }

@@ -96,9 +96,10 @@ def _check_words(arguments: Sequence[str]) -> None:
 
 
 def _open_standard_files() -> None:
-    """If the caller has closed a standard file (`>&-`), open /dev/null in its place. Without this, the next file that
-    this process opens would get the number of the standard file, and messages would be written into this next file. The
-    function also makes standard output escape all characters that its encoding does not have."""
+    """If the caller has closed a standard file (`>&-`), open /dev/null in its place. If the standard file stayed
+    closed, the next file that this process opens would get the number of the standard file, and messages would be
+    written into this next file. The function also makes standard output escape all characters that its encoding does
+    not have."""
     null = os.open(os.devnull, os.O_RDWR)
     while null <= 2:  # the system call `dup` returns the lowest free number
         null = os.dup(null)

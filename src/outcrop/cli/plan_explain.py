@@ -4,7 +4,7 @@ The tables show the best candidates of the tuner, and the place (memory or disk)
 row gives the reason why the candidate or the place was chosen or not.
 
 The advice is a plan of the same run with the longest axis of the grid as the streaming axis. The advice is shown only
-if this order of the axes saves much time. A longer streaming axis can save time for the following reason. If the
+if the other order of the axes saves much time. A longer streaming axis can save time for the following reason. If the
 streaming axis is longer, the planes are smaller. Each level keeps a fixed number of planes in memory, so more levels
 fit into memory. With more levels, fewer passes are necessary, and the grid is read and written less often.
 """

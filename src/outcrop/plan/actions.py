@@ -1,4 +1,4 @@
-"""The actions of a plan, and the parts of the grid that they name.
+"""This module has the actions of a plan, and the parts of the grid that actions name.
 
 An action is a small object that cannot be changed. The validator, the cost model, the executor and the rehearsal
 (tests/rehearsal.py) interpret an action in the same way. All ranges are half open. The coordinate y counts rows. The
@@ -105,8 +105,9 @@ EVERY_CELL = Rectangle(-FAR, FAR, -FAR, FAR)
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Start a block. The actions that follow apply to this block. Each slot of the block holds the cells `frame` of a
-    plane. If another block has left cells in a slot, this block can use those cells only after a Carry has moved them.
+    """Start a block. The actions that follow a Block action apply to the block that it starts. Each slot of the block
+    holds the cells `frame` of a plane. If another block has left cells in a slot, this block can use those cells only
+    after a Carry has moved them.
 
     While the block updates cells, it computes the checksums of the cells `own` in planes `own_z0 <= z < own_z1`. If two
     Block actions of a plan are equal, they start the same block. Blocks with different values of `shift` use different
@@ -131,8 +132,8 @@ class Read:
 
     If the array is `faces` or `static_faces`, the action receives the cells from the neighbour at the side `level`,
     which is LOW or HIGH. With the array `faces`, the action receives rows of all arrays of the state. With the array
-    `static_faces`, the action receives rows of all static arrays. Each plane of each of these arrays is one message
-    with all rows of the area. The messages of a connection are sent in the order of the actions.
+    `static_faces`, the action receives rows of all static arrays. Each plane of each array is one message with all rows
+    of the area. The messages of a connection are sent in the order of the actions.
 
     If the array is `stairs`, the action receives the cells from the upper neighbour. The cells belong to the fields
     that the level `level` has written, and are stored in the rings that hold this level. If `level` is 0, the cells

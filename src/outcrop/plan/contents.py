@@ -2,13 +2,13 @@
 reads and writes of each level of a pass.
 
 The proof divides rows and columns at all coordinates at which an action of the pass begins or ends. All cells between
-two such coordinates have the same state. So one number describes all cells between two coordinates: the level that
-wrote these cells. Neighbouring planes with the same content are stored as one range. Planes with equal contents share
-one object. So the proof checks each content only once.
+two neighbouring coordinates have the same state. So one number describes all cells between two coordinates: the level
+that wrote these cells. Neighbouring planes with the same content are stored as one range. Planes with equal contents
+share one object. So the proof checks each content only once.
 
 If a side of the grid is not fixed, the cells beyond this side have the values of other cells of the grid. A periodic
 axis continues at its other end. Beyond a mirror boundary, the cells near the boundary are repeated. The distance from
-an updated cell to such a cell is at most the radius of the stencil.
+an updated cell to a cell that it reads is at most the radius of the stencil.
 """
 
 from __future__ import annotations
@@ -223,7 +223,7 @@ def together(
 
 
 def common(one: PlaneSpan, other: PlaneSpan) -> PlaneSpan | None:
-    """Return the intersection of two parts of a plane, or None if they share no cell."""
+    """Return the intersection of two parts of a plane, or None if the two parts share no cell."""
     y0, y1 = max(one[0], other[0]), min(one[1], other[1])
     x0, x1 = max(one[2], other[2]), min(one[3], other[3])
     return (y0, y1, x0, x1) if y0 < y1 and x0 < x1 else None
@@ -432,7 +432,7 @@ def _coordinates(problem: Problem, one: Pass) -> tuple[set[int], set[int]]:
 
 @dataclass(frozen=True)
 class Use:
-    """Describes which cells of a ring one level reads. The last level that has written these cells must be `wanted`. If
+    """Describes which cells of a ring one level reads. The last level that has written the cells must be `wanted`. If
     `moves` is true, `wanted` grows with the level: the equivalent level that comes n levels later reads cells that
     level `wanted + n` has written. If `beside` is true, the level also reads neighbouring cells."""
 

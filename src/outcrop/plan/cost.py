@@ -32,11 +32,11 @@ from outcrop.plan.problem import Problem
 from outcrop.plan.staging import NO_WRITES, SnapshotWrites, snapshot_writes
 
 SLAB_SECONDS = 3e-4
-"""The time that is lost at the begin and end of the update of a slab, in seconds. At these times, threads wait for each
-other, and reads wait for free slots."""
+"""The time that is lost at the begin and end of the update of a slab, in seconds. When a slab begins or ends, threads
+wait for each other, and reads wait for free slots."""
 MEMORY_BYTES_PER_SECOND = 1e10
-"""The rate at which cores read data that a device has just transferred. The measured update rates do not include this
-time. Update rates are measured without a device, and with a window that may fit the last-level cache."""
+"""The rate at which cores read data that a device has just transferred. The measured update rates do not include the
+time of such reads. Update rates are measured without a device, and with a window that may fit the last-level cache."""
 REQUEST_SECONDS = 1e-5
 """The CPU time that the operating system needs to transfer a plane or a part of a plane. Updates wait during this time.
 """
@@ -297,9 +297,9 @@ def timeline(
     seconds_aside: float = 0.0,
     snapshots: SnapshotWrites = NO_WRITES,
 ) -> Sequence[Span]:
-    """Return the spans of one pass, sorted by the times at which they end. `seconds_aside` is the time that the cores
-    need for all work except updates. An equal share of this time is added to each update, and an equal share of
-    `snapshots` is written during each update."""
+    """Return the spans of one pass, sorted by the ends of the spans. `seconds_aside` is the time that the cores need
+    for all work except updates. An equal share of this time is added to each update, and an equal share of `snapshots`
+    is written during each update."""
     spans = list[Span]()
     _simulate(work_of(problem, one), machine, cells_per_second, seconds_aside, snapshots, spans)
     return spans

@@ -147,8 +147,8 @@ def time_line(plan: Plan, one: Pass, machine: Machine) -> tuple[Span, ...]:
 
 
 def _merged(spans: Iterable[Span]) -> Iterator[Span]:
-    """Yield the spans of a time line. Reads that follow each other without a gap are joined into one span, and so are
-    such writes."""
+    """Yield the spans of a time line. Reads that follow each other without a gap are joined into one span. Writes that
+    follow each other without a gap are also joined."""
     last: dict[str, Span] = {}
     for span in spans:
         before = last.get(span.what)

@@ -8,10 +8,10 @@ exact gradient:
     some of these states    if the disk does not have room for every k-th state, the forward run keeps fewer states, and
                             parts of the forward run are repeated (schedule.py)
 
-Formulas give the time of both runs for each way (`estimate`). For the ways whose time is close to the shortest time,
-`choose` makes plans and predicts their time, unless the runs are short. The way with the shortest predicted time is
-chosen. With a larger k, the runs need fewer transfers, but the adjoint run needs more memory. So the budget of the
-adjoint run limits k.
+Formulas give the time of both runs for each way (`estimate`). The ways whose time is close to the shortest time are
+then planned, unless the runs are short: `choose_way` makes plans for them and predicts the times of these plans. The
+way with the shortest predicted time is chosen. With a larger k, the runs need fewer transfers, but the adjoint run
+needs more memory. So the budget of the adjoint run limits k.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from outcrop.units import format_bytes, format_seconds
 INTERVALS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """The intervals that are tried. An interval is the number of steps from one kept state to the next."""
 CLOSE, PLANNED = 1.25, 3
-"""Plans are made for at most PLANNED ways. According to the formulas, each of these ways takes at most CLOSE times the
+"""Plans are made for at most PLANNED ways. According to the formulas, each planned way takes at most CLOSE times the
 time of the fastest way."""
 
 
@@ -45,8 +45,9 @@ class Way:
 
     `forward` is the problem of the forward run, whose last snapshot is the history. `adjoint` is the problem of the
     adjoint run, with the updates of one step. The history has `states` states, which take `history_bytes` on the disk.
-    If the adjoint run needs more states than these, `repeated_steps` steps of the forward run are repeated. `refusal`
-    is the reason why the adjoint run cannot use this history. If the adjoint run can use the history, `refusal` is "".
+    If the adjoint run needs more states than the history has, `repeated_steps` steps of the forward run are repeated.
+    `refusal` is the reason why the adjoint run cannot use this history. If the adjoint run can use the history,
+    `refusal` is "".
     """
 
     every: int
@@ -101,8 +102,8 @@ class RunCost:
 
 @dataclass(frozen=True)
 class JudgedWay:
-    """A way with the reason why it is chosen or not. The adjoint run needs at least `smallest_bytes` of memory.
-    `forward` and `adjoint` are None if the way is impossible."""
+    """A way, together with the reason why the way is chosen or not. The adjoint run needs at least `smallest_bytes` of
+    memory. `forward` and `adjoint` are None if the way is impossible."""
 
     way: Way
     why: str
@@ -118,8 +119,8 @@ class JudgedWay:
 
 @dataclass(frozen=True)
 class WayChoice:
-    """All ways, in the order in which `choose_way` got them. `chosen` is the fastest possible way, or None if all ways
-    are impossible."""
+    """The result of `choose_way`: all ways, in the order in which the caller has listed them. `chosen` is the fastest
+    possible way, or None if all ways are impossible."""
 
     ways: tuple[JudgedWay, ...]
     chosen: JudgedWay | None

@@ -1,6 +1,6 @@
 """This module handles problems whose updates read the states of another run. The adjoint run of a gradient is such a
-problem: it goes back through the steps of a forward run, in the reverse pass. Each step of the reverse pass reads
-states of the forward run near this step.
+problem. The adjoint run goes back through the steps of a forward run, in the reverse pass. Each step of the reverse
+pass reads states of the forward run near this step.
 
     forward run     state t-2 ──► state t-1 ──► state t ──► state t+1
     reverse pass                    step 2  ◄──  step 1  ◄──  step 0        step j reads states near t - j
@@ -11,11 +11,12 @@ state adds terms to the sums of a gradient. All other steps have updates without
 Passes have a multiple of k steps, so that all passes have the same pattern.
 
 Different steps read different states, so the updates of a pass do not repeat after one step. The function `listed`
-lists the updates of all steps of a pass. Each state becomes a separate field. Only a few levels use this field. So its
-ring holds only a few planes, and these planes are read later than the planes of other fields (`FieldPlan.ahead`).
+lists the updates of all steps of a pass. Each state becomes a separate field. Only a few levels use the field of a
+state. So the ring of a state holds only a few planes, and these planes are read later than the planes of other fields
+(`FieldPlan.ahead`).
 
 A history with every state needs a large part of the disk. With recomputation, the history has only every k-th state. A
-pass first computes the states between two kept states again. The levels that compute these states are called the lead.
+pass first computes the states between two kept states again. The levels that compute states again are called the lead.
 Then the pass goes back through k steps:
 
     history   state t - k                                              state t
@@ -26,7 +27,7 @@ Then the pass goes back through k steps:
 The levels of the lead and of the adjoint belong to one wavefront. So every plane is read once and written once. The
 values that the lead computes stay in memory. Each value that the adjoint reads is a separate field. The field of such a
 value has one copy in memory, and only one level writes the field. A late step of the adjoint run uses a value of an
-early step of the forward run, so the ring of this value is long:
+early step of the forward run, so the ring of such a value is long:
 
     level
      2k  |              adjoint: the last step reads the state t - k + 1 ...
@@ -65,7 +66,7 @@ Operands: TypeAlias = tuple[tuple[int, int], ...]
 Calls: TypeAlias = tuple[tuple[int, Operands, Operands], ...]
 """The kernel calls of successive levels, in the format of `Kernel.calls` (language/compile.py)."""
 Value: TypeAlias = tuple[int, int]
-"""A value of the other run. The tuple has the number of the value's field and the time of the value. With
+"""Identifies a value of the other run. The tuple has the number of the value's field and the time of the value. With
 recomputation, the field belongs to the forward problem. The time is then the number of updates of the field since the
 state with which the pass begins. The time -1 means the previous value of this state. Without recomputation, the time is
 the number of steps from the newest state back to the value."""
@@ -84,8 +85,8 @@ class Values:
     """The values of the other run that a pass of `steps` steps uses. With recomputation, the pass goes back from state
     `steps` to state 0. States are counted from the kept state with which the pass begins.
 
-    `lead` is the number of levels of the other run that are computed again. `levels` has the values that each of these
-    levels reads and writes. `fields` has the fields of the listed problem that store no values of the other run.
+    `lead` is the number of levels of the other run that are computed again. `levels` has the values that each level of
+    the other run reads and writes. `fields` has the fields of the listed problem that store no values of the other run.
     `numbers` maps each value to the number of its field in the listed problem.
     """
 
@@ -154,8 +155,9 @@ class Values:
 
     def of_step(self, step: int, stage: int, field: int, age: int) -> Value:
         """Return the value of a field before a stage of a forward step. If `age` is -1, return the value after the
-        stage. If no stage reads the field, the older value of the field is not kept. In this case, return the older
-        value of another field, the companion. The companion is an updated field that the stage reads."""
+        stage. If no stage reads the field, the older value of the field is not kept. If the older value is not kept,
+        return the older value of another field, the companion. The companion is an updated field that the stage reads.
+        """
         assert self.forward is not None
         if age >= 0:
             field = self._companions.get((stage, field), field)

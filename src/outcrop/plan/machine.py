@@ -34,9 +34,9 @@ NARROW_BLOCK_COST = 0.3
 @dataclass(frozen=True)
 class StorageRates:
     """The bandwidths of the storage in bytes per second. The mixed bandwidth is measured with equal numbers of reads
-    and writes at the same time, and counts the bytes of both. A flush takes `seconds_flush`. The first write to a part
-    of a new file can be slower than later writes. At the first write, the file system must also record that the part is
-    in use. If the rate of first writes is unknown, it is None."""
+    and writes at the same time, and counts the bytes of reads and writes together. A flush takes `seconds_flush`. The
+    first write to a part of a new file can be slower than later writes. At the first write, the file system must also
+    record that the part is in use. If the rate of first writes is unknown, it is None."""
 
     read_bytes_per_second: float
     write_bytes_per_second: float

@@ -14,8 +14,8 @@ A rank performs its actions in order. Some of its actions wait for messages:
     Update           also waits for the rows of all planes that it reads
     Commit           waits for all messages
 
-The executor may wait for fewer rows. For example, an update of a trapezoid (schemes/split_tiling.py) needs no rows of a
-neighbour. But the executor never waits for an event for which the proof does not wait.
+The executor may wait for fewer rows than the proof. For example, an update of a trapezoid (schemes/split_tiling.py)
+needs no rows of a neighbour. But the executor never waits for an event for which the proof does not wait.
 
 All waits of a rank depend only on the numbers of planes that neighbours have begun to send and to receive. The numbers
 of planes that neighbours have begun to send and to receive only grow. So if one order of events completes the pass,
@@ -34,15 +34,16 @@ from outcrop.plan.plan import Pass
 from outcrop.plan.problem import Problem
 
 SEND, RECEIVE = 0, 2
-"""The two directions of messages. The number of a direction at one side of a rank is one of these values plus the side.
+"""The two directions of messages. The number of a direction at one side of a rank is SEND or RECEIVE, plus the number
+of the side.
 """
 Message: TypeAlias = tuple[str, int, int, int, int, int, int]
 """A message with rows of planes z0 <= z < z1. The tuple has the array, z0, z1, the first row, the end of the rows, the
 number of columns and the level. Rows are counted from the cut between the two ranks. For faces, the level is 0."""
 Step: TypeAlias = tuple[int, bool, int, int]
 """A step of a rank in a pass. The tuple has the number of the action, a flag, a direction and a number of planes. If
-the flag is true, the rank begins to send or to receive planes, up to this number in the pass. If the flag is false, the
-rank waits until this number of planes has been transferred."""
+the flag is true, the rank begins to send or to receive planes, until the given number of planes has begun in the pass.
+If the flag is false, the rank waits until the given number of planes has been transferred."""
 
 
 @dataclass(frozen=True)
@@ -81,8 +82,8 @@ def steps_of(problem: Problem, one: Pass) -> list[Step]:
     begun, waited = [0, 0, 0, 0], [0, 0, 0, 0]
     blocks: dict[Block, int] = {}
     first = 0  # the number of plane 0 of the current block
-    # Reads fill the rings of second copies only if these rings hold previous values. In this case, the rings of second
-    # copies are as large as the rings of first copies.
+    # Reads fill the rings of second copies only if these rings hold previous values. If the rings of second copies hold
+    # previous values, they are as large as the rings of first copies.
     planes = one.window.ring_planes[0], one.window.ring_planes[2]
 
     def wait(index: int, directions: Sequence[int], is_static: bool, end: int) -> None:

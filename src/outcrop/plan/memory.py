@@ -54,7 +54,7 @@ class Window:
 
     @property
     def bytes(self) -> int:
-        """The size of the window in bytes. The core allocates exactly this size."""
+        """The size of the window in bytes. The core allocates exactly this number of bytes."""
         (first, second, static), (firsts, seconds, statics) = self.ring_planes, self.copies
         slots = first * firsts + second * seconds + static * statics + sum(self.history_planes)
         others = sum([ring.planes * ring.slot_bytes for ring in self.resident])
@@ -157,7 +157,7 @@ class Staging:
 
     @property
     def bytes(self) -> int:
-        """The size of the staging in bytes. The core allocates exactly this size."""
+        """The size of the staging in bytes. The core allocates exactly this number of bytes."""
         return self.slots * self.slot_bytes
 
 

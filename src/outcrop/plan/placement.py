@@ -99,7 +99,7 @@ def assign(demands: Sequence[Demand], free_bytes: Mapping[str, int], computing_s
 
 
 def cost(demands: Sequence[Demand], chosen: Sequence[Choice], places: Sequence[str], computing_seconds: float) -> Cost:
-    """Return the cost of a placement as a tuple of numbers. The search minimises this cost. The first number of the
+    """Return the cost of a placement as a tuple of numbers. The search minimises the cost. The first number of the
     tuple is the time of a step in nanoseconds. The second number of the tuple is the time of the transfers of updated
     things. All later numbers of the tuple are the numbers of bytes of read-only things in each of `places`, with the
     fastest place first. Two costs are compared by the first number in which they differ."""
@@ -191,7 +191,8 @@ FASTEST, FASTEST_WITH_ROOM = "the fastest", "the fastest with room"
 SLOWEST, SLOWEST_FOR_NOTHING, HIDDEN = "the slowest", "the slowest that delays nothing", "hidden behind the computing"
 
 MIN_SHOWN_SECONDS = 0.001
-"""The table shows a time that is shorter than this time as "less than" this time."""
+"""The shortest time that the table of places shows, in seconds. A shorter time is shown as "less than" the shortest
+time."""
 
 
 @dataclass(frozen=True)

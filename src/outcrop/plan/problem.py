@@ -17,9 +17,9 @@ from outcrop.axes import NAMES, PLACES
 from outcrop.plan.actions import FAR, Rectangle, round_up
 
 VECTOR_BYTES = 64
-"""The bytes of the longest vector of a kernel. Along x, blocks begin and end at multiples of this size."""
+"""The bytes of the longest vector of a kernel. Along x, blocks begin and end at multiples of VECTOR_BYTES."""
 DIRECT_BYTES = 4096
-"""In direct I/O, offsets and lengths must be multiples of this number of bytes."""
+"""In direct I/O, offsets and lengths must be multiples of DIRECT_BYTES bytes."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class FieldPlan:
     `behind`, `ahead`: an update of the slab zeta0 <= zeta < zeta1 needs the planes from zeta0 - `behind` to zeta1 +
     `ahead` of this state.
 
-    `follows`: if not negative, levels of the pass compute the values of the other run again. In this case, the field
-    has no array on disk, and the rim is copied from the field number `follows`.
+    `follows`: if not negative, levels of the pass compute the values of the other run again. A recomputed field has no
+    array on disk, and its rim is copied from the field number `follows`.
     """
 
     is_static: bool = False
@@ -155,8 +155,8 @@ class Problem:
     have the updates `plain_updates`.
 
     If passes compute steps of another run again, `forward` is the problem of the other run, with the updates of one
-    step. In this case, each pass has `every` steps, and the first `lead` levels of a pass belong to steps of the other
-    run. A step of the other run has `lead_stages` levels.
+    step. If passes compute steps of another run again, each pass has `every` steps, and the first `lead` levels of a
+    pass belong to steps of the other run. A step of the other run has `lead_stages` levels.
 
     The properties of this class are cached, because the tuner and the proof of a plan (validate.py) read some of these
     properties hundreds of thousands of times.
@@ -230,7 +230,7 @@ class Problem:
     @cached_property
     def skew_y(self) -> int:
         """The skew along y: the distance, in the order in which tiles use rows, between an updated row and the farthest
-        row that the update reads. This skew is at least 1."""
+        row that the update reads. The skew along y is at least 1."""
         return max(1, self.radius_y * (2 if self.periodic[1] else 1))
 
     @cached_property
@@ -269,7 +269,7 @@ class Problem:
     @cached_property
     def max_levels(self) -> int:
         """The maximum number of levels of a pass. The maximum is a multiple of the number of levels in a step. Only the
-        rows of the neighbours limit this number."""
+        rows of the neighbours limit the number of levels."""
         if not self.is_part or not self.radius_y:
             return FAR
         return self.max_halo // (self.radius_y * self.stages) * self.stages
@@ -308,7 +308,7 @@ class Problem:
     @cached_property
     def first_row(self) -> int:
         """The number of the first row that steps update. If the rows below row 0 belong to a neighbouring rank, the
-        number is -FAR. In this case, only the region of an update limits the rows that are updated."""
+        number is -FAR. With -FAR, only the region of an update limits the rows that are updated."""
         return min(self.rim_y[0], self.shape[1])
 
     @cached_property
@@ -317,7 +317,7 @@ class Problem:
 
     @cached_property
     def own_rows(self) -> tuple[int, int]:
-        """The range of the problem's own rows that steps update. Rows of neighbouring ranks are not in this range."""
+        """The range of the problem's own rows that steps update. Rows of neighbouring ranks are not in the range."""
         first = max(0, self.first_row)
         return first, max(first, min(self.shape[1], self.end_row))
 
@@ -334,7 +334,8 @@ class Problem:
 
     @cached_property
     def histories(self) -> int:
-        """The number of fields that are states of another run. A pass reads each of these fields from a separate file.
+        """The number of fields that are states of another run. A pass reads each state of another run from a separate
+        file.
         """
         return sum(one.is_history for one in self.fields)
 
@@ -445,8 +446,8 @@ class Problem:
     @cached_property
     def row_group(self) -> int:
         """The number of rows in a group. Direct I/O can begin and end at multiples of this number of rows. If a group
-        of this number of rows is too large for the grid, the number is 1. In this case, transfers of a part of a plane
-        use the page cache."""
+        of this number of rows is too large for the grid, the number is 1. Without groups of rows, transfers of a part
+        of a plane use the page cache."""
         group = DIRECT_BYTES // gcd(DIRECT_BYTES, self.pitch_bytes)
         return group if 8 * group <= self.shape[1] else 1
 

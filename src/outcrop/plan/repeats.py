@@ -125,7 +125,7 @@ class Repeats:
     def _parts(self, low: int, high: int) -> Iterator[tuple[Runs[Any], int, int, bool]]:
         """Yield all rings and arrays, each with the range of planes of a window. Each result also has a flag that is
         false if later planes replace the contents. The flag is false for a ring that has fewer slots than the grid has
-        planes. In such a ring, a plane z replaces the plane with the number z minus the number of slots."""
+        planes. In a ring with fewer slots, a plane z replaces the plane with the number z minus the number of slots."""
         proof = self._proof
         for slots in proof.rings:
             planes, shift = slots.ring.planes, 0 if slots.ring.resident else proof.block.shift

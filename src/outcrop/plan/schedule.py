@@ -2,7 +2,7 @@
 too small.
 
 A history with recomputation needs a state at the beginning of each segment of k steps. If the disk has room for only
-`slots` of these states, the forward run keeps only some of these states. The adjoint run goes back over one segment
+`slots` states, the forward run keeps only some of the necessary states. The adjoint run goes back over one segment
 after another. If the state of the next segment is missing, a part of the forward run is repeated from the newest state
 before this segment. Such a repetition of a part of the forward run is called a sweep. The sweep stores other states in
 the slots that have become free:
@@ -16,14 +16,16 @@ the slots that have become free:
     adjoint run               ◄────                    back over 2, 1 and 0
                     ◄────◄────
 
-These schedules repeat the smallest possible number of segments. The schedules of this module are the schedules of
-Revolve: A. Griewank and A. Walther, Algorithm 799: Revolve, ACM Transactions on Mathematical Software 26 (2000), p. 19.
-G. Aupy and J. Herrmann use the same rule for a disk whose transfers cost nothing (Optimization Methods and Software 32
-(2017), p. 594). In Revolve, the state of the current segment is in memory and needs no slot. Here, this state is on the
-disk, so `slots` slots here correspond to `slots - 1` slots of Revolve.
+The schedules of this module repeat the smallest possible number of segments. The schedules of this module are the
+schedules of Revolve: A. Griewank and A. Walther, Algorithm 799: Revolve, ACM Transactions on Mathematical Software 26
+(2000), p. 19. G. Aupy and J. Herrmann use the same rule for a disk whose transfers cost nothing (Optimization Methods
+and Software 32 (2017), p. 594). In Revolve, the state of the current segment is in memory and needs no slot. In
+Outcrop, the state of the current segment is on the disk. So `slots` slots in this module correspond to `slots - 1`
+slots of Revolve.
 
 A sweep depends only on the states that are kept, on the next segment and on the number of slots. So an adjoint run does
-not store its position in the schedule. After an interruption, the states on the disk determine this position.
+not store its position in the schedule. After an interruption, the states on the disk determine the position in the
+schedule.
 """
 
 from __future__ import annotations
@@ -47,15 +49,15 @@ def usable(states: list[int], slots: int) -> int:
 
 
 def sweep(states: list[int], number: int, slots: int) -> tuple[int, ...]:
-    """Return the states that a sweep from the newest of `states` to the state `number` keeps. The last of these states
-    is `number`. `states` has all states that exist. At least one slot must be free."""
+    """Return the states that a sweep from the newest of `states` to the state `number` keeps. The last state that the
+    sweep keeps is `number`. `states` has all states that exist. At least one slot must be free."""
     begin = states[-1]
     return tuple(begin + one for one in _places(number + 1 - begin, slots + 1 - len(states)))
 
 
 def repeated_segments(kept: Iterable[int], segments: int, slots: int) -> int:
     """Return the number of segments that the sweeps of an adjoint run repeat. `kept` has the states that exist when the
-    adjoint run begins. State 0 must be one of these states."""
+    adjoint run begins. State 0 must be in `kept`."""
     states, repeated = sorted(kept), 0
     for number in reversed(range(segments)):
         states = [one for one in states if one <= number]

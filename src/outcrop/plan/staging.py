@@ -12,7 +12,7 @@ Each write takes some time in addition to the time for its bytes, so slots shoul
 open slots at each level that a snapshot keeps. If the staging has too few slots, the slots are written before they are
 complete, in many short pieces. So `fit_staging` chooses the largest slots with which all open slots fit into the
 staging. A slot can be larger than a plane of the box. If a plan divides planes into blocks, each block needs at least
-one write for each plane. So the writes of such a plan are shorter.
+one write for each plane. So a plan with blocks has shorter writes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from outcrop.plan.problem import Problem, SnapshotDemand
 MAX_SLOT_BYTES = 1 << 20
 MAX_SLOTS = 2048
 LARGE_DIAMOND = 16
-"""The half height of large tiles, in levels. The staging has enough memory for tiles of this height."""
+"""The half height of large tiles, in levels. The staging has enough memory for tiles of the half height LARGE_DIAMOND.
+"""
 EDGES_OF_PIECE = 2
 """The number of additional writes for a piece of a slot. Usually, a piece begins in the middle of a page and ends in
 the middle of another page. The first page and the last page of a piece are written separately. If rows consist of whole
@@ -54,9 +55,9 @@ NO_WRITES = SnapshotWrites()
 
 
 def fit_staging(problem: Problem, sizes: Sizes, threads: int, room_bytes: int) -> Staging:
-    """Return the staging with the longest writes that fits into `room_bytes`. If no such staging fits, return the
-    smallest staging. If memory remains, the staging gets more slots, up to twice the number of slots that are open at
-    the same time. With twice this number, half of the slots can wait for the device."""
+    """Return the staging with the longest writes that fits into `room_bytes`. If no staging fits into `room_bytes`,
+    return the smallest staging. If memory remains, the staging gets more slots, up to twice the number of slots that
+    are open at the same time. With twice as many slots, half of the slots can wait for the device."""
     whole = (_longest_bytes(problem, sizes, one) for one, count in _boxes(problem, sizes) if count)
     largest = max(whole, default=0)
     if not largest:

@@ -20,7 +20,8 @@ following rows of version p:
     two copies                      rp <= y < r(n+1)
     two copies, previous values     rp <= y < rm
 
-No level of the rank overwrites these rows. No row beyond r(L+1) is needed for a pass of L levels.
+No level of the rank overwrites the rows that the neighbour needs. No row beyond r(L+1) is needed for a pass of L
+levels.
 """
 
 from __future__ import annotations
@@ -65,8 +66,8 @@ class Stairs:
 
     @cached_property
     def rim_rows(self) -> tuple[int, int]:
-        """The range of rows that are sent for planes of the rim in z. No level updates these planes, so all levels read
-        the same values."""
+        """The range of rows that are sent for planes of the rim in z. No level updates the planes of the rim in z, so
+        all levels read the same values."""
         return 0, self._radius * (self._levels + 1)
 
     @cached_property

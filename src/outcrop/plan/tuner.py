@@ -7,8 +7,9 @@ tilings.
 
 The cache tiles of a slab are usually diamonds of half height D (core/outcrop/exec/tiles.hpp). With a stencil of radius
 r, a diamond needs 2 r D neighbouring rows, and each thread needs at least one diamond. Some grids have too few rows for
-diamonds. For example, a plane of a two-axis grid has one row. On such a grid, threads share the streaming axis. The
-slab is then divided into bands of 2 D levels, and each band is divided into chunks along the skewed coordinate zeta.
+diamonds. For example, a plane of a two-axis grid has one row. If the grid has too few rows, threads share the streaming
+axis. The slab is then divided into bands of 2 D levels, and each band is divided into chunks along the skewed
+coordinate zeta.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ MAX_SLABS = 20_000
 list of actions of such a plan is larger than the window."""
 MAX_VALUE_SLABS = 80_000
 """The maximum of the product of two numbers: the number of slabs and the number of recomputed values. The limit applies
-to a pass that computes states again and has blocks in y. In such a pass, each slab has a read, a copy and a write for
-each value."""
+to a pass that computes states again and has blocks in y. In a pass that computes states again, each slab has a read, a
+copy and a write for each value."""
 BUILT = 10
 """The number of candidates whose plans are made and predicted action by action. The formulas choose these candidates.
 """
@@ -59,8 +60,8 @@ CHUNK_LEANS = 4
 """The minimum length of a chunk, as a multiple of the total skew of all levels of its band. For each chunk, the cache
 must fetch additional planes, and the number of these planes is the total skew."""
 SWEEP_LEAN = 16
-"""The total skew, in planes, that the tuner assumes for a plain sweep to choose the length of its chunks. A sweep has
-no such skew. With this value, chunks are large enough for a thread."""
+"""The total skew, in planes, that the tuner assumes for a plain sweep to choose the length of its chunks. A plain sweep
+has no skew of a band. The assumed skew makes chunks large enough for a thread."""
 STAGING_SHARES = (16, 8, 4, 2)
 """If a problem has snapshots, candidates are also made for budgets from which 1/16, 1/8, 1/4 or 1/2 is kept free for
 the staging."""
@@ -96,8 +97,9 @@ def tune(
     acquisition: AcquisitionMemory = NO_ACQUISITION_MEMORY,
 ) -> TunedPlan | None:
     """Choose the plan with the lowest cost. Return this plan and the other candidates, or None if no window fits the
-    budget. The budget does not include the memory of `acquisition`. But this memory may limit the number of steps of a
-    pass. If the problem has snapshots, memory of the budget that a window does not need is used for a larger staging.
+    budget. The budget does not include the memory of `acquisition`. But the memory of `acquisition` may limit the
+    number of steps of a pass. If the problem has snapshots, memory of the budget that a window does not need is used
+    for a larger staging.
     """
     max_steps = min(acquisition.max_steps, MAX_STEPS_OF_PASS) if acquisition.step_bytes else MAX_STEPS_OF_PASS
     fitting = replace(problem, steps=min(problem.steps, max_steps))
@@ -123,8 +125,8 @@ def tune(
     tried = ranking.first_tiling()
     rough_rate = _rough_rate(problem, rate(tried) * edge_factor(problem, tried))
 
-    # Make the plans of the candidates that are now the best, with the measured tiling. Predict the costs of these
-    # plans.
+    # Make the plans of the candidates that are now the best, with the measured tiling. Then predict the costs of the
+    # new plans.
     coarse = [
         candidate(one.scheme.name, with_tiles(problem, one.sizes, tried.diamond, machine.threads), rough_rate)
         for one in ranking.worth_building(rough_rate)
@@ -132,7 +134,8 @@ def tune(
     coarse.sort(key=seconds)
     first, others = coarse[0], coarse[1:]
 
-    # Measure several tilings of the first candidate. Then measure the best of these tilings for the other candidates.
+    # Measure several tilings of the first candidate. Then measure the best tilings of the first candidate for the other
+    # candidates.
     every_tiling = tilings(problem, named[first.scheme], first.sizes, machine)
     fine = [candidate(first.scheme, sizes, rate) for sizes in every_tiling]
     fine.sort(key=seconds)
@@ -218,7 +221,7 @@ class _Ranking:
         """Return the best candidates. If all best candidates have static fields in the same place, also return the best
         candidate with static fields in the other place. If ranks share updates in all best candidates, also return the
         best candidate in which ranks do not share updates. If ranks share updates in none of the best candidates, also
-        return the best candidate in which they share updates. The formulas are not exact enough to exclude these
+        return the best candidate in which ranks share updates. The formulas are not exact enough to exclude the other
         candidates."""
         first = list(islice(self.ranked(rate), BUILT))
         best = [one for seconds, one in first if seconds < float("inf")]
@@ -343,9 +346,9 @@ def _slab_within(problem: Problem, scheme: Scheme, levels: int, sizes: Sizes, wi
 
 
 def _rough_rate(problem: Problem, cells_per_second: float) -> UpdateRate:
-    """Return a function with assumed update rates. The tuner uses these rates to rank all candidates, because it cannot
-    measure so many candidates. In thick slabs, the assumed rate is the given rate. In thin slabs, the assumed rate is
-    lower."""
+    """Return a function with assumed update rates. The tuner uses assumed rates to rank all candidates, because it
+    cannot measure so many candidates. In thick slabs, the assumed rate is the given rate. In thin slabs, the assumed
+    rate is lower."""
 
     def rate(sizes: Sizes) -> float:
         return cells_per_second / edge_factor(problem, sizes, diamond=8) / (3 if sizes.levels == 1 else 1)

@@ -2,7 +2,7 @@
 of the cells.
 
 The proof performs the actions of a pass one by one. For each cell in each ring of the window and in each array on disk,
-it records the level that wrote the cell. The proof stores these levels for whole ranges of planes, rows and columns
+the proof records the level that wrote the cell. The proof stores levels for whole ranges of planes, rows and columns
 (contents.py). In the proof, each action is complete before the next one begins. In the executor, a transfer may still
 be in progress when the next action begins. Nevertheless the proof is valid for the executor, because in the executor
 all transfers and updates of the same slot wait for each other.
@@ -117,9 +117,10 @@ def validate(plan: Plan, budget_bytes: int | None = None) -> None:
 def _keeps_statics(problem: Problem, window: Window) -> bool:
     """Return True if each plane of each static field has its own slot, in which the plane stays.
 
-    In this case, assume that all static fields are in memory when a pass begins. Under this condition, a legal pass is
-    also legal without its reads of static fields. No action changes these slots, so each action finds the same contents
-    as before, and possibly more planes of static fields. No action requires that such a plane is absent."""
+    Assume that each static plane stays in its slot, and that all static fields are in memory when a pass begins. Then a
+    legal pass is also legal without its reads of static fields. No action changes the slots of static fields, so each
+    action finds the same contents as before, and possibly more planes of static fields. No action requires that a plane
+    of a static field is absent."""
     rings = zip(problem.fields, window.rings(problem), strict=False)
     statics = [ring.resident for field, ring in rings if field.is_static and not field.is_history]
     return bool(statics) and all(statics)
@@ -510,7 +511,8 @@ class Proof:
 
     def _require_statics(self, z0: int, z1: int, area: PlaneSpan, own: PlaneSpan) -> None:
         """Raise IllegalPlan unless the static fields are in the window. The checksums of static fields are computed
-        together with the checksum of the source. At this time, the static fields must be in the window."""
+        together with the checksum of the source. When the checksum of the source is computed, the static fields must be
+        in the window."""
         part = common(area, own) if self.reads_statics else None
         for field in self.statics if part else ():
             for z, _, cells in self.there(field, z0, z1):
@@ -536,7 +538,8 @@ class Proof:
         require(0 <= z0 < z1 <= self.problem.planes, f"planes outside 0 .. {self.problem.planes - 1}")
 
     def _single(self, name: str) -> Runs[CellLevels]:
-        """Return the array `name`, which holds unfinished levels. Only problems with a single field have such an array.
+        """Return the array `name`, which holds unfinished levels. Only problems with a single field have an array for
+        unfinished levels.
         """
         require(self.single, "unfinished levels of several fields")
         require(name != "other" or self.uses_other, "the pass does not use the array `other`")

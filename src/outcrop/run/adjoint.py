@@ -106,11 +106,11 @@ class AdjointRun:
 
     @property
     def gradients(self) -> dict[str, Any]:
-        """A mapping from each name in `wrt` to a gradient. For a field, this is the gradient with respect to its
-        initial values. The gradients for fields and static fields are indexed like arrays. For "source", the gradient
-        is a list with an array of shape (steps, points) for each source. For a parameter, the gradient is a number. For
-        a signal, the gradient is an array with a value for each step. Raises InputError if the adjoint run is not
-        complete."""
+        """A mapping from each name in `wrt` to a gradient. For a field, the value is the gradient with respect to the
+        initial values of the field. The gradients for fields and static fields are indexed like arrays. For "source",
+        the gradient is a list with an array of shape (steps, points) for each source. For a parameter, the gradient is
+        a number. For a signal, the gradient is an array with a value for each step. Raises InputError if the adjoint
+        run is not complete."""
         simulation = self.simulation
         if self.remaining_steps:
             raise InputError(f"{simulation.directory}: the adjoint run is not complete; call run() first")
@@ -301,8 +301,8 @@ def _same_run(run: Simulation, definition: Definition, place: Path) -> Simulatio
 
 def _require_same(run: Simulation, planes: Mapping[str, PlaneSource], begun: Mapping[str, int]) -> None:
     """Raise InputError if an adjoint run has begun with other residuals of fields. The functions `planes` come from
-    `_summed`, so each call of them updates the checksums `begun`. `begun` is then compared with the checksums of the
-    run. If the run has no checksums, no function is called."""
+    `_summed`, so a call of such a function updates the checksums `begun`. `begun` is then compared with the checksums
+    of the run. If the run has no checksums, no function is called."""
     state = run.reader()
     assert state is not None
     kept = state.manifest.begun
@@ -327,8 +327,8 @@ def _summed(planes: PlaneSource, name: str, begun: dict[str, int]) -> PlaneSourc
 
 
 def _in_one_place(states: StatesEntry | None) -> StatesEntry | None:
-    """Return a copy of `states` without the directory of the forward run. A comparison of two such copies does not
-    depend on the directory."""
+    """Return a copy of `states` without the directory of the forward run. Two copies without the directory can be
+    compared even if the run has moved."""
     return replace(states, run="/") if states else None
 
 

@@ -198,10 +198,10 @@ def as_problem(
 
 
 def _without_rims(problem: Problem, stencil: Stencil) -> Problem:
-    """Return the problem without the older values of fields that no stage loads, such as hoisted values. The older
-    values of such a field are needed only for the rim of its newer values, and no stage loads this rim. The older
-    values of another field, the companion, are used in their place (plan/history.py). A field without a companion keeps
-    its older values."""
+    """Return the problem without the older values of fields that no stage loads, such as hoisted values. If no stage
+    loads a field, its older values are needed only for the rim of its newer values, and no stage loads this rim. In
+    their place, a pass uses the older values of another field, the companion (plan/history.py). A field without a
+    companion keeps its older values."""
     loaded = {load.field for stage in stencil.stages for load in stage.program.loads}
     alone = {
         field
@@ -332,8 +332,8 @@ def initial_planes(lowered: Lowered | None, manifest: Description, filled: Colle
     """For arrays that have no values yet, return the values in `.data` of Devito's functions.
 
     If the user has assigned values to a field, `.data` of the field's function is ignored, also for the previous
-    values. A function of Devito has one array for each point in time. Raises InputError when these arrays have
-    different halos."""
+    values. A function of Devito has one array for each point in time. Raises InputError when the arrays of a function
+    have different halos."""
 
     def planes_of(array: NDArray[Any]) -> PlaneSource:
         return lambda z0, z1: array[z0:z1]

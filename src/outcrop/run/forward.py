@@ -158,8 +158,8 @@ class Derived:
 
     @property
     def missing(self) -> str:
-        """The reason why the adjoint needs values that no history has. Only passes that compute states again have such
-        values. If the adjoint needs no such values, the reason is ""."""
+        """The reason why the adjoint needs values that no history has. Only passes that compute states again have
+        values that no history has. If the adjoint needs no such values, the reason is ""."""
         for one in self.states:
             if one.later > 0:
                 return (
@@ -175,7 +175,8 @@ class Derived:
 
 def computes_again(forward: Forward, before: StatesEntry | None = None) -> bool:
     """Return True if passes of the adjoint run compute states of the forward run again. The history of the forward run
-    may have been freed. In this case, `before` describes the states that an adjoint run on disk has read."""
+    may have been freed. If the history was freed, `before` describes the states that an adjoint run on disk has read.
+    """
     kept = forward.manifest.taps.history
     return kept.recompute if kept else before is not None and before.stencil is not None
 

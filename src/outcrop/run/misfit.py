@@ -5,8 +5,9 @@ A misfit is any function that takes a simulation at its last step, and returns a
 
     misfit(simulation)  ──►  value, {name: residuals}          `Simulation.adjoint` takes these residuals
 
-`Misfit` is such a function. The value of a `Misfit` is half the weighted sum of squared differences. Fields are
-compared a few planes at a time, because a field may be larger than memory. `Simulation.gradient` calls `gradient`:
+`Misfit` is a misfit function of this form. The value of a `Misfit` is half the weighted sum of squared differences.
+Fields are compared a few planes at a time, because a field may be larger than memory. `Simulation.gradient` calls
+`gradient`:
 
     check all arguments ──► forward run ──► misfit ──► residuals ──► adjoint run ──► gradients
 
@@ -56,8 +57,8 @@ class Summable:
         return SumOfMisfits((self, other)) if callable(other) else NotImplemented
 
     def __radd__(self, other: Any) -> Any:
-        """Add this misfit to a function that is a misfit. Python's `sum` begins with the number 0, so a misfit can also
-        be added to 0."""
+        """Add this misfit to another function that is a misfit. Python's `sum` begins with the number 0, so a misfit
+        can also be added to 0."""
         if callable(other):
             return SumOfMisfits((other, self))
         return self if other == 0 else NotImplemented
@@ -100,7 +101,7 @@ class Misfit(Summable):
 
     def check(self, simulation: Simulation, steps: int) -> None:
         """Check the misfit, the observed values and the weights before a run to step `steps` begins. Raises InputError
-        if one of them does not fit the run."""
+        if the misfit, the observed values or the weights do not fit the run."""
         compared = self._compared(simulation, steps)
         for first, end in compared.groups:
             for what, blocks in (("observed values", compared.observed), ("weights", compared.weight)):

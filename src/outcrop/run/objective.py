@@ -7,7 +7,8 @@ A copy is a new run with other values of some inputs:
     sources                           "source"              one array (steps, points) for each source
     parameters and signals            name                  a number; an array (steps,)
 
-The copies are made in temporary folders in the same directory as the original run. Later, these folders are removed.
+The copies are made in temporary folders in the same directory as the original run. The temporary folders are removed
+later.
 """
 
 from __future__ import annotations
@@ -224,8 +225,8 @@ class Objective:
     The vector x has the values of all inputs in `wrt`, one after the other, in float64. The vector x is in memory, and
     optimisers keep several such vectors. So this class is for small grids. `fun.start` is the vector of the inputs of
     `sim`. `sim` must be at step 0 and stays at step 0. Each evaluation runs a copy of `sim` forward and backward in a
-    temporary folder, which is in the same directory as `sim`. Afterwards, this folder is removed. A gradient with
-    respect to cells in the rim is 0, so optimisers do not change these cells.
+    temporary folder, which is in the same directory as `sim`. After the evaluation, the temporary folder is removed. A
+    gradient with respect to cells in the rim is 0, so optimisers do not change these cells.
 
     `wrt` has the names that `Simulation.adjoint` accepts. Raises InputError for wrong arguments and for the errors of
     `Simulation.gradient`.

@@ -7,9 +7,9 @@ have room for all states that the adjoint run needs.
 
 The replay is a copy of the forward run with its own directory (acquisition/history.py). The replay has the same inputs
 as the forward run, so it computes the same bits. The replay keeps states, but no other results. Each sweep begins with
-the newest state before the missing state, and the values of this state are first written to the replay. Nothing else is
-stored about the schedule. After an interruption, the states on the disk and the step of the adjoint run determine the
-next action.
+the newest state before the missing state, and the values of this newest state are first written to the replay. Nothing
+else is stored about the schedule. After an interruption, the states on the disk and the step of the adjoint run
+determine the next action.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def run_segments(
         with forward.locked():
             replay = _Replay(forward, settings, place, progress)
             while step < end:
-                # a pass that ends at a state of the history needs the state before this state, too
+                # a pass that ends at a state of the history also needs the state before this state
                 number, rest = divmod(states.steps - step - 1, states.every)
                 begin = time.perf_counter()
                 first, repeated, predicted = replay.bring(number)
@@ -246,8 +246,8 @@ def _go_to(replay: State, kept: KeptStates, number: int) -> None:
 
 
 def _sums_at(replay: State, entry: SnapshotsEntry, step: int) -> dict[str, int]:
-    """Return the checksums of the replay's records of snapshots at `step`. Rows of these records that do not exist yet
-    are written with the value 0, because such rows belong to states that do not exist."""
+    """Return the checksums of the replay's records of snapshots at `step`. Rows that do not exist yet are written to
+    the records with the value 0. Such rows belong to states that do not exist."""
     manifest, count = replay.manifest, entry.count(step)
     sums = dict(manifest.sums)
     for field in entry.fields:

@@ -2,7 +2,7 @@
 
 Stability depends on the extremes of the fields that are only read. The extremes are found while the values of these
 fields are written. The minimum of one field and the maximum of another field may together be unstable, although no cell
-has both values. In this case all fields are read once more, cell by cell.
+has both values. If this is possible, all fields are read once more, cell by cell.
 """
 
 from __future__ import annotations

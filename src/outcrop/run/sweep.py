@@ -37,8 +37,8 @@ from outcrop.units import counted
 LINE_BYTES = 64
 SPARE_ROWS = 2
 ROWS_PER_CALL = 64
-"""The maximum number of rows that one call of a kernel updates. With this number, the cost of a call is small, and all
-threads get nearly equal work."""
+"""The maximum number of rows that one call of a kernel updates. With blocks of ROWS_PER_CALL rows, the cost of a call
+is small, and all threads get nearly equal work."""
 
 Arrays: TypeAlias = "Mapping[str, Any]"
 
@@ -194,8 +194,8 @@ def _check(stencil: Stencil, copies: Mapping[Copy, NDArray[Any]]) -> None:
 
 
 def _check_apart(stencil: Stencil, copies: Mapping[Copy, NDArray[Any]]) -> None:
-    """Raise InputError when an updated array shares memory with another array. In this case, a step would read values
-    that it has just written."""
+    """Raise InputError when an updated array shares memory with another array. If arrays shared memory, a step would
+    read values that it has just written."""
     updated = {number for stage in stencil.stages for number in stage.targets}
     for (one, first), (other, second) in combinations(copies.items(), 2):
         if updated.isdisjoint((one[0], other[0])) or not np.may_share_memory(first, second):
