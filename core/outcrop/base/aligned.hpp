@@ -20,7 +20,7 @@ namespace outcrop {
 /// Rounds up. Returns the smallest multiple of `unit` that is at least `value`.
 constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) { return (value + unit - 1) / unit * unit; }
 
-/// Rounds down. Returns the largest multiple of `unit` that is at most `value`.
+/// Returns the largest multiple of `unit` that is at most `value`.
 constexpr std::uint64_t round_down(std::uint64_t value, std::uint64_t unit) { return value / unit * unit; }
 
 /// Unmaps memory from mmap() when the owner of the memory is destroyed.

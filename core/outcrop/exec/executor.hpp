@@ -10,9 +10,9 @@
 //                                                     └──► the executor waits before it copies to that slot
 //
 // If the grid is the part of a rank, some Write actions send rows to neighbouring ranks, and some Read actions receive
-// rows from them (faces.hpp). The transfers of rows between ranks are also put into queues. Before the executor uses
-// rows, it waits until these rows are received. Before an update or a copy overwrites rows, the executor waits until
-// these rows are sent.
+// rows from them (faces.hpp). The executor also puts the transfers of rows between ranks into queues. Before the
+// executor uses rows, it waits until these rows are received. Before an update or a copy overwrites rows, the executor
+// waits until these rows are sent.
 //
 // An action applies to all fields. Each field has its own rings and arrays (problem.hpp). The update computes the
 // checksum of a plane while the rows of the plane are in a cache (transfers.hpp). So a damaged plane is detected only
@@ -100,10 +100,10 @@ struct WriteAction {
   long level;
 };
 
-/// Adds cells that no update adds to the checksums of planes z0 <= z < z1. If `array` is `source`, the action adds the
-/// cells to the checksums of the source and of the static fields. The slots must then hold the values that were read
-/// from disk. If `array` is `target`, the action adds the cells to the checksums of the target. The slots must then
-/// hold the values that will be written to disk.
+/// Adds cells of planes z0 <= z < z1 to the checksums of these planes. A plan needs this action for cells that no
+/// update of this rank adds. If `array` is `source`, the action adds the cells to the checksums of the source and of
+/// the static fields. The slots must then hold the values that were read from disk. If `array` is `target`, the action
+/// adds the cells to the checksums of the target. The slots must then hold the values that will be written to disk.
 struct CheckAction {
   long z0, z1;
   Rectangle cells;

@@ -19,7 +19,7 @@
 // transfers of faces.
 //
 // The first failure stops all jobs and cancels both links, so that the neighbouring ranks also stop. Every thread that
-// waits for a job throws this first failure.
+// waits for a job throws the first failure.
 #pragma once
 
 #include <array>

@@ -101,7 +101,8 @@ class MemoryMeter {
 enum class StreamFlush : unsigned char { none, individual, collective };
 
 struct StreamSeconds {
-  double loop = 0, flush = 0;  ///< seconds of the loop and of the flush; individual flushes count as part of the loop
+  /// seconds of the loop and seconds of the flush; individual flushes count as part of the loop
+  double loop = 0, flush = 0;
 };
 
 /// Runs STREAM on a team of threads. Each thread works on whole pages of the arrays.

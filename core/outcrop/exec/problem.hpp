@@ -1,18 +1,18 @@
 // This file describes the problem that the executor solves: the extents of the grid, the order of its planes and rows,
 // the fields with their copies, and the kernels that a level calls.
 //
-// The window moves along the streaming axis, position by position. If this axis is not periodic, position p is plane p.
-// On a periodic axis, the positions alternate between planes from the lower end and planes from the upper end. On a
-// periodic axis, the first and the last plane are neighbours in space. With alternating positions, all planes that are
-// neighbours in space have positions near each other. So no plane is read twice:
+// The window moves along the streaming axis, position by position. If the streaming axis is not periodic, position p is
+// plane p. On a periodic axis, the positions alternate between planes from the lower end and planes from the upper end.
+// On a periodic axis, the first and the last plane are neighbours in space. With alternating positions, all planes that
+// are neighbours in space have positions near each other. So a pass reads no plane twice:
 //
 //     position   0   1    2   3    4   5   ...
 //     plane      0  n-1   1  n-2   2  n-3  ...
 //
 // On a periodic axis, a stencil of radius r reaches 2r positions, and the skew is 2r positions per level.
 //
-// Tiles use the rows of a periodic y axis in the same alternating order ("folded rows"). On disk, planes and rows have
-// the order of the grid. In memory, rows also have the order of the grid.
+// Tiles use the rows of a periodic y axis alternately from the lower and the upper end ("folded rows"). On disk, planes
+// and rows have the order of the grid. In memory, rows also have the order of the grid.
 //
 // Each copy of a field in memory is in a ring of the window (window.hpp):
 //
@@ -153,8 +153,8 @@ enum class Array : std::uint8_t {
   /// Rows of the fields that one level updates, or rows of all arrays of the state before the first level. A rank sends
   /// these rows to the neighbour with lower rows. The neighbour uses the received rows to update rows of both ranks.
   stairs,
-  /// Rows of all arrays of the state after the last step. A rank sends these rows to the neighbour with higher rows,
-  /// which owns these rows.
+  /// Rows of all arrays of the state after the last step. A rank sends the rows that its neighbour with higher rows
+  /// owns to this neighbour.
   finished
 };
 

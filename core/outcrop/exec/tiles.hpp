@@ -6,7 +6,7 @@
 // The tiles with the lattice index q have their centres at level q*D. The centres of tiles with the same q are 2*r*D
 // rows of the grid apart. If q is odd, the centres are shifted by r*D rows. At each level, a tile has the rows y with
 // |y - centre| < r*(D - |level - q*D|). Two tiles touch a tile from below. A tile needs only the two tiles that touch
-// it from below, and waits only for them. So threads need no barrier between tiles with different q:
+// it from below, and waits only for them. So threads need no barrier between tiles with different centre levels:
 //
 //     level
 //      2D   |\    /\    /\    /|     q = 2

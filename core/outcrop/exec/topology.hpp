@@ -58,7 +58,8 @@ bool has_hwloc();  ///< whether the core was built with hwloc
 /// Returns the part of this system that the calling thread may use.
 Topology system_topology();
 
-/// The memory of a NUMA node. The node may have no processors. A value is 0 if the firmware does not report it.
+/// Describes the memory of a NUMA node. The node may have no processors. A value is 0 if the firmware does not report
+/// it.
 struct MemoryNode {
   unsigned os_index = 0;    ///< the number that the system gives the node
   std::uint64_t bytes = 0;  ///< its capacity

@@ -217,7 +217,8 @@ class PlaneSums {
   const Grid grid_;
   std::vector<std::atomic<std::uint32_t>> sums_;
   std::vector<std::atomic<std::size_t>> bytes_;  // number of bytes of each plane that have been added
-  std::vector<std::uint32_t> row_factors_;       // factors that shift a CRC by rows; index: the number of rows
+  // factors that shift the CRC of a part by a number of rows; the index is the number of rows
+  std::vector<std::uint32_t> row_factors_;
 };
 
 /// Computes the checksums of the states that a pass reads. A state has one checksum for all its bytes.

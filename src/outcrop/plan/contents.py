@@ -432,8 +432,8 @@ def _coordinates(problem: Problem, one: Pass) -> tuple[set[int], set[int]]:
 
 @dataclass(frozen=True)
 class Use:
-    """Describes which cells of a ring one level reads. The last level that has written the cells must be `wanted`. If
-    `moves` is true, `wanted` grows with the level: the equivalent level that comes n levels later reads cells that
+    """Describes the cells of a ring that one level reads. The last level that has written the cells must be `wanted`.
+    If `moves` is true, `wanted` grows with the level: the equivalent level that comes n levels later reads cells that
     level `wanted + n` has written. If `beside` is true, the level also reads neighbouring cells."""
 
     field: int

@@ -351,8 +351,9 @@ def _simulate(
 
 
 class _Messages:
-    """The messages with rows that a rank sends to all its neighbours, or receives from all its neighbours. The messages
-    use the network one after the other. Each message appends a span with the name `what` to `spans`."""
+    """All messages with rows in one direction: the rows that a rank sends to its neighbours, or the rows that it
+    receives from its neighbours. The messages use the network one after the other. Each message appends a span with the
+    name `what` to `spans`."""
 
     def __init__(self, network: NetworkRates, what: str, spans: list[Span] | None) -> None:
         self._network, self._what, self._spans = network, what, spans

@@ -145,8 +145,8 @@ class Limits:
     """The memory and the disk for a gradient. `memory_forward_bytes` and `memory_adjoint_bytes` are the budgets of the
     two runs. The plan of the forward run has the scheme `scheme` and the sizes `given`. The history may take
     `disk_bytes`. `disk_why` is the reason for this limit, such as "12 GiB are free". If parts of the forward run are
-    repeated, the history may take `replay_disk_bytes`, because the replay also needs space. A number is None if it is
-    not known."""
+    repeated, the history may take `replay_disk_bytes`, because the replay also needs space. `disk_bytes` and
+    `replay_disk_bytes` are None if they are not known."""
 
     memory_forward_bytes: int
     memory_adjoint_bytes: int

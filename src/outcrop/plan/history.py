@@ -175,9 +175,9 @@ class Values:
 
 
 def steps_of_pass(problem: Problem, steps: int) -> int:
-    """Return the number of steps of a pass that reads a history. The number is at least `steps`, and a multiple of the
-    interval of the history. A pass that computes states again goes back from one state of the history to the next.
-    Raises InputError if such a pass has more than MAX_LEVELS levels."""
+    """Return the number of steps of a pass that reads a history. The number of steps is at least `steps`, and a
+    multiple of the interval of the history. A pass that computes states again goes back from one state of the history
+    to the next. Raises InputError if such a pass has more than MAX_LEVELS levels."""
     if problem.forward is None:
         return round_up(max(1, steps), problem.every)
     steps, stages = min(problem.every, problem.steps), problem.forward.stages + problem.stages

@@ -32,7 +32,7 @@ class FieldPlan:
 
     `history`: if not "", the values belong to a state of another run, in which the field has this name (history.py).
     `state`: the number of steps from the newest state that a pass reads back to this state. `later`: the number of
-    updates of the field `history` after this state that give the values; -1 means the previous values of this state.
+    updates of the field `history` that lead from this state to the values; -1 means the previous values of this state.
     `behind`, `ahead`: an update of the slab zeta0 <= zeta < zeta1 needs the planes from zeta0 - `behind` to zeta1 +
     `ahead` of this state.
 

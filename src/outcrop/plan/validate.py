@@ -14,9 +14,9 @@ or an earlier zeta, and overwrites them at the same or a later zeta. Fields with
 the same stages are of one kind (`one_of_each`). All fields of one kind always have the same levels, so the proof
 follows only one field of each kind.
 
-If the grid is divided among ranks, this is the proof for one rank. The proof assumes that each row that the rank
-receives has the level that the action names. The proof also checks that each row that the rank sends has the level that
-the action names. The module ranks.py proves that neighbours exchange the same rows.
+If the grid is divided among ranks, the proof is for one rank. The proof assumes that each row that the rank receives
+has the level that the action names. The proof also checks that each row that the rank sends has the level that the
+action names. The module ranks.py proves that neighbours exchange the same rows.
 
 The proof skips repetitions of actions (repeats.py).
 """

@@ -483,8 +483,8 @@ def _definition(forward: Forward, derived: Derived, samples: Sequence[Residuals]
     samplings += [corner_sampling(forward, adjoint, number) for number in derived.scaled]
     static = static_fields(forward.stencil)
     scalars = {one: field for one, field in adjoint.gradients.items() if one not in static}
-    # For signals, the gradient needs its sum over the grid after each step. For parameters, the gradient needs this sum
-    # only after the last step.
+    # The gradient with respect to a signal is a sum over the grid after each step. The gradient with respect to a
+    # parameter is a sum over the grid after the last step only.
     every = 1 if scalars.keys() & set(forward.stencil.signals) else steps
     norms = NormsEntry(every, tuple(scalars.values())) if scalars else None
     signals = {name: values[:steps][::-1] for name, values in decode_signals(manifest.signals).items()}
@@ -513,9 +513,9 @@ def _edges(forward: Forward, axis: int) -> PlaneSource:
 def _last_adjoint(
     forward: Forward, adjoint: Adjoint, name: str, seed: PlaneSource | None, rows: Sequence[Residuals],
 ) -> PlaneSource:  # fmt: skip
-    """Return a function that computes the planes of a field's adjoint after the last step of the forward run. The
-    adjoint after the last step is the sum of two parts: the given derivative with respect to the last state, and the
-    residuals of the last step. In the rim, the adjoint is 0."""
+    """Return a function that computes planes of the adjoint of a field. The adjoint is the adjoint after the last step
+    of the forward run. The adjoint after the last step is the sum of two parts: the given derivative with respect to
+    the last state, and the residuals of the last step. In the rim, the adjoint is 0."""
     manifest, (z_updated, *inner) = forward.manifest, forward.updated_cells
     nz, ny, nx = manifest.layout.shape
     pad_z = inside(manifest.padding, 0)[0]

@@ -105,8 +105,8 @@ class Forward:
 @dataclass(frozen=True)
 class Derived:
     """The adjoint of `stencil`, with the gradients with respect to `names`. `inputs` has the static fields, parameters
-    and signals among these names. If `is_linear` is true, only the gradients with respect to `inputs` need states of
-    the forward run. `scaled` has the numbers of the sources whose scale depends on `inputs`."""
+    and signals among `names`. If `is_linear` is true, only the gradients with respect to `inputs` need states of the
+    forward run. `scaled` has the numbers of the sources whose scale depends on `inputs`."""
 
     stencil: Stencil
     names: tuple[str, ...]

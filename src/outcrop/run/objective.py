@@ -89,8 +89,8 @@ class Original:
         return self._inside(self._read(name)(z0 + pad, z1 + pad)).astype(np.float64)
 
     def values(self, name: str) -> list[NDArray[np.float64]]:
-        """Return a list with the values of an input that is not an array. The list has one entry for each source, or a
-        single entry for a parameter or a signal."""
+        """Return a list with the values of an input that is not an array. If the input is "source", the list has one
+        entry for each source. For a parameter or a signal, the list has a single entry."""
         manifest, signals = self.manifest, decode_signals(self.manifest.signals)
         if name == SOURCES:
             found = []
