@@ -9,10 +9,10 @@
 //       Update ──► CRC32C ──► Write z ──► slot.writing ──► the I/O thread starts the next Read of that slot afterwards
 //                                                     └──► the executor waits before it copies to that slot
 //
-// If the grid is the part of a rank, some Write actions send rows to neighbouring ranks, and some Read actions receive
-// rows from them (faces.hpp). The executor also puts the transfers of rows between ranks into queues. Before the
-// executor uses rows, it waits until these rows are received. Before an update or a copy overwrites rows, the executor
-// waits until these rows are sent.
+// If the grid is the part of a rank, some Write actions send rows to neighbouring ranks (faces.hpp). Some Read actions
+// receive rows from neighbouring ranks. The executor also puts the transfers of rows between ranks into queues. Before
+// the executor uses rows, it waits until these rows are received. Before an update or a copy overwrites rows, the
+// executor waits until these rows are sent.
 //
 // An action applies to all fields. Each field has its own rings and arrays (problem.hpp). The update computes the
 // checksum of a plane while the rows of the plane are in a cache (transfers.hpp). So a damaged plane is detected only

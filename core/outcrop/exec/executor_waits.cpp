@@ -40,8 +40,8 @@ void Executor::wait_for_faces(const CopyAction &action) {
 }
 
 // Waits until the rows that the levels of an update use have been received. The function also waits until the rows that
-// these levels overwrite have been sent. It does not wait for other faces of the same planes, because a neighbouring
-// rank may need the result of this update before that rank can send or receive those faces.
+// these levels overwrite have been sent. It does not wait for other faces of the same planes. A neighbouring rank may
+// need the result of the update before it can send or receive the other faces.
 void Executor::wait_for_faces(const UpdateAction &action) {
   if (!transfers_.has_faces()) return;
   const Timer timer(counters_.seconds_face_wait);

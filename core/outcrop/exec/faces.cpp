@@ -134,7 +134,7 @@ void Faces::loop(Lane &lane) {
 // Collects the first jobs of a lane that can be transferred together. Stores the rows of the collected jobs in `batch`,
 // and returns the number of jobs. The caller has checked that the first job can begin. A later job is added only if
 // this job can also begin now. So no job waits for a later job. Two jobs that receive the same rows are not transferred
-// together, because the rows of the first job must be checked before the second job overwrites them.
+// together. The rows of the first job must be checked before the second job overwrites these rows.
 std::size_t Faces::gather(const Lane &lane, std::span<std::span<std::byte>> batch) const {
   std::size_t count = 0, bytes = 0;
   Ticket begun = lane.jobs.front().after;

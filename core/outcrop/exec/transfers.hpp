@@ -7,9 +7,9 @@
 //
 // Class Transfers keeps a state for each slot. The transfers of a slot form a chain: each transfer starts after the
 // transfer before it. So when the last transfer of the chain is complete, all transfers of the chain are complete. If
-// every plane has its own slot, the chain of a slot also makes a block read a plane only after an earlier block has
-// written the plane. Blocks that shift their planes use different slots for a plane, but they read only fringes of each
-// other. A fringe is read only after it has been written.
+// every plane has its own slot, the chain also orders the transfers of different blocks: a block reads a plane only
+// after the earlier block has written it. Blocks that shift their planes use different slots for a plane, but they read
+// only fringes of each other. A fringe is read only after it has been written.
 //
 // The file of fringes stores, plane by plane, `fringe_rows` rows of each ring of the updated fields. For each plane,
 // after the rows of the rings, the file stores `recomputed_rows` rows of each field that the pass computes again:
@@ -19,9 +19,9 @@
 // Class PlaneSums computes the checksums of planes in parts. The update of level 1 adds the rows that were read from
 // disk to the checksums of the sources. The update of the last level adds the rows that will be written to disk to the
 // checksums of the targets. During an update, the rows are in the caches nearest to the core. So the checksum takes a
-// third of the time that it would take with rows in memory. CRCs are linear: the CRC of a plane is the exclusive or of
-// the CRCs of its parts, after each CRC has been shifted by the number of bytes that follow the part. So threads may
-// add the parts of a plane in any order:
+// third of the time that it would take with rows in memory. CRCs are linear. Each part of a plane has a CRC, which is
+// shifted by the number of bytes that follow the part. The exclusive or of the shifted CRCs is the CRC of the plane. So
+// threads may add the parts of a plane in any order:
 //
 //     |..part a..|....part b....|..part c..|        CRC = CRC(a) * x^(8|bc|) + CRC(b) * x^(8|c|) + CRC(c)
 //

@@ -1,9 +1,9 @@
 """`outcrop`: runs a command, and turns every error into one line and an exit code.
 
 A command has one of three exit codes. 0 means that the command is done. 2 means that the command was refused or has
-failed; one line on standard error gives the reason. 130 means that the user has interrupted the command. If the reader
-of standard output closes the pipe, as in `outcrop info run.oc | head -1`, most commands end by the signal SIGPIPE, like
-other programs. The commands `run` and `resume` continue without output (`RunOutput`).
+failed; one line on standard error gives the reason. 130 means that the user has interrupted the command. The reader of
+standard output may close the pipe, as in `outcrop info run.oc | head -1`. Then most commands end by the signal SIGPIPE,
+like other programs. The commands `run` and `resume` continue without output (`RunOutput`).
 """
 
 from __future__ import annotations
@@ -97,9 +97,8 @@ def _check_words(arguments: Sequence[str]) -> None:
 
 def _open_standard_files() -> None:
     """If the caller has closed a standard file (`>&-`), open /dev/null in its place. If the standard file stayed
-    closed, the next file that this process opens would get the number of the standard file, and messages would be
-    written into this next file. The function also makes standard output escape all characters that its encoding does
-    not have."""
+    closed, the next file that this process opens would get its number. Messages would then be written into this next
+    file. The function also makes standard output escape all characters that its encoding does not have."""
     null = os.open(os.devnull, os.O_RDWR)
     while null <= 2:  # the system call `dup` returns the lowest free number
         null = os.dup(null)

@@ -109,7 +109,7 @@ class Block:
     holds the cells `frame` of a plane. If another block has left cells in a slot, this block can use those cells only
     after a Carry has moved them.
 
-    While the block updates cells, it computes the checksums of the cells `own` in planes `own_z0 <= z < own_z1`. If two
+    The updates of a block also compute checksums: those of the cells `own` in the planes `own_z0 <= z < own_z1`. If two
     Block actions of a plan are equal, they start the same block. Blocks with different values of `shift` use different
     slots for a plane, so a plan may alternate between such blocks.
     """

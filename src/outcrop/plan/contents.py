@@ -351,7 +351,7 @@ def planes_seen(problem: Problem, z0: int, z1: int) -> Ranges:
 
 def rows_seen(problem: Problem, area: Rectangle) -> Ranges:
     """Return the rows that an update of a part of a plane reads. Beyond a side with a neighbouring rank, the update
-    reads rows of this rank."""
+    reads rows that belong to the neighbouring rank."""
     seen = _seen(area.y0, area.y1, problem.radius_y, problem.shape[1], problem.periodic[1])
     if not problem.is_part:
         return seen
@@ -433,8 +433,8 @@ def _coordinates(problem: Problem, one: Pass) -> tuple[set[int], set[int]]:
 @dataclass(frozen=True)
 class Use:
     """Describes the cells of a ring that one level reads. The last level that has written the cells must be `wanted`.
-    If `moves` is true, `wanted` grows with the level: the equivalent level that comes n levels later reads cells that
-    level `wanted + n` has written. If `beside` is true, the level also reads neighbouring cells."""
+    If `moves` is true, `wanted` grows with the level: an equivalent level n levels later reads cells that level `wanted
+    + n` has written. If `beside` is true, the level also reads neighbouring cells."""
 
     field: int
     ring: int
@@ -445,8 +445,8 @@ class Use:
 
 @dataclass(frozen=True)
 class LevelUses:
-    """The values that a level reads and writes. `targets` has two rings for each written field: the ring with the
-    newest values of the field before this level, and the ring that the level writes."""
+    """The values that a level reads and writes. `targets` has two rings for each field that the level writes. The first
+    ring has the newest values of the field before the level. The level writes the second ring."""
 
     reads: tuple[Use, ...]
     targets: tuple[tuple[int, int], ...]

@@ -150,10 +150,10 @@ class Span:
 @dataclass(frozen=True, slots=True)
 class Event:
     """An event of a pass. An event is a Copy, an Update, a Check or the commit, together with the transfers that begin
-    between the previous event and this event. The event begins when the first `needed` bytes of all reads of the pass
-    and the first `needed_faces` bytes of all rows from neighbours have arrived. If the event is an Update, it updates
-    `cells` cells. `phase` is the place of the event within a slab: COPY, UPDATE, TRIANGLE (the second Update of a slab,
-    in split tiling), CHECK or COMMIT."""
+    between the previous event and this event. The event begins when enough data have arrived: the first `needed` bytes
+    of all reads of the pass, and the first `needed_faces` bytes of all rows from neighbours. If the event is an Update,
+    it updates `cells` cells. `phase` is the place of the event within a slab: COPY, UPDATE, TRIANGLE (the second Update
+    of a slab, in split tiling), CHECK or COMMIT."""
 
     phase: int
     read: int
@@ -274,13 +274,13 @@ def _uses_neighbours(problem: Problem, action: Update) -> bool:
 
 
 _Asked: TypeAlias = tuple[int, int, bool, int, int]
-"""A read of planes z0 <= z < z1. The tuple has z0, z1, a flag that is true for static fields, the number of bytes of
-all earlier reads, and the number of bytes of this read."""
+"""A read of planes z0 <= z < z1. The tuple of a read has z0, z1 and a flag that is true for static fields. It also has
+the number of bytes of all earlier reads, and the number of bytes of the read."""
 
 
 def _needed(asked: Sequence[_Asked], z_end: int, z_end_static: int) -> float:
-    """Return the number of bytes that must arrive before two sets of planes are in memory: the planes of updated fields
-    below `z_end`, and the planes of static fields below `z_end_static`. Planes arrive in the order of their
+    """Return the number of bytes that must arrive before certain planes are in memory. These are the planes of updated
+    fields below `z_end`, and the planes of static fields below `z_end_static`. Planes arrive in the order of their
     requests."""
     for z0, z1, is_static, before, count in reversed(asked):
         end = z_end_static if is_static else z_end

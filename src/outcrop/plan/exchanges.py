@@ -64,8 +64,8 @@ class ExchangeProof:
             require(is_inside, "updated rows of planes that no level updates")
 
     def _exchanged(self, action: Read | Write, span: PlaneSpan) -> Iterator[tuple[int, int, PlaneSpan]]:
-        """Yield the ring of each array whose rows are exchanged, the level of these rows, and the part of the rows that
-        must have this level."""
+        """Yield three values for each array whose rows are exchanged: the ring of the array, the level of the rows, and
+        the part of the rows that must have this level."""
         proof, uses = self._proof, self._proof.uses
         if action.array == "static_faces":
             yield from ((field, 0, span) for field in proof.statics)

@@ -8,10 +8,10 @@ exact gradient:
     some of these states    if the disk does not have room for every k-th state, the forward run keeps fewer states, and
                             parts of the forward run are repeated (schedule.py)
 
-Formulas give the time of both runs for each way (`estimate`). The ways whose time is close to the shortest time are
-then planned, unless the runs are short: `choose_way` makes plans for them and predicts the times of these plans. The
-way with the shortest predicted time is chosen. With a larger k, the runs need fewer transfers, but the adjoint run
-needs more memory. So the budget of the adjoint run limits k.
+Formulas give the time of both runs for each way (`estimate`). If the runs are not short, `choose_way` also makes plans
+for the ways whose time is close to the shortest time. The predicted times of these plans then replace the times of the
+formulas. The way with the shortest predicted time is chosen. With a larger k, the runs need fewer transfers, but the
+adjoint run needs more memory. So the budget of the adjoint run limits k.
 """
 
 from __future__ import annotations

@@ -41,8 +41,8 @@ The recomputed values have the same bits as in the forward run, because the same
 same input. With memory for P planes, k can be sqrt(P / r). The disk then holds 1 / k words for each cell and step.
 
 A value that no adjoint step reads is needed only until the forward run replaces it. Values that no adjoint step reads
-share two rings, as in the forward run: the first ring has the results of updates 0, 2, 4, and so on, and the second
-ring has the results of updates 1, 3, 5, and so on. For example, the adjoint may read only sums of values of u
+share two rings, as in the forward run: the first ring has the results of updates with even numbers, and the second ring
+has the results of updates with odd numbers. For example, the adjoint may read only sums of values of u
 (language/hoist.py). In this example, all values of u share two rings, and only the sums have long rings.
 """
 
@@ -67,9 +67,9 @@ Calls: TypeAlias = tuple[tuple[int, Operands, Operands], ...]
 """The kernel calls of successive levels, in the format of `Kernel.calls` (language/compile.py)."""
 Value: TypeAlias = tuple[int, int]
 """Identifies a value of the other run. The tuple has the number of the value's field and the time of the value. With
-recomputation, the field belongs to the forward problem. The time is then the number of updates of the field since the
-state with which the pass begins. The time -1 means the previous value of this state. Without recomputation, the time is
-the number of steps from the newest state back to the value."""
+recomputation, the field belongs to the forward problem. The time of a value is then the number of updates of the field
+since the state with which the pass begins. The time -1 means the previous value of this state. Without recomputation,
+the time of a value is the number of steps from the newest state back to the value."""
 
 
 @dataclass(frozen=True)
@@ -191,9 +191,9 @@ def steps_of_pass(problem: Problem, steps: int) -> int:
 
 
 def listed(problem: Problem, steps: int) -> Problem:
-    """Return the problem with the levels of a pass of `steps` steps: first the levels that compute states of the other
-    run again, then the levels of the `steps` steps. `problem` must have the updates of one step that reads the history.
-    The last fields of `problem` must be the fields that are a history."""
+    """Return the problem that lists all levels of a pass of `steps` steps. The list begins with the levels that compute
+    states of the other run again. The levels of the `steps` steps follow. `problem` must have the updates of one step
+    that reads the history. The last fields of `problem` must be the fields that are a history."""
     values = Values(problem, steps)
     updates, uses, seen = list[StagePlan](), dict[int, list[int]](), set[int]()
 
@@ -222,7 +222,7 @@ def listed(problem: Problem, steps: int) -> Problem:
     follows = dict[int, int]()
     if problem.forward is not None:
         for number, (field, count) in first.items():
-            # for a value with an earlier value, the level that writes the value copies the rim from the earlier value
+            # if a value has an earlier value, its level copies the rim from the earlier value
             if count > 0:
                 place = divmod(min(uses[number]) - 1, problem.forward.stages)
                 follows[number] = values.number(values.of_step(*place, field, 0))

@@ -2,9 +2,9 @@
 these messages.
 
 The proof assumes that a connection stores no messages. So a plane is transferred only when one rank has begun to send
-it and the other rank has begun to receive it. The proof also assumes that a rank begins the next action of a direction
-only after all planes of the previous action of this direction have been transferred. If ranks cannot block each other
-under these two conditions, they also cannot block each other if connections store messages.
+it and the other rank has begun to receive it. The proof also assumes that a rank performs the actions of one direction
+one after the other: the next action begins only after all planes of the previous action have been transferred. If ranks
+cannot block each other under these two conditions, they also cannot block each other if connections store messages.
 
 A rank performs its actions in order. Some of its actions wait for messages:
 

@@ -41,8 +41,8 @@ from outcrop.plan.staging import NO_WRITES, SnapshotWrites, fit_staging, snapsho
 
 ASSUMED_CELLS_PER_SECOND = 5e9
 MAX_SLABS = 20_000
-"""The maximum number of slabs in a pass. A plan with more slabs is made only if no other plan is possible, because the
-list of actions of such a plan is larger than the window."""
+"""The maximum number of slabs in a pass. A plan with more slabs has a list of actions that is larger than the window.
+So such a plan is made only if no other plan is possible."""
 MAX_VALUE_SLABS = 80_000
 """The maximum of the product of two numbers: the number of slabs and the number of recomputed values. The limit applies
 to a pass that computes states again and has blocks in y. In a pass that computes states again, each slab has a read, a
@@ -361,10 +361,10 @@ def tilings(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine) ->
     the first.
 
     The working set of a tile is about 4 r^2 D^2 rows, or 2 r D planes if planes have few rows. The working set should
-    fit into the second-level cache, or at least into a thread's share of the last-level cache. Threads are idle in
-    three cases: if diamonds are higher than the number of levels, if diamonds are wider than a thread's share of the
-    rows, or if there are fewer bands than threads. With many fields, the best working set may be larger than this rule
-    allows, so at least TILINGS tilings are tried.
+    fit into the second-level cache, or at least into a thread's share of the last-level cache. Threads are idle if
+    diamonds are higher than the number of levels, or wider than a thread's share of the rows. Threads are also idle if
+    there are fewer bands than threads. With many fields, the best working set may be larger than this rule allows, so
+    at least TILINGS tilings are tried.
     """
     if scheme.sweeps:
         block_rows = min(SWEEP_ROWS, key=lambda rows: abs(6 * rows * problem.pitch_bytes - machine.cache_bytes))

@@ -413,9 +413,9 @@ def _snapshot_residuals(entry: SnapshotsEntry, field: str, name: str, values: An
     """Return the residuals `values` of snapshots, of shape (times, nz, ny, nx), as residuals of receivers. Each cell of
     the box is a point with one corner. Raises InputError for wrong values and for boxes that are too large.
 
-    The receivers for snapshots after a step k > 0 record after each step, and the residuals of the snapshot of step k
-    are in row k - 1. The receivers for the snapshot of step 0 record before each step, and the residuals of this
-    snapshot are in row 0. All other rows are 0.
+    Snapshots of steps k > 0 become receivers that record after each step. The residuals of the snapshot of step k are
+    in row k - 1. The snapshot of step 0 becomes receivers that record before each step. The residuals of the snapshot
+    of step 0 are in row 0. All other rows are 0.
     """
     require_small(name, entry, steps)
     shape, cells = (entry.count(steps), *entry.shape), math.prod(entry.shape)
@@ -514,8 +514,8 @@ def _last_adjoint(
     forward: Forward, adjoint: Adjoint, name: str, seed: PlaneSource | None, rows: Sequence[Residuals],
 ) -> PlaneSource:  # fmt: skip
     """Return a function that computes planes of the adjoint of a field. The adjoint is the adjoint after the last step
-    of the forward run. The adjoint after the last step is the sum of two parts: the given derivative with respect to
-    the last state, and the residuals of the last step. In the rim, the adjoint is 0."""
+    of the forward run. The adjoint after the last step has two parts, which are added: the given derivative with
+    respect to the last state, and the residuals of the last step. In the rim, the adjoint is 0."""
     manifest, (z_updated, *inner) = forward.manifest, forward.updated_cells
     nz, ny, nx = manifest.layout.shape
     pad_z = inside(manifest.padding, 0)[0]
