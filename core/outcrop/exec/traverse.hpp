@@ -117,7 +117,7 @@ class Traverse {
   long rows() const { return window_.end_row() - window_.begin_row(); }
   // first_row() and end_row() return the first row that an update may change, and one past the last row that an update
   // may change. On a side with a neighbouring rank, the last updated row lies one radius before the edge of the frame.
-  // The update of this row also reads the rows within one radius.
+  // An update also reads the rows within one radius, and the frame must hold these rows.
   long first_row() const { return grid_.rim_y_low < 0 ? window_.begin_row() + grid_.radius_y : grid_.first_row(); }
   long end_row() const { return grid_.rim_y_high < 0 ? window_.end_row() - grid_.radius_y : grid_.end_row(); }
   std::vector<Tile> make_tiles(const Chunks &chunks, unsigned threads, const std::vector<long> &begin) const;

@@ -446,7 +446,7 @@ class Use:
 @dataclass(frozen=True)
 class LevelUses:
     """The values that a level reads and writes. `targets` has two rings for each field that the level writes. The first
-    ring has the newest values of the field before the level. The level writes the second ring."""
+    ring has the newest values of the field before the level. The second ring is the ring that the level writes."""
 
     reads: tuple[Use, ...]
     targets: tuple[tuple[int, int], ...]

@@ -1,6 +1,6 @@
-"""This module handles problems whose updates read the states of another run. The adjoint run of a gradient is such a
-problem. The adjoint run goes back through the steps of a forward run, in the reverse pass. Each step of the reverse
-pass reads states of the forward run near this step.
+"""This module handles problems whose updates read the states of another run. For example, the adjoint run of a gradient
+reads the states of the forward run. The adjoint run goes back through the steps of a forward run, in the reverse pass.
+Each step of the reverse pass reads states of the forward run near this step.
 
     forward run     state t-2 ──► state t-1 ──► state t ──► state t+1
     reverse pass                    step 2  ◄──  step 1  ◄──  step 0        step j reads states near t - j
@@ -68,8 +68,8 @@ Calls: TypeAlias = tuple[tuple[int, Operands, Operands], ...]
 Value: TypeAlias = tuple[int, int]
 """Identifies a value of the other run. The tuple has the number of the value's field and the time of the value. With
 recomputation, the field belongs to the forward problem. The time of a value is then the number of updates of the field
-since the state with which the pass begins. The time -1 means the previous value of this state. Without recomputation,
-the time of a value is the number of steps from the newest state back to the value."""
+since the state with which the pass begins. The time -1 means the previous value in the state with which the pass
+begins. Without recomputation, the time of a value is the number of steps from the newest state back to the value."""
 
 
 @dataclass(frozen=True)
@@ -192,8 +192,8 @@ def steps_of_pass(problem: Problem, steps: int) -> int:
 
 def listed(problem: Problem, steps: int) -> Problem:
     """Return the problem that lists all levels of a pass of `steps` steps. The list begins with the levels that compute
-    states of the other run again. The levels of the `steps` steps follow. `problem` must have the updates of one step
-    that reads the history. The last fields of `problem` must be the fields that are a history."""
+    states of the other run again. Then the list has the levels of the `steps` steps. `problem` must have the updates of
+    one step that reads the history. The last fields of `problem` must be the fields that are a history."""
     values = Values(problem, steps)
     updates, uses, seen = list[StagePlan](), dict[int, list[int]](), set[int]()
 

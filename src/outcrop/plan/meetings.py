@@ -6,7 +6,7 @@ it and the other rank has begun to receive it. The proof also assumes that a ran
 one after the other: the next action begins only after all planes of the previous action have been transferred. If ranks
 cannot block each other under these two conditions, they also cannot block each other if connections store messages.
 
-A rank performs its actions in order. Some of its actions wait for messages:
+A rank performs its actions in order. Some actions of a rank wait for messages:
 
     Read             waits until the planes that it overwrites in the window have been sent
     Copy, Write      wait for the rows of their planes that are sent or received
@@ -77,7 +77,7 @@ def messages(problem: Problem, one: Pass, direction: int) -> list[Message]:
 def steps_of(problem: Problem, one: Pass) -> list[Step]:
     """Return the steps of a pass in which a rank begins to transfer planes or waits for them."""
     steps: list[Step] = []
-    # the key is the direction, with a flag that is true for static fields
+    # the key of a list of jobs: the direction, and a flag that is true for static fields
     jobs: dict[tuple[int, bool], list[_Job]] = {}
     begun, waited = [0, 0, 0, 0], [0, 0, 0, 0]
     blocks: dict[Block, int] = {}

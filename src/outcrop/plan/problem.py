@@ -145,14 +145,14 @@ class Problem:
     x: "fixed", "mirror" or "periodic". If the grid is divided among ranks (ranks.py), the problem of a rank has only
     the rows of this rank. A side along y is "neighbour" if another rank has the rows beyond this side. A pass may use
     at most `max_halo` rows of a neighbour. If `block_order` is 1 or -1, a pass divides the rows of a rank into blocks.
-    With 1, the pass begins with the lowest rows. With -1, the pass begins with the highest rows. If `block_order` is 0,
-    the rows of a rank are not divided. The user's grid has `ndim` axes. If the user's grid has two axes, y has one cell
-    in `shape`. If the user's grid has one axis, z and y have one cell in `shape`. `acquisition` has the memory and
-    transfers that sources, receivers and snapshots need in addition to the window. `updates` has the stages of
-    `listed_steps` steps. Usually, `listed_steps` is 1, and all steps have the same stages. If fields are a history,
-    `updates` has all steps of the longest pass, because different steps read different states. If the history has only
-    every `every`-th state, step j of a pass reads the history if j - `phase` is a multiple of `every`. All other steps
-    have the updates `plain_updates`.
+    If `block_order` is 1, the pass begins with the lowest rows. If `block_order` is -1, the pass begins with the
+    highest rows. If `block_order` is 0, the rows of a rank are not divided. The user's grid has `ndim` axes. If the
+    user's grid has two axes, y has one cell in `shape`. If the user's grid has one axis, z and y have one cell in
+    `shape`. `acquisition` has the memory and transfers that sources, receivers and snapshots need in addition to the
+    window. `updates` has the stages of `listed_steps` steps. Usually, `listed_steps` is 1, and all steps have the same
+    stages. If fields are a history, `updates` has all steps of the longest pass, because different steps read different
+    states. If the history has only every `every`-th state, step j of a pass reads the history if j - `phase` is a
+    multiple of `every`. All other steps have the updates `plain_updates`.
 
     If passes compute steps of another run again, `forward` is the problem of the other run, with the updates of one
     step. If passes compute steps of another run again, each pass has `every` steps, and the first `lead` levels of a
@@ -445,9 +445,9 @@ class Problem:
 
     @cached_property
     def row_group(self) -> int:
-        """The number of rows in a group. Direct I/O can begin and end at multiples of this number of rows. If a group
-        of this number of rows is too large for the grid, the number is 1. Without groups of rows, transfers of a part
-        of a plane use the page cache."""
+        """The number of rows in a group of rows. Direct I/O can begin and end at the edges of groups. If a group of
+        this number of rows is too large for the grid, the number is 1. Without groups of rows, transfers of a part of a
+        plane use the page cache."""
         group = DIRECT_BYTES // gcd(DIRECT_BYTES, self.pitch_bytes)
         return group if 8 * group <= self.shape[1] else 1
 

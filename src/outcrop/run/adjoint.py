@@ -148,7 +148,7 @@ class AdjointRun:
         forward, simulation = self._forward, self.simulation
         field = self._adjoint.gradients.get(name)
         is_static = name in static_fields(forward.stencil)
-        if field is None:  # no update depends on this input
+        if field is None:  # no update depends on the input `name`, so this part of its gradient is 0
             if is_static:
                 return np.zeros(forward.manifest.own_shape)
             return np.zeros(forward.steps) if name in forward.stencil.signals else 0.0

@@ -153,8 +153,9 @@ class Original:
         return inside(self.manifest.padding, 0)
 
     def _read(self, name: str) -> PlaneSource:
-        """Return a function that reads planes of an array at step 0, including the padding. If a field has no values,
-        the planes are 0. If an array of previous values has no values, the planes have the values of its field."""
+        """Return a function that reads planes of an array at step 0, including the padding. If a field has no values
+        yet, the function returns zeros. If an array of previous values has no values yet, the function returns the
+        values of its field."""
         manifest = self.manifest
         if name not in manifest.filled and name.endswith(PREVIOUS):
             name = name.removesuffix(PREVIOUS)

@@ -62,7 +62,7 @@ class Progress:
     def __init__(
         self, passes: int, first_step: int, last_step: int, cells_in_all: int, whole: Whole | None = None
     ) -> None:
-        """The arguments are those of `make_progress`."""
+        """The arguments have the same meaning as in `make_progress`."""
         whole = whole or Whole(first_step, last_step, passes, 0)
         steps = max(1, whole.last_step - whole.first_step)
         self._passes, self._passes_before = whole.passes, whole.passes_before
