@@ -1,5 +1,5 @@
 // This file converts three kinds of objects between Python and the core: mapped files, aligned memory, and slots of
-// arrays on tiers. It has no other logic.
+// arrays on tiers. The file has no other logic.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
@@ -29,7 +29,8 @@ using Bytes = nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>>;
 using ConstBytes = nb::ndarray<nb::numpy, const std::uint8_t, nb::ndim<1>>;
 using Contiguous = nb::ndarray<std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-// Returns an array that refers to the bytes of a mapping. The mapping stays valid until all such arrays are freed.
+// Returns an array that refers to the bytes of a mapping. The mapping stays valid until Python has freed all arrays
+// that refer to it.
 nb::object bytes_of(nb::handle self) {
   const Mapping &mapping = nb::cast<const Mapping &>(self);
   if (mapping.writable()) return nb::cast(Bytes(mapping.data(), {mapping.size()}, self));

@@ -1,5 +1,5 @@
-// This file converts plans, sizes, requests of acquisition and counters between Python and the executor. It has no
-// other logic.
+// This file converts plans, sizes, requests of acquisition and counters between Python and the executor. The file has
+// no other logic.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
@@ -72,8 +72,9 @@ Fields to_fields(nb::iterable list) {
   return Fields(std::move(fields));
 }
 
-// One tuple for each call: the address of its kernel, its sources and its targets. An operand is a tuple
-// (field, copy): copy 0 is the first ring of the field, and copy 1 is the second ring.
+// `Calls` has one tuple for each kernel call: the address of the kernel, the operands that the kernel reads, and the
+// operands that it writes. An operand is a tuple (field, copy). Copy 0 means the first ring of the field, and copy 1
+// means the second ring.
 using Operands = std::vector<std::tuple<std::size_t, std::size_t>>;
 using Calls = std::vector<std::tuple<std::uintptr_t, Operands, Operands>>;
 
@@ -213,7 +214,7 @@ Snapshot to_snapshot(nb::handle one) {
 }
 
 // Converts `python`, a PassAcquisition of run/acquisition/pass_acquisition.py. The result refers to the values of
-// `python` without a copy, so `python` must exist longer than the result.
+// `python` and does not copy them. So `python` must exist longer than the result.
 AcquisitionRequests to_requests(nb::handle python) {
   AcquisitionRequests result;
   for (nb::handle one : python.attr("injections")) {
@@ -240,9 +241,10 @@ AcquisitionRequests to_requests(nb::handle python) {
   return result;
 }
 
-// Returns one tuple of six entries for each element of `sums`. The first entry is the sum of the finite values, as the
-// bytes of an integer. The second entry is the sum of the infinities and NaNs. The third and fourth entries are the
-// corresponding sums of the squares. The last two entries are the minimum and the maximum.
+// Converts sums of fields to Python. Returns one tuple of six entries for each element of `sums`. The first entry is
+// the sum of the finite values, as the bytes of an integer. The second entry is the sum of the infinities and NaNs. The
+// third and fourth entries are the corresponding sums of the squares. The last two entries are the minimum and the
+// maximum.
 nb::list from_sums(const std::vector<FieldSum> &sums) {
   nb::list result;
   for (const FieldSum &one : sums)
@@ -251,10 +253,10 @@ nb::list from_sums(const std::vector<FieldSum> &sums) {
   return result;
 }
 
-// Memory for a window. The caller provides this memory.
+// Memory that the caller of an executor provides for the window.
 using Memory = nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>, nb::c_contig>;
 
-// One tuple for each ring: the number of planes, the bytes of a slot, and RingSpec::resident.
+// The sizes of all rings. Each ring has one tuple: the number of planes, the bytes of a slot, and RingSpec::resident.
 using Rings = std::vector<std::tuple<long, std::size_t, bool>>;
 
 std::vector<RingSpec> to_rings(const Rings &rings) {
@@ -309,14 +311,14 @@ std::unique_ptr<Executor> make_executor(nb::object grid, nb::object sizes, const
   return std::make_unique<Executor>(core_grid, options, core_fields, std::move(stages), store);
 }
 
-// For each array: the index of its first file in the store.
+// For each array, the number of its first file in the store.
 using FirstFiles = std::vector<std::uint32_t>;
 
-// For each state that a pass reads: its file in the store, and the checksum of the state.
+// For each state that a pass reads, the number of its file in the store and the checksum of the state.
 using HistoryFiles = std::vector<std::tuple<std::uint32_t, std::uint32_t>>;
 
-// Returns, for each array, its files in the store and the seed of its seals. The seeds are in the attribute of `seeds`
-// with the name `name`. If `seeds` is None, all seeds are 0.
+// Returns, for each array, its files in the store and the seed of its seals. The seeds come from the attribute of
+// `seeds` that has the name `name`. If `seeds` is None, all seeds are 0.
 std::vector<PlaneFiles> to_files(const FirstFiles &first_files, long planes_per_file, nb::handle seeds,
                                  const char *name) {
   std::vector<std::uint32_t> values;

@@ -1,4 +1,4 @@
-// This file converts files, buffers, names and trajectories between Python and the core. It has no other logic.
+// This file converts files, buffers, names and trajectories between Python and the core. The file has no other logic.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/map.h>
@@ -36,7 +36,7 @@ namespace {
 
 using NamedFaults = std::map<std::string, double>;
 
-// Returns the faults with these names and values. Tests use such faults to simulate errors.
+// Converts names and values to the faults that a store simulates. Tests use these faults to simulate errors of storage.
 Faults to_faults(const NamedFaults &values) {
   Faults faults;
   const std::map<std::string, double Faults::*> rates{{"error_rate", &Faults::error_rate},
@@ -79,8 +79,9 @@ nb::dict probe() {
   return result;
 }
 
-// A Python value that names a file has one of three forms. A path alone means a whole file. (path, first byte, bytes)
-// means a part of a file. (descriptor of a folder, path in the folder, label) means a file in a folder.
+// A Python value that names a file has one of three forms. A path alone means a whole file. The tuple (path, first
+// byte, number of bytes) means a part of a file. The tuple (descriptor of a folder, path in the folder, label) means a
+// file in a folder.
 using Part = std::tuple<std::string, std::uint64_t, std::uint64_t>;
 using Inside = std::tuple<int, std::string, std::string>;
 using FileName = std::variant<std::string, Part, Inside>;
@@ -157,8 +158,8 @@ std::unique_ptr<Trajectory> open_trajectory(const std::string &path, std::size_t
   return Trajectory::open(path, options);
 }
 
-// Access to the bytes of one array for each field, and their addresses. Raises InputError if the number of arrays or
-// the size of an array does not match the trajectory's layout.
+// Gives access to the bytes of a trajectory's state: one Python array for each field, and the addresses of these
+// arrays. Raises InputError if the number of arrays or the size of an array does not match the trajectory's layout.
 struct StateArrays {
   StateArrays(const Trajectory &trajectory, const nb::list &arrays, bool writable) {
     const StateLayout &layout = trajectory.layout();
@@ -182,8 +183,8 @@ std::uint64_t push(Trajectory &trajectory, const nb::list &arrays) {
   return trajectory.push(state.cells);
 }
 
-// Returns the number of the state and the bytes of each field. The trajectory's memory exists at least as long as the
-// returned arrays.
+// Removes the newest state of a trajectory. Returns the number of this state and the bytes of each field. The
+// trajectory's memory exists at least as long as the returned arrays.
 nb::tuple pop(nb::handle self) {
   Trajectory &trajectory = nb::cast<Trajectory &>(self);
   Trajectory::Popped popped;

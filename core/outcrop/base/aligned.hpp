@@ -1,7 +1,8 @@
 // This header rounds numbers of bytes to an alignment, and allocates memory for planes. The memory comes directly from
 // the system, is aligned to 2 MiB, and has huge pages if possible. The allocation does not touch the pages, so the
-// thread that will use a page can also be the first thread that touches the page. The size is rounded up to a multiple
-// of 4 KiB. The size is not rounded up to a multiple of a huge page, because the larger size could exceed the budget.
+// thread that will use a page can also be the first thread that touches this page. The system then takes the page from
+// memory near this thread. The size is rounded up to a multiple of 4 KiB. The size is not rounded up to a multiple of a
+// huge page, because the larger size could exceed the budget.
 #pragma once
 
 #include <sys/mman.h>
@@ -16,7 +17,7 @@
 
 namespace outcrop {
 
-/// Returns the smallest multiple of `unit` that is at least `value`.
+/// Rounds up. Returns the smallest multiple of `unit` that is at least `value`.
 constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) { return (value + unit - 1) / unit * unit; }
 
 /// Returns the largest multiple of `unit` that is at most `value`.
@@ -29,8 +30,8 @@ struct Unmap {
 };
 using MappedBytes = std::unique_ptr<std::byte, Unmap>;
 
-/// Owns `size` bytes of zeroed pages, aligned to 2 MiB. A page becomes resident when it is touched. Throws InputError
-/// if the system refuses the memory.
+/// Owns `size` bytes of zeroed pages, aligned to 2 MiB. A page becomes resident when a thread first touches this page.
+/// Throws InputError if the system refuses the memory.
 class AlignedMemory {
  public:
   static constexpr std::size_t page_bytes = 4096;
@@ -40,7 +41,7 @@ class AlignedMemory {
   explicit AlignedMemory(std::size_t size) : size_(size) {
     if (size == 0) return;
     const std::size_t mapped = round_up(size, page_bytes), asked = mapped + huge_bytes;
-    void *start = asked <= size ? MAP_FAILED  // the addition above has overflowed
+    void *start = asked <= size ? MAP_FAILED  // `asked <= size` means that the sum above has overflowed
                                 : mmap(nullptr, asked, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (start == MAP_FAILED) throw InputError("cannot take ", size, " bytes of memory: ", std::strerror(ENOMEM));
     // Unmap the pages before the first 2 MiB boundary, and the pages after the end.
@@ -49,7 +50,7 @@ class AlignedMemory {
     data_ = MappedBytes(static_cast<std::byte *>(start) + before, Unmap{mapped});
     if (before > 0) munmap(start, before);
     if (before < huge_bytes) munmap(data() + mapped, huge_bytes - before);
-    madvise(data(), mapped, MADV_HUGEPAGE);  // a failure is ignored, because small pages also work
+    madvise(data(), mapped, MADV_HUGEPAGE);  // an error of madvise() is ignored, because small pages also work
   }
 
   std::byte *data() const { return data_.get(); }
@@ -61,7 +62,7 @@ class AlignedMemory {
 };
 
 /// Locks pages in memory, so that the system does not swap them out. The lock ends when the pages are unmapped. Throws
-/// InputError if the system refuses.
+/// InputError if the system refuses to lock the pages.
 inline void lock_memory(std::byte *data, std::size_t size) {
   if (mlock(data, size) != 0)
     throw InputError("cannot lock ", size, " bytes in memory: ", std::strerror(errno),

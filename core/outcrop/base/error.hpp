@@ -1,5 +1,5 @@
-// The errors that files, devices, memory, other processes and input can cause. Bugs in the program cause no such error.
-// Assertions detect bugs.
+// This file defines the errors that files, devices, memory, other processes and input can cause. An error inside the
+// program never throws one of these types. Assertions detect errors inside the program.
 #pragma once
 
 #include <cstdint>
@@ -24,13 +24,15 @@ std::string text_from(const Parts &...parts) {
   return text;
 }
 
-/// The program cannot do what its caller asks for. The message names the wrong value and says which values are valid.
+/// The error for a request that the program cannot fulfil. The message names the wrong value and says which values are
+/// valid.
 struct InputError : std::runtime_error {
   template <typename... Parts>
   explicit InputError(const Parts &...parts) : std::runtime_error(text_from(parts...)) {}
 };
 
-/// A transfer, flush or allocation on storage failed. The message names the path, the offset, the length and the cause.
+/// The error for a transfer, flush or allocation on storage that has failed. The message names the path, the offset,
+/// the length and the cause.
 struct StorageError : std::runtime_error {
   StorageError(const std::string &doing, const std::string &path_, std::uint64_t offset_, std::uint64_t length_,
                int error_)
@@ -42,33 +44,34 @@ struct StorageError : std::runtime_error {
         length(length_),
         error(error_) {}
 
-  /// Makes an error without an offset and a length.
+  /// Makes a StorageError without an offset and a length.
   StorageError(const std::string &doing, const std::string &path_, int error_)
       : StorageError(doing, path_, 0, 0, error_) {}
 
-  /// Makes an error whose message contains the text `reason`. This constructor is for failures without an errno, and
-  /// for failures whose errno does not explain the reason.
+  /// Makes a StorageError whose message contains the text `reason`. This constructor is for failures without an errno,
+  /// and for failures whose errno does not explain the reason.
   StorageError(const std::string &doing, const std::string &path_, const std::string &reason, int error_)
       : std::runtime_error(text_from(doing, " failed: ", path_, ": ", reason)), path(path_), error(error_) {}
 
   std::string path;
   std::uint64_t offset = 0;
   std::uint64_t length = 0;
-  int error;  ///< the errno, or 0 if the file ended before the transfer was complete
+  int error;  ///< the errno of the failed call, or 0 if the file ended before the transfer was complete
 };
 
-/// The bytes that were read differ from the bytes that were written.
+/// The error for stored data that is damaged: the bytes that were read differ from the bytes that were written.
 struct CorruptionError : std::runtime_error {
   template <typename... Parts>
   explicit CorruptionError(const Parts &...parts) : std::runtime_error(text_from(parts...)) {}
 };
 
-/// Another rank can no longer be reached, or communication between ranks failed. All later collective calls fail.
+/// The error for failed communication between ranks, for example if another rank can no longer be reached. After this
+/// error, all later collective calls fail.
 struct CommunicationError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// The run was cancelled from another thread.
+/// The error for a run that another thread has cancelled.
 struct Cancelled : std::runtime_error {
   using std::runtime_error::runtime_error;
 };

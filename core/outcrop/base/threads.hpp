@@ -1,4 +1,5 @@
-// Tools for threads. They set the floating-point mode, on which results depend, and divide work among threads.
+// This file has tools for threads. The tools set the floating-point mode of a thread, and divide work among threads.
+// The results of a run depend on the floating-point mode.
 #pragma once
 
 #if defined(__SSE__)
@@ -16,9 +17,10 @@
 
 namespace outcrop {
 
-/// Sets the floating-point mode of this thread to the default mode of IEEE 754: round to nearest, keep subnormal
-/// numbers. The destructor restores the previous mode. Some libraries, such as Devito's operators, change the mode and
-/// do not restore it, and new threads inherit the mode. Such a library must not change the results.
+/// Sets the floating-point mode of this thread to the default mode of IEEE 754: results are rounded to nearest, and
+/// subnormal numbers are kept. The destructor restores the previous mode. Some libraries, such as Devito's operators,
+/// change the floating-point mode and do not restore the previous mode. New threads inherit this changed mode. Without
+/// StandardRounding, such a library would change the results of a run.
 class StandardRounding {
  public:
   StandardRounding() : before_(read()) { write(standard); }
@@ -26,13 +28,13 @@ class StandardRounding {
   StandardRounding(const StandardRounding &) = delete;
   StandardRounding &operator=(const StandardRounding &) = delete;
 
-  /// Sets the default mode of this thread permanently.
+  /// Permanently sets the default floating-point mode of this thread.
   static void restore() { write(standard); }
 
  private:
 #if defined(__SSE__)
   using Word = unsigned;
-  static constexpr Word standard = 0x1F80;  // in this mode, all exceptions are masked
+  static constexpr Word standard = 0x1F80;  // in the default mode, no floating-point exception interrupts the program
   static Word read() { return _mm_getcsr(); }
   static void write(Word word) { _mm_setcsr(word); }
 #elif defined(__aarch64__)
@@ -54,10 +56,10 @@ class StandardRounding {
   const Word before_;
 };
 
-/// Keeps the first exception that occurs in work of several threads.
+/// Keeps the first exception that occurs while several threads work.
 class FirstFailure {
  public:
-  /// Calls `work`. Does nothing if an earlier call has failed.
+  /// Calls `work`. Does nothing if an earlier call of guard() has failed.
   template <typename Work>
   void guard(const Work &work) {
     if (failed_.load(std::memory_order_relaxed)) return;
@@ -70,7 +72,7 @@ class FirstFailure {
     }
   }
 
-  /// Throws the exception that this object keeps, if there is one. No other thread may call guard() at the same time.
+  /// Rethrows the first exception, if there is one. No other thread may call guard() at the same time.
   void rethrow() const {
     if (first_) std::rethrow_exception(first_);
   }
@@ -83,7 +85,7 @@ class FirstFailure {
 
 /// Calls work(i) for each 0 <= i < count, in ascending order, by at most `threads` threads. The calling thread is one
 /// of these threads. Each call of this function starts new threads, so the work should take at least some milliseconds.
-/// After the first exception no more calls begin, and the exception is rethrown when all threads have ended.
+/// After the first exception, no more calls of `work` begin. When all threads have ended, the exception is rethrown.
 template <typename Work>
 void in_parallel(std::uint64_t count, std::uint64_t threads, const Work &work) {
   std::atomic<std::uint64_t> next = 0;
@@ -94,7 +96,7 @@ void in_parallel(std::uint64_t count, std::uint64_t threads, const Work &work) {
   std::vector<std::jthread> others;
   try {
     for (std::uint64_t i = 1; i < std::min(count, threads); ++i) others.emplace_back(loop);
-    // the system refuses more threads, so the threads that have started do the work
+    // the system refuses to start more threads, so the threads that have started do the work
   } catch (const std::system_error &) {
   }
   loop();

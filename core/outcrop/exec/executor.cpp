@@ -31,7 +31,7 @@ Executor::Executor(const Grid &grid, const ExecutorOptions &options, const Field
       store_(store),
       transfers_(grid_, window_, fields_, store, options.links, options.max_levels) {
   assert(window_.rings() == fields_.rings());
-  // touch the memory here, so that page faults and errors occur before the first pass
+  // The memory is touched here, so that page faults and errors occur before the first pass.
   if (options.memory == nullptr) place_memory(window_, team_);
   if (options.lock) lock_memory(window_.data(), window_.size());
   if (!options.checksum || store_ == nullptr) return;
@@ -104,9 +104,9 @@ void Executor::begin_block(const BlockAction &action) {
   if (acquisition_) acquisition_->set_own(action.own);
 }
 
-// Returns the arrays of an action and the rings of these arrays. Plans store unfinished levels only if the state has a
-// single field and a step has a single stage. Each of the two rings of this field holds every second level. The array
-// `target` stores the levels with the same parity as the last level. The array `other` stores the remaining levels.
+// Returns the arrays of an action and the ring of each array. A plan stores unfinished levels only if the state has one
+// field and a step has one stage. In this case, the two rings of the field hold alternate levels. The array `target`
+// stores the levels with the same parity as the last level. The array `other` stores the levels with the other parity.
 std::vector<ArrayRing> Executor::array_rings(Array array, long level) const {
   std::vector<ArrayRing> result;
   if (array == Array::statics || array == Array::static_faces) {
@@ -168,9 +168,10 @@ void Executor::perform(const CopyAction &action) {
 
 void Executor::perform(const UpdateAction &action) {
   const long reach = grid_.skew_z * action.levels;
-  const long lead = grid_.skew_z * stages_.lead.levels;  // number of planes by which the first use of the state lags
-  // Wait only for the planes that this update needs. The reads of the next slab are in flight, and later planes arrive
-  // during this update.
+  // number of planes by which the first level that uses the state lags behind zeta
+  const long lead = grid_.skew_z * stages_.lead.levels;
+  // The update waits only for the planes that it needs. The reads of the next slab are in flight, and later planes
+  // arrive during the update.
   wait_for_reads(std::max(0L, action.zeta0 - reach), std::min(grid_.nz, action.zeta1 + grid_.skew_z - lead),
                  std::min(grid_.nz, action.zeta1 + grid_.statics_z));
   wait_for_faces(action);
@@ -188,7 +189,7 @@ void Executor::perform(const WriteAction &action) {
   const std::vector<ArrayRing> pairs = array_rings(action.array, action.level);
   if (is_faces(action.array))
     return transfers_.send(pairs, action.z0, action.z1, action.cells, side_of(action.array, action.level, true));
-  // updates have not waited for the planes of the rim, so reads of these planes may still be in flight
+  // no update has waited for the planes of the rim, so reads of these planes may still be in flight
   if (action.array != Array::recomputed) wait_for_reads(action.z0, action.z1);
   wait_for_faces(pairs, action.z0, action.z1, action.cells);
   if (action.array != Array::recomputed || fields_.is_history(pairs.front().ring))
@@ -255,8 +256,8 @@ std::uint32_t Executor::sum_fringe(std::size_t ring, long z, const Rectangle &ce
   return crc32c({window_.cell(ring, z, cells.y0, cells.x0), bytes});
 }
 
-// Compares the checksums of fringes after the read with their checksums before the write. The same pass writes and
-// reads fringes, so these checksums stay in memory.
+// Compares the checksums of fringes after the read with their checksums before the write. A fringe is written and read
+// in the same pass, so the checksums stay in memory.
 void Executor::check_fringes(const std::vector<ArrayRing> &pairs, long z0, long z1) {
   if (!checks_) return;
   for (const ArrayRing &pair : pairs) {
@@ -283,8 +284,8 @@ void Executor::check_planes(long z0, long z1) {
     if (const auto wrong = checks_->wrong(z)) throw CorruptionError(transfers_.damage(wrong->pair, z, wrong->whole));
 }
 
-// Returns the part of the rows of the rim in y that is in `cells`, at the two ends of the y axis. In planes of the rim
-// in z, all rows belong to the rim.
+// Returns the cells of the rim of plane z that lie inside `cells`. The result is one rectangle for each end of the y
+// axis. If plane z belongs to the rim in z, all its rows belong to the rim.
 std::array<Rectangle, 2> Executor::rim_of(long z, const Rectangle &cells) const {
   Rectangle low = cells, high = cells;
   const bool updated = z >= grid_.first_plane() && z < grid_.end_plane() && grid_.first_row() < grid_.end_row();
@@ -299,9 +300,9 @@ void Executor::copy_rows(std::size_t from, std::size_t to, long z, const Rectang
     std::memcpy(window_.cell(to, z, y, rows.x0), window_.cell(from, z, y, rows.x0), bytes);
 }
 
-// Copies the rim to a recomputed value from the value that it follows. If that value is a state of the history, first
-// waits for its reads. Also waits until the rows of the previous block are written from these slots, and until the
-// fringe is read into them.
+// Copies the rim to a recomputed field from the field that it follows (FieldSpec::follows). If that field is a state of
+// the history, the function first waits until the reads of this state are complete. The function also waits until the
+// rows of the previous block have been written from the slots, and until the fringe has been read into the slots.
 void Executor::copy_recomputed(const CopyAction &action) {
   const std::size_t to = fields_.recomputed()[static_cast<std::size_t>(action.recomputed)], from = fields_.follows(to);
   if (fields_.is_history(from)) wait_for_history(action.z0, action.z1, false);
@@ -319,8 +320,8 @@ void Executor::copy_recomputed(const CopyAction &action) {
 }
 
 // Copies the rim from the first copies of the fields to the second copies. Kernels write the rim in x. No update
-// changes the rows of the rim in y or the planes of the rim in z. So these rows and planes are copied only once, and
-// their checksums are valid for every level.
+// changes the rows of the rim in y or the planes of the rim in z. So the rim rows and the rim planes are copied only
+// once, and the checksums of the copies are valid for every level.
 void Executor::copy_rim(long z, const CopyAction &action) {
   const bool sums = checks_ && z >= own_.z0 && z < own_.z1;
   for (const Rectangle &rim : rim_of(z, action.cells)) {

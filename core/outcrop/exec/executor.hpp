@@ -1,23 +1,25 @@
-// Runs the actions of one pass. Only this class combines planes, threads and files.
+// Class Executor runs the actions of one pass. No other class uses the window, the threads and the files together.
 //
-// The executor starts the actions in the order in which the pass lists them. Read and Write only put planes into the
-// queue of the I/O thread, which transfers the planes (pump.hpp). Update and Copy run on the team of threads, and wait
-// only for the planes that they use (transfers.hpp). So the executor reads the next slab, updates the current slab and
-// writes the previous slab at the same time:
+// The executor starts the actions in the order in which the pass lists them. The actions Read and Write only put planes
+// into the queue of the I/O thread. The I/O thread transfers the planes (pump.hpp). The actions Update and Copy run on
+// the team of threads. An Update or a Copy waits only for the planes that it uses (transfers.hpp). So the next slab is
+// read, the current slab is updated and the previous slab is written at the same time:
 //
 //       Read z ──► slot.reading ──► wait ──► Copy, Update ──► check CRC32C (once)
 //       Update ──► CRC32C ──► Write z ──► slot.writing ──► the I/O thread starts the next Read of that slot afterwards
 //                                                     └──► the executor waits before it copies to that slot
 //
-// If the grid is the part of a rank, other actions send rows to its neighbours and receive rows (faces.hpp). They are
-// queued in the same way. Before the executor uses rows, it waits until these rows are received. Before an update or a
-// copy overwrites rows, the executor waits until these rows are sent.
+// If the grid is the part of a rank, some Write actions send rows to neighbouring ranks (faces.hpp). Some Read actions
+// receive rows from neighbouring ranks. The executor also puts the transfers of rows between ranks into queues. Before
+// the executor uses rows, it waits until these rows are received. Before an update or a copy overwrites rows, the
+// executor waits until these rows are sent.
 //
-// An action applies to all fields. Each field has its own rings and arrays (problem.hpp). A damaged plane is detected
-// only after all its rows have been used, because the update computes checksums while rows are in a cache
-// (transfers.hpp). This is early enough, because the result of a pass does not become valid before the commit.
+// An action applies to all fields. Each field has its own rings and arrays (problem.hpp). The update computes the
+// checksum of a plane while the rows of the plane are in a cache (transfers.hpp). So a damaged plane is detected only
+// after the update has used all rows of the plane. The detection is early enough, because the result of a pass becomes
+// valid only at the commit.
 //
-// The executor makes no decisions. The plan determines when each plane is read, and into which ring it is read.
+// The executor makes no decisions. The plan determines when each plane is read, and into which ring the plane is read.
 #pragma once
 
 #include <array>
@@ -38,11 +40,12 @@
 
 namespace outcrop {
 
-// The actions of a plan. plan/actions.py has the same list and explains each action in detail. plan/validate.py proves
-// that a list of actions is legal before the executor gets the list.
+// The actions of a plan. The file plan/actions.py has the same list of actions and explains each action in detail.
+// plan/validate.py proves that a list of actions is legal before the executor gets the list.
 
-/// Starts a block. The actions that follow apply to this block. A slot holds the cells `frame` of its plane, and plane
-/// z is in slot (z + shift) mod ring. The block computes the checksums of the cells `own`.
+/// Starts a block. The actions that follow a BlockAction apply to the block that it starts. Each slot holds the cells
+/// `frame` of its plane. Plane z is in slot (z + shift) modulo the number of slots of the ring. While the executor
+/// updates the block, it computes the checksums of the cells `own`.
 struct BlockAction {
   Rectangle frame;
   OwnedCells own;
@@ -56,12 +59,16 @@ struct CarryAction {
   long level;
 };
 
-/// Starts to read cells of planes z0 <= z < z1 into rings. Planes from `source` go into the rings that hold the values
-/// before the first step. Planes from `other` and `fringes` go into the first copies if `level` is even, and into the
-/// second copies if `level` is odd. For the arrays `recomputed` and `history`, `level` is the number of the field. For
-/// the arrays `faces` and `static_faces`, `level` is the side from which the rows are received. `stairs` come from the
-/// neighbour with higher rows, and go into the rings that `level` updates, or into the rings of the source if `level`
-/// is 0. `finished` come from the neighbour with lower rows.
+/// Starts to read cells of planes z0 <= z < z1 into rings. The array decides into which rings:
+///
+/// * Cells of `source` go into the rings that hold the values before the first step.
+/// * Cells of `other` and `fringes` go into the first copies if `level` is even, and into the second copies if `level`
+///   is odd.
+/// * For `recomputed` and `history`, `level` is the number of the field.
+/// * For `faces` and `static_faces`, `level` is the side from which the rows are received.
+/// * `stairs` are rows from the neighbour with higher rows. They go into the rings that `level` updates, or into the
+///   rings of the source if `level` is 0.
+/// * `finished` are rows from the neighbour with lower rows.
 struct ReadAction {
   long z0, z1;
   Rectangle cells;
@@ -70,11 +77,11 @@ struct ReadAction {
 };
 
 /// Copies the rim of planes z0 <= z < z1 from the first copies of the fields to the second copies. Only the part of the
-/// rim inside `cells` is copied. Adds the cells `own` to the checksums.
+/// rim inside `cells` is copied. Adds the cells `own` of these planes to the checksums.
 struct CopyAction {
   long z0, z1;
   Rectangle cells, own;
-  long recomputed = -1;  ///< if not negative, the number of the recomputed field to which the rim is copied
+  long recomputed = -1;  ///< if not negative, the rim is copied to the recomputed field with this number
 };
 
 /// Updates the levels 1 to `levels` of the slab zeta0 <= zeta < zeta1. Only cells inside `region` are updated.
@@ -84,8 +91,8 @@ struct UpdateAction {
 };
 
 /// Starts to write cells of planes z0 <= z < z1 from the rings of `level`. For the arrays `faces` and `static_faces`,
-/// `level` is the side to which the rows are sent. `stairs` go to the neighbour with lower rows, and `finished` to the
-/// neighbour with higher rows.
+/// `level` is the side to which the rows are sent. Rows of the array `stairs` are sent to the neighbour with lower
+/// rows. Rows of the array `finished` are sent to the neighbour with higher rows.
 struct WriteAction {
   long z0, z1;
   Rectangle cells;
@@ -93,27 +100,30 @@ struct WriteAction {
   long level;
 };
 
-/// Adds cells of planes z0 <= z < z1 to the checksums of the `source` and the static fields, or of the `target`. The
-/// cells must hold the values as they were read, or as they will be written, and no update adds them.
+/// Adds cells of planes z0 <= z < z1 to the checksums of these planes. A plan needs this action for cells that no
+/// update of this rank adds. If `array` is `source`, the action adds the cells to the checksums of the source and of
+/// the static fields. The slots must then hold the values that were read from disk. If `array` is `target`, the action
+/// adds the cells to the checksums of the target. The slots must then hold the values that will be written to disk.
 struct CheckAction {
   long z0, z1;
   Rectangle cells;
   Array array;
 };
 
-/// Waits for all transfers and flushes the target to the device.
+/// Waits for all transfers, and makes the written array durable on its device.
 struct CommitAction {};
 
 using Action = std::variant<BlockAction, CarryAction, ReadAction, CopyAction, UpdateAction, WriteAction, CheckAction,
                             CommitAction>;
 
-/// One trip of the window over the grid. A plan has only a few different passes, and the executor runs each many times.
+/// One trip of the window over the grid. A plan has only a few different passes. The executor runs each different pass
+/// many times.
 struct Pass {
   std::vector<Action> actions;
   long levels = 0;
 };
 
-/// Wall-clock seconds of each phase, summed over all passes.
+/// The wall-clock time of each phase, in seconds. A value is the sum over all passes.
 struct ExecutorCounters {
   std::atomic<double> seconds_read_wait{0}, seconds_write_wait{0}, seconds_face_wait{0}, seconds_update{0},
       seconds_copy{0}, seconds_checksum{0}, seconds_commit{0};
@@ -124,32 +134,34 @@ struct ExecutorOptions {
   std::vector<RingSpec> rings;
   long max_levels = 1;
   Tiling tiling;
-  bool checksum = true;  ///< true: write a CRC32C and a seal with each plane, and check both after a read
-  /// memory of the caller that contains the window; if null, the executor allocates memory
+  /// true: the executor writes a checksum (CRC32C) and a seal with each plane, and checks both after each read
+  bool checksum = true;
+  /// memory of the caller for the window; if null, the executor allocates the memory
   std::byte *memory = nullptr;
   bool lock = false;  ///< true: lock the window in memory, so that the system never swaps it out
-  Links links{};      ///< the neighbours of the part of a rank; they must outlive the executor
+  Links links{};      ///< the links to the neighbouring ranks, which must outlive the executor
 };
 
 class Executor {
  public:
-  /// If the caller provides no memory for the window, allocates this memory and touches every page. `store` may
-  /// be null if no action transfers planes (calibration, arrays in memory). Throws InputError if memory cannot be
-  /// allocated or locked.
+  /// If the caller provides no memory for the window, the constructor allocates the memory and touches every page.
+  /// `store` may be null if no action transfers planes, as in measurements and with all arrays in memory. Throws
+  /// InputError if memory cannot be allocated or locked.
   Executor(const Grid &grid, const ExecutorOptions &options, const Fields &fields, Stages stages, Store *store);
 
-  /// Runs one pass and returns the results of acquisition. Samples are not returned, but stored at the addresses in
+  /// Runs one pass and returns the results of acquisition. The samples of receivers are stored at the addresses in
   /// `requests`. `scalars` has one set of scalars for each step of the pass, or one set for all steps. `lead_scalars`
   /// has the scalars of the steps of the lead. Throws StorageError, CorruptionError, CommunicationError or Cancelled.
-  /// After an error, the executor must not be used, and the links are cancelled.
+  /// After an error, the links are cancelled, and the executor must not be used again.
   AcquisitionResults run(const Pass &pass, const PassFiles &files, std::vector<std::byte> scalars,
                          AcquisitionRequests requests = {}, std::vector<std::byte> lead_scalars = {});
 
-  /// Exchanges the two rings of a field whose planes stay in the window. After a pass with an odd number of levels, the
-  /// newest values are then level 0 of the next pass. Must not be called while run() is active.
+  /// Exchanges the two rings of a field whose planes stay in the window. The caller calls swap_rings() after each pass
+  /// with an odd number of levels. After the exchange, the first ring again holds the newest values, with which the
+  /// next pass begins. The caller must not call swap_rings() while run() is active.
   void swap_rings();
 
-  /// Makes run() throw Cancelled soon. Any thread may call this.
+  /// Makes run() throw Cancelled soon. Any thread may call cancel().
   void cancel();
 
   const ExecutorCounters &counters() const { return counters_; }
@@ -198,7 +210,7 @@ class Executor {
   Traverse traverse_;
   std::optional<Checks> checks_;
   HistorySums history_sums_;
-  std::optional<Acquisition> acquisition_;  // of this pass
+  std::optional<Acquisition> acquisition_;  // the acquisition of the current pass
   std::atomic<std::uint64_t> bytes_snapshots_{0};
   std::vector<std::uint32_t> fringe_sums_;  // checksums of the fringes that the current pass has written
   Store *const store_;

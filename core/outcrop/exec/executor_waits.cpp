@@ -1,4 +1,5 @@
-// The functions of the executor that wait for transfers. An action waits only for the planes and rows that it uses.
+// This file has the functions of the executor that wait for transfers. An action waits only for the planes and rows
+// that it uses.
 #include <algorithm>
 #include <utility>
 
@@ -7,7 +8,8 @@
 
 namespace outcrop {
 
-// Waits for the planes z0 <= z < z1 of the state, and for the planes z0 <= z < z1_statics of the static fields.
+// Waits until the planes z0 <= z < z1 of the state and the planes z0 <= z < z1_statics of the static fields have been
+// read.
 void Executor::wait_for_reads(long z0, long z1, long z1_statics) {
   if (store_ == nullptr) return;
   const Timer timer(counters_.seconds_read_wait);
@@ -21,7 +23,8 @@ void Executor::wait_for_reads(long z0, long z1, long z1_statics) {
   for (const long copy : {0, 1}) check_fringes(array_rings(Array::fringes, copy), z0, z1);
 }
 
-// Waits until the rim is received. A copy is the first action that changes the slots of second copies.
+// Waits until the rows of the rim have been received from the neighbouring ranks. A copy is the first action that
+// changes the slots of second copies.
 void Executor::wait_for_faces(const CopyAction &action) {
   if (!transfers_.has_faces()) return;
   const Timer timer(counters_.seconds_face_wait);
@@ -36,9 +39,9 @@ void Executor::wait_for_faces(const CopyAction &action) {
   }
 }
 
-// Waits until the rows that the levels of an update use are received, and until the rows that they overwrite are sent.
-// Other faces of the same planes may be in transfer: a neighbour may need the result of this update before it can send
-// or receive them.
+// Waits until the rows that the levels of an update use have been received. The function also waits until the rows that
+// these levels overwrite have been sent. It does not wait for other faces of the same planes. A neighbouring rank may
+// need the result of the update before it can send or receive the other faces.
 void Executor::wait_for_faces(const UpdateAction &action) {
   if (!transfers_.has_faces()) return;
   const Timer timer(counters_.seconds_face_wait);
@@ -63,7 +66,7 @@ void Executor::wait_for_faces(const UpdateAction &action) {
   }
 }
 
-// Waits until cells of planes z0 <= z < z1 are received.
+// Waits until cells of planes z0 <= z < z1 have been received from the neighbouring ranks.
 void Executor::wait_for_faces(const std::vector<ArrayRing> &pairs, long z0, long z1, const Rectangle &cells) {
   if (!transfers_.has_faces()) return;
   const Timer timer(counters_.seconds_face_wait);
@@ -76,12 +79,12 @@ void Executor::wait_for_writes(std::size_t ring, long z0, long z1) {
   for (long z = z0; z < z1; ++z) transfers_.wait_for_write(ring, z);
 }
 
-// Waits for the planes z0 <= z < z1 of each state that the pass reads. If `is_update`, z1 is the end of a slab, and the
-// planes end at z1 + Fields::ahead(), because later planes belong to the next slab. Adds the rows that have arrived to
-// the checksums of the states.
+// Waits until the planes z0 <= z < z1 of each state that the pass reads have arrived. If `is_update` is true, z1 is the
+// end of a slab. If `is_update` is true, the function waits for the planes below z1 + Fields::ahead() of the field.
+// Later planes belong to the next slab. Adds the rows that have arrived to the checksums of the states.
 void Executor::wait_for_history(long z0, long z1, bool is_update) {
   if (store_ == nullptr) return;
-  std::vector<std::pair<std::size_t, long>> arrived;  // number of the state, and plane
+  std::vector<std::pair<std::size_t, long>> arrived;  // pairs of the number of a state and a plane of this state
   {
     const Timer timer(counters_.seconds_read_wait);
     for (std::size_t i = 0; i < fields_.histories().size(); ++i) {
@@ -97,13 +100,13 @@ void Executor::wait_for_history(long z0, long z1, bool is_update) {
     const long end = is_update ? std::min(grid_.nz, z1 + fields_.ahead(ring)) : z1;
     check_fringes(array_rings(Array::recomputed, static_cast<long>(i)), z0, end);
   }
-  if (!checks_ || arrived.empty()) return;  // an empty job would still wake the threads
+  if (!checks_ || arrived.empty()) return;  // a job without planes would wake the threads for nothing
   const Timer timer(counters_.seconds_checksum);
   team_.for_each(static_cast<long>(arrived.size()), [&](long place) {
     const auto [index, z] = arrived[static_cast<std::size_t>(place)];
     const std::size_t ring = fields_.histories()[index];
-    // several blocks may read the same row of a state, so only its owner adds it; each row of a computed field is read
-    // by only one block
+    // Several blocks may read the same row of a state, so only the block that owns the row adds it. Each row of a
+    // computed field is read by only one block.
     Rectangle rows = transfers_.history_rows(ring, z);
     if (!fields_.is_computed(ring)) rows = intersection(rows, own_.cells);
     if (z < own_.z0 || z >= own_.z1 || rows.empty()) return;

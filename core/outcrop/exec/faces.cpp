@@ -9,7 +9,7 @@
 namespace outcrop {
 namespace {
 
-// the most bytes that a thread transfers by one system call, if they are several jobs
+// maximum number of bytes that a thread transfers by one system call, if these bytes belong to several jobs
 constexpr std::size_t batch_bytes = std::size_t{1} << 20;
 
 bool overlaps(std::span<const std::span<std::byte>> batch, std::span<std::byte> rows) {
@@ -26,7 +26,7 @@ Faces::Faces(const Links &links, Pump &pump, std::size_t capacity) : links_(link
       lane_of_[direction][side] = &lanes_.emplace_back(*links[side], direction, std::max<std::size_t>(capacity, 1));
   try {
     for (Lane &lane : lanes_) lane.thread = std::thread([this, &lane] { loop(lane); });
-  } catch (...) {  // the system gives no more threads
+  } catch (...) {  // the system has refused to start another thread
     stop();
     throw;
   }
@@ -96,7 +96,8 @@ void Faces::throw_if_stopped() const {
   if (cancelled_) throw Cancelled("the transfer of faces was cancelled");
 }
 
-// After a cancel, the threads also fail. These failures are not kept.
+// Keeps the first failure and cancels all jobs. After a cancel, the other threads also fail. The failures of the other
+// threads are not kept.
 void Faces::fail(std::exception_ptr failure) {
   {
     const std::lock_guard lock(mutex_);
@@ -130,9 +131,10 @@ void Faces::loop(Lane &lane) {
   }
 }
 
-// Stores the rows of the first jobs of a lane that can be transferred together, and returns the number of jobs. The
-// first job can begin. The other jobs are added only if they can begin now, so that no job waits for a later job. Jobs
-// that receive the same rows are not transferred together: the rows must be checked before they are overwritten.
+// Collects the first jobs of a lane that can be transferred together. Stores the rows of the collected jobs in `batch`,
+// and returns the number of jobs. The caller has checked that the first job can begin. A later job is added only if
+// this job can also begin now. So no job waits for a later job. Two jobs that receive the same rows are not transferred
+// together. The rows of the first job must be checked before the second job overwrites these rows.
 std::size_t Faces::gather(const Lane &lane, std::span<std::span<std::byte>> batch) const {
   std::size_t count = 0, bytes = 0;
   Ticket begun = lane.jobs.front().after;
@@ -154,8 +156,8 @@ void Faces::finish(Lane &lane, std::size_t count) {
   finished_.notify_all();
 }
 
-// Waits for the last job of each side that has one of the rows. Forgets this job and the jobs before it, because the
-// jobs of a side are finished in order.
+// For each side, waits for the last job that transfers one of the rows. Then the function forgets the finished job and
+// all earlier jobs of the side. The earlier jobs are also finished, because the jobs of a side are finished in order.
 template <typename Wait>
 void SlotFaces::wait_for(std::vector<Rows> &jobs, long y0, long y1, const Wait &wait) {
   if (jobs.empty()) return;

@@ -1,23 +1,25 @@
 // Faces are rows of a plane at the cut between the parts of two ranks. A rank sends the faces that its neighbour needs,
-// and receives the faces that its own updates need. Both are rows of slots, so no copy is made:
+// and receives the faces that its own updates need. The rows are sent from slots of the window and received into slots
+// of the window, without another copy:
 //
 //     rank j + 1   |  halo  |  own rows: first rows ...          side 0: the neighbour with lower rows
 //                      ▲         │
 //                      │         ▼
 //     rank j       ... last rows |  halo  |                      side 1: the neighbour with higher rows
 //
-// Each link has a thread that sends and a thread that receives. They take jobs from bounded queues, in the order in
-// which the plan lists them. Both neighbours list the faces of a link in the same order. A job may name a request of the
-// pump, and begins after this request is complete. So rows are sent as soon as they have been read, while the executor
-// updates other planes. A thread transfers several short jobs by one system call, and reports each job when it is
-// finished.
+// Each link has a thread that sends and a thread that receives. Each thread of a link takes jobs from its own bounded
+// queue, in the order in which the plan lists the jobs. The plans of both neighbours list the faces of a link in the
+// same order. A job may name a request of the I/O thread (pump.hpp). A job that names a request begins only after the
+// request is complete. So rows are sent as soon as they have been read, while the executor updates other planes. A
+// thread transfers several short jobs by one system call, and reports each job when this job is finished.
 //
-// Split tiling sends rows of each level while a plane is updated ("stairs"), and rows of the last level ("finished").
-// So several faces of a slot may be in transfer at the same time. SlotFaces remembers their rows. A thread that uses
-// other rows of the slot does not wait.
+// In split tiling, a rank sends rows of each level while it updates a plane ("stairs"), and rows of the last level
+// ("finished"). So several faces of a slot may be in transfer at the same time. For each slot, class SlotFaces
+// remembers the rows of the faces in transfer. A thread that uses other rows of the slot does not wait for the
+// transfers of faces.
 //
-// The first failure stops all jobs and cancels both links, so that the neighbours end, too. Every thread that waits for
-// a job gets the failure.
+// The first failure stops all jobs and cancels both links, so that the neighbouring ranks also stop. Every thread that
+// waits for a job throws the first failure.
 #pragma once
 
 #include <array>
@@ -40,36 +42,38 @@ namespace outcrop {
 
 constexpr std::size_t side_count = 2;
 
-/// The links to the neighbours with lower and with higher rows. A null pointer means that there is no neighbour.
+/// The links of a rank: the first link leads to the neighbour with lower rows, and the second link leads to the
+/// neighbour with higher rows. A null pointer means that the rank has no neighbour on this side.
 using Links = std::array<Link *, side_count>;
 
 /// Runs the threads that send and receive faces. The links and the pump must outlive this object.
 class Faces {
  public:
-  /// Each queue takes `capacity` jobs. If a queue is full, send() and receive() wait.
+  /// Starts the threads. Each queue has room for `capacity` jobs. If a queue is full, send() and receive() wait.
   Faces(const Links &links, Pump &pump, std::size_t capacity);
 
-  /// If some jobs are not finished, cancels the links.
+  /// Cancels the links if some jobs are not finished, and ends the threads.
   ~Faces();
 
-  /// Start to transfer rows after the request `after` of the pump is complete. The memory must stay valid until the job
-  /// is finished or this object is destroyed. Return the number of the job, counted separately for each side and
-  /// direction. Throw the first failure, or Cancelled, as all functions do that wait. Throw InputError if the side has
-  /// no neighbour.
+  /// send() and receive() start to transfer rows after the request `after` of the pump is complete. The memory of the
+  /// rows must stay valid until the job is finished or this object is destroyed. send() and receive() return the number
+  /// of the job, counted separately for each side and direction. send() and receive() throw the first failure of a job,
+  /// or Cancelled after a cancel. They throw InputError if the rank has no neighbour on this side.
   Ticket send(std::size_t side, std::span<std::byte> rows, Ticket after) { return submit(0, side, rows, after); }
   Ticket receive(std::size_t side, std::span<std::byte> rows, Ticket after) { return submit(1, side, rows, after); }
 
-  /// Wait until a job is finished. `no_ticket` counts as finished.
+  /// wait_until_sent() and wait_until_received() wait until a job is finished. The ticket `no_ticket` counts as
+  /// finished.
   void wait_until_sent(std::size_t side, Ticket ticket) { wait(0, side, ticket); }
   void wait_until_received(std::size_t side, Ticket ticket) { wait(1, side, ticket); }
 
-  /// Waits until all jobs are finished.
+  /// Waits until all jobs on all sides are finished.
   void drain();
 
   /// Cancels the links. All threads that wait throw Cancelled.
   void cancel();
 
-  /// Return the bytes of all finished jobs.
+  /// bytes_sent() and bytes_received() return the number of bytes in all finished jobs.
   std::uint64_t bytes_sent() const { return bytes_[0]; }
   std::uint64_t bytes_received() const { return bytes_[1]; }
 
@@ -78,14 +82,14 @@ class Faces {
     std::span<std::byte> rows;
     Ticket after = no_ticket;
   };
-  // The jobs of a link in one direction. Direction 0 sends, direction 1 receives.
+  // The jobs of one link in one direction. In direction 0 the rank sends rows, and in direction 1 it receives rows.
   struct Lane {
     Lane(Link &link_, std::size_t direction_, std::size_t capacity)
         : link(link_), direction(direction_), jobs(capacity) {}
 
     Link &link;
     const std::size_t direction;
-    BoundedQueue<Job> jobs;  // the first jobs are being transferred
+    BoundedQueue<Job> jobs;  // the jobs in the order of the plan; the first ones are being transferred
     Ticket submitted = no_ticket, finished = no_ticket;
     std::condition_variable work;
     std::thread thread;
@@ -107,27 +111,28 @@ class Faces {
   std::mutex mutex_;
   std::condition_variable finished_;
   std::deque<Lane> lanes_;
-  std::array<std::array<Lane *, side_count>, 2> lane_of_{};  // by direction and side
+  std::array<std::array<Lane *, side_count>, 2> lane_of_{};  // the index of a lane is its direction and then its side
   bool stopping_ = false, cancelled_ = false;
-  std::exception_ptr failure_;  // the first failure
+  std::exception_ptr failure_;  // the failure that stopped the jobs, or null
   std::array<std::atomic<std::uint64_t>, 2> bytes_{};
 };
 
-/// The faces that are being transferred from or to one slot. Only one thread may use this object.
+/// The faces that are being sent from one slot or received into this slot. Only one thread may use a SlotFaces object.
 class SlotFaces {
  public:
-  /// Remember the job of rows y0 <= y < y1.
+  /// add_sent() and add_received() remember the job that transfers the rows y0 <= y < y1.
   void add_sent(std::size_t side, long y0, long y1, Ticket ticket) { sending_.push_back({side, y0, y1, ticket}); }
   void add_received(std::size_t side, long y0, long y1, Ticket ticket) { receiving_.push_back({side, y0, y1, ticket}); }
 
-  /// Wait until all jobs are finished that have one of the rows y0 <= y < y1.
+  /// wait_until_sent() and wait_until_received() wait until every job that transfers one of the rows y0 <= y < y1 is
+  /// finished.
   void wait_until_sent(Faces &faces, long y0, long y1);
   void wait_until_received(Faces &faces, long y0, long y1);
 
-  /// Waits until all jobs are finished.
+  /// Waits until all jobs of this slot are finished.
   void wait(Faces &faces);
 
-  /// Forgets all jobs, which must be finished.
+  /// Forgets all jobs of this slot. All jobs of the slot must be finished before the call.
   void clear() {
     sending_.clear();
     receiving_.clear();
@@ -143,7 +148,7 @@ class SlotFaces {
   template <typename Wait>
   static void wait_for(std::vector<Rows> &jobs, long y0, long y1, const Wait &wait);
 
-  std::vector<Rows> sending_, receiving_;  // jobs that may not be finished
+  std::vector<Rows> sending_, receiving_;  // the jobs that may not be finished yet
 };
 
 }  // namespace outcrop

@@ -20,7 +20,8 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-// Returns a copy of the grid with a streaming axis that is so long that no slab reaches its end.
+// Returns a copy of the grid with a very long streaming axis. No slab of a measurement reaches the end of the streaming
+// axis.
 Grid endless(Grid grid) {
   grid.nz = std::numeric_limits<int>::max();
   grid.periodic_z = false;
@@ -87,8 +88,8 @@ namespace {
 
 constexpr double stream_scalar = 3.0;
 
-// Copies one cache line at a time. The assembler statement keeps the compiler from replacing the loop by memcpy() of
-// the C library. For such long arrays, memcpy() bypasses the caches.
+// Copies one cache line at a time. Without the assembler statement, the compiler would replace the loop by memcpy() of
+// the C library. For long arrays, memcpy() writes past the caches.
 [[gnu::always_inline]] inline void copy(const double *__restrict first, const double *, double *__restrict result,
                                         std::size_t count) {
   std::array<double, 8> line;
@@ -181,8 +182,9 @@ struct ThreadArrays {
   std::span<double> a, b, c;
 };
 
-// Reads eight streams at once, because a single stream has too few cache lines in flight to use the full bandwidth.
-// Adds integers. Doubles must be added one after the other, which is slower.
+// Reads all elements of array a. The loop reads eight streams at once, because a single stream has too few cache lines
+// in flight to use the full bandwidth. The loop adds the elements as integers. The addition of doubles would be slower,
+// because the compiler must not change the order of these additions.
 void read(const ThreadArrays &arrays) {
   constexpr std::size_t streams = 8;
   const double *const a = arrays.a.data();
@@ -227,7 +229,7 @@ MemoryMeter::MemoryMeter(ThreadPlacement placement, std::size_t array_bytes, con
       c_(b_ + count_) {
   if (!nodes.empty() && !bind_memory(memory_.data(), memory_.size(), nodes))
     throw InputError("the system refuses to bind memory to NUMA node ", nodes[0]);
-  best_seconds(0, [&](unsigned member) {  // each thread is the first to touch its part
+  best_seconds(0, [&](unsigned member) {  // each thread is the first thread that touches its part of the arrays
     const std::size_t begin = count_ * member / team_.size(), end = count_ * (member + 1) / team_.size();
     std::fill(a_ + begin, a_ + end, 1.0);
     std::fill(b_ + begin, b_ + end, 2.0);
@@ -257,7 +259,7 @@ double MemoryMeter::bandwidth(const std::string &name, int repeats) {
 }
 
 double MemoryMeter::random_bandwidth(bool write) {
-  const std::size_t lines = count_ / line_doubles / team_.size();  // for each thread
+  const std::size_t lines = count_ / line_doubles / team_.size();  // number of cache lines for each thread
   const double seconds = best_seconds(1, [&](unsigned member) {
     double *const own = a_ + member * lines * line_doubles;
     std::uint64_t state = member + 1, sum = 0;

@@ -4,17 +4,19 @@
 //
 //     copy  c = a     scale  b = s c     add  c = a + b     triad  a = b + s c
 //
-// The measured speeds count each byte of the arrays in a formula once, as STREAM does. They do not include that a
-// processor fetches a cache line before it writes to the line. The loops are written so that compilers cannot replace
-// them by library functions that bypass the caches.
+// The measured speeds count each byte of the arrays in a formula once, as STREAM does. Before a processor writes to a
+// cache line, it fetches the line from memory. The measured speeds do not count these fetched bytes. The loops are
+// written so that compilers cannot replace them by library functions that write past the caches.
 //
-// Stream works on any memory, including mapped files. It makes its results durable in one of these ways (A. Jackson):
+// Stream works on any memory, including mapped files. Stream can make its results durable. Stream has the following
+// modes, after A. Jackson:
 //
 //     none         only the loop runs; the result is not made durable
 //     individual   each element is written back before the next element is stored; msync writes back whole pages
 //     collective   the loop runs, then several threads flush the whole result
 //
-// Each thread works on the same part of all three arrays, and is the first thread to touch these parts.
+// Each thread works on the same range of elements in all three arrays. Each thread is also the first thread that
+// touches its elements.
 #pragma once
 
 #include <cstddef>
@@ -32,8 +34,9 @@
 
 namespace outcrop {
 
-/// Measures updates of slabs. The planes are those of `grid`, but the streaming axis has no end. The window is
-/// allocated only once, because the first access to its memory takes longer than a measurement.
+/// Measures updates of slabs. The planes have the layout of the planes of `grid`, but the streaming axis has no end.
+/// The constructor allocates and touches the memory of the window, so that the first access to this memory is not
+/// measured.
 class UpdateMeter {
  public:
   /// Allocates and touches `rings` rings of `ring_planes` planes.
@@ -41,7 +44,7 @@ class UpdateMeter {
 
   /// Updates `repeats` slabs of `slab_planes` planes and `levels` levels. Before the measurement, one more slab is
   /// updated to warm up the caches. Returns the cell updates per second of each slab. Each slot holds the cells `frame`
-  /// of a plane, and only the cells `region` are updated. Throws InputError if the slabs need more memory than the
+  /// of a plane. Only the cells inside `region` are updated. Throws InputError if the slabs need more memory than the
   /// window has.
   std::vector<double> measure(const Tiling &tiling, long levels, long slab_planes, const Rectangle &frame,
                               const UpdateRegion &region, int repeats);
@@ -59,7 +62,8 @@ class UpdateMeter {
 /// Returns the bytes per second at which all threads together compute checksums of planes that are not in a cache.
 double measure_checksum_rate(unsigned threads, std::size_t plane_bytes, std::size_t total_bytes);
 
-/// A loop of STREAM over spans of the same length. The loop reads `first`, and `second` if its formula has two arrays.
+/// The type of a loop of STREAM. The three spans have the same length. The loop reads `first`. A loop reads `second`
+/// only if the formula of the loop reads two arrays.
 using StreamLoop = void (*)(std::span<const double> first, std::span<const double> second, std::span<double> result);
 
 /// Returns the loop "copy", "scale", "add" or "triad". Throws InputError for another name.
@@ -67,21 +71,22 @@ StreamLoop find_stream_loop(const std::string &name);
 
 class MemoryMeter {
  public:
-  /// Allocates three arrays of `array_bytes` each, which should be at least four times the last-level cache. If `nodes`
-  /// is not empty, the pages come from these nodes alternately. Otherwise a page comes from the node of the thread that
-  /// first touches the page. Throws InputError if the system refuses.
+  /// Allocates three arrays of `array_bytes` bytes each. An array should have at least four times the size of the
+  /// last-level cache. If `nodes` is not empty, the pages of the arrays come from these nodes alternately. If `nodes`
+  /// is empty, a page comes from the node of the thread that first touches the page. Throws InputError if the system
+  /// refuses to bind the memory.
   MemoryMeter(ThreadPlacement placement, std::size_t array_bytes, const std::vector<unsigned> &nodes);
 
-  /// Runs the loop "read" (the sum of a), "write" (a = s) or a loop of STREAM on all threads. Returns the bytes per
-  /// second of the fastest of `repeats` measurements. Before the measurements, the loop runs once to warm up the
-  /// caches. Throws InputError for an unknown name.
+  /// Runs a loop on all threads. The loop "read" adds all elements of a. The loop "write" sets all elements of a. The
+  /// other loops are the loops of STREAM. Returns the bytes per second of the fastest of `repeats` measurements. Before
+  /// the measurements, the loop runs once to warm up the caches. Throws InputError for an unknown name.
   double bandwidth(const std::string &loop, int repeats);
 
-  /// Returns the bytes per second of all threads together for independent reads or writes of random cache lines.
+  /// Measures independent reads or writes of random cache lines. Returns the bytes per second of all threads together.
   double random_bandwidth(bool write);
 
-  /// Returns the seconds of one load from memory. Each load returns the address of the next load. The loads follow a
-  /// random cycle through all cache lines of an array.
+  /// Returns the time of one load from memory, in seconds. Each load returns the address of the next load. The loads
+  /// follow a random cycle through all cache lines of an array.
   double latency();
 
  private:
@@ -96,22 +101,23 @@ class MemoryMeter {
 enum class StreamFlush : unsigned char { none, individual, collective };
 
 struct StreamSeconds {
-  double loop = 0, flush = 0;  ///< seconds of the loop and of the flush; individual flushes count as part of the loop
+  /// seconds of the loop and seconds of the flush; individual flushes count as part of the loop
+  double loop = 0, flush = 0;
 };
 
-/// Runs STREAM on a team of threads. The part of each thread consists of whole pages.
+/// Runs STREAM on a team of threads. Each thread works on whole pages of the arrays.
 class Stream {
  public:
   explicit Stream(ThreadPlacement placement) : team_(std::move(placement)) {}
 
-  /// Sets all values. Each thread sets the values of its part.
+  /// Sets all elements of an array to `value`. Each thread sets the elements on which it works later.
   void fill(std::span<double> values, double value);
 
   /// Returns whether all elements equal `value`.
   bool holds(std::span<const double> values, double value);
 
-  /// Runs a loop over arrays of the same length. With a flush, `result` must be a part of `mapping` that begins at a
-  /// page boundary, and the result is durable when this function returns. Throws StorageError.
+  /// Runs a loop over arrays of the same length. If `flush` is not none, `result` must be a part of `mapping` that
+  /// begins at a page boundary. The result is then durable when run() returns. Throws StorageError if a flush fails.
   StreamSeconds run(StreamLoop loop, std::span<const double> first, std::span<const double> second,
                     std::span<double> result, StreamFlush flush, const Mapping *mapping);
 

@@ -1,19 +1,20 @@
-// Describes the problem: the extents of the grid, the order of its planes and rows, the fields with their copies, and
-// the kernels that a level calls.
+// This file describes the problem that the executor solves: the extents of the grid, the order of its planes and rows,
+// the fields with their copies, and the kernels that a level calls.
 //
-// The window moves along positions. If the axis is not periodic, position p is plane p. On a periodic axis, the
-// positions alternate between planes from the lower end and planes from the upper end. The first and the last plane are
-// neighbours on this axis. The positions of these planes are also near each other, so no plane is read twice:
+// The window moves along the streaming axis, position by position. If the streaming axis is not periodic, position p is
+// plane p. On a periodic axis, the positions alternate between planes from the lower end and planes from the upper end.
+// On a periodic axis, the first and the last plane are neighbours in space. With alternating positions, all planes that
+// are neighbours in space have positions near each other. So a pass reads no plane twice:
 //
 //     position   0   1    2   3    4   5   ...
 //     plane      0  n-1   1  n-2   2  n-3  ...
 //
 // On a periodic axis, a stencil of radius r reaches 2r positions, and the skew is 2r positions per level.
 //
-// Tiles order the rows of a periodic y axis in the same way ("folded rows"). On disk and in memory, planes and rows
-// keep the order that they have in the grid.
+// Tiles use the rows of a periodic y axis alternately from the lower and the upper end ("folded rows"). On disk, planes
+// and rows have the order of the grid. In memory, rows also have the order of the grid.
 //
-// The copies of a field are in rings of the window (window.hpp):
+// Each copy of a field in memory is in a ring of the window (window.hpp):
 //
 //     field          copies     arrays       rings
 //     read only      1          its values   one; the values never change
@@ -38,27 +39,30 @@
 
 namespace outcrop {
 
-/// Returns the position of plane or row `i` of `n`. Positions alternate between the two ends of the axis. unfold() is
-/// the inverse function.
+/// Returns the position of plane or row `i` of `n`. Positions alternate between the two ends of the axis. The function
+/// unfold() is the inverse of fold().
 inline long fold(long i, long n) { return i < (n + 1) / 2 ? 2 * i : 2 * (n - 1 - i) + 1; }
 inline long unfold(long position, long n) { return position % 2 == 0 ? position / 2 : n - 1 - position / 2; }
 
 /// The extents of the grid and the layout of its planes in memory. `pitch_bytes` is the distance between rows, and
 /// `record_bytes` is the distance between records.
 ///
-/// The grid may be the part of a rank, with neighbours in y (faces.hpp). Rows are counted from the rank's first row. A
-/// rim of -2^40 rows means that rows of a neighbour follow on this side: y < 0, or y >= ny. These rows exist only in
-/// memory, in frames that are larger than the plane. Updates of them are bounded by the regions of blocks.
+/// The grid may be the part of a rank that has neighbouring ranks in y (faces.hpp). Rows are counted from the rank's
+/// first row. A rim of -2^40 rows on one side means that a neighbouring rank has the rows beyond this side. The rows of
+/// a neighbour have y < 0 or y >= ny. The rows of a neighbour exist only in memory, in frames that are larger than the
+/// plane. The region of a block determines which rows of a neighbour are updated.
 struct Grid {
   long nz = 0, ny = 0, nx = 0;
   long radius_z = 0, radius_y = 0;     ///< the radius of the stencil in z and y
-  long rim_z_low = 0, rim_z_high = 0;  ///< number of planes at each end that no update changes
-  long rim_y_low = 0, rim_y_high = 0;  ///< number of rows at each end that no update changes
+  long rim_z_low = 0, rim_z_high = 0;  ///< number of planes at each end of the grid that no update changes
+  long rim_y_low = 0, rim_y_high = 0;  ///< number of rows at each end of the grid that no update changes
   bool periodic_z = false, periodic_y = false;
-  bool descends = false;  ///< true if the first block of a pass has the highest rows, and the last block the lowest
-  /// maximum distance, in positions, between a new value and a value that it needs from the level below; at least 1
+  /// true if the first block of a pass has the highest rows, and the last block has the lowest rows
+  bool descends = false;
+  /// maximum distance, in positions, between an updated value and the values of the level below that the update reads;
+  /// at least 1
   long skew_z = 1, skew_y = 1;
-  long statics_z = 0;  ///< maximum distance, in positions, at which updates read static fields
+  long statics_z = 0;  ///< maximum distance, in positions, at which an update reads static fields
   std::size_t item_bytes = 0;
   std::size_t pitch_bytes = 0;
   std::size_t plane_bytes = 0;
@@ -66,16 +70,16 @@ struct Grid {
 
   long pitch_cells() const { return static_cast<long>(pitch_bytes / item_bytes); }
   std::size_t tail_bytes() const { return record_bytes - plane_bytes; }
-  long first_plane() const { return rim_z_low; }      ///< first plane that is updated
-  long end_plane() const { return nz - rim_z_high; }  ///< one past the last plane that is updated
+  long first_plane() const { return rim_z_low; }      ///< the first plane that a step updates
+  long end_plane() const { return nz - rim_z_high; }  ///< one past the last plane that a step updates
   long first_row() const { return rim_y_low; }
   long end_row() const { return ny - rim_y_high; }
 
-  /// Returns the plane at a position.
+  /// Returns the number of the plane at a position.
   long plane(long position) const { return periodic_z ? unfold(position, nz) : position; }
 
-  /// Returns the position of plane z. If z lies outside a boundary that is not fixed, returns the position of the plane
-  /// with the same values.
+  /// Returns the position of plane z. If plane z lies outside the grid, beyond a periodic or mirror boundary, returns
+  /// the position of the plane in the grid with the same values.
   long position(long z) const {
     if (periodic_z) return fold(((z % nz) + nz) % nz, nz);
     while (z < 0 || z >= nz) z = z < 0 ? -1 - z : 2 * nz - 1 - z;
@@ -83,8 +87,8 @@ struct Grid {
   }
 };
 
-/// The rows y0 <= y < y1 and the cells x0 <= x < x1 of a plane. The cells may include padding, so that x0 and x1 are
-/// multiples of 64 bytes.
+/// A rectangle of a plane: the rows y0 <= y < y1, and in each row the cells x0 <= x < x1. The cells may include
+/// padding, so that x0 and x1 can be multiples of 64 bytes.
 struct Rectangle {
   long y0 = 0, y1 = 0, x0 = 0, x1 = 0;
 
@@ -100,8 +104,8 @@ inline Rectangle intersection(const Rectangle &a, const Rectangle &b) {
   return Rectangle{std::max(a.y0, b.y0), std::min(a.y1, b.y1), std::max(a.x0, b.x0), std::min(a.x1, b.x1)};
 }
 
-/// Returns the rows of a plane that belong to a rectangle of folded rows. Some of these rows are at the lower end of
-/// the plane, and some are at the upper end.
+/// Converts a rectangle of folded rows to rows of a plane. On a periodic y axis, some rows of the rectangle are at the
+/// lower end of the plane, and the other rows are at the upper end. So the result has two rectangles.
 inline std::array<Rectangle, 2> unfolded(const Grid &grid, const Rectangle &folded) {
   if (!grid.periodic_y) return {folded, Rectangle{}};
   Rectangle low = folded, high = folded;
@@ -111,43 +115,46 @@ inline std::array<Rectangle, 2> unfolded(const Grid &grid, const Rectangle &fold
 }
 
 struct Field {
-  bool read_only = false;  ///< true if no stage updates this field
+  bool read_only = false;  ///< true if no stage updates the field
   bool two_copies = false;
-  bool has_previous = false;  ///< true if both copies are arrays on disk
-  bool flips = false;         ///< true if, after each step, the other copy holds the newest value
-  bool is_history = false;    ///< true if a pass reads the values from a state of another run
-  /// for a history field: the number of positions beyond the end of a slab that an update of the slab reads
+  bool has_previous = false;  ///< true if the previous value of the field is also stored on disk
+  /// true if the newest value is in the first copy and in the second copy alternately, step by step
+  bool flips = false;
+  bool is_history = false;  ///< true if a pass reads the values of the field from a state of another run
+  /// only for a history: an update of a slab reads this field up to this number of positions beyond the end of the slab
   long ahead = 0;
-  /// if not negative, the field is a recomputed value, and its rim has the values of the field with this number
+  /// if not negative, the field is recomputed, and its rim is copied from the field with this number
   long follows = -1;
 
   bool recomputed() const { return follows >= 0; }
 };
 
-/// A value of a field. Each value has a ring in memory and an array on disk.
+/// The newest or the previous value of a field. Each value has a ring in memory and an array on disk.
 struct FieldValue {
   std::size_t field = 0;
-  int age = 0;  ///< 0: the newest value, 1: the value before it
+  int age = 0;  ///< 0 for the newest value of the field, 1 for the previous value
 };
 
-/// The kinds of arrays on disk. Each kind has arrays for several fields.
+/// The kinds of arrays from which or to which planes are transferred. Each kind has arrays for several fields.
 enum class Array : std::uint8_t {
-  source,   ///< generation g, which the pass reads
-  target,   ///< generation g + 1, which the pass writes
-  statics,  ///< fields that no stage updates
-  /// an array as large as the grid, for unfinished levels whose parity differs from the parity of the last level
+  source,   ///< the arrays of generation g, which a pass reads
+  target,   ///< the arrays of generation g + 1, which a pass writes
+  statics,  ///< the arrays of fields that no stage updates
+  /// an array with the size of the grid; it stores unfinished levels whose parity differs from the parity of the last
+  /// level
   other,
-  fringes,     ///< for each plane, its fringe: first the rows of even levels, then the rows of odd levels
-  recomputed,  ///< for each plane, the fringe of the fields that the pass computes again
-  history,     ///< states of another run, in files of rows without padding
-  // no array on disk: a write sends rows to a neighbour, and a read receives rows (faces.hpp)
-  faces,         ///< rows of all arrays of the state, as they were before the first step
+  fringes,     ///< for each plane, the fringe rows of even levels, followed by the fringe rows of odd levels
+  recomputed,  ///< for each plane, the fringe rows of the fields that the pass computes again
+  history,     ///< states of another run, in files that have rows without padding
+  // The following kinds are not arrays on disk. A write sends rows to a neighbouring rank, and a read receives rows
+  // from a neighbouring rank (faces.hpp).
+  faces,         ///< rows of all arrays of the state, with the values before the first step
   static_faces,  ///< rows of all static fields
-  /// rows of the fields that one level of a pass updates, or of all arrays of the state before the first level; a rank
-  /// sends them to the neighbour with lower rows, which updates rows of both ranks
+  /// Rows of the fields that one level updates, or rows of all arrays of the state before the first level. A rank sends
+  /// these rows to the neighbour with lower rows. The neighbour uses the received rows to update rows of both ranks.
   stairs,
-  /// rows of all arrays of the state after the last step; a rank sends them to the neighbour with higher rows, which
-  /// owns them
+  /// Rows of all arrays of the state after the last step. A rank sends the rows that its neighbour with higher rows
+  /// owns to this neighbour.
   finished
 };
 
@@ -172,16 +179,18 @@ class Fields {
 
   std::size_t size() const { return fields_.size(); }
   std::size_t rings() const { return fields_.size() + doubles_.size(); }
-  const std::vector<FieldValue> &state() const { return state_; }       ///< arrays that a pass reads and writes
-  const std::vector<FieldValue> &statics() const { return statics_; }   ///< arrays that a pass only reads
-  const std::vector<std::size_t> &doubles() const { return doubles_; }  ///< fields with two copies
-  /// fields whose values are states of another run; only certain levels of a pass use each of them
+  const std::vector<FieldValue> &state() const { return state_; }       ///< the arrays that a pass reads and writes
+  const std::vector<FieldValue> &statics() const { return statics_; }   ///< the arrays that a pass only reads
+  const std::vector<std::size_t> &doubles() const { return doubles_; }  ///< the numbers of the fields with two copies
+  /// the numbers of the fields whose values are states of another run; each such field is used only at certain levels
+  /// of a pass
   const std::vector<std::size_t> &histories() const { return histories_; }
-  /// fields whose values a pass computes again; no array on disk has them
+  /// the numbers of the fields that a pass computes again; these fields have no arrays on disk
   const std::vector<std::size_t> &recomputed() const { return recomputed_; }
-  /// fields of another run that levels of a pass write: recomputed fields, and fields that begin with a history
+  /// the numbers of the fields of another run that a pass writes: recomputed fields, and fields that begin with a
+  /// history
   const std::vector<std::size_t> &computed() const { return computed_; }
-  /// Returns the number of updated fields that belong to the state.
+  /// Returns the number of fields of the state that stages update.
   std::size_t updated() const { return size() - statics_.size() - histories_.size() - recomputed_.size(); }
   bool read_only(std::size_t field) const { return fields_[field].read_only; }
   bool is_recomputed(std::size_t ring) const { return ring < size() && fields_[ring].recomputed(); }
@@ -195,7 +204,7 @@ class Fields {
   /// Returns the ring of copy 0 or copy 1 of a field.
   std::size_t ring(std::size_t field, std::size_t copy) const { return copy == 0 ? field : second_[field]; }
 
-  /// Returns the ring that holds a value after `steps` steps of a pass.
+  /// Returns the ring that holds a value of a field after `steps` steps of a pass.
   std::size_t ring(const FieldValue &value, long steps) const {
     const bool second = (fields_[value.field].flips && steps % 2 != 0) != (value.age == 1);
     return ring(value.field, second ? 1 : 0);
@@ -207,13 +216,13 @@ class Fields {
   std::vector<FieldValue> state_, statics_;
 };
 
-/// The kernel call of a level: the kernel of its stage, and the rings of the operands.
+/// The kernel that updates one level, and the rings of its operands.
 struct StageCall {
   outcrop_kernel kernel = nullptr;
   std::vector<std::size_t> sources, targets;
 };
 
-/// The scalars of successive steps.
+/// The scalar arguments of kernels, for successive steps.
 struct StepScalars {
   std::vector<std::byte> values;  ///< the scalars of all steps in order, or one set for all steps
   /// distance in bytes between the scalars of two steps; 0 if one set serves all steps
@@ -222,18 +231,20 @@ struct StepScalars {
   const void *of(long step) const { return values.data() + static_cast<std::size_t>(step) * bytes; }
 };
 
-/// The first levels of a pass that computes states of another run again. They belong to steps of this other run.
+/// Describes the lead of a pass that computes states of another run again. The lead consists of the first levels of the
+/// pass. The levels of the lead belong to steps of the other run.
 struct Lead {
   long levels = 0;
   long per_step = 1;  ///< number of levels in a step of the other run
   StepScalars scalars{};
 };
 
-/// The calls of all levels. A level is one stage of a step. The list of calls repeats after two steps, because the two
-/// copies of a field alternate. If steps read a history, each step reads different rings, so the list has the calls of
-/// all steps of a pass.
+/// The kernel calls of all levels of a pass. A level is one stage of a step. Usually, the list has the calls of two
+/// steps, and these calls repeat, because the two copies of a field alternate. If steps read a history, each step reads
+/// different rings. With a history, the list has the calls of all steps of a pass.
 struct Stages {
-  std::vector<StageCall> calls;  ///< the calls of the lead, if any, then the calls of step 0, then of step 1, ...
+  /// the calls of the lead, if there is a lead, followed by the calls of step 0, step 1, ...
+  std::vector<StageCall> calls;
   StepScalars scalars{};
   std::size_t steps = 2;  ///< number of steps in `calls`
   Lead lead{};
@@ -242,7 +253,8 @@ struct Stages {
   const StageCall &at(long level) const { return calls[static_cast<std::size_t>(level - 1) % calls.size()]; }
   const void *scalars_of(long level) const {
     if (lead.levels == 0) return scalars.of((level - 1) / per_step());
-    const long place = (level - 1) % static_cast<long>(calls.size());  // a measurement may repeat the calls of a pass
+    // the remainder is needed because a measurement may repeat the calls of a pass
+    const long place = (level - 1) % static_cast<long>(calls.size());
     if (place < lead.levels) return lead.scalars.of(place / lead.per_step);
     return scalars.of((place - lead.levels) / per_step());
   }

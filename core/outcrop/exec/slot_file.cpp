@@ -80,7 +80,7 @@ Mapping SlotFile::map() const {
   assert(last_ && file_->file() != nullptr);
   const std::vector<std::uint8_t> &slots = last_->tiles.slots;
   Mapping mapping = Mapping::reserve(array_bytes_);
-  // a single call maps tiles that are neighbours in the file
+  // tiles that are neighbours in the file are mapped together by one system call
   for (std::size_t first = 0, end; first < tiles_; first = end) {
     for (end = first + 1; end < tiles_ && slots[end] == slots[first];) ++end;
     const std::uint64_t bytes = std::min<std::uint64_t>(array_bytes_, end * tile_bytes_) - first * tile_bytes_;

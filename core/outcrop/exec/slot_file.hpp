@@ -1,17 +1,19 @@
-// Stores the tiles of an array. Each tile has two slots in the file. The last commit uses one of these slots, and the
-// next commit may write to the other slot. All tiles have the same size, but the last tile may be shorter. The stars
-// mark the slots of the last commit. These slots are not overwritten before a later commit is complete:
+// Class SlotFile stores an array in a file. The array is divided into tiles, and each tile has two slots in the file.
+// The last commit uses one of the two slots of a tile, and the next commit may write to the other slot. All tiles have
+// the same size, but the last tile may be shorter. In the drawing, stars mark the slots of the last commit. The slots
+// of the last commit are not overwritten before the next commit is complete:
 //
 //     in memory    | tile 0  | tile 1  | tile 2 |
 //     slots 0      | tile 0 *|         | tile 2*|
 //     slots 1      |         | tile 1 *|        |
 //
-// A commit has three steps. write_changed() writes the tiles that have changed since the last commit, each to its free
-// slot, and makes them durable. The caller stores the slot and the checksum of every tile durably. accept() then makes
-// the new commit the last commit. If the caller fails before accept(), it can call write_changed() again.
+// A commit has three steps. First, write_changed() writes each tile that has changed since the last commit to the free
+// slot of this tile, and makes the written tiles durable. Second, the caller durably stores the slot and the checksum
+// of every tile. Third, accept() makes the new commit the last commit. If an error occurs before accept(), the caller
+// can call write_changed() again.
 //
-// If the file allows direct I/O, several threads write tiles past the page cache, directly from the memory of the
-// array. If the file is in persistent memory, tiles are copied to the file, and the cache lines of the copies are
+// If the file allows direct I/O, several threads write tiles directly from the memory of the array, without the page
+// cache. If the file is in persistent memory, tiles are copied to the file, and the cache lines of the copies are
 // written back.
 #pragma once
 
@@ -33,7 +35,8 @@ struct CommittedTiles {
   std::vector<std::uint8_t> slots{};
 };
 
-/// A tile whose bytes in the file differ from the commit (`error` is 0), or cannot be read (`error` is the errno).
+/// Describes a damaged tile. If `error` is 0, the bytes of the tile in the file do not match the checksum of the
+/// commit. If the tile cannot be read, `error` is the errno.
 struct DamagedTile {
   std::size_t tile = 0;
   std::uint64_t offset = 0;
@@ -42,42 +45,44 @@ struct DamagedTile {
 
 class SlotFile {
  public:
-  /// How tiles are written: the fastest way or, for tests, a mapping even if the file is not in persistent memory.
+  /// The way in which tiles are written. `best` selects the fastest way. `mapping` is for tests: tiles are written
+  /// through a mapping even if the file is not in persistent memory.
   enum class Way { best, mapping };
 
-  /// Opens an existing file that is not a link. The file has room for slot 0 of each tile, or for both slots of each
-  /// tile. Throws StorageError.
+  /// Opens an existing file that is not a link. The file must have room for slot 0 of each tile, or for both slots of
+  /// each tile. Throws StorageError if the file cannot be opened.
   SlotFile(const std::string &path, std::uint64_t array_bytes, std::size_t tile_bytes, bool writable, unsigned threads,
            Way way = Way::best, Files &files = Files::system());
 
-  /// Returns the number of bytes from the beginning of the slots 0 to the beginning of the slots 1.
+  /// Returns the distance, in bytes, between slot 0 and slot 1 of a tile in the file.
   static std::uint64_t stride_bytes(std::uint64_t array_bytes);
 
   std::size_t tiles() const { return tiles_; }
 
-  /// Reads a commit into `memory`, or only checks it if `memory` is null. This commit becomes the last commit. Returns
-  /// the damaged tiles.
+  /// Reads a commit into `memory`. If `memory` is null, the function only checks the commit. The commit becomes the
+  /// last commit. Returns the damaged tiles.
   std::vector<DamagedTile> load(const CommittedTiles &commit, std::byte *memory);
 
-  /// Maps the last commit into memory for reading. Throws StorageError.
+  /// Maps the last commit into memory for reading. Throws StorageError if the mapping fails.
   Mapping map() const;
 
   /// Writes the tiles that have changed since the last commit, and returns the number of bytes written. Throws
-  /// StorageError. After an error, the last commit is still complete.
+  /// StorageError if a write fails. After an error, the last commit is still complete.
   std::uint64_t write_changed(const std::byte *memory);
 
-  /// Returns the tiles that write_changed() has written. accept() makes them the last commit.
+  /// written() returns the slots and checksums of the commit that write_changed() has prepared. accept() makes this
+  /// commit the last commit.
   const CommittedTiles &written() const { return next_.tiles; }
   void accept() { last_ = next_; }
 
-  /// Returns a text that names the operation of the system that makes a commit durable.
+  /// Returns the name of the system operation that makes a commit durable.
   const char *primitive() const;
 
  private:
-  // A commit, and the fingerprints of the commit's tiles in memory.
+  // A commit, and for each tile a fingerprint of its bytes in memory.
   struct Known {
     CommittedTiles tiles{};
-    std::vector<std::uint64_t> fingerprints{};  // empty if unknown
+    std::vector<std::uint64_t> fingerprints{};  // empty if the fingerprints are not known
   };
 
   std::size_t length(std::size_t tile) const;
@@ -87,7 +92,7 @@ class SlotFile {
   const std::size_t tile_bytes_, tiles_;
   const unsigned threads_;
   const std::unique_ptr<OpenFile> file_;
-  std::optional<Mapping> mapping_;  // set if tiles are written through this mapping
+  std::optional<Mapping> mapping_;  // has a value if tiles are written through this mapping
   std::optional<Known> last_;
   Known next_;
 };

@@ -157,7 +157,7 @@ std::vector<MemoryPart> memory_parts(const Window &window, const std::vector<uns
       parts.push_back({window.data() + next, end - next, node});
     next = end;
   };
-  unsigned before = 0;  // the node of the part that ends at the beginning of the next part
+  unsigned before = 0;  // the node whose part ends where the next part begins
   for (std::size_t i = 0; i < window.rings(); ++i) {
     const Ring &ring = window.ring(i);
     if (ring.slot_bytes() / all * fewest < page_bytes) return {};
@@ -182,7 +182,7 @@ void place_memory(const Window &window, Team &team) {
     team.touch(window.data(), window.size());
     return;
   }
-  if (placement.bound)  // a refusal by the system is ignored, because the first touch has the same effect
+  if (placement.bound)  // a refusal of the system is ignored, because touch() places the pages in the same way
     for (const MemoryPart &part : parts)
       if (!bind_memory(part.data, part.size, {placement.node_indices[part.node]})) break;
   touch(parts, team);

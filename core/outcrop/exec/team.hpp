@@ -1,28 +1,31 @@
-// Defines a team of threads that run one job at a time. Also divides the window and the work among NUMA nodes.
+// Defines a team of threads that run one job at a time. This file also divides the window and the work among NUMA
+// nodes.
 //
-// The team does not use OpenMP. The threads take the tiles of a slab one by one, and a tile waits only for the tiles
-// that it needs (tiles.hpp). So no loop is divided, and no barrier is needed inside a slab. Without OpenMP, the thread
-// sanitizer sees every synchronisation. After a job, the threads spin for a moment, because the next slab usually
-// follows within microseconds. Then they sleep.
+// The team does not use OpenMP, because OpenMP would not help. The threads take the tiles of a slab one by one, and a
+// tile waits only for the tiles that it needs (tiles.hpp). So the threads need neither a parallel loop nor a barrier
+// inside a slab. Without OpenMP, the thread sanitizer sees every synchronisation. After a job, the threads spin for a
+// moment, because the next slab usually follows within microseconds. If no job follows, the threads sleep.
 //
-// The threads of a team are its members. They are bound to processors if the placement says so. The calling thread is
-// member 0. It is bound only until the result of bind_caller() is destroyed, because threads that a bound thread starts
-// inherit its binding.
+// The threads of a team are its members. If ThreadPlacement::bound is true, each member is bound to a processor. The
+// thread that calls run() is member 0. The calling thread is bound only while the result of bind_caller() exists. A
+// longer binding would be inherited by every thread that the calling thread starts later.
 //
-// On several NUMA nodes, each node owns a part of every slot of the window. The memory of the part comes from this
-// node, and threads of the node first take the tiles of the rows in the part. The sizes of parts are in proportion to
-// the threads of the nodes. The owner of a row depends only on the place of the row in its slot:
+// On several NUMA nodes, each node owns a part of every slot of the window. The memory of a part comes from the node
+// that owns the part. Threads of the node first take the tiles whose rows are in the node's part. The sizes of parts
+// are in proportion to the threads of the nodes. The owner of a row depends only on the place of the row in its slot:
 //
 //     slot of plane z:    | node 0         | node 1         |
 //     slot of plane z+1:  | node 0         | node 1         |
 //                           rows of the frame
 //
-// Each part is bound to its node. Containers often forbid this, so a thread of the node is also the first thread that
-// touches the pages of the part: the system takes a page from the node of the thread that touches the page first.
+// Each part is bound to its node. Containers often forbid the binding of memory. So a thread of the node is also the
+// first thread that touches the pages of the part. The system takes the memory of a page from the node of the thread
+// that touches the page first.
 //
 // A page belongs to one node, and the pages of the window are huge (2 MiB). So parts begin at multiples of 2 MiB, and a
 // part loses or gains up to 1 MiB at each edge. Small pages would make every access slower. If the parts are smaller
-// than a huge page, pages come alternately from all nodes. In this case, nodes own tiles, but no parts of the memory.
+// than a huge page, pages come alternately from all nodes. With such small parts, nodes own tiles, but they own no
+// parts of the memory.
 #pragma once
 
 #include <atomic>
@@ -51,7 +54,7 @@ class Team {
  public:
   using Job = std::function<void(unsigned member)>;
 
-  /// Starts the threads of the placement. The caller acts as the first thread, so this thread is not started. Throws
+  /// Starts the threads of the placement. The calling thread is member 0, so one thread less is started. Throws
   /// InputError if the system cannot start this number of threads.
   explicit Team(ThreadPlacement placement);
   explicit Team(unsigned size) : Team(unbound(size)) {}
@@ -64,14 +67,15 @@ class Team {
   /// Binds the calling thread to the processor of member 0 until the result is destroyed.
   [[nodiscard]] BoundThread bind_caller() const { return BoundThread(placement_.processor(0)); }
 
-  /// Runs job(0) .. job(size-1) at the same time, and returns after all of them have returned. Jobs must not throw.
+  /// Runs job(0) .. job(size-1) at the same time, each on one member of the team. Returns when all jobs have returned.
+  /// Jobs must not throw.
   void run(const Job &job);
 
   /// Runs body(i) for 0 <= i < count. Each thread takes one index at a time.
   void for_each(long count, const std::function<void(long)> &body);
 
-  /// Writes zeros to `size` bytes, so that the pages become resident. Each thread takes parts of the size of a huge
-  /// page.
+  /// Writes zeros to `size` bytes, so that the pages become resident. The threads divide the bytes among themselves, in
+  /// pieces of the size of a huge page.
   void touch(std::byte *data, std::size_t size);
 
  private:
@@ -86,23 +90,24 @@ class Team {
   std::atomic<bool> stopping_{false};
 };
 
-/// An ordered list of items that threads take. Each item is owned by a node. A thread first takes the items of its own
-/// node:
+/// An ordered list of items, from which the threads of a team take items one by one. Each item is owned by a node. A
+/// thread first takes the items of its own node:
 ///
 ///     order     0 1 2 3 4 5 6 7 8 9
 ///     node 0    0 1     4   6   8
 ///     node 1        2 3   5   7   9
 ///
-/// In this example, a thread of node 0 first takes the items 0, 1, 4, 6 and 8. Then it takes the remaining items of
-/// node 1. With one node, the list is a counter.
+/// In the drawing, a thread of node 0 first takes the items 0, 1, 4, 6 and 8. Then this thread takes the remaining
+/// items of node 1. With one node, all threads take the items in ascending order.
 ///
 /// An item may wait for earlier items, as tiles do. The threads cannot block each other forever if every node that owns
 /// items has a thread. Proof: assume that all threads wait. Let m be the first item that no thread has taken. Let f be
 /// the first item that is taken and not finished. All items before f are finished, so f waits for an item that no
-/// thread has taken. This item is before f, and it is m or a later item. So f > m, and all items before m are finished.
-/// Let T be a thread of the node that owns m. T also waits, in an item t. The queue of T still contains m, and a thread
-/// takes items of other nodes only if its own queue is empty. So T took t from its own queue. Queues keep the order, so
-/// t is before m and is therefore finished. This contradicts that T waits in t.
+/// thread has taken. The item for which f waits comes before f, and it is m or a later item. So f > m, and all items
+/// before m are finished. Let T be a thread of the node that owns m. T also waits, in an item t. The queue of T still
+/// contains m, and a thread takes items of other nodes only if its own queue is empty. So T took t from its own queue.
+/// Queues keep the order, so t is before m and is therefore finished. But T waits in t, so t is not finished. The two
+/// statements contradict each other, so the assumption is wrong.
 class NodeQueues {
  public:
   static constexpr std::size_t none = static_cast<std::size_t>(-1);
@@ -113,12 +118,13 @@ class NodeQueues {
     for (std::size_t i = 0; i < owners.size(); ++i) queues_[owners[i]].items.push_back(i);
   }
 
-  /// Makes all items available again. While this function runs, no thread may take items.
+  /// Makes all items available again. No thread may call take() or take_own() while restart() runs.
   void restart() {
     for (unsigned node = 0; node < nodes_; ++node) queues_[node].next.store(0, std::memory_order_relaxed);
   }
 
-  /// Returns the next item of this node, or else of another node. Returns `none` if no items are left at all.
+  /// Returns the next item of this node. If this node has no items left, returns an item of another node. Returns
+  /// `none` if no node has items left.
   std::size_t take(unsigned node) {
     for (unsigned step = 0; step < nodes_; ++step)
       if (const std::size_t item = take_own((node + step) % nodes_); item != none) return item;
@@ -143,17 +149,19 @@ class NodeQueues {
   std::unique_ptr<NodeQueue[]> queues_;
 };
 
-/// Divides `total` in proportion to the weights. Returns the beginning of each part, followed by `total`.
+/// Divides `total` in proportion to the weights. Returns the beginning of each part, and `total` as the last element.
 std::vector<std::size_t> cut_in_proportion(std::size_t total, const std::vector<unsigned> &weights);
 
-/// Returns the first row of each node in the current frame of the window, followed by the end of the frame.
+/// Returns the first row that each node owns in the current frame of the window. The last element of the result is the
+/// end of the frame.
 std::vector<long> first_rows(const Window &window, const std::vector<unsigned> &node_threads);
 
 /// Returns the node that owns a row. A row outside the frame belongs to the nearest node.
 unsigned owner_of(long row, const std::vector<long> &first_rows);
 
-/// Returns the rows at which the diagonals of diamond_tiles() begin: every second edge between the parts of nodes. So
-/// each part has one such edge, and nodes do not wait for each other. With one node, the result is row 0.
+/// Returns the rows at which the diagonals of diamond_tiles() begin. The diagonals begin at every second edge between
+/// the parts of nodes. So each part has one edge at which diagonals begin, and nodes do not wait for each other. With
+/// one node, the result is row 0.
 std::vector<long> rows_to_begin_at(const std::vector<long> &first_rows);
 
 /// A part of the window's memory, and the node that should provide this memory.
@@ -165,10 +173,12 @@ struct MemoryPart {
   bool operator==(const MemoryPart &) const = default;
 };
 
-/// Divides the window into parts that belong to nodes, in ascending order. Returns no parts if they are too small.
+/// Divides the window into parts that belong to nodes, in ascending order. Returns an empty list if a part would be
+/// smaller than a huge page.
 std::vector<MemoryPart> memory_parts(const Window &window, const std::vector<unsigned> &node_threads);
 
-/// Makes all pages of a window resident, near the threads that will use them. No page may have been touched before.
+/// Makes all pages of a window resident, in memory near the threads that will use the pages. No thread may have touched
+/// a page of the window before this call.
 void place_memory(const Window &window, Team &team);
 
 }  // namespace outcrop

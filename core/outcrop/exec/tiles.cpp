@@ -10,23 +10,23 @@ namespace outcrop {
 
 namespace {
 
-// The place of a tile in the lattice of diamonds. q is the row of tiles. p is the distance from the first row of the
-// grid, in half tiles.
+// The place of a tile in the lattice of diamonds. q is the level of the tile's centre divided by D. p is the distance
+// of the tile from the first row of the grid, in units of half a tile.
 struct LatticePoint {
   long q, p;
 };
 
-// Returns the lean of the diagonals p + lean*q = constant. A diagonal has about one tile for every second q. With this
-// lean, about 2 * `threads` tiles lie between a tile and the tiles that it needs. The lean is odd, so that all tiles of
-// a diagonal are independent.
+// Returns the lean of the diagonals p + lean*q = constant. A diagonal has about one tile for every second value of q.
+// With the returned lean, about 2 * `threads` tiles lie between a tile and the tiles that it needs. The lean is odd, so
+// no tile of a diagonal needs another tile of the same diagonal.
 long lean_of(long levels, long diamond, unsigned threads) {
   const long rows_of_tiles = levels / diamond + 1;
   return 1 + 2 * ((2 * static_cast<long>(threads) + rows_of_tiles - 1) / rows_of_tiles);
 }
 
-// Returns the number of half tiles between place p and the nearest row at which diagonals begin. The results for
-// neighbouring places differ by at most one. So for every choice of the rows in `begin`, a tile comes after the tiles
-// that it needs.
+// Returns the distance between a tile at position p and the nearest row at which diagonals begin. The position and the
+// distance are counted in half tiles. The results for neighbouring positions differ by at most one. So a tile always
+// comes after the tiles that it needs, whatever rows `begin` has.
 long distance(long p, long half, const std::vector<long> &begin) {
   long nearest = std::numeric_limits<long>::max();
   for (const long row : begin) {
@@ -40,7 +40,7 @@ std::vector<LatticePoint> places_in_order(long levels, long rows, long half, lon
                                           const std::vector<long> &begin) {
   std::vector<LatticePoint> places;
   for (long q = 0; (q - 1) * diamond < levels; ++q) {
-    if (q == 0 && diamond == 1) continue;  // these tiles have only level 0, which needs no update
+    if (q == 0 && diamond == 1) continue;  // the tiles with q = 0 have only level 0, which needs no update
     for (long p = q % 2; (p - 1) * half < rows; p += 2) places.push_back({q, p});
   }
   const auto key = [&](const LatticePoint &place) {
@@ -54,8 +54,8 @@ struct BandChunk {
   long band, chunk;
 };
 
-// Returns the bands and chunks in the order in which threads take them. A strip of bands starts so late that none of
-// its bands overtakes the last band of the previous strip.
+// Returns the bands and chunks in the order in which threads take them. The tiles of a strip are delayed so much that
+// no band of the strip overtakes the last band of the previous strip.
 std::vector<BandChunk> bands_in_order(long bands, const Chunks &chunks, unsigned threads) {
   const long strip = std::min(bands, 2 * static_cast<long>(threads));
   const long stagger = std::max(strip, chunks.at_once);
@@ -77,8 +77,8 @@ Tile chunk_tile(long level_first, long level_last, long rows, const Chunks &chun
   return tile;
 }
 
-// Returns `count` tiles for each level. Tile i of a level is make(level, i). It needs tiles of the level below, from
-// tile i - reach_down to tile i + reach_up.
+// Returns `count` tiles for each level. The function make(level, i) makes tile i of a level. Tile i of a level needs
+// the tiles i - reach_down to i + reach_up of the level below.
 template <typename Make>
 std::vector<Tile> level_by_level(long levels, long count, long reach_down, long reach_up, const Make &make) {
   std::vector<Tile> tiles;
@@ -99,7 +99,8 @@ std::vector<Tile> diamond_tiles(long levels, long rows, long skew, long diamond,
   assert(levels >= 1 && rows >= 1 && skew >= 1 && diamond >= 1 && threads >= 1 && !begin.empty());
   const long half = skew * diamond;  // half the number of rows of a tile
   std::vector<Tile> tiles;
-  std::map<std::pair<long, long>, std::size_t> index;  // the number of the tile at (q, p)
+  // for each lattice point (q, p), the index of its tile in `tiles`
+  std::map<std::pair<long, long>, std::size_t> index;
   for (const auto [q, p] : places_in_order(levels, rows, half, diamond, lean_of(levels, diamond, threads), begin)) {
     const long centre = q * diamond, y = p * half;
     Tile tile{
@@ -133,7 +134,8 @@ std::vector<Tile> band_tiles(long levels, long rows, long height, const Chunks &
 
 std::vector<Tile> chunk_sweep_tiles(long levels, long rows, long skew, const Chunks &chunks) {
   assert(levels >= 1 && rows >= 1 && skew >= 1 && chunks.count >= 1 && chunks.zetas >= 1);
-  // Plane z of a level needs plane z - skew of the level below. In zeta, this plane lies 2 * skew before plane z.
+  // Plane z of a level needs plane z - skew of the level below. The zeta of the needed plane is lower by 2 * skew than
+  // the zeta of plane z.
   const long reach = (2 * skew + chunks.zetas - 1) / chunks.zetas;
   return level_by_level(levels, chunks.count, reach, 0,
                         [&](long level, long chunk) { return chunk_tile(level, level, rows, chunks, chunk); });
@@ -142,7 +144,8 @@ std::vector<Tile> chunk_sweep_tiles(long levels, long rows, long skew, const Chu
 std::vector<Tile> sweep_tiles(long levels, long rows, long skew, long rows_per_block) {
   assert(levels >= 1 && rows >= 1 && skew >= 1 && rows_per_block >= 1);
   const long count = (rows + rows_per_block - 1) / rows_per_block;
-  const long reach = (skew + rows_per_block - 1) / rows_per_block;  // in blocks
+  // maximum distance, in blocks of rows, of a block that an update reads
+  const long reach = (skew + rows_per_block - 1) / rows_per_block;
   return level_by_level(levels, count, reach, reach, [&](long level, long i) {
     const long y = i * rows_per_block;
     return Tile{level, level, level, y, std::min(rows, y + rows_per_block), 0};

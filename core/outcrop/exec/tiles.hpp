@@ -1,11 +1,12 @@
 // Divides a slab into tiles that fit a cache. If the grid has many rows, a tile is a range of levels and rows. A thread
 // updates the tile plane by plane along the streaming axis. If the grid has few rows, a tile is a range of levels and
-// zeta.
+// of the skewed coordinate zeta (traverse.hpp).
 //
-// Diamonds (after Bondhugula and Malas): the tiles of row q have their centres at level q*D. The centres are 2*r*D rows
-// apart, and odd rows of tiles are shifted by r*D. A tile has the rows with |y - centre| < r*(D - |level - q*D|). A
-// tile needs only the two tiles below that touch it, and waits only for these two tiles. So no barrier is needed
-// between the rows of tiles:
+// Diamonds (after Bondhugula and Malas): a tile is a diamond of levels and rows of the grid. The tiles form a lattice.
+// The tiles with the lattice index q have their centres at level q*D. The centres of tiles with the same q are 2*r*D
+// rows of the grid apart. If q is odd, the centres are shifted by r*D rows. At each level, a tile has the rows y with
+// |y - centre| < r*(D - |level - q*D|). Two tiles touch a tile from below. A tile needs only the two tiles that touch
+// it from below, and waits only for them. So threads need no barrier between tiles with different centre levels:
 //
 //     level
 //      2D   |\    /\    /\    /|     q = 2
@@ -15,46 +16,50 @@
 //       0   | /  \  /  \  /  \ |     q = 0
 //           0   r*D  2r*D ...   y
 //
-// Threads take tiles along diagonals that lean to lower y. So the tiles of row q + 1 use the data that the tiles of row
-// q have left in the last-level cache. The cache has not evicted these data yet. Without this reuse of data, thin slabs
-// are slow. If p counts half tiles in y, the diagonals are p + lean*q = constant. With the chosen lean, about 2 *
-// `threads` tiles lie between a tile and the tiles that it needs. For example, threads take tiles in the order of these
-// numbers if the lean is 3:
+// Threads take tiles along diagonals that lean to lower y. So a tile reuses the data that the two tiles below it have
+// left in the last-level cache. Without this reuse of data, updates of thin slabs are slow. Let p be the position of a
+// tile in y, in units of half a tile. On a diagonal, p + lean*q is constant. With the chosen lean, about 2 * `threads`
+// tiles lie between a tile and the tiles that it needs. For example, if the lean is 3, threads take the tiles in the
+// order of these numbers:
 //
 //     q = 2       3    6
 //     q = 1     1    4    7
 //     q = 0   0    2    5   ...
 //
 // If several nodes own parts of the rows (team.hpp), each node updates its own part. At the edge between two parts,
-// either both nodes begin or both nodes end. So the tiles on both sides of an edge are updated at about the same time,
-// and no node waits long for another node. Diagonals begin at every second edge, and each diagonal leans to the nearest
-// row at which diagonals begin:
+// either both nodes begin their updates or both nodes end their updates. So the tiles on both sides of an edge are
+// updated at about the same time, and no node waits long for another node. Diagonals begin at every second edge, and
+// each diagonal leans to the nearest row at which diagonals begin:
 //
 //     node 0 | node 1 | node 2 | node 3
 //      <------ ------> <------ ------>
 //
-// Bands are for grids with too few rows for several diamonds (a grid of two axes has one row). A tile has some levels
-// and all rows of a chunk of the skewed coordinate zeta = z + skew*(level - 1). An update reads values with a lower
-// level and with the same or a lower zeta. An update also overwrites a value. The earlier updates that have read this
-// value also have a lower level and the same or a lower zeta. So a tile needs only two tiles: the previous tile in its
-// band, and the tile below. These two tiles wait for earlier tiles in the same way. So all tiles with lower bands and
-// lower chunks are finished. The tiles of a diagonal are independent. Threads take tiles in the order of these numbers:
+// Bands: if the grid has too few rows for several diamonds, the slab is divided into bands of levels. For example, a
+// grid with two axes has planes of one row. Each band is divided into tiles along the skewed coordinate zeta = z +
+// skew*(level - 1). A tile of a band has all rows and one range of zeta, which is called a chunk. An update reads
+// values with a lower level and with the same or a lower zeta. An update also overwrites a value, and earlier updates
+// must have read this value. The earlier updates that read an overwritten value also have a lower level and the same or
+// a lower zeta. So a tile needs only two tiles: the previous tile in its band, and the tile with the same chunk in the
+// band below. The two needed tiles have waited for their own needed tiles in the same way. So a tile begins only when
+// all tiles with lower bands and lower chunks are finished. The tiles on a diagonal of the drawing do not depend on
+// each other. Threads take tiles in the order of these numbers:
 //
 //     level   | 3 : 4 : 5 : 6
 //     band 1  +---+---+---+---
 //     band 0  | 1 : 2 : 3 : 4
 //               chunks     zeta
 //
-// In a grid with many bands, only a strip of 2 * `threads` bands advances at once. So each band uses data that the band
-// below has left in the last-level cache. A strip begins while the strip before it ends.
+// If a slab has many bands, threads update only 2 * `threads` neighbouring bands at the same time. A strip is such a
+// group of 2 * `threads` bands. So each band uses data that the band below has left in the last-level cache. Threads
+// begin the next strip while they finish the last tiles of the current strip.
 //
 // Sweeps (D = 0) update the levels one after another. Each level is divided into blocks of rows, or into chunks of zeta
 // if the grid has few rows. The blocks of a level do not wait for each other. Sweeps update cells in the same order as
-// plain loops, and exist only for comparison.
+// plain loops. Sweeps exist only for comparison with diamonds and bands.
 //
-// Every tile is a pair of trapezoids. At each level, the tile has the rows [y_low + slope*|level - centre|, y_high -
-// slope*|level - centre|) at zeta_low <= zeta < zeta_high. In these bounds, zeta is counted from the beginning of the
-// slab.
+// Struct Tile describes diamonds, tiles of bands and tiles of sweeps as pairs of trapezoids. At each level, a tile has
+// the rows from y_low + slope*|level - centre| up to but not including y_high - slope*|level - centre|. The tile has
+// the values zeta_low <= zeta < zeta_high, where zeta is counted from the beginning of the slab.
 #pragma once
 
 #include <cstddef>
@@ -64,38 +69,39 @@
 namespace outcrop {
 
 struct Tile {
-  long level_first = 0, level_last = 0;  ///< inclusive
+  long level_first = 0, level_last = 0;  ///< the first and the last level of the tile; both belong to the tile
   long centre = 0;                       ///< the level at which the tile has its maximum number of rows
-  long y_low = 0, y_high = 0;            ///< rows y_low <= y < y_high at that level; they may lie outside the grid
-  long slope = 0;                        ///< each side loses this number of rows per level away from the centre
-  /// zeta_low <= zeta < zeta_high, counted from the first zeta of the slab
+  /// at level `centre`, the tile has the rows y_low <= y < y_high; some of these rows may lie outside the grid
+  long y_low = 0, y_high = 0;
+  long slope = 0;  ///< number of rows that each side of the tile loses per level away from the centre
+  /// the tile has the values zeta_low <= zeta < zeta_high, counted from the first zeta of the slab
   long zeta_low = 0, zeta_high = std::numeric_limits<int>::max();
-  std::vector<std::size_t> needs{};  ///< the tiles that must be finished before this one
+  std::vector<std::size_t> needs{};  ///< indices of the tiles that must be finished before this tile begins
 };
 
-/// Returns diamonds for the levels 1 to `levels` and for `rows` rows. In the result, a tile comes after the tiles that
-/// it needs. `diamond` is the size D of the diamonds, at least 1. An update reads values of the level below that are up
-/// to `skew` rows away. `threads` is the number of threads that share the tiles between two edges. `begin` has the rows
-/// at which diagonals begin: at least one row, in ascending order.
+/// Returns diamonds for the levels 1 to `levels` and for `rows` rows. In the list, a tile comes after the tiles that it
+/// needs. `diamond` is the size D of the diamonds, at least 1. An update reads values of the level below that are up to
+/// `skew` rows away. `threads` is the number of threads of a NUMA node. `begin` lists the rows at which the diagonals
+/// begin. `begin` has at least one row, and its rows are in ascending order.
 std::vector<Tile> diamond_tiles(long levels, long rows, long skew, long diamond, unsigned threads,
                                 const std::vector<long> &begin = {0});
 
-/// The division of a slab into chunks of zeta.
+/// Describes how a slab is divided into chunks of zeta.
 struct Chunks {
   long count = 1;
   long zetas = 1;    ///< number of values of zeta in each chunk
   long at_once = 1;  ///< maximum number of chunks that contain planes of the same level
 };
 
-/// Returns the tiles of bands. A tile has `height` levels and all `rows` rows of a chunk. In the result, a tile comes
+/// Returns the tiles of all bands. A tile has `height` levels and all `rows` rows of a chunk. In the list, a tile comes
 /// after the tiles that it needs.
 std::vector<Tile> band_tiles(long levels, long rows, long height, const Chunks &chunks, unsigned threads);
 
-/// Returns tiles that have one level and all `rows` rows of a chunk. An update reads values of the level below that are
-/// up to `skew` planes away.
+/// Returns the tiles of sweeps over chunks. Each tile has one level and all `rows` rows of a chunk. An update reads
+/// values of the level below that are up to `skew` planes away.
 std::vector<Tile> chunk_sweep_tiles(long levels, long rows, long skew, const Chunks &chunks);
 
-/// Returns tiles that have one level and `rows_per_block` rows.
+/// Returns the tiles of sweeps over rows. Each tile has one level and `rows_per_block` rows.
 std::vector<Tile> sweep_tiles(long levels, long rows, long skew, long rows_per_block);
 
 }  // namespace outcrop

@@ -1,22 +1,25 @@
-// Finds the cores and NUMA nodes that this process may use. Places threads on these cores and nodes, and binds threads
-// and memory. No other file uses hwloc. Without hwloc, every system is one node, and nothing can be bound.
+// Finds the cores and NUMA nodes that this process may use. The functions of this file also place threads on cores and
+// nodes, and bind threads and memory. No other file uses hwloc. If the program is built without hwloc, every system is
+// one node, and threads and memory cannot be bound.
 //
 //     node 0                     node 1
 //     core  core  core  core     core  core
 //     0 8   1 9   2 10  3 11     4 12  5 13
 //     memory                     memory
 //
-// The cores of a node share its memory, and access to other memory takes longer. The list of a node's processors has
-// one processor of each core first, and then the second hardware threads: 0 1 2 3 8 9 10 11 for node 0.
+// The cores of a node share its memory, and access to other memory takes longer. The list of a node's processors first
+// has one processor of each core, and then the second processor of each core. For example, the list of node 0 is 0 1 2
+// 3 8 9 10 11.
 //
 // A node consists of memory and of the processors that are nearer to this memory than to other memory. Memory that has
-// no processors of its own (CXL, or HBM beside the ordinary memory of a node) is not a node, but memory_nodes() lists
-// it. The lists contain only the nodes and processors that cgroup, cpuset and affinity allow. If the process may use a
-// processor but not the memory near it, the processor belongs to the first node.
+// no processors of its own (CXL, or HBM beside the ordinary memory of a node) is not a node in this file. Only the
+// function memory_nodes() also lists such memory. The functions return only the nodes and processors that the cgroup,
+// the cpuset and the affinity of the process allow. The process may be allowed to use a processor, but not the memory
+// near this processor. Then the processor belongs to the first node.
 //
 // For tests, a topology can be synthetic. A synthetic topology is given in hwloc's notation, such as "numa:2 core:4
 // pu:2", or as a file in hwloc's XML format. The environment variables HWLOC_SYNTHETIC and HWLOC_XMLFILE also make
-// hwloc report another machine. Threads and memory are never bound to such a topology.
+// hwloc report a machine other than this system. Threads and memory are never bound to a synthetic topology.
 //
 // Threads are placed on nodes in proportion to the cores of the nodes, with one thread per core if possible:
 //
@@ -24,8 +27,8 @@
 //     2 threads on these nodes:              node 0: 0          node 1: 1
 //
 // On one node, threads are bound only on request. On a shared machine, a bound thread waits for its core even if
-// another core is idle. On several nodes, threads are bound by default, because this wait costs less than access to
-// memory of another node.
+// another core is idle. On several nodes, threads are bound by default. To wait for a core costs less time than to
+// access the memory of another node.
 #pragma once
 
 #include <cstddef>
@@ -55,7 +58,8 @@ bool has_hwloc();  ///< whether the core was built with hwloc
 /// Returns the part of this system that the calling thread may use.
 Topology system_topology();
 
-/// The memory of a NUMA node. The node may have no processors. A value is 0 if the firmware does not report it.
+/// Describes the memory of a NUMA node. The node may have no processors. A value is 0 if the firmware does not report
+/// it.
 struct MemoryNode {
   unsigned os_index = 0;    ///< the number that the system gives the node
   std::uint64_t bytes = 0;  ///< its capacity
@@ -66,12 +70,13 @@ struct MemoryNode {
   double latency_seconds = 0;
 };
 
-/// Returns all memory that may be used, in the order of the system's numbers: the memory of this system, or of the
-/// described system if `description` is not empty. Without hwloc, the result is one node without values. Throws
-/// InputError if hwloc does not understand the description.
+/// Returns all memory that may be used, in the order of the numbers that the system gives the nodes. If `description`
+/// is not empty, returns the memory of the described system. If `description` is empty, returns the memory of this
+/// system. Without hwloc, the result is one node whose values are all 0. Throws InputError if hwloc does not understand
+/// the description.
 std::vector<MemoryNode> memory_nodes(const std::string &description = "");
 
-/// Returns whether hwloc reports this system, and not another one that an environment variable names.
+/// Returns true if hwloc reports this system, and false if an environment variable makes hwloc report another system.
 bool is_this_system();
 
 /// For tests: returns the topology that a text in hwloc's notation describes. `allowed` is a list of processors
@@ -79,7 +84,7 @@ bool is_this_system();
 Topology synthetic_topology(const std::string &description, const std::string &allowed = "");
 
 /// Binds the calling thread to a processor until the destructor runs. Does nothing if no processor is given, or if the
-/// system refuses.
+/// system refuses the binding.
 class BoundThread {
  public:
   explicit BoundThread(std::optional<unsigned> processor);
@@ -93,8 +98,9 @@ class BoundThread {
   hwloc_bitmap_s *former_ = nullptr;  // the processors to which the thread was bound before
 };
 
-/// Sets the nodes for pages that are not resident yet. The pages come from several nodes alternately, or from one node
-/// while it has free pages. Returns false if the system refuses, as containers often do.
+/// Sets the nodes that provide memory for pages that are not resident yet. If `nodes` has several nodes, the pages come
+/// from these nodes alternately. If `nodes` has one node, all pages come from this node. Returns false if the system
+/// refuses the binding. Containers often make the system refuse.
 bool bind_memory(std::byte *data, std::size_t size, const std::vector<unsigned> &nodes);
 
 enum class Bind : unsigned char {
@@ -103,7 +109,8 @@ enum class Bind : unsigned char {
   none        ///< never bind, and treat several nodes as one node
 };
 
-/// The place of a thread: a node, counted among the nodes that have threads, and the system's number of a processor.
+/// The node and the processor of a thread. Only nodes that have threads are counted. The processor has the number that
+/// the system gives it.
 struct ThreadPlace {
   unsigned node = 0, processor = 0;
 
@@ -111,7 +118,7 @@ struct ThreadPlace {
 };
 
 struct ThreadPlacement {
-  /// one place for each member of the team; the threads of a node are neighbours in this list
+  /// one place for each member of the team; the threads of the same node are neighbours in this list
   std::vector<ThreadPlace> threads{ThreadPlace{}};
   std::vector<unsigned> node_threads{1};  ///< number of threads on each node, never 0
   std::vector<unsigned> node_indices{0};  ///< the number that the system gives each node

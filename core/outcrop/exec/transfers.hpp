@@ -1,30 +1,32 @@
-// Transfers planes between files and rings. The classes of this file determine the place of planes on disk, the order
-// of transfers, and the checksums.
+// Transfers planes between files and rings. The classes of this file compute where planes are on disk, order the
+// transfers, and compute checksums.
 //
-// Transfers also moves faces, which are rows of neighbours (faces.hpp). The jobs of faces and the chain of a slot wait
-// for each other: a face is sent after the reads into its slot, and received after the transfers that a read would wait
-// for. Before the slot is used for another plane, all faces of the slot must be sent and received.
+// Class Transfers also moves faces, which are rows that neighbouring ranks exchange (faces.hpp). A face is sent after
+// the reads into its slot are complete. A face is received after the transfers for which a read into its slot would
+// wait. Before a slot is used for another plane, all faces of the slot must be sent and received.
 //
-// Transfers keeps a state for each slot. The transfers of a slot form a chain: each transfer starts after the transfer
-// before it. So when the last transfer of the chain is complete, all of them are complete. If every plane has its own
-// slot, the chain also orders the write of a plane by one block and the read of the plane by another block. Blocks that
-// shift their planes read only fringes of each other. A fringe is read only after it has been written.
+// Class Transfers keeps a state for each slot. The transfers of a slot form a chain: each transfer starts after the
+// transfer before it. So when the last transfer of the chain is complete, all transfers of the chain are complete. If
+// every plane has its own slot, the chain also orders the transfers of different blocks: a block reads a plane only
+// after the earlier block has written it. Blocks that shift their planes use different slots for a plane, but they read
+// only fringes of each other. A fringe is read only after it has been written.
 //
-// The file of fringes stores, plane by plane, `fringe_rows` rows of each ring of the updated fields. Behind them, it
-// stores the rows of each field that the pass computes again (`recomputed_rows`):
+// The file of fringes stores, plane by plane, `fringe_rows` rows of each ring of the updated fields. For each plane,
+// after the rows of the rings, the file stores `recomputed_rows` rows of each field that the pass computes again:
 //
 //     | plane 0: ring a | ring b | ... | recomputed field 0 | ... | plane 1: ring a | ...
 //
-// PlaneSums computes the checksums of planes in parts. The update of level 1 adds rows that came from the disk, and the
-// update of the last level adds rows that go to the disk. At these times the rows are in the caches nearest to the
-// core, so a checksum takes only a third of the time that it takes if the rows are in memory. CRCs are linear: the CRC
-// of a plane is the exclusive or of the CRCs of its parts, each shifted by the bytes that follow the part. So any
-// thread may add the parts, in any order:
+// Class PlaneSums computes the checksums of planes in parts. The update of level 1 adds the rows that were read from
+// disk to the checksums of the sources. The update of the last level adds the rows that will be written to disk to the
+// checksums of the targets. During an update, the rows are in the caches nearest to the core. So the checksum takes a
+// third of the time that it would take with rows in memory. CRCs are linear. Each part of a plane has a CRC, which is
+// shifted by the number of bytes that follow the part. The exclusive or of the shifted CRCs is the CRC of the plane. So
+// threads may add the parts of a plane in any order:
 //
 //     |..part a..|....part b....|..part c..|        CRC = CRC(a) * x^(8|bc|) + CRC(b) * x^(8|c|) + CRC(c)
 //
-// Checks compares the computed checksums and seals with the checksums and seals behind the planes on disk. It also
-// stores checksums and seals behind the planes that are written to disk.
+// Class Checks compares the computed checksums and seals with the checksums and seals that are stored behind the planes
+// on disk. Class Checks also stores a checksum and a seal behind each plane that is written to disk.
 #pragma once
 
 #include <atomic>
@@ -45,53 +47,55 @@
 
 namespace outcrop {
 
-/// The files of one array: the files `first_file`, first_file + 1, ... of the store, with `planes_per_file` planes
-/// each. Seals are written with the seed `seed` in a target, and must have this seed in other arrays
-/// (storage/checksums.hpp).
+/// The files of one array. In the store, the files of the array have the numbers `first_file`, first_file + 1, and so
+/// on. Each file has `planes_per_file` planes. The seals of a target are written with the seed `seed`, and the seals of
+/// other arrays must have this seed (storage/checksums.hpp).
 struct PlaneFiles {
   std::uint32_t first_file = 0;
   long planes_per_file = 1;
   std::uint32_t seed = 0;
 };
 
-/// A file with a state of another run: all rows of all planes, without padding and without checksums. `sum` is the
-/// CRC32C of all its bytes.
+/// A file with a state of another run. The file has all rows of all planes, without padding and without checksums of
+/// planes. `sum` is the CRC32C of the whole file.
 struct HistoryFile {
   std::uint32_t file = 0;
   std::uint32_t sum = 0;
 };
 
-/// The arrays of one pass. The arrays have the order of Fields::state(), Fields::statics() and Fields::histories(). In
-/// each plane, the file of fringes has `fringe_rows` rows for each ring, and `recomputed_rows[i]` rows for field i of
-/// Fields::computed().
+/// The arrays of one pass. The arrays of each kind are in the order of Fields::state(), Fields::statics() and
+/// Fields::histories(). In each plane, the file of fringes has `fringe_rows` rows for each ring, and
+/// `recomputed_rows[i]` rows for field i of Fields::computed().
 struct PassFiles {
   std::vector<PlaneFiles> source, target, statics;
   std::vector<HistoryFile> history;
-  PlaneFiles other;  ///< its first file is also the file of fringes
+  PlaneFiles other;  ///< the first file of this array is also the file of fringes
   long fringe_rows = 0;
   std::vector<long> recomputed_rows{};
 };
 
-/// One array on disk, and the ring with which the array exchanges planes.
+/// An array on disk, and the ring with which the executor exchanges the planes of this array.
 struct ArrayRing {
   Array array = Array::source;
-  /// the number of this array among the arrays of its kind; for fringes, the place of the ring in the array
+  /// the number of this array among the arrays of the same kind; for fringes, the number of the ring in the array of
+  /// fringes
   std::size_t index = 0;
   std::size_t ring = 0;
 };
 
 class Transfers {
  public:
-  /// Prepares transfers through `store`, and of faces through `links`. If `store` is null, the functions transfer
-  /// nothing and do not wait. `max_levels` is the largest number of levels of a pass. All arguments and the links must
-  /// outlive this object.
+  /// Prepares transfers of planes through `store`, and transfers of faces through `links`. If `store` is null, the
+  /// functions of this object transfer nothing and do not wait. `max_levels` is the maximum number of levels of a pass.
+  /// All arguments and the links must outlive this object.
   Transfers(const Grid &grid, const Window &window, const Fields &fields, Store *store, const Links &links = {},
             long max_levels = 1);
 
   void set_files(const PassFiles &files) { files_ = files; }
 
-  /// Start to transfer planes z0 <= z < z1 of all pairs: 1 MiB of the first pair, the same planes of the next pair, and
-  /// so on. So successive short planes form one transfer, and the planes of all arrays still arrive together.
+  /// read() and write() start to transfer the planes z0 <= z < z1 of all pairs. Both functions transfer about 1 MiB of
+  /// the first pair, then the same planes of the second pair, and so on. So neighbouring short planes form one
+  /// transfer, and a plane of all arrays arrives at about the same time.
   void read(const std::vector<ArrayRing> &pairs, long z0, long z1, const Rectangle &cells) {
     transfer(false, pairs, z0, z1, cells);
   }
@@ -99,9 +103,9 @@ class Transfers {
     transfer(true, pairs, z0, z1, cells);
   }
 
-  /// Start to send or receive rows of planes z0 <= z < z1 of all pairs: the rows of plane z0 of each pair, then of the
-  /// next plane, and so on. The rows of a plane and a pair are one message. Throw InputError if the rank has no
-  /// neighbour on this side.
+  /// send() and receive() start to transfer rows of the planes z0 <= z < z1 of all pairs. Both functions transfer the
+  /// rows of plane z0 of each pair, then the rows of the next plane of each pair, and so on. The rows of one plane and
+  /// one pair are one message. send() and receive() throw InputError if the rank has no neighbour on this side.
   void send(const std::vector<ArrayRing> &pairs, long z0, long z1, const Rectangle &rows, std::size_t side) {
     transfer_faces(true, pairs, z0, z1, rows, side);
   }
@@ -110,20 +114,22 @@ class Transfers {
   }
   bool has_faces() const { return faces_ != nullptr; }
 
-  /// Wait until all rows y0 <= y < y1 of plane z have been received, or sent. Do nothing if the slot holds another plane.
+  /// wait_for_received() waits until the rows y0 <= y < y1 of plane z have been received, and wait_for_sent() waits
+  /// until these rows have been sent. If the slot holds another plane, the functions return at once.
   void wait_for_received(std::size_t ring, long z, long y0, long y1);
   void wait_for_sent(std::size_t ring, long z, long y0, long y1);
 
-  /// If the slot of plane z holds another plane, waits until all faces of that plane are sent and received. From now on,
-  /// the slot holds plane z.
+  /// Makes the slot of plane z hold plane z from now on. If the slot holds another plane, first waits until all faces
+  /// of the other plane are sent and received.
   void begin_plane(std::size_t ring, long z);
   void drain_faces();
 
-  /// Cancels the links, so that the neighbours do not wait for this rank.
+  /// Cancels the links to the neighbouring ranks, so that these ranks do not wait for this rank forever.
   void cancel_faces();
 
-  /// Waits until all reads into the slot of plane z are complete. The first call for each record returns true if the
-  /// checksum was read together with the plane. The first call for each read of a history also returns true.
+  /// Waits until all reads into the slot of plane z are complete. Returns true if the caller must now check the rows
+  /// that were read. The first call after a read of the checksum of the plane returns true, and the first call after a
+  /// read of a history returns true.
   bool wait_for_read(std::size_t ring, long z);
   void wait_for_write(std::size_t ring, long z);
 
@@ -134,10 +140,10 @@ class Transfers {
   Rectangle take_fringe(std::size_t ring, long z);
   bool has_fringe(std::size_t ring, long z);
 
-  /// Returns the index of the fringe of plane z in a table of all fringes.
+  /// Returns the position of the fringe of plane z in a table with the fringes of all rings and planes.
   std::size_t fringe_index(std::size_t ring, long z) const;
 
-  /// Returns whether a part of a plane includes the end of the record.
+  /// Returns true if the transfer of a part of a plane also transfers the checksum at the end of the plane's record.
   bool has_tail(Array array, const Rectangle &cells, bool write) const;
 
   /// Returns the error message for a damaged plane. `whole` is the argument `is_whole` of plane_damage().
@@ -157,15 +163,15 @@ class Transfers {
     long place = -1;  // the result of Window::place for the plane in the slot
     Ticket reading = no_ticket, writing = no_ticket;
     SlotFaces faces;
-    // true if the part that is being read ends with the checksum of the source, or belongs to a history
+    // true if the part that is being read ends with the checksum of the plane, or if the part belongs to a history
     bool has_tail = false;
-    Rectangle fringe{};   // rows of the part being read that belong to a fringe
+    Rectangle fringe{};   // the rows of the current read that belong to a fringe
     Rectangle history{};  // rows that were read from a history
   };
 
   SlotState &slot(std::size_t ring, long z);
   bool holds(const SlotState &state, std::size_t ring, long z) const { return state.place == window_.place(ring, z); }
-  // Returns the request after which the slot may be overwritten.
+  // Returns the request that must be complete before the slot may be overwritten.
   static Ticket last_use(const SlotState &state) { return state.writing != no_ticket ? state.writing : state.reading; }
   void submit(SlotState &state, Request request);
   void transfer(bool write, const std::vector<ArrayRing> &pairs, long z0, long z1, const Rectangle &cells);
@@ -180,9 +186,10 @@ class Transfers {
   const Fields &fields_;
   Store *const store_;
   PassFiles files_;
-  std::vector<std::vector<SlotState>> slots_;  // by ring
-  std::vector<Ticket> fringe_tickets_;         // the last write of each fringe
-  // the last members, so that their threads end before the other members are destroyed
+  std::vector<std::vector<SlotState>> slots_;  // for each ring, the states of its slots
+  std::vector<Ticket> fringe_tickets_;         // for each fringe, the request that wrote the fringe last
+  // `pump_` and `faces_` are the last members of the class, so that their threads end before the other members are
+  // destroyed.
   std::unique_ptr<Pump> pump_;
   std::unique_ptr<Faces> faces_;
 };
@@ -194,8 +201,8 @@ class PlaneSums {
 
   void clear();
 
-  /// Adds the part `cells` of plane z. `origin` is the address of cell (0, 0), and rows are `pitch_bytes` apart. Every
-  /// cell of a plane, padding included, must be added exactly once. Any thread may call this function.
+  /// Adds the part `cells` of plane z. `origin` is the address of cell (0, 0) of the plane, and rows are `pitch_bytes`
+  /// apart. The callers must add every cell of a plane exactly once, including the padding. Any thread may call add().
   void add(long z, const std::byte *origin, std::size_t pitch_bytes, const Rectangle &cells);
 
   /// Returns whether every byte of plane z has been added.
@@ -210,7 +217,8 @@ class PlaneSums {
   const Grid grid_;
   std::vector<std::atomic<std::uint32_t>> sums_;
   std::vector<std::atomic<std::size_t>> bytes_;  // number of bytes of each plane that have been added
-  std::vector<std::uint32_t> row_factors_;       // factors that shift a CRC by rows; index: the number of rows
+  // factors that shift the CRC of a part by a number of rows; the index is the number of rows
+  std::vector<std::uint32_t> row_factors_;
 };
 
 /// Computes the checksums of the states that a pass reads. A state has one checksum for all its bytes.
@@ -219,11 +227,12 @@ class HistorySums {
   void begin_pass(const std::vector<HistoryFile> &files);
 
   /// Adds the rows y0 <= y < y1 of plane z of state `index`. `rows` is the address of cell 0 of row y0. In memory, rows
-  /// are `pitch_bytes` apart. Every row must be added exactly once. Any thread may call this function.
+  /// are `pitch_bytes` apart. The callers must add every row of a state exactly once. Any thread may call add().
   void add(const Grid &grid, std::size_t index, long z, long y0, long y1, const std::byte *rows,
            std::size_t pitch_bytes);
 
-  /// Returns the file of a state that differs from its checksum, if any. All rows must have been added.
+  /// Returns the file of a state whose bytes do not match the checksum of the state, if there is such a state. All rows
+  /// of all states must have been added before.
   std::optional<HistoryFile> wrong() const;
 
  private:
@@ -237,37 +246,40 @@ class Checks {
   Checks(const Grid &grid, const Window &window, const Fields &fields);
 
   /// Begins a pass of `steps` steps. If `reads_statics` is false, the static arrays stay in memory. `files` has the
-  /// seeds.
+  /// seeds of the seals.
   void begin_pass(long steps, bool reads_statics, const PassFiles &files);
 
-  /// Return the rings whose checksums the traversal must compute: sources before the first level, targets after the
-  /// last level.
+  /// source_sums() and target_sums() return the rings whose checksums the traversal must compute. The checksums of
+  /// sources are computed before the first level, and the checksums of targets after the last level.
   std::vector<RingSums> source_sums() { return pointers(sources_, reading_); }
   std::vector<RingSums> target_sums() { return pointers(targets_, targets_.size()); }
 
-  /// Keeps the checksum and the seal of plane z, which were read into a ring together with the plane.
+  /// Keeps the checksum and the seal of plane z. The checksum and the seal were read into a slot of the ring together
+  /// with the plane.
   void keep(std::size_t ring, long z);
 
-  /// Add cells of the rim, which no update changes.
+  /// add_to_sources() and add_to_targets() add cells of the rim to the checksums. No update changes the cells of the
+  /// rim, so the traversal does not add these cells.
   void add_to_sources(long z, const Rectangle &cells) { add(sources_, reading_, z, cells); }
   void add_to_targets(long z, const Rectangle &cells) { add(targets_, targets_.size(), z, cells); }
 
-  /// A damaged plane. If `whole` is true, only the seal is wrong, because the bytes belong to another plane.
+  /// Describes a damaged plane. If `whole` is true, the bytes match their checksum, but the seal is wrong: the bytes
+  /// belong to another plane.
   struct Wrong {
     ArrayRing pair;
     bool whole = false;
   };
 
-  /// Compares the checksum and the seal of plane z, once, in each array whose cells have all been added. Returns the
-  /// damaged plane, if any.
+  /// Checks plane z in each array whose cells of this plane have all been added. Compares the computed checksum and
+  /// seal of the plane with the stored ones, once for each array. Returns the damaged plane, if there is one.
   std::optional<Wrong> wrong(long z);
 
-  /// Writes the checksum and the seal behind plane z in the slot of the plane. Does nothing if some cells have not been
-  /// added yet.
+  /// Writes the checksum and the seal behind plane z in the slot of the plane. Does nothing if some cells of the plane
+  /// have not been added to the checksum yet.
   void finish_record(const ArrayRing &target, long z) const;
 
  private:
-  // The checksum and the seal behind a plane.
+  // The checksum and the seal that are stored behind a plane.
   struct Tail {
     std::uint32_t crc = 0, seal = 0;
   };
@@ -286,9 +298,10 @@ class Checks {
   const Grid &grid_;
   const Window &window_;
   const Fields &fields_;
-  std::deque<Sums> sources_;  // the arrays of the state, then the static arrays
+  // the checksums of the arrays of the state, followed by the checksums of the static arrays
+  std::deque<Sums> sources_;
   std::deque<Sums> targets_;
-  std::size_t reading_ = 0;  // number of sources that the current pass reads
+  std::size_t reading_ = 0;  // number of elements of `sources_` that the current pass reads
 };
 
 }  // namespace outcrop

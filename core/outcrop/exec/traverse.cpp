@@ -11,10 +11,11 @@
 namespace outcrop {
 namespace {
 
-// Returns the number of rows by which tiles are shifted to lower y. Tiles are counted from row 0, so they are shifted
-// to the first row of the frame if the frame has rows of a neighbour. The edge of a block in y may have the same slope
-// as the lower left sides of diamonds. On these sides, y + skew*level is an odd multiple of skew*D. After the shift, one
-// of these sides lies on the edge of the block, so the edge cuts no tile.
+// Returns the number of rows by which tiles are shifted to lower y. The rows of tiles begin at row 0. If the frame has
+// rows of a neighbouring rank, the tiles are shifted to the first row of the frame. The edge of a block in y may have
+// the same slope as the lower left sides of diamonds. On the lower left sides of diamonds, y + skew*level is an odd
+// multiple of skew*D. After the shift, the lower left side of a diamond lies on the edge of the block. So the edge cuts
+// no tile.
 long rows_down(const UpdateRegion &region, const Grid &grid, const Tiling &tiling, long begin_row) {
   const Bound &edge = region.y_low.slope != 0 ? region.y_low : region.y_high;
   if (tiling.diamond == 0 || tiling.chunk > 0 || edge.slope != -grid.skew_y) return -begin_row;
@@ -59,7 +60,8 @@ Traverse::Schedule Traverse::make_schedule(const Chunks &chunks) const {
   const ThreadPlacement &placement = team_.placement();
   const unsigned nodes = placement.nodes();
   std::vector<long> node_rows = first_rows(window_, placement.node_threads);
-  for (long &row : node_rows) row -= window_.begin_row();  // as tiles are counted
+  // subtracts the first row of the window, because tiles count rows from this row
+  for (long &row : node_rows) row -= window_.begin_row();
   const unsigned threads = *std::max_element(placement.node_threads.begin(), placement.node_threads.end());
   std::vector<Tile> tiles = make_tiles(chunks, threads, rows_to_begin_at(node_rows));
   std::vector<unsigned> owners;
@@ -68,7 +70,7 @@ Traverse::Schedule Traverse::make_schedule(const Chunks &chunks) const {
 }
 
 // Returns the schedule of a slab. The frame and the thickness of the slab may change with every call, but only a few
-// different pairs of them occur. The schedules of these pairs are kept until the next pass.
+// different pairs of them occur. `schedules_` keeps one schedule for each pair until set_levels() is called.
 Traverse::Schedule &Traverse::schedule(const Slab &slab) {
   const bool any_frame = team_.placement().nodes() == 1;
   const Chunks chunks = chunks_of(slab);
@@ -98,8 +100,8 @@ void Traverse::update(const Slab &slab, const std::atomic<bool> &cancelled) {
   });
 }
 
-// Threads take tiles in ascending order, and a tile needs only tiles before it. So at least one tile can always run
-// (team.hpp).
+// Threads take tiles in ascending order, and a tile needs only tiles that come earlier. So at least one thread is
+// always updating a tile, and the threads cannot block each other forever (team.hpp has the proof).
 void Traverse::await(const Tile &tile, std::uint32_t epoch, const std::atomic<bool> &cancelled) const {
   constexpr int spins_before_yield = 1000;
   for (const std::size_t i : tile.needs) {
@@ -115,7 +117,8 @@ void Traverse::await(const Tile &tile, std::uint32_t epoch, const std::atomic<bo
 }
 
 void Traverse::update_tile(const Tile &tile, const Slab &slab, long down) {
-  const long r = grid_.skew_z, first_level = stages_.lead.levels + 1;  // the first level that uses the state
+  // the first level that updates the state of this run; all earlier levels belong to the lead (problem.hpp)
+  const long r = grid_.skew_z, first_level = stages_.lead.levels + 1;
   const UpdateRegion &region = slab.region;
   const long y_low = tile.y_low - down, y_high = tile.y_high - down;
   const long first_row = this->first_row(), end_row = this->end_row();
@@ -128,7 +131,8 @@ void Traverse::update_tile(const Tile &tile, const Slab &slab, long down) {
     const long zeta_end = std::min(zeta + tiling_.planes, end);
     for (long level = tile.level_first; level <= tile.level_last; ++level) {
       // Clip: compute the part of the tile at this level that lies inside the grid and inside the region of the block.
-      if (zeta_end - r * (level - 1) <= grid_.first_plane()) break;  // higher levels update lower planes
+      // If a level lies below the grid, all higher levels also lie below the grid.
+      if (zeta_end - r * (level - 1) <= grid_.first_plane()) break;
       const long z0 = std::max({grid_.first_plane(), zeta - r * (level - 1), region.z_low.at(level)});
       const long z1 = std::min({grid_.end_plane(), zeta_end - r * (level - 1), region.z_high.at(level)});
       const long inset = tile.slope * std::labs(level - tile.centre);
@@ -138,23 +142,24 @@ void Traverse::update_tile(const Tile &tile, const Slab &slab, long down) {
                             std::min(grid_.pitch_cells(), region.x_high.at(level))};
       if (z0 >= z1 || cells.empty()) continue;
 
-      // Check: add the owned cells, as they were read, to the checksums of the sources.
+      // Check: before the first update, add the owned cells to the checksums of the arrays that the pass reads.
       if (level == first_level)
         sum_planes(sources_, std::max(z0, own_.z0), std::min(z1, own_.z1), intersection(cells, own_.cells));
 
-      // Before this level: process receivers, sums and snapshots of the first values of the pass.
+      // Before this level: process the receivers, norms and snapshots that need the values before the first step.
       if (level == first_level && acquisition_ != nullptr) acquisition_->before(z0, z1, cells);
 
       // Update: call the kernel of the level's stage.
       update_planes(level, z0, z1, cells);
 
-      // After each level: add sources. After the last stage of a step: process receivers, sums and snapshots.
+      // After each level: add the sources to the fields. After the last stage of a step: process the receivers, norms
+      // and snapshots.
       if (acquisition_ != nullptr) acquisition_->after(level, z0, z1, cells);
 
-      // Sum: add the cells, as they will be written, to the checksums of the targets.
+      // Sum: after the last level, add the cells to the checksums of the arrays that the pass writes.
       if (level == slab.levels) sum_planes(targets_, z0, z1, cells);
 
-      // Count the updated cells without padding.
+      // Count the updated cells. Padding cells do not count.
       const long columns = std::min(grid_.nx, cells.x1) - std::min(grid_.nx, cells.x0);
       updated += static_cast<std::uint64_t>((z1 - z0) * cells.rows() * columns);
     }
@@ -162,8 +167,8 @@ void Traverse::update_tile(const Tile &tile, const Slab &slab, long down) {
   cells_updated_.fetch_add(updated, std::memory_order_relaxed);
 }
 
-// Updates planes by calls of the kernel. On a periodic axis, planes with neighbouring positions are not neighbours, so
-// each plane needs a separate call.
+// Updates planes by calls of the kernel. On a periodic axis, two planes with neighbouring positions are not neighbours
+// in space. So each plane needs a separate call.
 void Traverse::update_planes(long level, long z0, long z1, const Rectangle &cells) {
   const std::vector<std::size_t> &rings = stages_.at(level).sources;
   const long r = grid_.radius_z, planes = grid_.periodic_z ? 1 : z1 - z0;
@@ -202,7 +207,8 @@ void Traverse::call(long level, long z0, long z1, const Rectangle &cells, const 
 }
 
 void Traverse::sum_planes(const std::vector<RingSums> &sums, long z0, long z1, const Rectangle &cells) const {
-  const Rectangle inside = intersection(cells, whole_plane(grid_));  // rows of neighbours have checksums there
+  // excludes the rows of neighbouring ranks, which have no checksums here
+  const Rectangle inside = intersection(cells, whole_plane(grid_));
   for (const RingSums &one : sums)
     for (const Rectangle &part : unfolded(grid_, inside))
       for (long z = z0; z < z1; ++z) one.sums->add(z, window_.origin(one.ring, z), window_.pitch_bytes(), part);

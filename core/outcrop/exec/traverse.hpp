@@ -1,18 +1,20 @@
 // Updates one slab of the window. The slab is divided into tiles (tiles.hpp), and threads update the tiles.
 //
-// A level is a stage of a step (problem.hpp). The skewed coordinate is zeta = z + skew*(level - 1), where z is a
-// position. A slab contains all levels of zeta0 <= zeta < zeta1. Inside a tile, zeta ascends in groups of `planes`
-// planes. In each group the levels ascend, so a plane is still in the cache when the next level reads this plane:
+// A level is a stage of a step (problem.hpp). The skewed coordinate zeta of a plane at a level is z + skew*(level - 1),
+// where z is the position of the plane. A slab contains, at all levels, the planes with zeta0 <= zeta < zeta1. A thread
+// updates a tile in groups of `planes` values of zeta, in ascending order. In each group, the thread updates the levels
+// in ascending order. So a plane is still in the cache when the next level reads this plane:
 //
 //     level 3   z-2r z-2r+1
 //     level 2        z-r  z-r+1
 //     level 1             z   z+1
 //
-// Each call updates `planes` neighbouring planes, so that the kernel can keep the planes between them in registers.
+// Each call of the kernel updates `planes` neighbouring planes, so that the kernel can keep the planes between them in
+// registers.
 //
-// On several NUMA nodes, a thread first takes the tiles of the rows that its node owns (team.hpp). Then the thread
-// takes tiles of other nodes. The rows of a node depend on the frame, so each frame has a schedule. The number of
-// chunks depends on the thickness of the slab, so each thickness also has a schedule.
+// On several NUMA nodes, a thread first takes the tiles of the rows that its node owns (team.hpp). When its node has no
+// tiles left, the thread takes tiles of other nodes. The rows of a node depend on the frame, so each frame has a
+// schedule. The number of chunks depends on the thickness of the slab, so each thickness also has a schedule.
 #pragma once
 
 #include <atomic>
@@ -31,23 +33,26 @@ namespace outcrop {
 
 /// The sizes of the tiles of a slab.
 struct Tiling {
-  long diamond = 0;      ///< D of the diamonds; bands have 2 D levels; 0 means plain sweeps
+  /// D, the size of the diamonds; a band has 2 D levels; with D = 0, the levels are updated by plain sweeps
+  long diamond = 0;
   long sweep_rows = 16;  ///< number of rows in a block of a plain sweep
   long planes = 2;       ///< number of planes that a kernel call updates, 1 .. max_planes
-  /// values of zeta in a chunk, for bands and sweeps over few rows; 0: the slab is divided along y
+  /// number of values of zeta in a chunk, for bands and for sweeps over few rows; 0 means that the slab is divided
+  /// along y
   long chunk = 0;
   static constexpr long max_planes = 4;
 };
 
-/// A bound whose position changes by `slope` with each level.
+/// A bound of a region. The position of the bound changes by `slope` with each level.
 struct Bound {
   long at_zero = 0, slope = 0;
 
   long at(long level) const { return at_zero + slope * level; }
 };
 
-/// The cells of the grid that a block updates at each level: z_low <= z < z_high, and the same for y and x. The default
-/// is all cells. The bounds in x count cells and are multiples of 64 bytes.
+/// The cells of the grid that a block updates at each level: the cells with z_low <= z < z_high, y_low <= y < y_high
+/// and x_low <= x < x_high. By default, the region contains all cells of the grid. The bounds in x are numbers of
+/// cells, and each bound lies at a multiple of 64 bytes.
 struct UpdateRegion {
   static constexpr long far = 1L << 40;
   Bound z_low{-far, 0}, z_high{far, 0}, y_low{-far, 0}, y_high{far, 0}, x_low{-far, 0}, x_high{far, 0};
@@ -59,8 +64,8 @@ struct Slab {
   UpdateRegion region{};
 };
 
-/// The cells whose checksums a block computes. A block may also read and update other cells, but each cell is owned by
-/// only one block.
+/// The cells whose checksums a block computes. A block may also read and update cells that it does not own. Each cell
+/// is owned by only one block.
 struct OwnedCells {
   long z0 = -UpdateRegion::far, z1 = UpdateRegion::far;
   Rectangle cells{-UpdateRegion::far, UpdateRegion::far, -UpdateRegion::far, UpdateRegion::far};
@@ -83,24 +88,24 @@ class Traverse {
   /// Sets the number of levels, at most `max_levels`. Must be called only between passes.
   void set_levels(long levels);
 
-  /// Updates every cell of the slab. If `cancelled` becomes true, the function stops early.
+  /// Updates every cell of the slab. If `cancelled` becomes true, update() returns before all cells are updated.
   void update(const Slab &slab, const std::atomic<bool> &cancelled);
 
-  /// Selects the checksums that all later updates compute. Owned cells are added to `sources` before level 1 updates
-  /// these cells. All cells are added to `targets` after the last level.
+  /// Selects the checksums that all later updates compute. The owned cells are added to the checksums `sources` before
+  /// level 1 updates these cells. All updated cells are added to the checksums `targets` after the last level.
   void sum_into(std::vector<RingSums> sources, std::vector<RingSums> targets) {
     sources_ = std::move(sources);
     targets_ = std::move(targets);
   }
   void set_own(const OwnedCells &own) { own_ = own; }
 
-  /// Makes all later updates call `acquisition`, if it is not null, before and after each level.
+  /// If `acquisition` is not null, all later updates call it before and after each level.
   void set_acquisition(Acquisition *acquisition) { acquisition_ = acquisition; }
 
   std::uint64_t cells_updated() const { return cells_updated_.load(std::memory_order_relaxed); }
 
  private:
-  // The tiles, in the order in which threads take them, and a queue of tiles for each node.
+  // The tiles of a slab, in the order in which threads take them, and for each node the queue of its tiles.
   struct Schedule {
     Rectangle frame;
     long rows, chunks;
@@ -110,8 +115,9 @@ class Traverse {
 
   Chunks chunks_of(const Slab &slab) const;
   long rows() const { return window_.end_row() - window_.begin_row(); }
-  // Return the first row that an update may change, and one past the last row. At the side of a neighbour, the frame
-  // must hold all rows that the update reads.
+  // first_row() and end_row() return the first row that an update may change, and one past the last row that an update
+  // may change. On a side with a neighbouring rank, the last updated row lies one radius before the edge of the frame.
+  // An update also reads the rows within one radius, and the frame must hold these rows.
   long first_row() const { return grid_.rim_y_low < 0 ? window_.begin_row() + grid_.radius_y : grid_.first_row(); }
   long end_row() const { return grid_.rim_y_high < 0 ? window_.end_row() - grid_.radius_y : grid_.end_row(); }
   std::vector<Tile> make_tiles(const Chunks &chunks, unsigned threads, const std::vector<long> &begin) const;
@@ -129,7 +135,8 @@ class Traverse {
   const Stages &stages_;
   const Tiling tiling_;
   long levels_;
-  // if only one node is used, the same schedule is right for every frame with the same number of rows
+  // With one node, the list has one schedule for each number of rows in a frame. With several nodes, the list has one
+  // schedule for each frame.
   std::deque<Schedule> schedules_;
   std::unique_ptr<std::atomic<std::uint32_t>[]> finished_;  // for each tile, the last epoch in which it was finished
   std::size_t max_tiles_ = 0;

@@ -1,22 +1,25 @@
-// The window holds the planes that are in memory at one moment, for all fields. It holds whole planes, or only a part
-// of each plane (the frame).
+// The window holds the planes that are in memory at one moment, for all fields. Each plane is in memory either as a
+// whole or in part. The part of a plane that is in memory is called the frame.
 //
 // Each copy of a field (problem.hpp) has a ring of slots. Plane z of a ring is in slot z mod planes(). A slot has the
-// layout of a record on disk, so transfers need no copy:
+// layout of a record on disk. So a plane is transferred directly between its slot and the disk, without another copy:
 //
 //     slot:  | rows of the frame, one after the other | tail: crc32c, seal, zeros up to 4 KiB |
 //
 // The frame is the whole plane, or the rows and columns of a block. origin() is computed as if the frame included cell
-// (0, 0), with the row pitch of the frame. So the same formula gives the address of a cell for every frame. If the frame
-// has rows of neighbours (problem.hpp), it begins at a negative row or ends behind the plane. If the frame does not end
-// with the plane, the tail is at the end of the slot, where its address is aligned like the slot. Successive blocks may shift their planes. With a shift, the slots of the first planes of a block follow the slots of the last
-// planes of the previous block. A field may stay in memory completely. The rings of such a field have neither frames
-// nor shifts. Planes are counted by position (problem.hpp).
+// (0, 0), with the row pitch of the frame. So the same formula gives the address of a cell for every frame. If the
+// frame has rows of neighbouring ranks (problem.hpp), it begins at a negative row or ends behind the plane. If the
+// frame does not end with the last row of the plane, the tail is at the end of the slot. There, the address of the tail
+// has the same alignment as the slot.
 //
-// Kernels load some bytes before and behind a plane. Unused bytes ("guards") before the first slot and behind the last
-// slot of a ring keep these loads inside the memory of the window. With more than 8 rings, each ring begins 512 bytes
-// further into its page than the ring before it. Otherwise, cells at the same place in all rings would compete for the
-// 8 lines of one set of the first-level cache.
+// Successive blocks may shift their planes. With a shift, the slots of the first planes of a block follow the slots of
+// the last planes of the previous block. All planes of a field may stay in memory. The rings of such a field have
+// neither frames nor shifts. Planes are counted by position (problem.hpp).
+//
+// Kernels load some bytes before and behind a plane. So the window has unused bytes ("guards") before the first slot
+// and behind the last slot of each ring. With more than 8 rings, each ring begins 512 bytes further into its page than
+// the ring before it. Without these 512 bytes, cells at the same place in all rings would compete for the 8 lines of
+// one set of the first-level cache.
 #pragma once
 
 #include <algorithm>
@@ -30,7 +33,7 @@
 
 namespace outcrop {
 
-/// The memory that a ring needs.
+/// The sizes of a ring.
 struct RingSpec {
   long planes = 1;
   std::size_t slot_bytes = 0;
@@ -38,7 +41,7 @@ struct RingSpec {
   bool resident = false;
 };
 
-/// A cyclic buffer of slots. A Window owns the memory of the slots.
+/// A cyclic buffer of slots. The memory of the slots belongs to a Window.
 class Ring {
  public:
   Ring(std::byte *first, const RingSpec &spec) : first_(first), spec_(spec) {}
@@ -58,17 +61,18 @@ class Ring {
   RingSpec spec_;
 };
 
-/// Owns all rings, in one allocation with huge pages or in memory of the caller. The constructor does not touch the
-/// memory.
+/// Owns all rings. The memory of the rings is either one allocation with huge pages, or memory of the caller. The
+/// constructor does not touch the memory.
 class Window {
  public:
   static constexpr std::size_t guard_bytes = 4096;
-  // number of lines in a set of the first-level cache of most processors
+  // the first-level cache of most processors has this number of lines in a set
   static constexpr std::size_t aligned_rings = 8;
   static constexpr std::size_t shift_bytes = 512;  // the alignment that direct I/O needs on most devices
 
-  /// Divides memory among the rings. If `given` is null, allocates the memory. Otherwise `given` is memory of the
-  /// caller, with at least bytes(...) bytes and aligned to 64 bytes. The caller's memory must outlive this object.
+  /// Divides memory among the rings. If `given` is null, the constructor allocates the memory. If `given` is not null,
+  /// it is memory of the caller. The caller's memory must have at least bytes(rings) bytes, be aligned to 64 bytes, and
+  /// outlive this object.
   Window(const Grid &grid, const std::vector<RingSpec> &rings, std::byte *given = nullptr)
       : grid_(grid),
         size_(bytes(rings)),
@@ -95,7 +99,8 @@ class Window {
     return guard_bytes + (rings > aligned_rings ? shift_bytes : 0);
   }
 
-  /// Sets the cells `frame` that slots hold from now on. Plane z is in slot (z + shift) mod ring.
+  /// Sets the frame: the cells of a plane that each slot holds from now on. After this call, plane z is in slot (z +
+  /// shift) mod planes().
   void set_frame(const Rectangle &frame, long shift = 0) {
     frame_ = frame;
     shift_ = shift;
@@ -104,14 +109,14 @@ class Window {
     pitch_bytes_ = static_cast<std::size_t>(frame.columns()) * grid_.item_bytes;
   }
   const Rectangle &frame() const { return frame_; }
-  /// Return the rows that the plane and the frame have together: [begin_row(), end_row()). Without neighbours, these
-  /// are the rows of the plane.
+  /// begin_row() and end_row() return the range of rows that belong to the plane or to the frame: begin_row() <= y <
+  /// end_row(). If the frame has no rows of neighbouring ranks, the range contains the rows of the plane.
   long begin_row() const { return begin_row_; }
   long end_row() const { return end_row_; }
   bool ends_with_plane() const { return end_row_ == grid_.ny; }
   std::size_t pitch_bytes() const { return pitch_bytes_; }
   long pitch_cells() const { return frame_.columns(); }
-  /// Planes use the slots of a ring one after another. Returns the number of plane z in this sequence.
+  /// Returns the number of plane z in the sequence of planes that use the slots of a ring one after another.
   long place(std::size_t ring, long z) const { return rings_[ring].resident() ? z : z + shift_; }
 
   /// Returns whether the slots have room for this frame and the tail of a record.
@@ -134,10 +139,10 @@ class Window {
   }
   std::byte *origin(std::size_t ring, long z) const { return cell(ring, z, 0, 0); }
 
-  /// Returns the address of row begin_row() of plane z. Kernels count rows from this row.
+  /// Returns the address of row begin_row() of plane z. A kernel counts rows from begin_row().
   std::byte *first_row(std::size_t ring, long z) const { return cell(ring, z, begin_row_, 0); }
 
-  /// Returns whether the tail of a record follows the last row of the plane in a slot.
+  /// Returns true if the tail of a record directly follows the last row of the plane in the slot.
   bool tail_follows(std::size_t ring) const { return rings_[ring].resident() || frame_.y1 == grid_.ny; }
 
   /// Returns the address of the checksum of plane z.

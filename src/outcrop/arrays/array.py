@@ -1,11 +1,13 @@
-"""`Array`, the class that users work with. An `Array` behaves like a NumPy array and commits its values.
+"""This module has `Array`, the class with which users work. An `Array` behaves like a NumPy array and commits its
+values.
 
 NumPy functions work on the plain array inside an `Array`. So results of operators and functions are plain arrays, and
 `a += 1`, `np.add(b, 1, out=a)` and `np.copyto(a, b)` change the values in place. Views (`a[2:5]`, `a.T`) are plain
 arrays that share the same bytes.
 
-The path and the folders above it may be links, because the user has named them. A link whose target does not exist is
-refused, and no file is made at the target. The files in the folder of an array must not be links (committed.py).
+The path of an array and the folders above this path may be links, because the user has named them. A link whose target
+does not exist is refused, and no file is made at the target. The files in the folder of an array must not be links
+(committed.py).
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ class NumpyLike(np.lib.mixins.NDArrayOperatorsMixin):
     @property
     @abstractmethod
     def values(self) -> NDArray[Any]:
-        """The plain array."""
+        """The plain NumPy array to which this object forwards all operations."""
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         values = self.values if dtype is None else self.values.astype(dtype, copy=False)
@@ -63,7 +65,7 @@ class NumpyLike(np.lib.mixins.NDArrayOperatorsMixin):
         return self._result(function(*_plain(inputs), **_plain(options)), (options.get("out"),))
 
     def _result(self, result: Any, out: Any) -> Any:
-        """Return the object in `out` whose plain array is `result`, or `result` if no such object exists."""
+        """Return the object in `out` whose plain array is `result`, If no such object exists, return `result`."""
         given = next((one for one in out if isinstance(one, NumpyLike) and one.values is result), None)
         return result if given is None else given
 
@@ -85,7 +87,7 @@ class NumpyLike(np.lib.mixins.NDArrayOperatorsMixin):
     __dlpack_device__ = _forwarded("__dlpack_device__")
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return self.values.__reduce_ex__(protocol)  # a copy or a pickle is a plain array
+        return self.values.__reduce_ex__(protocol)  # a copy or a pickle of this object is a plain array
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name.startswith("_"):
@@ -102,7 +104,8 @@ class NumpyLike(np.lib.mixins.NDArrayOperatorsMixin):
 
 
 def _plain(value: Any) -> Any:
-    """Replace each NumpyLike in `value` by its plain array, also inside tuples, lists and mappings."""
+    """Replace each NumpyLike object in `value` by its plain array. Objects inside tuples, lists and mappings are also
+    replaced."""
     if isinstance(value, NumpyLike):
         return value.values
     if type(value) in (tuple, list):
@@ -191,13 +194,13 @@ class Array(NumpyLike):
         return None
 
     def flush(self) -> Flush:
-        """Make the values durable now. For an array with commits, this makes a commit. For an array in a .npy file,
-        this flushes the file.
+        """Make the values durable now. If the array has commits, the method makes a commit. If the array is in a .npy
+        file, the method flushes the file.
 
-        After a flush, an array with access "read" refuses writes. Raises StorageError. After this error the last commit
-        is still intact.
+        After a flush, an array with access "read" refuses writes. Raises StorageError if a write fails. After this
+        error, the last commit is still intact.
         """
-        _ = self.values  # raises InputError if the array is closed
+        _ = self.values  # reading `values` raises InputError if the array is closed
         begin = time.perf_counter()
         written = self._storage.flush(self._steps)
         seconds = time.perf_counter() - begin
@@ -217,13 +220,13 @@ class Array(NumpyLike):
             self.abandon()
 
     def abandon(self) -> None:
-        """Release the storage without a commit."""
+        """Release the storage of the array without a commit."""
         if self._values is not None:
             self._values = None
             self._storage.close()
 
     def __del__(self) -> None:
-        if getattr(self, "_values", None) is None:  # the array is closed, or its constructor failed
+        if getattr(self, "_values", None) is None:  # the array is already closed, or its constructor has failed
             return
         behind = (self.persist == "end" and self.generation == self._opened) or self._steps != self._storage.steps
         self.abandon()
@@ -248,7 +251,7 @@ class Array(NumpyLike):
 
 def make_storage(spec: ArraySpec, tier: Tier, working: Tier) -> ArrayStorage:
     """Make or open the storage of `spec` on `tier`. The working copy of an array with commits is on the tier `working`.
-    Raises InputError, StorageError, CorruptionError."""
+    Raises InputError, StorageError or CorruptionError if this is not possible."""
     if spec.path is None:
         return Volatile(take_memory(tier, spec.nbytes))
     exists = check_path(spec.path, spec)

@@ -1,4 +1,5 @@
-"""An array with commits: the folder of the array, and the protocol that keeps the last commit intact.
+"""This module stores an array with commits. It defines the folder of the array, and the protocol that keeps the last
+commit intact.
 
     psi/
       tiles            two slots for each tile of 1 MiB (one slot, if the array is only read)
@@ -53,12 +54,12 @@ from outcrop.tiers.storage_tiers import BY_NOTHING
 from outcrop.tiers.tier import Tier
 
 FORMAT = 1
-"""The version of the folder's format. Other versions are refused."""
+"""The version of the folder's format. Folders with other versions are refused."""
 TILES = "tiles"
 RECORDS = ("commit.0.json", "commit.1.json")
 BEGUN = "commit.0.json.tmp"
 NAMES = frozenset({TILES, *RECORDS, *(f"{name}.tmp" for name in RECORDS)})
-"""All names that are allowed in the folder."""
+"""The names of files that are allowed in the folder of an array."""
 TILE_BYTES = 1 << 20
 MAX_RECORD_BYTES = 1 << 30
 """The maximum size of a record in bytes. The record of an array of 100 TiB has about this size."""
@@ -96,8 +97,8 @@ class Committed(ArrayStorage):
                 undo.callback(remove_made, made)
                 records, problems = self._look(spec)
                 if not reads_only:
-                    # If a process was killed between renaming a record and flushing the folder, the new record may not
-                    # be durable yet. Therefore the folder is flushed again.
+                    # A process may have been killed between the rename of a record and the flush of the folder. In this
+                    # case, the new record may not be durable yet. Therefore the folder is flushed again.
                     self._folder.flush()
                 if not records:
                     undo.callback(_remove_files, self._folder)
@@ -123,7 +124,8 @@ class Committed(ArrayStorage):
 
     def flush(self, steps: int) -> int:
         """Commit if the values or the number of steps have changed, and return the number of bytes written. Raises
-        StorageError. After this error the last commit is still intact, unless the folder was deleted."""
+        StorageError if a write fails. After this error, the last commit is still intact, unless the folder was deleted.
+        """
         last = self._record
         if self.read_only:
             return 0
@@ -144,7 +146,7 @@ class Committed(ArrayStorage):
         except OSError as error:
             raise StorageError(f"cannot commit to {self.path / name}: {error.strerror}") from error
         with storage_errors(self.path, "used"):
-            self._check_here()  # check again that the path leads to this folder, so that readers find this commit
+            self._check_here()  # the path is checked again: if it leads to this folder, readers find this commit
         self._file.accept()
         self._record = record
         if record.access == "read":
@@ -170,7 +172,8 @@ class Committed(ArrayStorage):
         self._held = _held(self._folder, shared=False)
         if not self._folder.is_here():
             raise _gone(self.path)
-        if access == "read" and has_commits(self._folder):  # another process has just made the first commit
+        # another process has just made the first commit, so the lock can become a shared lock
+        if access == "read" and has_commits(self._folder):
             self._folder.share(self._held)
             return True
         return False
@@ -186,7 +189,7 @@ class Committed(ArrayStorage):
     def _begin(self, size: int) -> None:
         """Make the files of a new array. Files of an array that was never committed are replaced."""
         self._folder.remove(TILES)
-        self._folder.flush()  # TILES must be deleted before BEGUN: BEGUN proves that Outcrop made TILES
+        self._folder.flush()  # TILES must be deleted before BEGUN, because BEGUN proves that Outcrop made TILES
         self._folder.remove(BEGUN)
         self._folder.create(BEGUN, self._record.to_bytes(), flush=True)
         self._folder.create(TILES, size=size)
@@ -199,7 +202,8 @@ class Committed(ArrayStorage):
             status = os.fstat(handle)
             if not reads_only and status.st_nlink != 1:
                 raise StorageError(f"{tiles} has another name, too (a hard link); copy the folder and use the copy")
-            # Until now the array was only read, so the file has only one slot for each tile. An update needs two slots.
+            # If the file has only one slot for each tile, the array was only read until now. An update needs two slots
+            # for each tile.
             if not reads_only and status.st_size < slots_bytes(spec):
                 self._folder.grow(TILES, slots_bytes(spec))
             # The core opens the file again through the same folder descriptor and does not follow links.

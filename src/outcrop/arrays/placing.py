@@ -67,8 +67,8 @@ def open_array(path: str | os.PathLike[str], access: str | None = None, persist:
 
     `access` and `persist` default to the values with which the array was made. By default, a .npy file is opened for
     reading only. With `access` "update", its values can be changed. If the last commit is damaged, the previous commit
-    is opened, and Python shows a RuntimeWarning. Raises InputError if `path` holds no array. Raises StorageError and
-    CorruptionError.
+    is opened, and Python shows a RuntimeWarning. Raises InputError if `path` holds no array. Raises StorageError if a
+    device fails, and CorruptionError if no commit is intact.
     """
     where = as_path(path, "path")
     check_name(where)
@@ -90,8 +90,8 @@ def _make(spec: ArraySpec, seconds_per_step: float) -> Array:
 
 @dataclass(frozen=True)
 class PlacedArray:
-    """The place of one array. `takes` has the names of the tiers that the array uses, with the number of bytes on each
-    tier. `transfer_seconds` is the time of the array's transfers in one step."""
+    """The planned place of one array. `takes` has the names of the tiers that the array uses, with the number of bytes
+    on each tier. `transfer_seconds` is the time of the array's transfers in one step."""
 
     name: str
     spec: ArraySpec
@@ -124,7 +124,7 @@ class Placement:
 
     def make(self) -> dict[str, Array]:
         """Make the arrays, and return them by name. If an array already exists at a path, it is opened with the values
-        of its last commit. Raises InputError, StorageError, CorruptionError."""
+        of its last commit. Raises InputError, StorageError or CorruptionError if an array cannot be made."""
         made: dict[str, Array] = {}
         try:
             for one in self.arrays:
@@ -177,7 +177,8 @@ def place(
     if tiers is not None and (not isinstance(tiers, Sequence) or not all(isinstance(one, Tier) for one in tiers)):
         raise InputError(f"tiers must be a list of tiers, as find_tiers gives, not {shown(tiers)}")
     here = list(tiers if tiers is not None else subtract_reserved(_tiers_for(arrays)))
-    here.sort(key=lambda tier: -(tier.read_bytes_per_second or 0.0))  # fastest first
+    # sorts the tiers by their speed, with the fastest tier first
+    here.sort(key=lambda tier: -(tier.read_bytes_per_second or 0.0))
     _check_capacities({} if capacities is None else capacities, here)
     shared = shared_rooms(here)
     here = [_limited(tier, capacities or {}) for tier in here]
@@ -279,8 +280,8 @@ def _check_paths(arrays: Mapping[str, ArraySpec]) -> None:
 
 
 def demand_of(name: str, spec: ArraySpec, tiers: Sequence[Tier]) -> Demand:
-    """Return the possible places of one array, whether they have room or not. Raises InputError if no tier is
-    possible."""
+    """Return the possible places of one array, including places that have no room for it. Raises InputError if no tier
+    is possible."""
     if spec.path is not None:
         check_path(spec.path, spec)
     possible = possible_tiers(name, spec, tiers)
@@ -370,7 +371,7 @@ def _objections(
     free_bytes: Mapping[str, int],
     computing_seconds: float,
 ) -> Iterator[str]:
-    """Yield the reason against each choice in `passed` for demand `number`. All other demands keep their places."""
+    """For demand `number`, yield the reason against each choice in `passed`. All other demands keep their places."""
     places = tuple(free_bytes)
     now = placement.cost(demands, found.chosen, places, computing_seconds)[0]
     for one in passed:

@@ -140,7 +140,7 @@ def parse_shape(shape: object) -> tuple[int, ...]:
 def _whole(size: object, shape: object) -> int:
     try:
         found = operator.index(size)  # type: ignore[arg-type]
-    except Exception:  # not a whole number, or an exception of a user's class
+    except Exception:  # the value is not a whole number, or a user's class has raised an exception
         found = None
     if found is None or isinstance(size, (bool, np.bool_)):
         raise InputError(f"shape {shown(shape)} must be whole numbers, such as (1000, 2000)")
@@ -151,7 +151,7 @@ def parse_dtype(dtype: Any) -> np.dtype[Any]:
     """Return `dtype` as a dtype of NumPy. Raises InputError if the dtype is not for plain numbers."""
     try:
         kind: np.dtype[Any] = np.dtype(dtype)
-    except Exception:  # NumPy raises many types of errors
+    except Exception:  # for values that are not dtypes, NumPy raises many types of errors
         raise InputError(f"dtype {shown(dtype)} is not known to NumPy; give for example 'float32'") from None
     if kind.kind not in "biufc":
         raise InputError(f"dtype {shown(kind)} cannot be kept as plain bytes; give numbers or booleans")
@@ -199,7 +199,8 @@ def possible_tiers(name: str, spec: ArraySpec, tiers: Sequence[Tier]) -> list[Ti
     if spec.is_committed:
         found = _lasting(name, spec, found, tiers)
     elif spec.tier == "auto" and spec.path is None:
-        # Files on tmpfs take the same memory as arrays in DRAM and are slower.
+        # Files on tmpfs are left out if another tier is possible, because they take the same memory as arrays in DRAM
+        # and are slower.
         found = [tier for tier in found if tier.kind != "tmpfs"] or found
     return found
 

@@ -1,4 +1,5 @@
-"""The storage of an array: the interface, memory that exists until the process ends, and a mapped .npy file.
+"""This module has the storage of arrays: the interface, memory that exists until the process ends, and mapped .npy
+files.
 
 The system may write the changed pages of a mapped file at any time. A flush writes the remaining pages. If a flush does
 not finish, the file contains a mixture of old and new values. Arrays with commits (committed.py) do not have this
@@ -48,15 +49,15 @@ MAX_HEADER_BYTES = 1 << 16
 _PREFIX = np.lib.format.magic(1, 0)
 
 Header = tuple[tuple[int, ...], np.dtype[Any], int]
-"""The shape, the dtype, and the offset of the first value in the file."""
+"""The header of a .npy file: the shape, the dtype, and the offset of the first value in the file."""
 
 _IN_USE: defaultdict[str, WeakValueDictionary[int, NDArray[np.uint8]]] = defaultdict(WeakValueDictionary)
-"""The memory of the open arrays, by tier. The system counts a page as free until it is first touched. Without this
-table, two arrays could reserve the same memory."""
+"""The memory of the open arrays of this process, by tier. The system counts a page as free until a thread first touches
+it. Without this table, two arrays could reserve the same memory."""
 
 
 def path_of(handle: int) -> str:
-    """Return a path by which this process can open the file of `handle` again, even if it was renamed."""
+    """Return a path by which this process can open the file of `handle` again, even if the file was renamed."""
     return f"/proc/self/fd/{handle}"
 
 
@@ -96,7 +97,7 @@ class ArrayStorage(ABC):
     @abstractmethod
     def flush(self, steps: int) -> int:
         """Make the values after `steps` steps durable, if this storage can keep values. Return the number of bytes
-        written, or the size of the array if this number is unknown. Raises StorageError."""
+        written, or the size of the array if this number is unknown. Raises StorageError if a write fails."""
 
     @property
     def generation(self) -> int:
@@ -117,7 +118,7 @@ class ArrayStorage(ABC):
 
 
 class Volatile(ArrayStorage):
-    """Memory, or a file without a name. The values are lost when the process ends."""
+    """Storage in memory, or in a file without a name. The values are lost when the process ends."""
 
     primitive = "none"
 
@@ -129,9 +130,10 @@ class Volatile(ArrayStorage):
 
 
 def take_memory(tier: Tier, nbytes: int) -> NDArray[np.uint8]:
-    """Return `nbytes` bytes of zeros on a tier. The bytes exist until the process ends. On a tier of memory, they are
-    in the memory of the tier's NUMA nodes. On a file system, they are in a mapped file without a name. A page of DRAM
-    comes from the NUMA node of the thread that touches the page first. Raises InputError, StorageError."""
+    """Return `nbytes` bytes of zeros on a tier. The bytes exist until the process ends. If the tier is memory, the
+    bytes are in the memory of the tier's NUMA nodes. If the tier is a file system, the bytes are in a mapped file
+    without a name. A page of DRAM comes from the NUMA node of the thread that touches the page first. Raises InputError
+    or StorageError if this is not possible."""
     if tier.directory is not None:
         with storage_errors(tier.directory, "used"), Directory.open(tier.directory) as folder:
             opened = path_of(folder.handle)
@@ -168,7 +170,8 @@ class NpyFile(ArrayStorage):
     """An existing .npy file in C order."""
 
     def __init__(self, path: Path, spec: ArraySpec, tier: Tier, writable: bool) -> None:
-        """Open the file. Raises InputError if the file is not a .npy file. Raises StorageError."""
+        """Open the file. Raises InputError if the file is not a .npy file. Raises StorageError if the file cannot be
+        mapped."""
         self.path = path
         self._place = Path(os.path.realpath(path))
         with _opened(path, os.O_RDWR if writable else os.O_RDONLY) as (folder, handle):
@@ -185,7 +188,8 @@ class NpyFile(ArrayStorage):
             self.primitive = BY_NOTHING
 
     def flush(self, steps: int) -> int:
-        """Write all changed pages. Their number is unknown, so the result is the size of the array."""
+        """Write all changed pages. The number of changed pages is unknown, so the result is the size of the array in
+        bytes."""
         if self.read_only:
             return 0
         with named(self._opened, self.path):
@@ -200,9 +204,9 @@ class NpyFile(ArrayStorage):
 
 
 def create_npy(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    """Make a .npy file of zeros, and the missing folders above it. The space of the file is allocated. If this fails,
-    no new file and no new folder remains. Raises InputError if another process has just made the file. Raises
-    StorageError."""
+    """Make a .npy file of zeros, and the missing folders above it. The space of the file is allocated. If an error
+    occurs, no new file and no new folder remains. Raises InputError if another process has just made the file. Raises
+    StorageError if the system refuses an operation."""
     size = HEADER_BYTES + math.prod(shape) * dtype.itemsize
     made = make_directory(path.absolute().parent)
     try:
@@ -233,8 +237,8 @@ def read_npy_header(path: Path) -> Header:
 
 @contextmanager
 def _opened(path: Path, flags: int) -> Iterator[tuple[Directory, int]]:
-    """Open a file and its folder for the context. Raises InputError if `path` is not a regular file or cannot be
-    opened."""
+    """Open a file and its folder until the `with` block ends. Raises InputError if `path` is not a regular file or
+    cannot be opened."""
     if not os.path.isfile(path):
         raise InputError(f"{path} is neither a file nor a folder; give another path")
     place = Path(os.path.realpath(path))
@@ -272,7 +276,8 @@ def _parsed(path: Path, data: bytes) -> tuple[tuple[int, ...], bool, np.dtype[An
         if length > MAX_HEADER_BYTES:
             raise ValueError(length)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # otherwise Python may print a warning about the text of the header
+            # without this line, Python may print a warning about the text of the header
+            warnings.simplefilter("ignore")
             shape, fortran, dtype = reader(file)
     except Exception:
         raise InputError(f"{path} is not a .npy file; give another path") from None

@@ -1,4 +1,5 @@
-"""`oc.Trajectory`: keep the states of a program in memory and on storage, and get them back in reverse order.
+"""This module has `oc.Trajectory`. It keeps the states of a program in memory and on storage, and gives them back in
+reverse order.
 
 The core (core/outcrop/trajectory) does the work: it manages the buffers, the transfers, the files and the manifest.
 This module checks the arguments and converts states to NumPy arrays and back.
@@ -24,7 +25,7 @@ from outcrop.units import format_bytes, parse_bytes
 
 Path: TypeAlias = "str | os.PathLike[str]"
 State: TypeAlias = dict[str, NDArray[Any]]
-"""The fields of a state, by name."""
+"""The values of a state: a dictionary from the names of fields to arrays."""
 
 MAX_STATES = 1 << 30
 
@@ -108,7 +109,7 @@ class Trajectory:
 
     @property
     def path(self) -> str:
-        """The first directory."""
+        """The first directory of the trajectory."""
         return self._stack.path
 
     @property
@@ -138,7 +139,8 @@ class Trajectory:
 
     @property
     def can_commit(self) -> bool:
-        """True if the directories also have room for the states in memory. Otherwise, `commit` raises InputError."""
+        """True if the directories also have room for the states in memory. If they have no such room, `commit` raises
+        InputError."""
         return self._stack.is_durable
 
     def __len__(self) -> int:
@@ -151,8 +153,8 @@ class Trajectory:
         `state` maps each field to an array of its shape and dtype. The state is written in the background. The call
         waits only if all buffers are in use. The arrays may change as soon as the call returns. Raises InputError if
         the maximum number of states is present. Also raises InputError if a committed state that was popped is still at
-        the place of the new state. In this case, call `commit()` first. Raises StorageError. After a StorageError, only
-        the committed states are left.
+        the place of the new state. In this case, call `commit()` first. Raises StorageError if a transfer fails. After
+        a StorageError, only the committed states are left.
         """
         return self._stack.push([np.ascontiguousarray(one) for one in self._checked(state)])
 
@@ -191,9 +193,9 @@ class Trajectory:
     def commit(self) -> None:
         """Make the present states durable. States that were popped are no longer kept.
 
-        After a crash, `open` finds the states of the last commit. States in memory are written to files, too, and stay
-        in memory. Raises InputError if the directories have no room for all states. Raises StorageError. After a
-        StorageError, the last commit is still valid.
+        After a crash, `open` finds the states of the last commit. States in memory are also written to files, and stay
+        in memory. Raises InputError if the directories have no room for all states. Raises StorageError if a write
+        fails. After a StorageError, the last commit is still valid.
         """
         self._stack.commit()
 

@@ -1,1 +1,1 @@
-"""Benchmarks. They measure this machine with the same code that a run uses."""
+"""This package has the benchmarks. They measure this machine with the same code that a run uses."""

@@ -1,15 +1,15 @@
 """`outcrop bench adjoint`: compare adjoint runs with the forward runs that they belong to.
 
 Each repeat has a forward run and an adjoint run with the same grid, steps and memory, which stream the grid from the
-disk. The first repeat does not count, because it compiles kernels.
+disk. The first repeat does not count, because kernels are compiled during this repeat.
 
 For stencils of one field, each repeat also computes gradients with respect to an input. The gradients are computed
 three times: with every fourth state, with all states, and with the exact history that the planner chooses. The forward
-run writes these states, and the adjoint run reads them. For each history, the table has the time of both runs divided
-by the time of both runs without states. An adjoint run without states has fewer updates, because it computes no
-gradient with respect to an input. So the column "sums" has the time of an adjoint run with all updates of the gradient.
-This run reads one and the same state in each step. A gradient for which the disk or the memory has no room is left out,
-with a note.
+run writes these states, and the adjoint run reads them. For each history, the table has a ratio: the time of both runs
+with this history, divided by the time of both runs without states. An adjoint run without states has fewer updates,
+because it computes no gradient with respect to an input. The column "sums" has the time of an adjoint run that has all
+updates of the gradient, but reads the same state in each step. If the disk or the memory has no room for a gradient,
+this gradient is left out, with a note.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def _compare(stencil: Stencil, scale: AdjointScale, folder: Path) -> dict[str, A
         for way, ratios_of_way in list(gradients.items()):
             try:
                 seconds = sum(one.seconds for one in both(History(WAYS[way.removeprefix("gradient_")]), wrt))
-            except InputError as error:  # the disk or the memory has no room
+            except InputError as error:  # the disk or the memory has no room for this gradient
                 del gradients[way]
                 notes.append(f"{way}: {error}")
                 continue

@@ -8,8 +8,8 @@ The benchmark measures four rates for float32 and for float64, on one grid, with
     `(c)`      Out of core: whole runs with all reads, waits, flushes and commits. A run has two arrays on disk. The
                budgets are shares of the size of both arrays.
 
-The speed of a machine varies, so (a), (b) and (c) are measured alternately, and medians are compared. Each
-measurement is a new process, which continues the stored run.
+The speed of a machine varies, so (a), (b) and (c) are measured alternately, and medians are compared. Each measurement
+takes place in a new process, which continues the stored run.
 """
 
 from __future__ import annotations
@@ -108,8 +108,8 @@ def table(figures: dict[str, Any]) -> str:
 
 
 def fitting(scale: CoreScale, directory: Path) -> CoreScale:
-    """Halve the number of planes of `scale` until both arrays fit on the disk and into memory. Rate (b) needs
-    them in memory."""
+    """Halve the number of planes of `scale` until both arrays fit on the disk and into memory. Both arrays must fit
+    into memory, because rate (b) needs them there."""
     room = min(0.75 * discover.memory_bytes(), 0.9 * discover.free_disk_bytes(directory))
     nz, ny, nx = scale.shape
     while 2 * nz * ny * nx * 4 > room:
@@ -129,7 +129,7 @@ def bench_dtype(directory: Path, scale: CoreScale, dtype: str, threads: int) -> 
         simulation = Simulation(stencil, shape=shape, dtype=dtype, directory=where)
         simulation["u"] = lambda z0, z1: smooth_planes(z0, z1, shape)
         problem = simulation.prepare(scale.steps).problem
-        del simulation  # the directory is locked until this object is deleted
+        del simulation  # the directory is locked until `simulation` is deleted
         budgets = budgets_of(problem, scale.shares)
         cache_bytes = discover.caches().second_bytes
         l2 = rates.kernel_rate(problem, kernel.calls, scalars, threads, cache_bytes, scale.kernel_repeats)
@@ -148,8 +148,8 @@ def bench_dtype(directory: Path, scale: CoreScale, dtype: str, threads: int) -> 
                 reports[name].append(rates.advance(where, scale.steps, budget_bytes, limit, sizes))
                 print(f"  {line_of(name, reports[name][-1])}", flush=True)
                 if name == "in_memory":
-                    # A short run out of core follows, so that the next measured run finds the memory in the same state
-                    # as the runs after it.
+                    # A short run out of core follows. So the next measured run finds the memory in the same state as
+                    # the later runs.
                     time.sleep(scale.settle_seconds)
                     rates.advance(where, max(1, scale.steps // 4), largest, None)
         middle = scale.shares[len(scale.shares) // 2]
@@ -211,7 +211,7 @@ def summary(
     reports: dict[str, list[dict[str, Any]]],
     checksum_cost: float,
 ) -> dict[str, Any]:
-    """Print the ratios. Return medians, ratios, checks, and all measurements."""
+    """Print the ratios of the rates. Return the medians, the ratios, the checks, and all measurements."""
     a = median(one.cells_per_second for one in sweeps)
     b = median(update_rate(report) for report in reports["in_memory"])
     ratios = {"b_to_a": b / a}
@@ -236,7 +236,8 @@ def summary(
 
 
 def checks(every: list[dict[str, Any]]) -> dict[str, bool | float]:
-    """Check the runs of one budget. Return measured values, and whether each value is within its limit."""
+    """Check the runs of one budget. Return the measured values. Also return, for each value, whether it is within its
+    limit."""
     prediction = median(report["predicted"]["seconds"] / report["seconds"] for report in every)
     above = max(report["memory_peak_bytes"] - report["memory_budget_bytes"] for report in every)
     return {

@@ -1,5 +1,5 @@
-"""Measure Devito in memory with its best settings: OpenMP, advanced optimisations, and the block sizes that its
-aggressive tuner finds.
+"""This module measures Devito in memory with Devito's best settings: OpenMP, advanced optimisations, and the block
+sizes that its aggressive tuner finds.
 
     python -m outcrop.bench.devito NAME STEPS N0 N1 N2
 
@@ -158,7 +158,8 @@ def main() -> None:
     dv.configuration["language"] = "openmp"
     written, given = equations(name, tuple(map(int, numbers)))
     operator = dv.Operator(written, opt=("advanced", {"openmp": True}))
-    first = 1 if name.startswith("acoustic") else 0  # these equations also read the values before step 0
+    # the equations of acoustic stencils also read the values before step 0
+    first = 1 if name.startswith("acoustic") else 0
     last = first + min(TUNING_STEPS, int(steps)) - 1
     operator.apply(time_m=first, time_M=last, autotune="aggressive", **given)
     blocks = tuned(operator._state)

@@ -1,4 +1,5 @@
-"""The parts that benchmarks share: folders for files, the description of the machine, tables, and pictures."""
+"""This module has the parts that benchmarks share: folders for files, the description of the machine, tables, and
+pictures."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 
 @contextmanager
 def first_figures(name: str, small: bool, directory: Path, has_plans: bool = True) -> Iterator[dict[str, Any]]:
-    """Yield the first figures of a benchmark: the name of the benchmark and the machine. The context makes `directory`
-    if it is missing.
+    """Yield the first figures of a benchmark: the name of the benchmark and the machine. If `directory` is missing, the
+    function makes it.
 
     If the benchmark has plans and is not `small`, the device is measured again. The speed of a device may change from
     day to day.
@@ -36,7 +37,7 @@ def first_figures(name: str, small: bool, directory: Path, has_plans: bool = Tru
 
 @contextmanager
 def new_folder(directory: Path) -> Iterator[Path]:
-    """Make a new folder in `directory`. The folder is removed at the end of the context."""
+    """Make a new folder in `directory`. The folder is removed when the `with` block ends."""
     with tempfile.TemporaryDirectory(prefix="outcrop-bench-", dir=directory) as folder:
         yield Path(folder)
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 PARTS = ("sizes", "depths", "cached", "raw", "beyond")
 IN_FLIGHT_BYTES, MAX_DEPTH = 32 << 20, 64
-"""The number of bytes in flight is the same as in runs, but at most MAX_DEPTH requests are in flight."""
+"""The number of bytes in flight, which is the same as in runs, and the maximum number of requests in flight."""
 RECORD_BYTES = 1 << 20
 BEYOND_INTERFACES = ("buffered", "mmap", "load/store")
 """The interfaces that use the page cache. The part `beyond` compares these interfaces with the best interface that
@@ -227,8 +227,8 @@ class _Parts:
 
 MIN_DEVICE_BYTES = 1 << 20
 DEVICE_END_BYTES = 4 << 20
-"""The number of bytes that are cleared at each end of a device after writes. Other programs might mistake random bytes
-for content of a known kind."""
+"""The number of bytes that are cleared at each end of a device after writes. The ends are cleared, because other
+programs might mistake random bytes for content of a known kind."""
 
 
 @contextmanager
@@ -385,5 +385,6 @@ def _bars(axes: Axes, chosen: Figures) -> None:
     axes.margins(y=0.25)
     axes.set_xticks(range(len(names)), names)
     handles, labels = axes.get_legend_handles_labels()
-    each = dict(zip(labels, handles, strict=True))  # if bars have the same label, only the last is kept
+    # if bars have the same label, the legend shows only the last of them
+    each = dict(zip(labels, handles, strict=True))
     axes.legend(each.values(), each.keys(), frameon=False, fontsize=7, loc="upper left")

@@ -23,7 +23,7 @@ from outcrop.bench.memory import drop_from_page_cache, run_limited
 @dataclass(frozen=True)
 class Interface:
     """A way to transfer bytes. `backend` is the name of the store's backend that transfers the bytes. If `backend` is
-    "", one thread for each request in flight transfers them."""
+    "", the bytes are transferred by one thread for each request in flight."""
 
     name: str
     backend: str
@@ -39,8 +39,8 @@ INTERFACES = (
     Interface("load/store", "", False),
 )
 """The first three interfaces bypass the page cache if the file system allows direct I/O. `buffered` uses pread and
-pwrite, and `load/store` uses a mapped file. Both use one thread for each request in flight. `mmap` copies with a pool
-of threads, like runs with --io mmap."""
+pwrite, and `load/store` uses a mapped file. `buffered` and `load/store` use one thread for each request in flight.
+`mmap` copies with a pool of threads, like runs with --io mmap."""
 PAGE_BYTES = 4096
 REQUESTS_UNTIL_FLUSH = 16384
 """The maximum number of random writes through the page cache. The flush of these writes takes much longer than the
@@ -95,7 +95,8 @@ class IoCase:
             (_fill_cache if self.warm else drop_from_page_cache)(path, self.span_bytes)
         total = self.span_bytes
         if self.warm and not self.flush:
-            total = sys.maxsize  # transfer the span several times, because the first time includes page faults
+            # the span is transferred several times, because the first transfer includes page faults
+            total = sys.maxsize
         elif self.write and self.random and not interface.is_direct:
             total = min(total, REQUESTS_UNTIL_FLUSH * self.request_bytes)
         flush = self.write and self.flush and not interface.is_direct

@@ -35,8 +35,8 @@ from outcrop.tiers import discover
 from outcrop.units import format_rate
 
 FLAGS = ("-std=gnu11", "-O3", "-march=native", "-fopenmp", "-fPIC", "-shared")
-"""The usual flags for such loops. They allow the compiler to fuse multiplications and additions, which generated
-kernels do not allow."""
+"""The usual compiler flags for hand-written loops. With these flags, the compiler may fuse multiplications and
+additions. Generated kernels do not allow this."""
 SOURCES = Path(__file__).parent / "handwritten"
 Array32 = NDArray[np.float32]
 ROWS = (8, 16, 32, 64)
@@ -182,8 +182,8 @@ def set_threads(threads: int) -> None:
 
 
 def _aligned(shape: tuple[int, int, int], value: float, number: int) -> Array32:
-    """Return an array of waves around a value. Each row begins at a multiple of 64 bytes. The memory has unused bytes
-    before and after the array."""
+    """Return an array of waves around a value. Each row begins at a multiple of 64 bytes. Unused bytes lie before and
+    after the array in memory."""
     room, cells = 1024, int(np.prod(shape))
     memory = np.empty(cells + 2 * room + 16, np.float32)
     first = room + (-memory.ctypes.data // 4) % 16

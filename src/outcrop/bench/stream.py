@@ -49,7 +49,7 @@ SCALAR = 3.0
 ITEM_BYTES = 8
 PLACES = ("dram", "tier")
 STARTS = {"a": 2.0, "b": 2.0, "c": 0.0}
-"""The values of the arrays at the start of a turn. McCalpin sets a to 1 and then doubles its values."""
+"""The values of the arrays at the start of a turn. McCalpin's STREAM sets a to 1 and then doubles the values of a."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ MODES = (
 # --- the tier --------------------------------------------------------------------------------------------------------
 
 SHARE_OF_FREE = 2
-"""At most 1/SHARE_OF_FREE of the free bytes is used."""
+"""The benchmark uses at most 1/SHARE_OF_FREE of the free bytes."""
 
 
 def find_tier(directory: Path, name: str | None) -> Tier:
@@ -131,7 +131,7 @@ def find_tier(directory: Path, name: str | None) -> Tier:
 
 
 def why_not_flushed(tier: Tier) -> str:
-    """Return the reason why flushes are not measured on a tier, or "" if they are measured."""
+    """Return the reason why flushes are not measured on a tier, or "" if flushes are measured."""
     if tier.is_memory:
         return f"{tier.kind} is memory: nothing there lasts longer than the process"
     if tier.persistence == Persistence.REBOOT:
@@ -220,8 +220,8 @@ class RankStream:
     def __init__(self, tier: Tier, scale: StreamScale, threads: int, ranks: Ranks) -> None:
         """Allocate all memory and write it. Raises InputError or StorageError if the arrays do not fit."""
         self._scale, self._ranks, self._threads = scale, ranks, threads
-        # Ranks that bind their own threads all choose the same cores. So if a node has several ranks, only mpirun may
-        # bind these ranks.
+        # If several ranks on a node bound their own threads, all ranks would choose the same cores. So the threads are
+        # bound here only if the node has one rank. Otherwise, mpirun may bind the ranks.
         self._stream = _core.Stream(threads, may_bind=ranks.on_node == 1)
         self._pitch = -(-scale.array_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
         nbytes = len(STARTS) * self._pitch
@@ -246,7 +246,7 @@ class RankStream:
 
     @property
     def flushed_at_once_bytes(self) -> int | None:
-        """The number of bytes of one individual flush. None if the tier has no file."""
+        """The number of bytes of one individual flush. The value is None if the tier has no file."""
         return None if self._mapping is None else _core.Stream.flushed_at_once(self._mapping)
 
     def measure(self, mode: StreamMode) -> ModeTimes:
@@ -255,7 +255,7 @@ class RankStream:
         values = {(place, name): value for place in mode.places for name, value in STARTS.items()}
         for place in mode.places:
             self._start(place, count)
-        if self._mapping is not None:  # without this flush, the system may write the data back during the measurement
+        if self._mapping is not None:  # without this flush, the system could write the data back during the measurement
             self._mapping.flush(0, len(self._mapping.bytes), self._threads)
         times: dict[str, list[LoopTime]] = {loop.name: [] for loop in LOOPS}
         self._ranks.wait_for_all()
@@ -280,7 +280,7 @@ class RankStream:
         return LoopTime(begin, *self._stream.run(loop.name, first, second, result, mode.flush, mapping))
 
     def _count_of(self, mode: StreamMode) -> int:
-        """Return the number of values (float64) of an array. This number is limited for individual flushes, so that
+        """Return the number of values (float64) of an array. For individual flushes, this number is limited, so that
         even the slowest rank ends its turn in time."""
         if mode.flush != "individual":
             return self.count
@@ -411,7 +411,8 @@ def _loop_figures(mode: StreamMode, loop: StreamLoop, ranks: Sequence[RankFigure
     for node in dict.fromkeys(one.node for one in ranks):
         members = [one for one in ranks if one.node == node]
         repeats = zip(*(_times(mode, loop, one) for one in members), strict=True)
-        # A span begins when the first rank of the node begins, and ends when the last rank of the node ends.
+        # A span is the time of a loop on a node: it begins when the first rank of the node begins, and ends when the
+        # last rank ends.
         spans = [max(one.begin + one.seconds for one in each) - min(one.begin for one in each) for each in repeats]
         rates = [_moved(mode, loop, members) / seconds for seconds in spans]
         by_node.append({"node": node, **_spread(rates)})
@@ -455,7 +456,7 @@ def _overall(spreads: Sequence[dict[str, Any]]) -> dict[str, float]:
 
 
 def head(figures: dict[str, Any]) -> Iterator[str]:
-    """Yield lines about the ranks, the arrays and the tier."""
+    """Yield lines of text about the ranks, the arrays and the tier."""
     tier, ranks, nodes = figures["tier"], figures["ranks"], len(figures["nodes"])
     where = counted(ranks, "rank") + f" on {counted(nodes, 'node')}, {counted(figures['threads'], 'thread')} each"
     yield f"STREAM, {where}, three arrays of {format_bytes(figures['array_bytes'])} of float64 a rank in each place"
@@ -508,7 +509,7 @@ def _range(of: dict[str, float]) -> str:
 # --- picture ---------------------------------------------------------------------------------------------------------
 
 COLORS = ("#7f9db9", "#4c8c6b", "#c9b458", "#e07b39")
-"""One color for each loop."""
+"""The color of each loop in the picture."""
 BAR = 0.2
 
 

@@ -32,7 +32,7 @@ from outcrop.units import format_bytes
 WITHIN_OF_BEST = 1.05
 MAX_PREDICTION_ERROR = 0.15
 SECONDS_OF_TURNS = 30.0
-"""The approximate time that is spent on the fastest plans of a case."""
+"""The approximate time, in seconds, in which the fastest plans of a case are measured alternately."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def _cases(directory: Path, scale: TunerScale, shape: tuple[int, int, int]) -> I
         where = folder / "run.oc"
         simulation = Simulation("heat7", shape=shape, dtype="float32", directory=where)
         simulation["u"] = lambda z0, z1: smooth_planes(z0, z1, shape)
-        del simulation  # the directory is locked until this object is deleted
+        del simulation  # the directory is locked until `simulation` is deleted
         for share in scale.shares:
             budget_bytes = int(share * 2 * shape[0] * shape[1] * shape[2] * 4)
             yield _case(where, scale, share, budget_bytes)
@@ -93,7 +93,8 @@ def _case(where: Path, scale: TunerScale, share: float, budget_bytes: int) -> di
     sweep = [plan for plan in every if plan.sizes != own.sizes]
     once = sorted(((_seconds(prepared, state, plan), plan) for plan in sweep), key=lambda pair: pair[0])
     finalists = [own, *(plan for _, plan in once[: scale.finalists])]
-    # Short runs are measured more often, because their times vary more and a measurement takes little time.
+    # Short runs are measured more often than long runs, because the times of short runs vary more and a measurement
+    # takes little time.
     seconds_turn = once[0][0] * (scale.finalists + 1)
     turns = max(scale.turns, min(scale.max_turns, round(SECONDS_OF_TURNS / seconds_turn)))
     rounds = [[_seconds(prepared, state, plan) for plan in finalists] for _ in range(turns)]
@@ -169,7 +170,7 @@ def _seconds(prepared: Prepared, state: State, plan: Plan) -> float:
     """Run all passes of `plan` between both copies on disk, without a commit, and return the wall-clock seconds."""
     trial = replace(prepared, plan=plan)
     arrays = state.files(0), state.files(1), state.static_files()
-    # all passes write the seals of the committed state, so that later passes accept the written planes
+    # all passes write the seals of the committed state, so that later passes accept the planes that were written
     sources, _, statics = state.seeds()
     with Engine(trial, *arrays, state.layout, scratch=state.scratch) as engine:
         start = time.perf_counter()

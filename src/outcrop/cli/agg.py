@@ -120,7 +120,7 @@ def bench(
     options.check_output(json, "--json")
     options.check_output(png, "--png")
     figures = run(BenchRequest(directory, workload, size, turns, ways, durable), ranks, png)
-    if figures:  # only the first rank has figures
+    if figures:  # only the first rank returns figures
         options.write_json(json, "--json", figures)
 
 

@@ -17,8 +17,8 @@ COMMANDS = (
     run.run, plan.plan, run.resume, info.info, verify.verify, plot.plot, gather.gather, tiers.tiers, bench.bench,
 )  # fmt: skip
 
-# Newer versions of Typer contain a copy of click, and older versions use the installed click. In both versions, the
-# base class of errors about arguments has the name ClickException.
+# Newer versions of Typer contain a copy of click, and older versions use the installed click. In all versions, the base
+# class of errors about arguments has the name ClickException.
 UsageProblem: type[Exception] = next(one for one in typer.BadParameter.__mro__ if one.__name__ == "ClickException")
 
 app = typer.Typer(
@@ -61,12 +61,12 @@ def invoke(arguments: list[str]) -> int:
         result = get_command(app).main(words or ["--help"], prog_name="outcrop", standalone_mode=False)
     except typer.Exit as end:
         result = end.exit_code
-    except SystemExit as end:  # if a pipe is closed, Typer replaces standard output and raises this error
+    except SystemExit as end:  # if a pipe is closed, Typer replaces standard output and raises SystemExit
         if not isinstance(end.__context__, BrokenPipeError):
             raise
         sys.stdout, sys.stderr = output, errors
         raise end.__context__ from None
-    except typer.Abort:  # older versions of Typer raise this error for Ctrl-C, newer versions return INTERRUPTED
+    except typer.Abort:  # for Ctrl-C, older versions of Typer raise Abort, and newer versions return INTERRUPTED
         result = INTERRUPTED
     if result == INTERRUPTED:
         raise KeyboardInterrupt

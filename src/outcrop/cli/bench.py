@@ -24,8 +24,9 @@ BENCHMARKS = {
     "trajectory": ("trajectory", "push and pop of states beside the bandwidth of the tier"),
     "tuner": ("tuner", "the plan of the tuner beside a sweep over plans"),
 }
-"""The module of each benchmark in `outcrop.bench`, and its help. The function `bench(directory, small, ...)` of the
-module prints the figures and returns them. It has a parameter for each option that the benchmark accepts."""
+"""The benchmarks: for each benchmark, its module in `outcrop.bench` and its help text. Each module has a function
+`bench(directory, small, ...)`, which prints the figures and returns them. The function has a parameter for each option
+that the benchmark accepts."""
 OPTIONS = {
     "size": "-n",
     "memory": "--memory",
@@ -83,5 +84,5 @@ def bench(
     options.check_output(json, "--json")
     options.check_output(png, "--png")
     figures = run(directory, small, **chosen)
-    if figures:  # only the first rank has figures
+    if figures:  # only the first rank returns figures
         options.write_json(json, "--json", figures)

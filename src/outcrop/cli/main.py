@@ -1,8 +1,9 @@
 """`outcrop`: runs a command, and turns every error into one line and an exit code.
 
-Exit codes: 0 done, 2 refused or failed (one line on standard error gives the reason), 130 interrupted. When the reader
-of standard output closes the pipe, as in `outcrop info run.oc | head -1`, commands end by SIGPIPE like other programs.
-`run` and `resume` continue without output (`RunOutput`).
+A command has one of three exit codes. 0 means that the command is done. 2 means that the command was refused or has
+failed; one line on standard error gives the reason. 130 means that the user has interrupted the command. The reader of
+standard output may close the pipe, as in `outcrop info run.oc | head -1`. Then most commands end by the signal SIGPIPE,
+like other programs. The commands `run` and `resume` continue without output (`RunOutput`).
 """
 
 from __future__ import annotations
@@ -37,9 +38,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except BrokenPipeError:
         code = BROKEN_PIPE
     except OSError as error:
-        if code == 0:  # a command that has failed has already printed its error message
+        if code == 0:  # after an error, the command has already printed its error message
             code = _print_error(f"standard output: {error.strerror}", FAILED)
-        discard_output()  # the buffer still holds the text, and at exit Python fails again to write this text
+        # the buffer still holds the text, and Python would fail again when it writes this text at exit
+        discard_output()
     try:
         sys.stderr.flush()
     except OSError:
@@ -52,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 def call(arguments: list[str]) -> int:
     try:
         _check_words(arguments)
-        from outcrop.cli.app import UsageProblem, invoke  # Ctrl-C during this import is handled, too
+        from outcrop.cli.app import UsageProblem, invoke  # a Ctrl-C during this import is also handled
 
         try:
             return invoke(arguments)
@@ -74,14 +76,14 @@ def call(arguments: list[str]) -> int:
 def discard_output(stream: TextIO | None = None) -> None:
     """Send the rest of the output of `stream`, by default standard output, to /dev/null."""
     null = os.open(os.devnull, os.O_WRONLY)
-    with contextlib.suppress(OSError, ValueError):  # in some tests the stream is not a file
+    with contextlib.suppress(OSError, ValueError):  # in some tests, the stream is not a file
         os.dup2(null, (stream or sys.stdout).fileno())
     os.close(null)
 
 
 def _check_words(arguments: Sequence[str]) -> None:
-    """Raise InputError for an empty word and for a word that is not UTF-8. Typer treats an empty word as the current
-    directory. A manifest cannot store a word that is not UTF-8."""
+    """Raise InputError if a word of the command line is empty or is not UTF-8. Typer treats an empty word as the
+    current directory. A manifest cannot store a word that is not UTF-8."""
     for number, word in enumerate(arguments):
         if not word or re.fullmatch(r"--[a-z][a-z-]*=", word):
             option = word.rstrip("=") or next(iter(arguments[number - 1 : number]), "")
@@ -94,17 +96,17 @@ def _check_words(arguments: Sequence[str]) -> None:
 
 
 def _open_standard_files() -> None:
-    """Open standard files that the caller has closed (`>&-`) as /dev/null. Otherwise the next file that this process
-    opens gets the number of a standard file, and messages are written into that file. Also make standard output escape
-    characters that its encoding does not have."""
+    """If the caller has closed a standard file (`>&-`), open /dev/null in its place. If the standard file stayed
+    closed, the next file that this process opens would get its number. Messages would then be written into this next
+    file. The function also makes standard output escape all characters that its encoding does not have."""
     null = os.open(os.devnull, os.O_RDWR)
-    while null <= 2:  # `dup` returns the lowest free number
+    while null <= 2:  # the system call `dup` returns the lowest free number
         null = os.dup(null)
     os.close(null)
     for name, handle in (("stdout", 1), ("stderr", 2)):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(handle, "w", closefd=False))
-    with contextlib.suppress(AttributeError, OSError):  # a pipe without a reader cannot be reconfigured
+    with contextlib.suppress(AttributeError, OSError):  # if a pipe has no reader, it cannot be reconfigured
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
 
 
@@ -121,7 +123,7 @@ def _print_error(text: str, code: int, is_told_elsewhere: bool = False) -> int:
     if is_told_elsewhere:
         return code
     line = " ".join(_printable(word) for word in text.split())
-    with contextlib.suppress(OSError):  # standard error is closed
+    with contextlib.suppress(OSError):  # standard error may be closed
         print(f"outcrop: {line}", file=sys.stderr, flush=True)
     return code
 
@@ -133,7 +135,7 @@ def _printable(word: str) -> str:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    """Handle SIGTERM, which batch systems send, in the same way as Ctrl-C, even if the process ignores Ctrl-C."""
+    """Handle SIGTERM, which batch systems send, in the same way as Ctrl-C, even if this process ignores Ctrl-C."""
     raise KeyboardInterrupt
 
 

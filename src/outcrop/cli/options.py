@@ -47,21 +47,21 @@ _TYPES: dict[str, Any] = {
     "init": list[str],
     "steps": int,
 }
-"""The Python types of options on the command line. An option that is not in this table is a flag if its default is
-False, and a text otherwise."""
+"""The Python types of options on the command line. The type of an option that is not in this table depends on the
+option's default. An option with the default False is a flag. An option with another default is a text."""
 
 _FIRST = ("stencil", "shape", "steps", "directory", "memory")
-"""The options that nearly every run needs. The help shows them first."""
+"""The options that nearly every run needs. The help texts of commands show these options before all other options."""
 
 _NUMBER = re.compile(r"[+-]?[0-9]+")
 _MAX_DIGITS = 19
 _MMAP_THRESHOLD, _THRESHOLD_BYTES = -3, 128 << 10
-"""M_MMAP_THRESHOLD of malloc.h, and its initial value."""
+"""The number of the parameter M_MMAP_THRESHOLD in malloc.h, and the initial value of this parameter in bytes."""
 
 
 def takes_run_options(*names: str, unless: str = "") -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Return a decorator that adds options of a run to a command: the options in `names`, or all options if `names` is
-    empty. The first argument of the command is then a dictionary with the values on the command line. If `unless` is
+    empty. The command then gets a dictionary with the values on the command line as its first argument. If `unless` is
     not "", the help shows `unless` as the default of each option."""
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -94,7 +94,8 @@ def _run_parameters(names: Sequence[str], unless: str) -> list[inspect.Parameter
             found.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=stencil))
         elif option.flags:
             kind = _TYPES.get(name, bool if RunOptions.__dataclass_fields__[name].default is False else str)
-            default = unless or ("" if name == "directory" else default_text(name))  # `run` needs a directory
+            # the help shows no default for the directory, because `run` needs a directory
+            default = unless or ("" if name == "directory" else default_text(name))
             text = f"{option.help} [default: {default}]" if default else option.help
             flags = Option(*option.flags, metavar=option.metavar, help=text, show_default=False)
             found.append(_optional(name, kind, flags))
@@ -112,8 +113,8 @@ def run_options(given: Mapping[str, Any], needs_directory: bool = True, or_else:
     """Return the options of a run. Options on the command line replace options in the TOML file that the command line
     names.
 
-    Raises InputError if the number of steps or the directory is missing. `or_else` is appended to the message about the
-    directory.
+    Raises InputError if the number of steps or the directory is missing. The text `or_else` is appended to the message
+    about a missing directory.
     """
     from outcrop.run.definition import as_stencil
     from outcrop.run.options_file import SUFFIX, read_options
@@ -143,23 +144,24 @@ def run_options(given: Mapping[str, Any], needs_directory: bool = True, or_else:
 
 
 def return_freed_memory() -> None:
-    """Make the C library always return large blocks to the system when they are freed. Otherwise the library keeps
-    larger and larger freed blocks, and the process needs more memory than the window."""
-    with contextlib.suppress(OSError, AttributeError):  # a C library without mallopt
+    """Make the C library return large freed blocks of memory to the system. By default, the library keeps larger and
+    larger freed blocks for itself. The process would then need more memory than the window."""
+    with contextlib.suppress(OSError, AttributeError):  # a C library may have no function mallopt
         ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, _THRESHOLD_BYTES)
 
 
 def join_sizes(words: list[str]) -> list[str]:
-    """Return the words of a command line. The one to three numbers after `-n` become one word, such as "20 12 10".
+    """Return the words of a command line. The one, two or three numbers after `-n` are joined into one word, such as
+    "20 12 10".
 
-    The stencil determines whether one, two or three numbers follow, but options of Typer take a fixed number of words.
+    The stencil determines how many numbers follow `-n`. But an option of Typer takes a fixed number of words.
     """
     joined: list[str] = []
     rest = list(words)
     while rest:
         word = rest.pop(0)
         if word.startswith("-n") and _NUMBER.fullmatch(word[2:]):
-            rest.insert(0, word[2:])  # -n20
+            rest.insert(0, word[2:])  # the form -n20, without a space
             word = "-n"
         joined.append(word)
         if word == "-n":
@@ -170,7 +172,7 @@ def join_sizes(words: list[str]) -> list[str]:
 
 
 def parse_size(text: str, stencil: Stencil) -> Shape:
-    """Convert "20 12 10" to the shape (10, 12, 20). Raises InputError if the text is not the size of a grid for the
+    """Convert "20 12 10" to the shape (10, 12, 20). Raises InputError if the text is not a valid size of a grid for the
     stencil."""
     from outcrop.axes import axes_text, option_text
 
@@ -189,7 +191,8 @@ def parse_size(text: str, stencil: Stencil) -> Shape:
 
 
 def parse_parameters(texts: Sequence[str]) -> dict[str, float]:
-    """Convert ["c0=0.4"] to {"c0": 0.4}. Raises InputError if a text is not NAME=VALUE, or if a name occurs twice."""
+    """Convert a list of texts such as ["c0=0.4"] to a dictionary such as {"c0": 0.4}. Raises InputError if a text is
+    not NAME=VALUE, or if a name occurs twice."""
     values: dict[str, float] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -208,7 +211,7 @@ def parse_parameters(texts: Sequence[str]) -> dict[str, float]:
 
 
 def check_output(path: Path | None, option: str) -> None:
-    """Raise InputError if the file of an option cannot be written later. This check changes no file."""
+    """Raise InputError if the file of an option cannot be written later. The check changes no file."""
     if path is not None:
         require_output(path, option)
 

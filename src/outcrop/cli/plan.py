@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from outcrop.run.options import RunOptions
 
 THIS_MACHINE = {"directory": "-d", "io": "--io", "raw_device": "--raw-device", "bind": "--bind"}
-"""Options about this machine. A plan for another machine refuses them."""
+"""Options about this machine. A plan for another machine refuses these options."""
 
 
 @options.takes_run_options()
@@ -185,7 +185,7 @@ def _way_as_json(one: JudgedWay, choice: WayChoice) -> dict[str, Any]:
 
 
 def describe(planned: Planned, whole: Problem | None = None, about_ranks: Sequence[tuple[str, str]] = ()) -> str:
-    """Return the plan in a few lines of text. If it is the plan of one of several ranks, `whole` is the problem of the
+    """Return the plan in a few lines of text. If the plan is for one of several ranks, `whole` is the problem of the
     whole grid, and `about_ranks` has rows about all ranks."""
     from outcrop.cli.plan_explain import advice
 

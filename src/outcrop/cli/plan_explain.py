@@ -1,10 +1,12 @@
 """Explanations of a plan: the tables of `outcrop plan --explain`, and the advice below a plan.
 
-The tables show the best candidates of the tuner, and the place of each field that is only read. Each row has a reason.
+The tables show the best candidates of the tuner, and the place (memory or disk) of each field that is only read. Each
+row gives the reason why the candidate or the place was chosen or not.
 
-The advice is a plan of the same run with the longest axis of the grid as the streaming axis. It is shown only if it
-saves much time. If the streaming axis is longer, the planes are smaller. More levels then fit into memory, because each
-level keeps a fixed number of planes. So fewer passes read and write the grid.
+The advice is a plan of the same run with the longest axis of the grid as the streaming axis. The advice is shown only
+if the other order of the axes saves much time. A longer streaming axis can save time for the following reason. If the
+streaming axis is longer, the planes are smaller. Each level keeps a fixed number of planes in memory, so more levels
+fit into memory. With more levels, fewer passes are necessary, and the grid is read and written less often.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ WORTH_SAYING = 0.8
 
 
 def show_candidates(planned: Planned) -> None:
-    """Print the chosen plan, the best other candidates, the sizes that the user gave, and the fields that are only
+    """Print the chosen plan, the best other candidates, the sizes that the user has given, and the fields that are only
     read."""
     considered, problem = planned.considered, planned.problem
     rows = [HEAD, *(_candidate_row(one, considered[0], problem) for one in considered[:SHOWN])]
@@ -54,7 +56,8 @@ def show_candidates(planned: Planned) -> None:
 
 
 def only_read(planned: Planned) -> list[PlacementRow]:
-    """Return the place of each field that is only read, with a reason."""
+    """Return, for each field that is only read, the place of the field (memory or disk) and the reason for this place.
+    """
     considered = planned.considered
     may_stay = any(EVERY_SCHEME[one.scheme].keeps_statics for one in considered)
     return explained(planned.plan, considered, planned.machine, may_stay)
@@ -87,13 +90,13 @@ def _why_not_chosen(one: Candidate, chosen: Candidate) -> str:
 
 
 def advice(planned: Planned) -> str:
-    """Return one line about an order of the axes that is much faster, or "" if no order is much faster. Ranks divide y,
-    so there is no advice for them."""
+    """Return one line about an order of the axes that is much faster, or "" if no order is much faster. A plan for
+    several ranks gets no advice, because ranks divide the y axis."""
     problem, plan, guess = planned.problem, planned.plan, planned.plan.predicted
     is_waiting = guess.seconds > WAITING * guess.seconds_update > 0
     if planned.given or problem.is_part or not is_waiting or problem.ndim == 1 or max(problem.shape) == problem.planes:
         return ""
-    # cells per second that the plan updates, without the additional cost at the edges of slabs and blocks
+    # the update rate of the plan in cells per second, without the additional time at the edges of slabs and blocks
     rate = problem.cells * problem.levels / guess.seconds_update * edge_factor(problem, plan.sizes)
 
     def roughly(one: Problem) -> float:
@@ -101,7 +104,7 @@ def advice(planned: Planned) -> str:
         return estimate(one, schemes, planned.machine, planned.budget_bytes, rate)
 
     seconds, best = min(((roughly(one), one) for one in _reordered(problem)), key=lambda pair: pair[0])
-    if not seconds < WORTH_SAYING * roughly(problem):  # false if both times are infinite
+    if not seconds < WORTH_SAYING * roughly(problem):  # the condition is also false if both times are infinite
         return ""
     other = make_plan(
         best, planned.machine, planned.budget_bytes, plan.scheme, lambda sizes: rate / edge_factor(best, sizes)

@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 WAVE_COLORS = ("#b7c9d9", "#7f9db9")
 LANES = {"read": "#4c8c6b", "update": "#e07b39", "write": "#6c757d", "flush": "#333333"}
 RANK_LANES = {"send": "#8a6fae", "receive": "#5b7fbf"}
-"""Lanes for the rows that a rank exchanges with its neighbours."""
+"""The colours of the rows of the time line that show exchanges with neighbouring ranks."""
 TILES_SHOWN = 6
-"""The maximum number of tiles that the picture shows in each direction. All tiles look the same."""
+"""The maximum number of tiles that the picture shows in each direction. More tiles are not useful, because all tiles
+look the same."""
 
 
 def draw(planned: Planned) -> Figure:
@@ -50,7 +51,7 @@ def draw(planned: Planned) -> Figure:
     tiles.set(ylabel="level", ylim=(0, levels + 1))
     (_label_chunks if sizes.chunk else _label_rows)(tiles, problem, sizes, levels)
     if regions and not sizes.chunk:
-        tiles.set_xlim(left=0)  # the rank holds no rows of its lower neighbour
+        tiles.set_xlim(left=0)  # the rank holds no rows of its lower neighbour, so the picture begins at row 0
 
     for axes in (space, tiles):
         axes.yaxis.get_major_locator().set_params(integer=True)

@@ -92,7 +92,7 @@ def _remarks(tier: Tier) -> Iterator[str]:
 
 
 def _rate(bytes_per_second: float | None) -> str:
-    """Return the rate as text in decimal units, as data sheets do."""
+    """Return a rate as text. The units are decimal, as in data sheets of devices."""
     if bytes_per_second is None:
         return "-"
     return f"{bytes_per_second / 1e9:.3g} GB/s" if bytes_per_second >= 1e9 else f"{bytes_per_second / 1e6:.3g} MB/s"

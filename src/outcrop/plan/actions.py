@@ -1,18 +1,18 @@
-"""The actions of a plan, and the parts of the grid that they name.
+"""This module has the actions of a plan, and the parts of the grid that actions name.
 
 An action is a small object that cannot be changed. The validator, the cost model, the executor and the rehearsal
-(tests/rehearsal.py) interpret an action in the same way. Ranges are half open. The coordinate y counts rows. The
+(tests/rehearsal.py) interpret an action in the same way. All ranges are half open. The coordinate y counts rows. The
 coordinate x counts the cells of a row, including its padding, so that x0 and x1 can be multiples of 64 bytes. An action
 applies to all fields.
 
 The window has one ring of slots for the first copy of each field. If a field has two copies, the window has another
 ring for the second copy. Updates write the two copies alternately. For example, a single field that is updated in one
 stage has levels 0, 2, ... in the first copy and levels 1, 3, ... in the second copy. Plane z lies in slot z + shift
-modulo the size of its ring. A slot holds the frame of its plane. The frame is the whole plane, or the part of the plane
-that the current block needs.
+modulo the size of its ring. A slot holds the part of its plane that the current block needs. The part of a plane that
+is in a slot is called the frame. The frame may be the whole plane.
 
-A pass uses the following arrays on disk. The arrays `other`, `fringes` and `recomputed` are discarded when the
-pass ends:
+A pass uses the following arrays on disk. The arrays `other`, `fringes` and `recomputed` are discarded when the pass
+ends:
 
     `source`      Generation g of the updated fields.
     `target`      Generation g + 1 of the updated fields. During the pass, this array also holds unfinished levels of
@@ -24,8 +24,8 @@ pass ends:
     `history`     States of another run (history.py). A pass only reads these arrays.
 
 If the grid is divided among ranks, a rank exchanges rows with its neighbours. Rows are counted from the first row of
-the rank. Its own rows are 0 <= y < ny. Rows of the lower neighbour have y < 0, and rows of the upper neighbour have
-y >= ny. Two more arrays stand for the connections to the neighbours:
+the rank. The rank's own rows are 0 <= y < ny. Rows of the lower neighbour have y < 0, and rows of the upper neighbour
+have y >= ny. Four more arrays stand for the connections to the neighbours:
 
     `faces`         Rows of the updated fields at level 0.
     `static_faces`  Rows of the static fields.
@@ -39,14 +39,14 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 FAR = 1 << 40
-"""A coordinate beyond every grid."""
+"""A coordinate that lies outside every grid."""
 
 Array: TypeAlias = Literal[
     "source", "target", "statics", "other", "fringes", "recomputed", "history", "faces", "static_faces", "stairs",
     "finished",
 ]  # fmt: skip
 FACES: frozenset[Array] = frozenset({"faces", "static_faces", "stairs", "finished"})
-"""The arrays that stand for connections to neighbours."""
+"""The arrays that stand for the connections to neighbouring ranks."""
 LOW, HIGH = 0, 1
 """The sides of a rank: the lower neighbour is beyond row 0, and the upper neighbour is beyond the last row."""
 
@@ -63,7 +63,7 @@ def round_down(count: int, multiple: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Rectangle:
-    """Rows y0 <= y < y1 and cells x0 <= x < x1 of a plane."""
+    """A rectangle of a plane: the rows y0 <= y < y1, and in each row the cells x0 <= x < x1."""
 
     y0: int
     y1: int
@@ -77,7 +77,7 @@ class Rectangle:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A bound that depends linearly on the level: `at_zero + slope * level`."""
+    """A bound of a region. The bound depends linearly on the level: at a level, it is `at_zero + slope * level`."""
 
     at_zero: int
     slope: int = 0
@@ -88,8 +88,8 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class UpdateRegion:
-    """The cells of the grid that a block updates at each level. These cells have `z_low <= z < z_high`, and
-    corresponding bounds along y and x."""
+    """The cells of the grid that a block updates at each level. The cells have `z_low <= z < z_high`, and corresponding
+    bounds along y and x."""
 
     z_low: Bound = Bound(-FAR)
     z_high: Bound = Bound(FAR)
@@ -105,12 +105,13 @@ EVERY_CELL = Rectangle(-FAR, FAR, -FAR, FAR)
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Start a block. The actions that follow apply to this block. Each slot of the block holds the cells `frame` of a
-    plane. If another block has left cells in a slot, this block can use these cells only after a Carry has moved them.
+    """Start a block. The actions that follow a Block action apply to the block that it starts. Each slot of the block
+    holds the cells `frame` of a plane. If another block has left cells in a slot, this block can use those cells only
+    after a Carry has moved them.
 
-    While the block updates cells, it computes the checksums of the cells `own` in planes `own_z0 <= z < own_z1`. If two
-    Block actions of a plan are equal, they start the same block. Blocks with different values of `shift` have different
-    slots, so a plan may alternate between such blocks.
+    The updates of a block also compute checksums: those of the cells `own` in the planes `own_z0 <= z < own_z1`. If two
+    Block actions of a plan are equal, they start the same block. Blocks with different values of `shift` use different
+    slots for a plane, so a plan may alternate between such blocks.
     """
 
     frame: Rectangle
@@ -130,13 +131,14 @@ class Read:
     If the array is `source` or `statics`, the read of the last cell of a plane also reads the plane's checksum.
 
     If the array is `faces` or `static_faces`, the action receives the cells from the neighbour at the side `level`,
-    which is LOW or HIGH. It receives all arrays of the state, or all static arrays. For each plane, each of these
-    arrays is one message with all rows of the area. A connection has the messages in the order of the actions.
+    which is LOW or HIGH. With the array `faces`, the action receives rows of all arrays of the state. With the array
+    `static_faces`, the action receives rows of all static arrays. Each plane of each array is one message with all rows
+    of the area. The messages of a connection are sent in the order of the actions.
 
-    If the array is `stairs`, the action receives the cells from the upper neighbour. They belong to the fields that the
-    level `level` has written, and are stored in the rings that hold this level. If `level` is 0, they belong to all
-    arrays of the state. If the array is `finished`, the action receives all arrays of the state at the last level of
-    the pass, which is `level`, from the lower neighbour.
+    If the array is `stairs`, the action receives the cells from the upper neighbour. The cells belong to the fields
+    that the level `level` has written, and are stored in the rings that hold this level. If `level` is 0, the cells
+    belong to all arrays of the state. If the array is `finished`, the action receives cells of all arrays of the state
+    from the lower neighbour. The received cells are at the last level of the pass, which is `level`.
     """
 
     z0: int
@@ -152,8 +154,8 @@ class Copy:
     plane belongs to the rim in z, the whole plane is copied. In any other plane, only the rows of the rim in y are
     copied. The action also computes the checksums of the copied cells that are in `own`.
 
-    If `recomputed` is not negative, it is the position of a field in `Problem.recomputed`. The action then copies the
-    rim to this field, from the field with the number `FieldPlan.follows`. It computes no checksums."""
+    If `recomputed` is not negative, this number is the position of a field in `Problem.recomputed`. The action then
+    copies the rim to this field from the field with the number `FieldPlan.follows`, and computes no checksums."""
 
     z0: int
     z1: int
@@ -175,17 +177,17 @@ class Update:
 @dataclass(frozen=True, slots=True)
 class Write:
     """Write the cells `area` of planes z0 <= z < z1 to an array. If the array is `target`, write the newest value of
-    each field. If the state includes previous values, also write these values. If the array is `other` or `fringes`,
-    write from the rings of first copies for an even `level`, and from the rings of second copies for an odd `level`. If
-    the array is `recomputed`, `level` is the position of the field in `Problem.computed`.
+    each field. If the state includes previous values of a field, also write these previous values. If the array is
+    `other` or `fringes`, write from the rings of first copies for an even `level`, and from the rings of second copies
+    for an odd `level`. If the array is `recomputed`, `level` is the position of the field in `Problem.computed`.
 
     The write of the last cell of a plane to the target also writes the plane's checksum. If the blocks of a rank begin
     with the highest rows (`Problem.block_order`), the checksum is written with the first cell instead.
 
     If the array is `faces` or `static_faces`, the action sends the cells to the neighbour at the side `level`. The
     cells must still have the values that were read from the source or from the static fields. If the array is `stairs`,
-    the action sends the cells to the lower neighbour, as the level `level` has written them. If the array is
-    `finished`, it sends the cells to the upper neighbour, at the last level of the pass.
+    the action sends the cells to the lower neighbour, with the values that the level `level` has written. If the array
+    is `finished`, the action sends the cells to the upper neighbour, with the values of the last level of the pass.
     """
 
     z0: int
@@ -197,10 +199,10 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Add the cells `area` of planes z0 <= z < z1 to the checksums of an array. This is for cells of the plan's own
-    rows that other ranks update. If the array is `source`, the cells have the values that were read from the source,
-    and the cells of the static fields are also added to their checksums. If the array is `target`, the cells are at the
-    last level."""
+    """Add the cells `area` of planes z0 <= z < z1 to the checksums of an array. This action is needed for cells of the
+    plan's own rows that other ranks update. If the array is `source`, the cells have the values that were read from the
+    source. The cells of the static fields are then also added to the checksums of the static fields. If the array is
+    `target`, the cells are at the last level."""
 
     z0: int
     z1: int
@@ -210,7 +212,8 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Wait until all writes have ended, and flush the written data. The target then holds the next generation."""
+    """Wait until all writes have ended, and flush the written data. After this action, the target holds the next
+    generation."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,14 @@
-"""The data that the proof of a plan needs (validate.py): the contents of planes, and the reads and writes of each level
-of a pass.
+"""This module has the data that the proof of a plan needs (validate.py). The data are the contents of planes, and the
+reads and writes of each level of a pass.
 
 The proof divides rows and columns at all coordinates at which an action of the pass begins or ends. All cells between
-two such coordinates have the same state. So one number describes all these cells: the level that wrote them.
-Neighbouring planes with the same content are stored as one range. Planes with equal contents share one object, so that
-the proof checks each content only once.
+two neighbouring coordinates have the same state. So one number describes all cells between two coordinates: the level
+that wrote these cells. Neighbouring planes with the same content are stored as one range. Planes with equal contents
+share one object. So the proof checks each content only once.
 
-If a side is not fixed, the cells beyond it are other cells of the grid. A periodic axis continues at its other end.
-Beyond a mirror, the cells near the side are repeated. The distance from an updated cell to such a cell is at most the
-radius of the stencil.
+If a side of the grid is not fixed, the cells beyond this side have the values of other cells of the grid. A periodic
+axis continues at its other end. Beyond a mirror boundary, the cells near the boundary are repeated. The distance from
+an updated cell to a cell that it reads is at most the radius of the stencil.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from outcrop.plan.stairs import Stairs
 
 Levels: TypeAlias = NDArray[np.int32]
 PlaneSpan: TypeAlias = tuple[int, int, int, int]
-"""A part of a plane: the first row, the end of the rows, the first column, the end of the columns. The numbers are
-positions in the lists of rows and columns at which actions begin or end."""
+"""A part of a plane: the first row, the end of the rows, the first column, the end of the columns. Each number is a
+position in the list of all rows, or of all columns, at which actions begin or end."""
 Ranges: TypeAlias = list[tuple[int, int]]
 NOTHING = -9
 """The level of a cell that no action has filled."""
@@ -42,8 +42,8 @@ RIM = 1 << 30
 
 
 class IllegalPlan(AssertionError):
-    """The error for a plan that computes a wrong result. The cause is a bug in a scheme, never a wrong input of the
-    user."""
+    """The error for a plan that would compute a wrong result. The cause of this error is always a bug in a scheme, and
+    never a wrong input of the user."""
 
 
 def require(condition: bool, message: str) -> None:
@@ -52,8 +52,8 @@ def require(condition: bool, message: str) -> None:
 
 
 class CellLevels:
-    """The levels of all cells in one part of a plane. Objects of this class never change, so that many planes can share
-    one object."""
+    """The levels of all cells in one part of a plane. An object of this class never changes, so many planes can share
+    it."""
 
     __slots__ = ("_after", "_holds", "levels", "shape")
 
@@ -63,7 +63,8 @@ class CellLevels:
         self._after: dict[tuple[object, ...], CellLevels] = {}
 
     def part(self, span: PlaneSpan) -> Levels:
-        """Return the levels of the cells of a part. Raises IllegalPlan if a cell is not in this object."""
+        """Return the levels of the cells of a part of the plane. Raises IllegalPlan if a cell of this part is not in
+        this object."""
         y0, y1, x0, x1 = self.shape.span
         require(y0 <= span[0] <= span[1] <= y1 and x0 <= span[2] <= span[3] <= x1, "cells that are not in the frame")
         return self.levels[span[0] - y0 : span[1] - y0, span[2] - x0 : span[3] - x0]
@@ -77,8 +78,8 @@ class CellLevels:
         return found
 
     def updated(self, span: PlaneSpan, centre: CellLevels, level: int) -> CellLevels:
-        """Return a copy in which the cells of a part are at `level`. The cells that `centre` marks as rim are also rim
-        in the copy."""
+        """Return a copy in which the cells of a part are at `level`. Cells that have the level RIM in `centre` also
+        have the level RIM in the copy."""
         return self._with(span, lambda: np.where(centre.part(span) == RIM, RIM, level), centre, level)
 
     def pasted(self, span: PlaneSpan, other: CellLevels) -> CellLevels:
@@ -95,7 +96,8 @@ class CellLevels:
         return self.shape.cells(np.where((levels > 0) & (levels != RIM), levels + count, levels).astype(np.int32))
 
     def _with(self, span: PlaneSpan, cells: Callable[[], Levels | int], *given: object) -> CellLevels:
-        """Return a copy in which a part has the levels `cells()`. These levels depend only on `given`."""
+        """Return a copy in which a part has the levels that `cells()` returns. The result of `cells()` depends only on
+        `given`, so the copy is cached."""
         key = span, *given
         if (found := self._after.get(key)) is None:
             self.part(span)
@@ -107,7 +109,8 @@ class CellLevels:
 
 
 class Shape:
-    """A part of a plane, and all contents that this part has had so far. One object represents all equal contents."""
+    """A part of a plane, and all contents that this part has had so far. All equal contents are represented by one
+    object."""
 
     def __init__(self, span: PlaneSpan) -> None:
         self.span = span
@@ -131,7 +134,7 @@ class Frame:
         self.empty = self.content(shape.empty)
 
     def content(self, cells: CellLevels) -> SlotContent:
-        """Return the content of a slot with these cells. For equal cells, the function returns the same object."""
+        """Return the content of a slot with these cells. Equal cells always give the same object."""
         if (found := self._known.get(cells)) is None:
             found = self._known[cells] = SlotContent(self, cells)
         return found
@@ -149,13 +152,15 @@ Value = TypeVar("Value")
 
 
 class Runs(Generic[Value]):
-    """One value for each plane, stored as ranges of planes with the same value. At first, all planes have `value`."""
+    """One value for each plane, stored as ranges of planes with the same value. At the beginning, all planes have the
+    value `value`."""
 
     def __init__(self, value: Value) -> None:
         self._starts, self._values = [-FAR], [value]
 
     def over(self, z0: int, z1: int) -> list[tuple[int, int, Value]]:
-        """Return the ranges of planes z0 <= z < z1, in order, each with its value."""
+        """Return the ranges of equal values in the planes z0 <= z < z1. The ranges are in ascending order, and each
+        range has its value."""
         starts, values = self._starts, self._values
         first, end = bisect_right(starts, z0) - 1, bisect_left(starts, z1)
         if end == first + 1:
@@ -164,7 +169,8 @@ class Runs(Generic[Value]):
         return list(zip(edges, edges[1:], values[first:end], strict=False))
 
     def single(self, z0: int, z1: int) -> Value | None:
-        """Return the value of planes z0 <= z < z1 if all these planes have the same value. Otherwise, return None."""
+        """Return the value of planes z0 <= z < z1 if all these planes have the same value. If the planes have different
+        values, return None."""
         starts = self._starts
         after = bisect_right(starts, z0)
         return self._values[after - 1] if after == len(starts) or starts[after] >= z1 else None
@@ -185,8 +191,8 @@ class Runs(Generic[Value]):
         return self._starts[min(1, len(self._starts) - 1)], self._starts[-1]
 
     def advance(self, z0: int, z1: int, distance: int, times: int) -> None:
-        """Move the values of planes z0 <= z < z1 up by `distance` planes, `times` times. The freed planes get the
-        values of planes z0 - `distance` <= z < z0."""
+        """Move the values of planes z0 <= z < z1 up by `distance` planes, `times` times. After each move, the planes
+        that have become free get the values of planes z0 - `distance` <= z < z0."""
         window, left = self.over(z0, z1), self.over(z0 - distance, z0)
         for moves in range(1, times + 1) if len(left) > 1 else ():
             for first, end, value in left:
@@ -201,7 +207,7 @@ def together(
     one: Sequence[tuple[int, int, Value]], other: Sequence[tuple[int, int, Value]]
 ) -> Iterator[tuple[int, int, Value, Value]]:
     """Combine two lists of ranges that cover the same planes. A range of the result ends wherever a range of either
-    list ends. Yield each range with its two values, one from each list."""
+    list ends. Yield each range together with the value from the first list and the value from the second list."""
     if len(one) == len(other) == 1:
         yield (*one[0], other[0][2])
         return
@@ -217,7 +223,7 @@ def together(
 
 
 def common(one: PlaneSpan, other: PlaneSpan) -> PlaneSpan | None:
-    """Return the intersection of two parts of a plane, or None if they share no cell."""
+    """Return the intersection of two parts of a plane, or None if the two parts share no cell."""
     y0, y1 = max(one[0], other[0]), min(one[1], other[1])
     x0, x1 = max(one[2], other[2]), min(one[3], other[3])
     return (y0, y1, x0, x1) if y0 < y1 and x0 < x1 else None
@@ -225,8 +231,8 @@ def common(one: PlaneSpan, other: PlaneSpan) -> PlaneSpan | None:
 
 class Slots:
     """The slots of one ring. Plane z of a block has the position z + shift, where `shift` is an attribute of the Block
-    action. The slot of the plane is this position modulo the number of slots. A resident ring has one slot for each
-    plane. All blocks share the slots of a resident ring, and these slots have the frame `disk`."""
+    action. The plane is in the slot with the number of this position modulo the number of slots. A resident ring has
+    one slot for each plane. All blocks share the slots of a resident ring, and these slots have the frame `disk`."""
 
     def __init__(self, ring: Ring, number: int, disk: Frame) -> None:
         self.ring, self._number, self._disk = ring, number, disk
@@ -234,7 +240,7 @@ class Slots:
 
     def place(self, frame: Frame, shift: int, z0: int, z1: int, spans: Sequence[PlaneSpan], cells: CellLevels) -> None:
         """Store the parts `spans` of planes z0 <= z < z1 of a block in the slots of these planes. If a slot holds
-        another plane, this other plane is removed."""
+        another plane, the other plane is removed from the slot."""
         if self.ring.resident:
             frame, shift = self._disk, 0
         runs, first, end = self.runs, z0 + shift, z1 + shift
@@ -254,7 +260,8 @@ class Slots:
             runs.put(first + times * planes, end + times * planes, None)
 
     def there(self, frame: Frame, shift: int, z0: int, z1: int) -> list[tuple[int, int, CellLevels]]:
-        """Return the cells of planes z0 <= z < z1 of a block. Raises IllegalPlan if a plane is not in its slot."""
+        """Return the cells that the slots hold of planes z0 <= z < z1 of a block. Raises IllegalPlan if a plane is not
+        in its slot."""
         if self.ring.resident:
             frame, shift = self._disk, 0
         content = self.runs.single(z0 + shift, z1 + shift)
@@ -268,7 +275,8 @@ class Slots:
         return found
 
     def change(self, frame: Frame, shift: int, z0: int, z1: int, cells: CellLevels) -> None:
-        """Set the cells of planes z0 <= z < z1. The caller has checked that these planes are in their slots."""
+        """Set the cells of planes z0 <= z < z1 of a block. The caller has checked that these planes are in their slots.
+        """
         if self.ring.resident:
             frame, shift = self._disk, 0
         self.runs.put(z0 + shift, z1 + shift, frame.content(cells))
@@ -276,7 +284,8 @@ class Slots:
 
 @dataclass(frozen=True)
 class Part:
-    """`area` is the part of a plane that a level updates. `seen` has the parts of planes that the level reads."""
+    """The cells that a level updates, and the cells that it reads. `area` is the part of a plane that the level
+    updates. `seen` has the parts of planes that the level reads."""
 
     area: PlaneSpan
     seen: tuple[PlaneSpan, ...]
@@ -300,7 +309,7 @@ class Parts:
         self._problem, self._levels = problem, one.levels
         places = ({at: place for place, at in enumerate(sorted(found))} for found in _coordinates(problem, one))
         self.rows, self.columns = places
-        # a part with the rows of all actions, including rows of neighbours
+        # a part of a plane with the rows of all actions, including rows of neighbouring ranks
         self.all_rows: PlaneSpan = 0, len(self.rows) - 1, self.columns[0], self.columns[problem.pitch_cells]
         self._regions: dict[UpdateRegion, list[Part | None]] = {}
 
@@ -310,7 +319,7 @@ class Parts:
         return rows[area.y0], rows[area.y1], columns[area.x0], columns[area.x1]
 
     def of_levels(self, region: UpdateRegion) -> list[Part | None]:
-        """Return the part of a plane that each level updates. Level 1 is at index 1."""
+        """Return the part of a plane that each level updates. In the result, level 1 has the index 1."""
         if region not in self._regions:
             areas = areas_of(self._problem, region, self._levels)
             known = {area: self._part(area) for area in dict.fromkeys(areas)}
@@ -330,7 +339,8 @@ def planes_seen(problem: Problem, z0: int, z1: int) -> Ranges:
     reach, count = problem.radius_z, problem.planes
     if not problem.periodic[0]:
         return [(max(0, z0 - reach), min(count, z1 + reach))]
-    # successive positions belong to opposite ends of the grid, so an update of two positions reads the whole range
+    # successive positions belong to opposite ends of the grid, so an update of two positions reads all positions
+    # between them
     if z1 - z0 > 1:
         return [(max(0, z0 - 2 * reach), min(count, z1 + 2 * reach))]
     plane = z0 // 2 if z0 % 2 == 0 else count - 1 - z0 // 2
@@ -340,8 +350,8 @@ def planes_seen(problem: Problem, z0: int, z1: int) -> Ranges:
 
 
 def rows_seen(problem: Problem, area: Rectangle) -> Ranges:
-    """Return the rows that an update of a part of a plane reads. Beyond a side with a neighbour, these are rows of the
-    neighbour."""
+    """Return the rows that an update of a part of a plane reads. Beyond a side with a neighbouring rank, the update
+    reads rows that belong to the neighbouring rank."""
     seen = _seen(area.y0, area.y1, problem.radius_y, problem.shape[1], problem.periodic[1])
     if not problem.is_part:
         return seen
@@ -350,8 +360,8 @@ def rows_seen(problem: Problem, area: Rectangle) -> Ranges:
 
 
 def columns_seen(problem: Problem, area: Rectangle) -> Ranges:
-    """Return the columns that an update of a part of a plane reads. If both sides in x are fixed, kernels also read
-    padding."""
+    """Return the columns that an update of a part of a plane reads. If both sides in x are fixed, kernels also read the
+    padding of the rows."""
     nx, reach = problem.shape[2], problem.radii[2]
     if problem.sides[2] == ("fixed", "fixed"):
         return _seen(area.x0, area.x1, reach, problem.pitch_cells, False)
@@ -422,9 +432,9 @@ def _coordinates(problem: Problem, one: Pass) -> tuple[set[int], set[int]]:
 
 @dataclass(frozen=True)
 class Use:
-    """Describes which cells of a ring one level reads. Level `wanted` must have written these cells. If `moves` is
-    true, the equivalent level n levels later reads cells that level `wanted + n` has written. If `beside` is true, the
-    level also reads neighbouring cells."""
+    """Describes the cells of a ring that one level reads. The last level that has written the cells must be `wanted`.
+    If `moves` is true, `wanted` grows with the level: an equivalent level n levels later reads cells that level `wanted
+    + n` has written. If `beside` is true, the level also reads neighbouring cells."""
 
     field: int
     ring: int
@@ -435,8 +445,8 @@ class Use:
 
 @dataclass(frozen=True)
 class LevelUses:
-    """The values that a level reads and writes. `targets` has two rings for each target: the ring of the newest values,
-    and the ring that the level writes."""
+    """The values that a level reads and writes. `targets` has two rings for each field that the level writes. The first
+    ring has the newest values of the field before the level. The second ring is the ring that the level writes."""
 
     reads: tuple[Use, ...]
     targets: tuple[tuple[int, int], ...]
@@ -445,7 +455,7 @@ class LevelUses:
 class Uses:
     """The reads and writes of each level. The copies of a field are written alternately, so each level is equivalent to
     the level that comes `cycle` levels before it. Only the first `cycle` levels are different, because they read values
-    that are older than the pass."""
+    from before the pass."""
 
     def __init__(self, problem: Problem, levels: int) -> None:
         self._problem, self._levels = problem, levels
@@ -467,7 +477,7 @@ class Uses:
 
     def final(self, field: int, age: int) -> tuple[int, int]:
         """Return the ring with the values of a field after the last level, and the level that wrote these values. If
-        `age` is 1, use the field's previous values."""
+        `age` is 1, the ring has the field's previous values."""
         alike = self._alike(self._levels)
         version = self._versions.of(Operand(field, age), alike)
         return self.ring(field, version.copy), version.level + self._levels - alike

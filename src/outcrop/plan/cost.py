@@ -1,16 +1,17 @@
 """Predict the cost of a plan. The predicted bytes and the predicted memory are exact. The predicted seconds come from a
 simulated time line.
 
-One thread executes the actions of a pass in order. It starts transfers, but does not wait until they end. So reads and
-writes are in progress while the thread updates cells. Only an update waits until its planes have arrived:
+One thread executes the actions of a pass in order. The thread starts transfers, but does not wait for the end of the
+transfers. So reads and writes are in progress while the thread updates cells. An update waits until the planes that it
+needs have arrived:
 
     read    |0 |1 |2 |3
     update     |0  |1  |2  |3         nothing is updated during the first read; later updates wait only if
     write          |0  |1  |2  |3     transfers take longer than updates
 
-If the grid is divided among ranks, a rank also exchanges rows with its neighbours. These transfers use the network and
-not the device. The time line assumes that the neighbours have the same plan and the same speed, so they send rows at
-the same times as this rank.
+If the grid is divided among ranks, a rank also exchanges rows with its neighbours. The transfers of these rows use the
+network and not the storage device. The time line assumes that the neighbours have the same plan and the same speed. So
+the neighbours send rows at the same times as this rank.
 """
 
 from __future__ import annotations
@@ -45,15 +46,17 @@ from outcrop.plan.problem import Problem
 from outcrop.plan.staging import NO_WRITES, SnapshotWrites, snapshot_writes
 
 SLAB_SECONDS = 3e-4
-"""The time to begin and end the update of a slab: threads wait for each other, and planes wait for free slots."""
+"""The time that is lost at the begin and end of the update of a slab, in seconds. When a slab begins or ends, threads
+wait for each other, and reads wait for free slots."""
 MEMORY_BYTES_PER_SECOND = 1e10
-"""The rate at which cores read data that a device has just transferred. Update rates do not include this time, because
-they are measured without a device, in a window that may fit the last-level cache."""
+"""The rate at which cores read data that a device has just transferred. The measured update rates do not include the
+time of such reads. Update rates are measured without a device, and with a window that may fit the last-level cache."""
 REQUEST_SECONDS = 1e-5
-"""The CPU time that the operating system needs to transfer a plane or a part of a plane. Updates wait meanwhile."""
+"""The CPU time that the operating system needs to transfer a plane or a part of a plane. Updates wait during this time.
+"""
 SNAPSHOT_WRITE_SECONDS = 5e-5
-"""The additional time that each write of a snapshot takes on the device and on a core. The file system must note which
-part of the file is in use, and the I/O thread must wake up."""
+"""The additional time that each write of a snapshot takes on the device and on a core. During this time, the file
+system records which part of the file is in use, and the I/O thread wakes up."""
 COPIES = 2
 """The number of copies of each byte of a snapshot: one to the staging, and one to the device."""
 COPY, UPDATE, TRIANGLE, CHECK, COMMIT = range(5)
@@ -74,8 +77,8 @@ def transfer_bytes(problem: Problem, action: Read | Write) -> int:
 
 
 def has_tail(problem: Problem, action: Read | Write) -> bool:
-    """Return True if a Read or Write also moves the tails of the records. They are read with the last cell of a plane,
-    and written with the cell of the plane that is written last."""
+    """Return True if a Read or Write also moves the tails of the records. The tail of a record is read with the last
+    cell of the plane. The tail is written together with the last part of the plane that is written."""
     area = action.area
     if action.array not in ("source", "target", "statics"):
         return False
@@ -115,11 +118,11 @@ def cell_updates(problem: Problem, action: Update) -> int:
 
 
 def updates_below(problem: Problem, levels: int, zeta: int) -> int:
-    """Return the number of updates of whole planes in a pass, summed over all levels. Updates are counted only if their
+    """Return the number of updates of whole planes in a pass, summed over all levels. An update is counted only if its
     skewed coordinate is below `zeta`."""
     planes = problem.end_plane - problem.first_plane
-    # At level t, clamp(zeta - first - skew*(t-1), 0, planes) planes are below `zeta`. The sum over t consists of a
-    # constant part and an arithmetic series.
+    # At level t, the number of planes below `zeta` is zeta - first - skew*(t-1), but at least 0 and at most `planes`.
+    # The sum over t consists of a constant part and an arithmetic series.
     ahead, skew = zeta - problem.first_plane, problem.skew_z
     whole = max(0, min(levels, (ahead - planes) // skew + 1))
     partly = max(0, min(levels, -(-ahead // skew)))
@@ -150,8 +153,8 @@ def _at(bound: Bound, level: NDArray[np.int64]) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A period of the time line, from `start` to `end` in seconds. `what` is "read", "update", "write", "flush", "send"
-    or "receive"."""
+    """A period of the time line, from `start` to `end` in seconds. `what` is the kind of work in this period: "read",
+    "update", "write", "flush", "send" or "receive"."""
 
     what: str
     start: float
@@ -160,11 +163,12 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A Copy, an Update, a Check or the commit of a pass, and the transfers that begin between the previous event and
-    this event. The event begins when the first `needed` bytes of all reads of the pass have arrived, and the first
-    `needed_faces` bytes of all rows from neighbours. An Update updates `cells` cells. `phase` is the place of the event
-    within a slab: COPY, UPDATE, TRIANGLE (the second Update of a slab, in split tiling), CHECK or COMMIT. `block` is
-    the number of the block. `sent_high` is the part of the bytes `sent` for the upper neighbour."""
+    """An event of a pass. An event is a Copy, an Update, a Check or the commit, together with the transfers that begin
+    between the previous event and this event. The event begins when enough data have arrived: the first `needed` bytes
+    of all reads of the pass, and the first `needed_faces` bytes of all rows from neighbours. If the event is an Update,
+    it updates `cells` cells. `phase` is the place of the event within a slab: COPY, UPDATE, TRIANGLE (the second Update
+    of a slab, in split tiling), CHECK or COMMIT. `block` is the number of the block. `sent_high` is the part of the
+    bytes `sent` for the upper neighbour."""
 
     phase: int
     read: int
@@ -185,8 +189,8 @@ class Event:
 @dataclass(frozen=True)
 class PassWork:
     """The work of a pass, which does not depend on the speed of the machine. `requests` is the number of system calls
-    of all transfers. `bytes_sent` and `bytes_received` are rows that are exchanged with neighbours. `events` has the
-    events of the pass in order."""
+    of all transfers. `bytes_sent` and `bytes_received` count the rows that a rank exchanges with its neighbours.
+    `events` has the events of the pass in order."""
 
     bytes_read: int
     bytes_written: int
@@ -205,7 +209,7 @@ def work_of(problem: Problem, one: Pass) -> PassWork:
     computed = [problem.fields[number] for number in problem.computed]
     events, asked, asked_faces, finished = list[Event](), list[_Asked](), list[_Asked](), list[_Asked]()
     read = written = sent = received = sent_high = requests = cells = updates = shift = 0
-    before = 0, 0, 0, 0, 0  # the bytes that have been read, written, sent and received at the last event
+    before = 0, 0, 0, 0, 0  # the numbers of bytes that have been read, written, sent and received at the last event
     block, blocks = 0, dict[Block, int]()
 
     def add(phase: int, needed: float, faces: float, count: int = 0) -> None:
@@ -218,7 +222,8 @@ def work_of(problem: Problem, one: Pass) -> PassWork:
     moves: dict[tuple[object, ...], tuple[int, int]] = {}
 
     def moved(action: Read | Write) -> tuple[int, int]:
-        """Return the bytes and the requests of a transfer. Most transfers of a pass differ only in their planes."""
+        """Return the number of bytes and the number of requests of a transfer. Results are cached, because most
+        transfers of a pass differ only in their planes."""
         key = type(action), action.array, action.level, id(action.area), action.z1 - action.z0
         if key not in moves:
             moves[key] = transfer_bytes(problem, action), _requests(problem, action)
@@ -228,7 +233,7 @@ def work_of(problem: Problem, one: Pass) -> PassWork:
         match action:
             case Read() if action.array in FACES:
                 (count, calls), is_static = moved(action), action.array == "static_faces"
-                # rows that level p has written are needed one slab after those of level 0 that are p skews higher
+                # rows that level p has written are needed one slab after the rows of level 0 that are p skews higher
                 first = action.z0 + shift + (problem.skew_z * action.level if action.array == "stairs" else 0)
                 each = finished if action.array == "finished" else asked_faces
                 each.append((first, first + action.z1 - action.z0, is_static, received, count))
@@ -240,7 +245,8 @@ def work_of(problem: Problem, one: Pass) -> PassWork:
                 sent_high += count if side_of(action) == HIGH else 0
                 requests += calls
             case Read():
-                # a plane of a history and the static plane that is `later` planes higher are needed at the same time
+                # an update uses a plane of a history and the static plane that is `later` planes higher at the same
+                # time
                 later = problem.statics_z - histories[action.level].ahead if action.array == "history" else 0
                 later = problem.lead_planes if action.array == "source" else later
                 if action.array == "recomputed":  # an update needs planes of the state that are one skew higher
@@ -279,20 +285,21 @@ def work_of(problem: Problem, one: Pass) -> PassWork:
 
 
 def _uses_neighbours(problem: Problem, action: Update) -> bool:
-    """Return True if an Update reads rows of a neighbour at level 1. It then also reads them at the other levels."""
+    """Return True if an Update reads rows of a neighbour at level 1. An Update that reads rows of a neighbour at level
+    1 also reads rows of the neighbour at all other levels."""
     low, high = problem.neighbours
     reads_below = low and action.region.y_low.at(1) < problem.radius_y
     return reads_below or (high and action.region.y_high.at(1) > problem.shape[1] - problem.radius_y)
 
 
 _Asked: TypeAlias = tuple[int, int, bool, int, int]
-"""A read of planes z0 <= z < z1: z0, z1, a flag that is true for static fields, the bytes of all earlier reads, and the
-bytes of this read."""
+"""A read of planes z0 <= z < z1. The tuple of a read has z0, z1 and a flag that is true for static fields. It also has
+the number of bytes of all earlier reads, and the number of bytes of the read."""
 
 
 def _needed(asked: Sequence[_Asked], z_end: int, z_end_static: int) -> float:
-    """Return the number of bytes that must arrive before two sets of planes are in memory: the planes of updated fields
-    below `z_end`, and the planes of static fields below `z_end_static`. Planes arrive in the order of their
+    """Return the number of bytes that must arrive before certain planes are in memory. These are the planes of updated
+    fields below `z_end`, and the planes of static fields below `z_end_static`. Planes arrive in the order of their
     requests."""
     for z0, z1, is_static, before, count in reversed(asked):
         end = z_end_static if is_static else z_end
@@ -309,9 +316,9 @@ def timeline(
     seconds_aside: float = 0.0,
     snapshots: SnapshotWrites = NO_WRITES,
 ) -> Sequence[Span]:
-    """Return the spans of one pass, sorted by the times at which they end. `seconds_aside` is the time that the cores
-    need for all work except updates. An equal share of this time is added to each update, and an equal share of
-    `snapshots` is written during each update."""
+    """Return the spans of one pass, sorted by the ends of the spans. `seconds_aside` is the time that the cores need
+    for all work except updates. An equal share of this time is added to each update, and an equal share of `snapshots`
+    is written during each update."""
     spans = list[Span]()
     _simulate(work_of(problem, one), machine, cells_per_second, seconds_aside, snapshots, spans)
     return spans
@@ -329,7 +336,8 @@ def _simulate(
     device, updates = machine.device, max(1, work.updates)
     transfers, each_aside = _Transfers(device, spans), seconds_aside / updates
     received, sent = _Messages(machine.network, "receive", spans), _Messages(machine.network, "send", spans)
-    # the number of bytes that other writes transfer in the time that the device needs for snapshots
+    # for one update: the number of bytes that other writes could transfer in the time that the device needs for
+    # snapshots
     each_snapshots = snapshot_seconds_device(snapshots, device) * device.write_bytes_per_second / updates
     waiting = snapshots.waiting_bytes * updates * each_snapshots / max(1, snapshots.bytes)
     for event in work.events:
@@ -347,7 +355,7 @@ def _simulate(
         start = transfers.now
         transfers.wait_for(event.needed)
         arrival = received.arrival(event.needed_faces)
-        if arrival and transfers.now > start:  # the neighbours have also just read these planes
+        if arrival and transfers.now > start:  # the neighbours have also just read these planes, and send them only now
             arrival = max(arrival, transfers.now + machine.network.seconds_latency)
         transfers.go_on(max(0.0, arrival - transfers.now))
         if event.is_update:
@@ -362,12 +370,14 @@ def _simulate(
 
 
 class _Messages:
-    """The rows that a rank sends to all its neighbours, or receives from them. They use the network one after the
-    other. Spans with the name `what` are appended to `spans`."""
+    """All messages with rows in one direction: the rows that a rank sends to its neighbours, or the rows that it
+    receives from its neighbours. The messages use the network one after the other. Each message appends a span with the
+    name `what` to `spans`."""
 
     def __init__(self, network: NetworkRates, what: str, spans: list[Span] | None) -> None:
         self._network, self._what, self._spans = network, what, spans
-        self._jobs: list[tuple[int, float, float]] = []  # the bytes before a job, and the times of its begin and end
+        # for each job, the number of bytes before the job and the times of its begin and end
+        self._jobs: list[tuple[int, float, float]] = []
         self._begun = 0
         self.end = 0.0
 
@@ -382,7 +392,7 @@ class _Messages:
             self._spans.append(Span(self._what, start, self.end))
 
     def arrival(self, count: float) -> float:
-        """Return the time at which the first `count` bytes have arrived."""
+        """Return the time at which the first `count` bytes of all messages have arrived."""
         for before, start, _ in reversed(self._jobs) if count else ():
             if before < count:
                 network = self._network
@@ -391,8 +401,8 @@ class _Messages:
 
 
 class _Transfers:
-    """Transfers that have begun and have not ended. `now` is the current time of the thread that starts the transfers.
-    Spans are appended to `spans`."""
+    """The transfers that have begun and have not ended. `now` is the current time of the thread that starts the
+    transfers. Each period of transfers is appended to `spans`."""
 
     def __init__(self, device: StorageRates, spans: list[Span] | None) -> None:
         self._device, self._spans = device, spans
@@ -413,7 +423,7 @@ class _Transfers:
     def wait_for_snapshots(self, most: float) -> None:
         """Advance the time until at most `most` bytes of snapshots wait to be written."""
         while self._snapshots > most and self._written > 0:
-            # other writes take place at the same time
+            # other writes take place at the same time as the writes of snapshots
             left = (self._snapshots - most) * self._written / self._snapshots
             each = self._device.mixed_bytes_per_second / 2 if self._read > 0 else self._device.write_bytes_per_second
             self.go_on(min(left / each, self._read / each) if self._read > 0 else left / each)
@@ -422,7 +432,7 @@ class _Transfers:
 
     def wait_for(self, arrived: float) -> None:
         """Advance the time until the first `arrived` bytes of all reads have arrived."""
-        end = self._begun - arrived  # the bytes that then remain to be read
+        end = self._begun - arrived  # the number of bytes of reads that may then remain
         needed = self._read - end
         rounding = max(1e-9 * needed, 1e-12 * self._read)
         while self._read - end > rounding:
@@ -478,7 +488,7 @@ def _rest(whole: float, part: float) -> float:
 
 def works_of(problem: Problem, passes: Iterable[Pass]) -> list[tuple[int, PassWork]]:
     """Return the levels and the work of each pass."""
-    # count the work of equal passes once, because most passes of a plan are the same object
+    # The work of equal passes is counted once, because most passes of a plan are the same object.
     known, found = dict[int, PassWork](), list[tuple[int, PassWork]]()
     for one in passes:
         if id(one) not in known:
@@ -497,7 +507,8 @@ def predict(
     acquisition: AcquisitionMemory = NO_ACQUISITION_MEMORY,
 ) -> Prediction:
     """Predict the bytes, memory and seconds of a plan. `works` has the levels and the work of each pass (`works_of`).
-    The bytes do not include snapshots, but the seconds do. `acquisition` is added to the memory of the window."""
+    The predicted bytes do not include snapshots, but the predicted seconds include them. The predicted memory is the
+    sum of the window and `acquisition`."""
     cell_rate, device = rate(sizes), machine.device
     known, seconds = dict[tuple[int, SnapshotWrites], float](), 0.0
     levels = [levels for levels, _ in works]
@@ -558,10 +569,11 @@ def snapshot_seconds_device(snapshots: SnapshotWrites, device: StorageRates) -> 
 
 def _requests(problem: Problem, move: Read | Write) -> int:
     """Return the number of system calls that a Read or Write needs. One call may transfer several whole planes that are
-    adjacent in a file (transfers.cpp). For rows of neighbours, return the number of messages, or of groups of short
-    messages that are sent together."""
+    adjacent in a file (transfers.cpp). If the action exchanges rows with a neighbour, the result is the number of
+    messages. Short messages that are sent together count as one message."""
     if move.array == "history" and problem.shape[2] * problem.item_bytes != problem.pitch_bytes:
-        return (move.z1 - move.z0) * (move.area.y1 - move.area.y0)  # rows are padded in memory, but not in the file
+        # rows have padding in memory, but not in the file, so each row needs a call
+        return (move.z1 - move.z0) * (move.area.y1 - move.area.y0)
     is_kept = move.array not in ("fringes", "recomputed", *FACES)
     are_adjacent = move.area == problem.whole_plane and is_kept and not problem.periodic[0]
     together = max(1, TOGETHER_BYTES // problem.record_bytes) if are_adjacent else 1

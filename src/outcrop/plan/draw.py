@@ -1,7 +1,7 @@
 """Compute the shapes that `outcrop plan --draw` shows. The shapes are lists of numbers, so this module needs no library
 for pictures.
 
-`slabs`       The planes of each Update. One axis of the drawing is z, the other is the level. At each further
+`slabs`       The planes of each Update. One axis of the drawing is z, the other is the level. At each higher
               level, the planes lie lower by one skew.
 `tiles`       The cache tiles of a slab. One axis of the drawing is y, or z for grids with few rows. The other axis is
               the level.
@@ -23,8 +23,8 @@ from outcrop.plan.staging import NO_WRITES
 
 @dataclass(frozen=True)
 class Patch:
-    """The outline of a set of points (cell, level). The outline is a list of its corners in order. In the drawing,
-    level t extends from t - 1/2 to t + 1/2.
+    """A patch of the drawing: the outline of a set of points (cell, level). The outline is a list of its corners, in
+    the order in which a pen would draw them. In the drawing, level t extends from t - 1/2 to t + 1/2.
 
     Patches with the same number `wave` do not wait for each other.
     """
@@ -41,7 +41,7 @@ def slab_patches(problem: Problem, one: Pass) -> tuple[Patch, ...]:
     for action in one.actions:
         if isinstance(action, Update):
             along_z = (action.zeta0, action.zeta1, action.levels, action.region.z_low, action.region.z_high)
-            if along_z in drawn:  # an Update of another block has the same planes and is already drawn
+            if along_z in drawn:  # an Update of another block with the same planes is already in the drawing
                 continue
             drawn.add(along_z)
 
@@ -55,7 +55,7 @@ def slab_patches(problem: Problem, one: Pass) -> tuple[Patch, ...]:
 
 
 def regions_of(one: Pass) -> tuple[UpdateRegion, ...]:
-    """Return the different regions that the Updates of a pass have."""
+    """Return the regions of the Updates of a pass. Equal regions are returned only once."""
     return tuple(dict.fromkeys(action.region for action in one.actions if isinstance(action, Update)))
 
 
@@ -83,7 +83,7 @@ def _row_patches(problem: Problem, sizes: Sizes, levels: int, region: UpdateRegi
     highest = problem.shape[1] if region.y_high.at_zero == FAR else max(highs)
 
     def updated(level: int, y0: int, y1: int) -> tuple[int, int]:
-        """Return the rows y0 <= y < y1 that a level updates."""
+        """Return the rows that a level updates among the rows y0 <= y < y1."""
         first, end = max(problem.first_row, region.y_low.at(level)), min(problem.end_row, region.y_high.at(level))
         return max(first, y0), min(end, y1)
 
@@ -147,7 +147,8 @@ def time_line(plan: Plan, one: Pass, machine: Machine) -> tuple[Span, ...]:
 
 
 def _merged(spans: Iterable[Span]) -> Iterator[Span]:
-    """Yield the spans, but join adjacent reads into one span and adjacent writes into one span."""
+    """Yield the spans of a time line. Reads that follow each other without a gap are joined into one span. Writes that
+    follow each other without a gap are also joined."""
     last: dict[str, Span] = {}
     for span in spans:
         before = last.get(span.what)
@@ -161,8 +162,8 @@ def _merged(spans: Iterable[Span]) -> Iterator[Span]:
 
 
 def _outline(levels: range, bounds: Callable[[int], tuple[int, int]], wave: int) -> list[Patch]:
-    """Return a list with one patch, which has the levels at which `bounds` is not empty. These levels are adjacent.
-    Return an empty list if `bounds` is empty at all levels."""
+    """Return a list with one patch. The patch has the levels at which the range `bounds` is not empty. The levels of a
+    patch must be adjacent. Return an empty list if the range is empty at all levels."""
     full = [(level, *bounds(level)) for level in levels]
     full = [(level, low, high) for level, low, high in full if low < high]
     right = [corner for level, _, high in full for corner in ((high, level - 0.5), (high, level + 0.5))]

@@ -1,7 +1,8 @@
-"""The part of the proof of a plan (validate.py) that is about rows that a rank exchanges with its neighbours.
+"""This module has a part of the proof of a plan (validate.py): the rows that a rank exchanges with its neighbours.
 
-The proof of one rank assumes that each received row has the level that the action names, and requires the same of each
-sent row. ranks.py proves that a rank receives what its neighbour sends.
+The proof of one rank assumes that each received row has the level that the action names. The proof of one rank also
+checks that each sent row has the level that the action names. The module ranks.py proves that a rank receives the rows
+that its neighbour sends.
 """
 
 from __future__ import annotations
@@ -18,15 +19,16 @@ if TYPE_CHECKING:
 
 
 class ExchangeProof:
-    """The exchanges of a pass. `proof` is the proof of this pass."""
+    """Proves the exchanges of rows in a pass. `proof` is the proof of this pass."""
 
     def __init__(self, proof: Proof) -> None:
         self._proof, self._stairs = proof, Stairs(proof.problem, proof.levels)
         self._received: dict[int, Runs[CellLevels]] = {}
 
     def receive(self, action: Read, span: PlaneSpan) -> None:
-        """Put the received rows `span` into the rings. Rows that are received, but need not have the level of the
-        action, must not be used. Raises IllegalPlan if the action is not possible."""
+        """Put the received rows `span` into the rings. Some received rows need not have the level of the action. The
+        proof marks such rows as empty, so that no later action may use these rows. Raises IllegalPlan if the action is
+        not possible."""
         self._require_possible(action)
         nothing = self._proof.no_cells
         for ring, level, valid in self._exchanged(action, span):
@@ -36,7 +38,7 @@ class ExchangeProof:
                 self._proof.place(ring, z0, z1, [valid], cells)
 
     def send(self, action: Write, span: PlaneSpan) -> None:
-        """Raise IllegalPlan unless the window holds the rows `span` as the neighbour expects them."""
+        """Raise IllegalPlan unless the window holds the rows `span` at the level that the neighbour expects."""
         self._require_possible(action)
         for ring, level, valid in self._exchanged(action, span):
             for z, _, cells in self._proof.there(ring, action.z0, action.z1):
@@ -49,7 +51,7 @@ class ExchangeProof:
         area, ny, side = action.area, problem.shape[1], side_of(action)
         require(side in (LOW, HIGH) and problem.neighbours[side], "no neighbour at this side")
         require((area.x0, area.x1) == (0, problem.pitch_cells), "a part of a row")
-        # finished rows are sent to the rank that owns them, and all other rows are sent by their owner
+        # finished rows are sent to the rank that owns them; all other rows are sent by the rank that owns them
         if isinstance(action, Write) != (array == "finished"):
             first, end = 0, ny
         else:
@@ -62,8 +64,8 @@ class ExchangeProof:
             require(is_inside, "updated rows of planes that no level updates")
 
     def _exchanged(self, action: Read | Write, span: PlaneSpan) -> Iterator[tuple[int, int, PlaneSpan]]:
-        """Yield the ring of each array whose rows are exchanged, the level of these rows, and the part of the rows that
-        must have this level."""
+        """Yield three values for each array whose rows are exchanged: the ring of the array, the level of the rows, and
+        the part of the rows that must have this level."""
         proof, uses = self._proof, self._proof.uses
         if action.array == "static_faces":
             yield from ((field, 0, span) for field in proof.statics)
@@ -79,8 +81,8 @@ class ExchangeProof:
                 yield ring, action.level, (span[0], max(span[0], min(span[1], end)), *span[2:])
 
     def _of_neighbours(self, level: int) -> Runs[CellLevels]:
-        """Return the contents of an array of the neighbours at a level. Rows of a neighbour belong to the rim only if
-        their plane does, because a pass uses no other rim of a neighbour after level 0."""
+        """Return the contents of an array of the neighbours at a level. Rows of a neighbour have the level RIM only if
+        their whole plane belongs to the rim. A pass uses no other rim rows of a neighbour after level 0."""
         if level not in self._received:
             problem, parts, runs = self._proof.problem, self._proof.parts, Runs(self._proof.wide_rim)
             low, high = (problem.radii[2] if side == "fixed" else 0 for side in problem.sides[2])

@@ -1,4 +1,4 @@
-"""The sizes that the user has given. The tuner chooses all other sizes.
+"""This module handles the sizes of a plan that the user has given. The tuner chooses all other sizes.
 
     `bt`         The number of time steps of a pass. A run with fewer steps has one pass.
     `by`         The number of rows of a block at level 1.
@@ -6,7 +6,7 @@
     `slab`       The number of planes that are updated together.
     `diamond`    Half the height of the cache tiles, in levels.
 
-Each scheme has some of these sizes (`Scheme.sizes`). If the user gives a size, the scheme lists only candidates with
+Each scheme uses some of these sizes (`Scheme.sizes`). If the user gives a size, the scheme lists only candidates with
 this size.
 """
 
@@ -21,12 +21,13 @@ from outcrop.plan.plan import Scheme
 from outcrop.plan.problem import Problem
 
 MAX_STEPS_OF_PASS = 10_000
-"""The maximum number of steps in a pass. With more steps, a run is not faster, but its list of actions is longer."""
+"""The maximum number of steps in a pass. A pass with more steps would not make a run faster, but would have a longer
+list of actions."""
 
 
 @dataclass(frozen=True)
 class GivenSizes:
-    """The sizes that the user has given, which are at least 1. The tuner chooses each size that is None."""
+    """The sizes that the user has given. A given size is at least 1. If a size is None, the tuner chooses it."""
 
     bt: int | None = None
     bx: int | None = None
@@ -41,13 +42,15 @@ class GivenSizes:
         return {name: size for name, size in every if size is not None}
 
     def or_any(self, name: str, tried: Iterable[int]) -> Iterable[int]:
-        """Return the size `name` if the user has given it. Otherwise, return all sizes in `tried`."""
+        """Return the size `name` if the user has given it. If the user has not given the size, return all sizes in
+        `tried`."""
         size = self.to_dict().get(name)
         return tried if size is None else (size,)
 
     def levels(self, problem: Problem, tried: Iterable[int]) -> Iterable[int]:
-        """Return the numbers of levels that a pass may have. If the user has given `bt`, return one number, at most the
-        levels of the run. Otherwise, return `tried`. If passes read a history, the problem determines the number."""
+        """Return the numbers of levels that a pass may have. If the user has given `bt`, return only the number of
+        levels of `bt` steps, but at most the levels of the run. If the user has not given `bt`, return `tried`. If
+        passes read a history, the problem determines the number of levels."""
         if problem.histories:
             return (min(len(problem.updates), problem.levels),)
         return tried if self.bt is None else (max(1, min(self.bt, problem.steps)) * problem.stages,)
@@ -64,9 +67,10 @@ NAMES = tuple(one.name for one in fields(GivenSizes))
 
 
 def with_sizes(schemes: Sequence[Scheme], problem: Problem, given: GivenSizes) -> list[Scheme]:
-    """Return the schemes of `schemes` that have all given sizes. Their candidates have these sizes.
+    """Return the schemes of `schemes` that use all given sizes. The candidates of the returned schemes have these
+    sizes.
 
-    Raises InputError if no scheme has all given sizes, or if a size is not possible on this grid.
+    Raises InputError if no scheme uses all given sizes, or if a size is not possible on this grid.
     """
     if not given:
         return list(schemes)
@@ -115,7 +119,7 @@ def require_possible(problem: Problem, given: GivenSizes, max_levels: int) -> No
     if given.slab is not None and given.slab > nz:
         raise InputError(f"slab {given.slab} is more than the {nz} planes of the grid; give at most {nz}")
     widest = max(1, ny // problem.skew_y)
-    # on a grid with one row, any height of tiles is possible
+    # a grid with one row allows any height of tiles
     if given.diamond is not None and given.diamond > widest and ny > 1:
         raise InputError(f"diamond {given.diamond} is wider than the {ny} rows of the grid; give at most {widest}")
 

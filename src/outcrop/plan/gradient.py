@@ -1,4 +1,5 @@
-"""Choose the way in which the adjoint run of a gradient gets the states of the forward run. All ways are exact:
+"""Choose the way in which the adjoint run of a gradient gets the states of the forward run. All ways give the same,
+exact gradient:
 
     no history              for an adjoint that reads no states
     all states              both runs transfer a word for each cell, step and updated field
@@ -7,9 +8,10 @@
     some of these states    if the disk does not have room for every k-th state, the forward run keeps fewer states, and
                             parts of the forward run are repeated (schedule.py)
 
-Formulas give the time of both runs for each way (`estimate`). For the ways whose time is close to the shortest time,
-`choose` makes plans and predicts their time, unless the runs are short. The way with the shortest predicted time is
-chosen. A larger k needs fewer transfers but more memory, so the budget of the adjoint run limits k.
+Formulas give the time of both runs for each way (`estimate`). If the runs are not short, `choose_way` also makes plans
+for the ways whose time is close to the shortest time. The predicted times of these plans then replace the times of the
+formulas. The way with the shortest predicted time is chosen. With a larger k, the runs need fewer transfers, but the
+adjoint run needs more memory. So the budget of the adjoint run limits k.
 """
 
 from __future__ import annotations
@@ -32,17 +34,20 @@ from outcrop.units import format_bytes, format_seconds
 INTERVALS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """The intervals that are tried. An interval is the number of steps from one kept state to the next."""
 CLOSE, PLANNED = 1.25, 3
-"""Plans are made for at most PLANNED ways. By formulas, these ways take at most CLOSE times the shortest time."""
+"""Plans are made for at most PLANNED ways. According to the formulas, each planned way takes at most CLOSE times the
+time of the fastest way."""
 
 
 @dataclass(frozen=True)
 class Way:
-    """A way to get the states of the forward run. The history has every `every`-th state; 0 means no history.
+    """A way to get the states of the forward run. The history has every `every`-th state. If `every` is 0, there is no
+    history.
 
     `forward` is the problem of the forward run, whose last snapshot is the history. `adjoint` is the problem of the
     adjoint run, with the updates of one step. The history has `states` states, which take `history_bytes` on the disk.
-    If these are not all states that the adjoint run needs, `repeated_steps` steps of the forward run are repeated.
-    `refusal` is the reason why the adjoint run cannot use this history, or "" if it can use the history.
+    If the adjoint run needs more states than the history has, `repeated_steps` steps of the forward run are repeated.
+    `refusal` is the reason why the adjoint run cannot use this history. If the adjoint run can use the history,
+    `refusal` is "".
     """
 
     every: int
@@ -55,8 +60,8 @@ class Way:
 
     @property
     def limit_bytes(self) -> int | None:
-        """The maximum size of a history that keeps only some of its states. None if the history keeps all its
-        states."""
+        """The maximum size of a history that keeps only some of its states. The value is None if the history keeps all
+        its states."""
         return self.history_bytes if self.repeated_steps else None
 
     @property
@@ -86,8 +91,8 @@ class Way:
 
 @dataclass(frozen=True)
 class RunCost:
-    """The cost of the forward run or of the adjoint run. `bytes_read` and `bytes_written` include the history. Both are
-    None if the time was computed by formulas."""
+    """The cost of the forward run or of the adjoint run. `bytes_read` and `bytes_written` include the history.
+    `bytes_read` and `bytes_written` are None if the time was computed by formulas."""
 
     seconds: float
     memory_bytes: int
@@ -97,8 +102,8 @@ class RunCost:
 
 @dataclass(frozen=True)
 class JudgedWay:
-    """A way with the reason why it is chosen or not. The adjoint run needs at least `smallest_bytes` of memory.
-    `forward` and `adjoint` are None if the way is impossible."""
+    """A way, together with the reason why the way is chosen or not. The adjoint run needs at least `smallest_bytes` of
+    memory. `forward` and `adjoint` are None if the way is impossible."""
 
     way: Way
     why: str
@@ -114,16 +119,16 @@ class JudgedWay:
 
 @dataclass(frozen=True)
 class WayChoice:
-    """All ways, in the order in which `choose_way` got them. `chosen` is the best way, or None if all ways are
-    impossible."""
+    """The result of `choose_way`: all ways, in the order in which the caller has listed them. `chosen` is the fastest
+    possible way, or None if all ways are impossible."""
 
     ways: tuple[JudgedWay, ...]
     chosen: JudgedWay | None
 
     @property
     def refusal(self) -> str:
-        """The error message if all ways are impossible. The message says why two histories are impossible: the first
-        history, and the history that needs the least memory or disk."""
+        """The error message if all ways are impossible. The message gives the reasons for two of the histories: for the
+        first history, and for the history that needs the least memory or disk."""
         kept = [one for one in self.ways if one.way.every]
 
         def needs(one: JudgedWay) -> tuple[bool, bool, int]:
@@ -137,10 +142,11 @@ class WayChoice:
 
 @dataclass(frozen=True)
 class Limits:
-    """The memory and the disk for a gradient. `memory_forward_bytes` and `memory_adjoint_bytes` are the budgets of both
-    runs. The forward run has the scheme `scheme` and the sizes `given`. The history may take `disk_bytes`. `disk_why`
-    is the reason for this limit, such as "12 GiB are free". If parts of the forward run are repeated, the history may
-    take `replay_disk_bytes`, because the replay also needs space. None means that a number is not known."""
+    """The memory and the disk for a gradient. `memory_forward_bytes` and `memory_adjoint_bytes` are the budgets of the
+    two runs. The plan of the forward run has the scheme `scheme` and the sizes `given`. The history may take
+    `disk_bytes`. `disk_why` is the reason for this limit, such as "12 GiB are free". If parts of the forward run are
+    repeated, the history may take `replay_disk_bytes`, because the replay also needs space. `disk_bytes` and
+    `replay_disk_bytes` are None if they are not known."""
 
     memory_forward_bytes: int
     memory_adjoint_bytes: int
@@ -152,8 +158,8 @@ class Limits:
 
 
 Rates = Callable[[Problem], UpdateRate]
-"""A function that returns the update rates for a problem. Problems that read a history have the updates of all steps of
-a pass."""
+"""A function that returns the update rates for a problem. If the problem reads a history, it must have the updates of
+all steps of a pass."""
 
 _OVER_DISK, _OVER_MEMORY = "on the disk", "of memory"
 
@@ -166,8 +172,9 @@ def intervals(steps: int) -> tuple[int, ...]:
 def choose_way(
     ways: Sequence[Way], machine: Machine, limits: Limits, rates: Rates, is_rough: bool = False
 ) -> WayChoice:
-    """Return the way with the shortest predicted time, and the reason for each way. If two ways are equally fast, the
-    way with the smaller history is chosen. If `is_rough` is true, no plans are made, and the times come from formulas.
+    """Choose the way with the shortest predicted time. The result gives the reason why each way is chosen or not. If
+    two ways are equally fast, the way with the smaller history is chosen. If `is_rough` is true, no plans are made, and
+    the times come from formulas.
     """
     if limits.disk_bytes is not None and limits.replay_disk_bytes is not None:
         most, less = limits.disk_bytes, limits.replay_disk_bytes
@@ -192,7 +199,7 @@ def choose_way(
 
 
 def _refused(way: Way, limits: Limits) -> JudgedWay:
-    """Return the way with the reason why it is impossible, or with "" if it is possible."""
+    """Return the way together with the reason why the way is impossible. If the way is possible, the reason is ""."""
     if way.refusal:
         return JudgedWay(way, way.refusal)
     smallest = max(smallest_budget_bytes(one) for one in _parts(way.adjoint, 1))
@@ -225,7 +232,7 @@ class _Task:
         return rate_in_thick_slabs(self.problem, self._schemes, machine, self._window_bytes, rates(self.problem))
 
     def seconds(self, machine: Machine, rates: Rates) -> float:
-        """Return the time of the run, computed by formulas."""
+        """Return the predicted time of the run, in seconds, computed by formulas."""
         rate = self.rate_in_thick_slabs(machine, rates)
         return estimate(self.problem, self._schemes, machine, self._window_bytes, rate)
 
@@ -237,7 +244,7 @@ class _Task:
 
 def _tasks(way: Way, machine: Machine, limits: Limits, rates: Rates) -> tuple[_Task, list[_Task]]:
     """Return the tasks of the forward run and of the parts of the adjoint run. If the adjoint run reads all states,
-    formulas choose the number of steps of its passes. These formulas use the update rate of the forward run."""
+    formulas choose the number of steps of its passes. The formulas use the update rate of the forward run."""
     forward = _Task(way.forward, limits.memory_forward_bytes, limits.scheme, limits.given)
     steps, budget_bytes = 1, limits.memory_adjoint_bytes
     if way.every == 1:
@@ -247,7 +254,7 @@ def _tasks(way: Way, machine: Machine, limits: Limits, rates: Rates) -> tuple[_T
 
 
 def _roughly(way: Way, machine: Machine, limits: Limits, rates: Rates) -> JudgedWay:
-    """Return the way with the times of both runs, computed by formulas."""
+    """Return the way with the times of both runs, both computed by formulas."""
     forward, parts = _tasks(way, machine, limits, rates)
     there = RunCost(forward.seconds(machine, rates), 0)
     back = RunCost(sum(one.seconds(machine, rates) for one in parts), 0)
@@ -262,7 +269,7 @@ def _with_repeats(adjoint: RunCost, forward: RunCost, way: Way) -> RunCost:
 
 
 def _planned(way: Way, machine: Machine, limits: Limits, rates: Rates) -> JudgedWay:
-    """Return the way with the predictions of the plans of both runs."""
+    """Make the plans of both runs. Return the way with the costs that these plans predict."""
 
     def run(tasks: Sequence[_Task], kept: int = 0) -> RunCost:
         plans = [
@@ -283,8 +290,9 @@ def _planned(way: Way, machine: Machine, limits: Limits, rates: Rates) -> Judged
 
 
 def _parts(problem: Problem, steps: int) -> Iterator[Problem]:
-    """Yield the problems of an adjoint run with the updates of all steps of a pass. If passes compute states again, a
-    shorter first pass may be necessary. This pass ends at the newest state of the history."""
+    """Yield the problems of an adjoint run with the updates of all steps of a pass. If passes compute states again, the
+    adjoint run may need a first pass with fewer steps. The shorter first pass ends at the newest state of the history.
+    """
     if problem.forward is None:
         yield listed(problem, steps) if problem.histories else problem
         return
@@ -305,7 +313,7 @@ def _why_not(one: JudgedWay, chosen: JudgedWay) -> str:
         return f"as fast, but keeps {format_bytes(more)} more"
     forward = one.forward.seconds - chosen.forward.seconds
     adjoint = one.adjoint.seconds - chosen.adjoint.seconds
-    if forward <= 0 >= adjoint:  # formulas can be too optimistic, and only the fastest ways are planned
+    if forward <= 0 >= adjoint:  # formulas can be too optimistic, and plans are made only for the fastest ways
         return "slower than others by formulas, so it is not planned"
     name, seconds = ("forward", forward) if forward > adjoint else ("adjoint", adjoint)
     return f"slower: the {name} run takes {format_seconds(seconds)} more"
@@ -320,7 +328,7 @@ def described(choice: WayChoice) -> list[str]:
 
 def _worth_showing(choice: WayChoice) -> Iterator[JudgedWay]:
     """Yield the ways for a table. If several ways recompute states and need too much memory, yield only the first of
-    these ways. The other ways have larger intervals and need even more memory."""
+    these ways. The ways after the first one have larger intervals and need even more memory."""
     too_large = 0
     for one in choice.ways:
         too_large += one.way.every > 1 and _OVER_MEMORY in one.why

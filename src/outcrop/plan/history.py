@@ -1,31 +1,33 @@
-"""Problems whose updates read the states of another run. The reverse pass of a gradient is such a problem. The reverse
-pass goes back through the steps of a forward run. Each step of the reverse pass reads states of the forward run near
-this step.
+"""This module handles problems whose updates read the states of another run. For example, the adjoint run of a gradient
+reads the states of the forward run. The adjoint run goes back through the steps of a forward run, in the reverse pass.
+Each step of the reverse pass reads states of the forward run near this step.
 
     forward run     state t-2 ──► state t-1 ──► state t ──► state t+1
     reverse pass                    step 2  ◄──  step 1  ◄──  step 0        step j reads states near t - j
     rings            u, state 3    u, state 2   u, state 1    u, state 0    `state` counts from the newest state
 
-If the history has only every k-th state, only every k-th step reads it. Such a step adds to the sums of a gradient. The
-other steps have updates without these sums (`Problem.plain_updates`). Passes have a multiple of k steps, so that all
-passes have the same pattern.
+If the history has only every k-th state, only every k-th step of the reverse pass reads a state. A step that reads a
+state adds terms to the sums of a gradient. All other steps have updates without these sums (`Problem.plain_updates`).
+Passes have a multiple of k steps, so that all passes have the same pattern.
 
-Different steps read different states, so the updates of a pass do not repeat after one step. `listed` lists the updates
-of all steps of a pass. Each state becomes a separate field, which is used at a few levels only. So the ring of this
-field holds only a few planes, which are read later than the planes of other fields (`FieldPlan.ahead`).
+Different steps read different states, so the updates of a pass do not repeat after one step. The function `listed`
+lists the updates of all steps of a pass. Each state becomes a separate field. Only a few levels use the field of a
+state. So the ring of a state holds only a few planes, and these planes are read later than the planes of other fields
+(`FieldPlan.ahead`).
 
 A history with every state needs a large part of the disk. With recomputation, the history has only every k-th state. A
-pass first computes the states between two kept states again (the lead). Then it goes back through k steps:
+pass first computes the states between two kept states again. The levels that compute states again are called the lead.
+Then the pass goes back through k steps:
 
     history   state t - k                                              state t
                   |                                                        |
     lead          └─► step 1 ──► step 2 ──► ... ──► step k                 levels 1, 2, ..., lead
     adjoint       adjoint t - k ◄── ... ◄── step 2 ◄── step 1 ◄── adjoint t    the levels that follow
 
-All these levels belong to one wavefront, so every plane is read once and written once. The values that the lead
-computes stay in memory. Each value that the adjoint reads is a separate field. The field has one copy, and one level
-writes it. A late step of the adjoint run uses a value of an early step of the forward run, so the ring of this value is
-long:
+The levels of the lead and of the adjoint belong to one wavefront. So every plane is read once and written once. The
+values that the lead computes stay in memory. Each value that the adjoint reads is a separate field. The field of such a
+value has one copy in memory, and only one level writes the field. A late step of the adjoint run uses a value of an
+early step of the forward run, so the ring of such a value is long:
 
     level
      2k  |              adjoint: the last step reads the state t - k + 1 ...
@@ -35,12 +37,13 @@ long:
       :  |
       1  |  lead: the state t - k + 1, which is kept for 2 k levels
 
-The recomputed values have the same bits as in the forward run, because the same kernels compute them from the same
-values. With memory for P planes, k can be sqrt(P / r), and the disk holds 1 / k words for each cell and step.
+The recomputed values have the same bits as in the forward run, because the same kernels compute these values from the
+same input. With memory for P planes, k can be sqrt(P / r). The disk then holds 1 / k words for each cell and step.
 
-A value that no adjoint step reads is needed only until the forward run replaces it. Such values share two rings, as in
-the forward run: the first ring has updates 0, 2, 4, ..., and the second ring has updates 1, 3, 5, ... So if the adjoint
-reads only sums of u (language/hoist.py), all values of u take two rings, and only the sums have long rings.
+A value that no adjoint step reads is needed only until the forward run replaces it. Values that no adjoint step reads
+share two rings, as in the forward run: the first ring has the results of updates with even numbers, and the second ring
+has the results of updates with odd numbers. For example, the adjoint may read only sums of values of u
+(language/hoist.py). In this example, all values of u share two rings, and only the sums have long rings.
 """
 
 from __future__ import annotations
@@ -54,24 +57,24 @@ from outcrop.plan.actions import round_up
 from outcrop.plan.problem import FieldPlan, Operand, Problem, StagePlan
 
 STEPS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-"""The numbers of steps of a pass that are tried if passes read a history."""
+"""The numbers of steps of a pass that the tuner tries if passes read a history."""
 MAX_LEVELS = 8192
 """The maximum number of levels of a pass. A plan with more levels takes minutes to make and to prove. With a radius of
-1, the window of this number of levels has tens of millions of planes."""
+1, a pass of MAX_LEVELS levels needs a window with tens of millions of planes."""
 
 Operands: TypeAlias = tuple[tuple[int, int], ...]
 Calls: TypeAlias = tuple[tuple[int, Operands, Operands], ...]
 """The kernel calls of successive levels, in the format of `Kernel.calls` (language/compile.py)."""
 Value: TypeAlias = tuple[int, int]
-"""A value of the other run: the number of its field, and the time of the value. With recomputation, the field belongs
-to the forward problem. The time is then the number of updates of the field since the state with which the pass begins;
--1 means the previous value of this state. Without recomputation, the time is the number of steps from the newest state
-back to the value."""
+"""Identifies a value of the other run. The tuple has the number of the value's field and the time of the value. With
+recomputation, the field belongs to the forward problem. The time of a value is then the number of updates of the field
+since the state with which the pass begins. The time -1 means the previous value in the state with which the pass
+begins. Without recomputation, the time of a value is the number of steps from the newest state back to the value."""
 
 
 @dataclass(frozen=True)
 class ForwardCall:
-    """The kernel of a stage of the forward run. `reads` has the pairs (field, age) of its operands."""
+    """The kernel of a stage of the forward run. `reads` has a pair (field, age) for each operand of the kernel."""
 
     address: int
     reads: Operands
@@ -80,10 +83,10 @@ class ForwardCall:
 
 class Values:
     """The values of the other run that a pass of `steps` steps uses. With recomputation, the pass goes back from state
-    `steps` to state 0, counted from the state with which it begins.
+    `steps` to state 0. States are counted from the kept state with which the pass begins.
 
-    `lead` is the number of levels of the other run that are computed again. `levels` has the values that each of these
-    levels reads and writes. `fields` has the fields of the listed problem that store no values of the other run.
+    `lead` is the number of levels of the other run that are computed again. `levels` has the values that each level of
+    the other run reads and writes. `fields` has the fields of the listed problem that store no values of the other run.
     `numbers` maps each value to the number of its field in the listed problem.
     """
 
@@ -146,14 +149,15 @@ class Values:
         return self._statics[self.names[value[0]]] if found is None else found
 
     def number_read(self, field: int, step: int) -> int:
-        """Return the number of a field in the listed problem: the field that holds the values of field number `field`
-        of the problem in step `step`."""
+        """Return a number of a field in the listed problem. In step `step`, this field holds the values of the field
+        number `field` of the original problem."""
         return self.number(self.read(field, step)) if self.problem.fields[field].history else field
 
     def of_step(self, step: int, stage: int, field: int, age: int) -> Value:
-        """Return the value of a field before a stage of a forward step. With the age -1, return the value after the
-        stage. If no stage reads the field, its older value is not kept. In this case, return the older value of its
-        companion. The companion is an updated field that the stage reads."""
+        """Return the value of a field before a stage of a forward step. If `age` is -1, return the value after the
+        stage. If no stage reads the field, the older value of the field is not kept. If the older value is not kept,
+        return the older value of another field, the companion. The companion is an updated field that the stage reads.
+        """
         assert self.forward is not None
         if age >= 0:
             field = self._companions.get((stage, field), field)
@@ -171,9 +175,9 @@ class Values:
 
 
 def steps_of_pass(problem: Problem, steps: int) -> int:
-    """Return the number of steps of a pass that reads a history: at least `steps`, and a multiple of the interval of
-    the history. A pass that computes states again goes back from one state of the history to the next. Raises
-    InputError if this pass has more than MAX_LEVELS levels."""
+    """Return the number of steps of a pass that reads a history. The number of steps is at least `steps`, and a
+    multiple of the interval of the history. A pass that computes states again goes back from one state of the history
+    to the next. Raises InputError if such a pass has more than MAX_LEVELS levels."""
     if problem.forward is None:
         return round_up(max(1, steps), problem.every)
     steps, stages = min(problem.every, problem.steps), problem.forward.stages + problem.stages
@@ -187,9 +191,9 @@ def steps_of_pass(problem: Problem, steps: int) -> int:
 
 
 def listed(problem: Problem, steps: int) -> Problem:
-    """Return the problem with the levels of a pass of `steps` steps: first the levels that compute states of the other
-    run again, then the levels of the `steps` steps. `problem` must have the updates of one step that reads the history.
-    The last fields of `problem` must be the fields that are a history."""
+    """Return the problem that lists all levels of a pass of `steps` steps. The list begins with the levels that compute
+    states of the other run again. Then the list has the levels of the `steps` steps. `problem` must have the updates of
+    one step that reads the history. The last fields of `problem` must be the fields that are a history."""
     values = Values(problem, steps)
     updates, uses, seen = list[StagePlan](), dict[int, list[int]](), set[int]()
 
@@ -218,10 +222,11 @@ def listed(problem: Problem, steps: int) -> Problem:
     follows = dict[int, int]()
     if problem.forward is not None:
         for number, (field, count) in first.items():
-            if count > 0:  # the level that writes the value copies the rim from the previous value
+            # if a value has an earlier value, its level copies the rim from the earlier value
+            if count > 0:
                 place = divmod(min(uses[number]) - 1, problem.forward.stages)
                 follows[number] = values.number(values.of_step(*place, field, 0))
-    seen |= set(follows.values())  # the rim is copied from planes that are one skew higher or lower
+    seen |= set(follows.values())  # updates copy the rim from planes that are one skew higher or lower
     fields = [
         _field(values, one, number not in writers, uses[number], number in seen, follows.get(number, -1))
         for number, one in sorted(first.items())
@@ -233,9 +238,9 @@ def listed(problem: Problem, steps: int) -> Problem:
 
 
 def _field(values: Values, first: Value, is_static: bool, levels: list[int], is_seen: bool, follows: int) -> FieldPlan:
-    """Return a field that stores successive values of the other run. The value `first` is read from the history, or the
-    first of `levels` computes it. `levels` are all levels that read or write the field. `is_seen` is true if updates
-    also read the field at neighbouring cells."""
+    """Return a field that stores successive values of the other run. The value `first` is read from the history, or is
+    computed by the first level in `levels`. `levels` are all levels that read or write the field. `is_seen` is true if
+    updates also read the field at neighbouring cells."""
     (field, time), skew = first, values.problem.skew_z
     name, reach = values.names[field], skew if is_seen else 0
     what, state, later = ("state", time, 0) if values.forward is None else ("update", values.steps, time)
@@ -249,10 +254,10 @@ def _field(values: Values, first: Value, is_static: bool, levels: list[int], is_
 def listed_calls(
     problem: Problem, calls: Calls, plain: Calls, steps: int, forward: Sequence[ForwardCall] = ()
 ) -> Calls:
-    """Return the kernel calls of all levels of a pass. `calls` has the calls of an even step and of an odd step of
-    `problem`, which has the updates of one step. `plain` has the calls of steps that do not read the history. All these
-    calls use the field numbers of `problem`. `forward` has the calls of a step of the other run if passes compute its
-    steps again."""
+    """Return the kernel calls of all levels of a pass. `problem` has the updates of one step. `calls` has the calls of
+    an even step and of an odd step of `problem`. `plain` has the calls of steps that do not read the history. The calls
+    in `calls` and `plain` use the field numbers of `problem`. If passes compute steps of the other run again, `forward`
+    has the calls of one such step."""
     values, found = Values(problem, steps), []
     for level in range(values.lead):
         step, number = divmod(level, len(forward))

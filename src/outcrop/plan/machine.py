@@ -1,10 +1,11 @@
-"""The figures of a machine that planning needs. The figures are measured on this machine, or declared for another
-machine.
+"""This module has the figures of a machine that planning needs, such as rates and the sizes of caches. The figures are
+measured on this machine, or declared for another machine.
 
-The model of a declared machine has two limits. Cells in the caches are updated at the declared rate. The bandwidth of
-the memory limits all other updates. A plain sweep moves three words for each cell. It reads the old value, fetches the
-cache line of the new value, and writes the new value. A diamond of half height D moves these words once for D levels. A
-band of half height D moves them once for 2 D levels. For diamonds:
+The model of a declared machine has two limits. If the data of updates are in the caches, the declared rate limits the
+updates. If the data are not in the caches, the bandwidth of the memory also limits the updates. For each cell, a plain
+sweep moves three words between memory and caches: the old value, the fetched cache line of the new value, and the new
+value. A diamond of half height D moves these three words once for D levels. A band of half height D moves these words
+once for 2 D levels. The update rate of diamonds is:
 
     rate(D) = min(declared rate, memory bandwidth / (3 e / D)), e bytes per cell, D = 1 for plain sweeps
 """
@@ -32,16 +33,16 @@ NARROW_BLOCK_COST = 0.3
 
 @dataclass(frozen=True)
 class StorageRates:
-    """The bandwidths of the storage in bytes per second. The mixed bandwidth counts reads and writes together, for
-    equal numbers of both at the same time. A flush takes `seconds_flush`. The first write to a part of a new file can
-    be slower than later writes. The file system must then also record that the part is in use. If the rate of first
-    writes is unknown, it is None."""
+    """The bandwidths of the storage in bytes per second. The mixed bandwidth is measured with equal numbers of reads
+    and writes at the same time, and counts the bytes of reads and writes together. A flush takes `seconds_flush`. The
+    first write to a part of a new file can be slower than later writes. At the first write, the file system must also
+    record that the part is in use. If the rate of first writes is unknown, it is None."""
 
     read_bytes_per_second: float
     write_bytes_per_second: float
     mixed_bytes_per_second: float
     seconds_flush: float
-    origin: str  # "measured", "cached" or "assumed"
+    origin: str  # "measured", "cached" or "assumed": how the figures were obtained
     first_write_bytes_per_second: float | None = None
 
     def shared_by(self, processes: int) -> StorageRates:
@@ -64,7 +65,7 @@ class NetworkRates:
 
     bytes_per_second: float
     seconds_latency: float
-    origin: str  # "measured" or "assumed", or a text that names the machine whose file declares the figures
+    origin: str  # "measured", "assumed", or the name of the machine whose file declares the figures
 
 
 ASSUMED_NETWORK = NetworkRates(1.25e9, 1e-4, "assumed")
@@ -87,8 +88,8 @@ class Machine:
 
 
 def edge_factor(problem: Problem, sizes: Sizes, diamond: int | None = None) -> float:
-    """Return the factor by which updates become slower at the edges of slabs and blocks of these sizes. `diamond`
-    replaces the diamond of `sizes`.
+    """Return the factor by which updates become slower at the edges of slabs and blocks of these sizes. If `diamond` is
+    given, it replaces the diamond of `sizes`.
 
     A tile of 2 D levels touches 2 r D planes outside its slab. Near an edge of a block, about 2 r D rows are in tiles
     that the edge cuts.
@@ -101,12 +102,12 @@ def edge_factor(problem: Problem, sizes: Sizes, diamond: int | None = None) -> f
 
 @dataclass(frozen=True)
 class DeclaredMachine:
-    """The figures of a machine from a machine file, for all `cores` together. Only `cache_bytes` is the size for one
-    core.
+    """The figures of a machine that a machine file declares. The figures are for all `cores` cores together, except
+    `cache_bytes`, which is the size of one core's cache.
 
     A run may use `usable_bytes` of `memory_bytes`. If `usable_bytes` is 0, the file does not declare it.
-    `updates_per_second` has the rate of cell updates for each dtype. These rates assume temporal blocking in the
-    caches.
+    `updates_per_second` has the rate of cell updates for each dtype. The declared rate is the rate with temporal
+    blocking in the caches.
     """
 
     name: str

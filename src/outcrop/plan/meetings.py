@@ -1,11 +1,12 @@
-"""The messages between neighbouring ranks during a pass. The proof for all ranks (ranks.py) uses them.
+"""This module lists the messages between neighbouring ranks during a pass. The proof for all ranks (ranks.py) uses
+these messages.
 
-A send and the receive of the same plane meet. The proof assumes that a connection stores no message: a plane is
-transferred only when both ranks have begun the action for it. It also assumes that a rank begins the next action of the
-same direction only after all planes of the previous one have been transferred. If ranks cannot block each other under
-these conditions, they cannot block each other with any storage for messages.
+The proof assumes that a connection stores no messages. So a plane is transferred only when one rank has begun to send
+it and the other rank has begun to receive it. The proof also assumes that a rank performs the actions of one direction
+one after the other: the next action begins only after all planes of the previous action have been transferred. If ranks
+cannot block each other under these two conditions, they also cannot block each other if connections store messages.
 
-A rank performs its actions in order. Some of its actions wait for messages:
+A rank performs its actions in order. Some actions of a rank wait for messages:
 
     Read             waits until the planes that it overwrites in the window have been sent
     Copy, Write      wait for the rows of their planes that are sent or received
@@ -13,12 +14,12 @@ A rank performs its actions in order. Some of its actions wait for messages:
     Update           also waits for the rows of all planes that it reads
     Commit           waits for all messages
 
-An executor may wait for less: for example, an update of a trapezoid (schemes/split_tiling.py) needs no rows of a
-neighbour. It then waits only for events for which the proof waits, too.
+The executor may wait for fewer rows than the proof. For example, an update of a trapezoid (schemes/split_tiling.py)
+needs no rows of a neighbour. But the executor never waits for an event for which the proof does not wait.
 
-All waits of a rank depend only on the numbers of planes that neighbours have begun to send and to receive. These
-numbers only grow. So if any order of events completes the pass, every order completes it, and one order is enough for
-the proof.
+All waits of a rank depend only on the numbers of planes that neighbours have begun to send and to receive. The numbers
+of planes that neighbours have begun to send and to receive only grow. So if one order of events completes the pass,
+every order completes the pass. The proof therefore tries only one order.
 """
 
 from __future__ import annotations
@@ -33,20 +34,22 @@ from outcrop.plan.plan import Pass
 from outcrop.plan.problem import Problem
 
 SEND, RECEIVE = 0, 2
-"""The number of a direction is one of these numbers plus the side of the neighbour."""
+"""The two directions of messages. The number of a direction at one side of a rank is SEND or RECEIVE, plus the number
+of the side.
+"""
 Message: TypeAlias = tuple[str, int, int, int, int, int, int]
-"""Rows of planes z0 <= z < z1: the array, z0, z1, the first row, the end of the rows, the number of columns, the level.
-Rows are counted from the cut between the two ranks. For faces, the level is 0."""
+"""A message with rows of planes z0 <= z < z1. The tuple has the array, z0, z1, the first row, the end of the rows, the
+number of columns and the level. Rows are counted from the cut between the two ranks. For faces, the level is 0."""
 Step: TypeAlias = tuple[int, bool, int, int]
-"""A step of a pass: the number of the action, a flag, a direction and a number of planes. If the flag is true, the rank
-begins to send or to receive planes, up to this number in the pass. Otherwise, it waits until this number of planes has
-been transferred."""
+"""A step of a rank in a pass. The tuple has the number of the action, a flag, a direction and a number of planes. If
+the flag is true, the rank begins to send or to receive planes, until the given number of planes has begun in the pass.
+If the flag is false, the rank waits until the given number of planes has been transferred."""
 
 
 @dataclass(frozen=True)
 class _Job:
-    """A send or receive of planes z0 <= z < z1. The planes of each block follow those of the block before it. The rank
-    has begun to transfer `before` planes before this action."""
+    """A send or receive of planes z0 <= z < z1. The planes of a block are counted after the planes of the block before
+    it. Before this action, the rank has begun to transfer `before` planes in this direction."""
 
     z0: int
     z1: int
@@ -74,15 +77,17 @@ def messages(problem: Problem, one: Pass, direction: int) -> list[Message]:
 def steps_of(problem: Problem, one: Pass) -> list[Step]:
     """Return the steps of a pass in which a rank begins to transfer planes or waits for them."""
     steps: list[Step] = []
-    jobs: dict[tuple[int, bool], list[_Job]] = {}  # the key has the direction, and is true for static fields
+    # the key of a list of jobs: the direction, and a flag that is true for static fields
+    jobs: dict[tuple[int, bool], list[_Job]] = {}
     begun, waited = [0, 0, 0, 0], [0, 0, 0, 0]
     blocks: dict[Block, int] = {}
     first = 0  # the number of plane 0 of the current block
-    # reads fill the rings of second copies only if they have previous values, and these rings are as large as the first
+    # Reads fill the rings of second copies only if these rings hold previous values. If the rings of second copies hold
+    # previous values, they are as large as the rings of first copies.
     planes = one.window.ring_planes[0], one.window.ring_planes[2]
 
     def wait(index: int, directions: Sequence[int], is_static: bool, end: int) -> None:
-        """Add waits for all planes below `end` whose rows have begun to move."""
+        """Add waits for all planes below `end` whose rows the rank has begun to send or receive."""
         for direction in directions:
             for job in reversed(jobs.get((direction, is_static), ())):
                 if job.z0 < first + end:
@@ -99,10 +104,11 @@ def steps_of(problem: Problem, one: Pass) -> list[Step]:
         elif isinstance(action, Read | Write) and action.array in FACES:
             direction = (SEND if isinstance(action, Write) else RECEIVE) + side_of(action)
             is_static = _is_static(action)
-            # stairs and finished rows are received into slots that their planes have already taken
+            # Stairs and finished rows are received into slots that already hold their planes.
             if isinstance(action, Read) and action.array in ("faces", "static_faces"):
                 wait(index, sends, is_static, action.z1 - planes[is_static])
-            if action.array == "finished":  # the same rows have been exchanged in the other direction before
+            # finished rows are received after the same rows have been exchanged in the other direction
+            if action.array == "finished":
                 wait(index, ((direction + 2) % 4,), False, action.z1)
             job = _Job(first + action.z0, first + action.z1, begun[direction])
             jobs.setdefault((direction, is_static), []).append(job)
@@ -121,8 +127,8 @@ def _is_static(action: Read | Write) -> bool:
 
 
 def _planes_used(problem: Problem, action: Action) -> tuple[int, int] | None:
-    """Return the ends of the planes of updated fields and of static fields that an action uses, or None if the action
-    waits for no messages."""
+    """Return two numbers: the end of the planes of updated fields that an action uses, and the end of the planes of
+    static fields that it uses. Return None if the action does not wait for messages."""
     match action:
         case Copy() | Write() | Check():
             return action.z1, 0
@@ -134,8 +140,8 @@ def _planes_used(problem: Problem, action: Action) -> tuple[int, int] | None:
 
 
 def require_progress(steps: Sequence[Sequence[Step]], neighbours: Sequence[tuple[int | None, int | None]]) -> None:
-    """Raise IllegalPlan if ranks wait for each other without end. `steps` has the steps of each rank in the same pass,
-    and `neighbours` has the neighbours of each rank at the sides LOW and HIGH."""
+    """Raise IllegalPlan if ranks would wait for each other forever. `steps` has the steps of each rank in the same
+    pass, and `neighbours` has the neighbours of each rank at the sides LOW and HIGH."""
     begun = [[0, 0, 0, 0] for _ in steps]
     place = [0] * len(steps)
     ready = list(range(len(steps)))
@@ -147,7 +153,8 @@ def require_progress(steps: Sequence[Sequence[Step]], neighbours: Sequence[tuple
             other = neighbours[rank][direction % 2]
             if other is None:
                 raise IllegalPlan("no neighbour at this side")
-            # the neighbour receives from its other side what this rank sends, and sends what this rank receives
+            # A neighbour receives from its other side what this rank sends, and sends to its other side what this rank
+            # receives.
             if begun[other][3 - direction] < (own[direction] if is_begin else count):
                 break
             if is_begin:

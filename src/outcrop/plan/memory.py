@@ -4,10 +4,10 @@
 
 The window has rings of slots for the copies of all fields (core/outcrop/exec/window.hpp). The staging is the memory in
 which snapshots are collected until they are written (core/outcrop/exec/snapshots.hpp). Sources and receivers have one
-value for each point and step of a pass (acquisition.hpp). The smallest budget includes the minimum memory for staging
-and for these values. The values may use up to 1/SHARE of the memory above the smallest budget. With memory for more
-values, a pass can have more steps. The tuner divides the remaining memory between the window and the staging
-(staging.py).
+value for each point and step of a pass (acquisition.hpp). The smallest budget includes the minimum memory for the
+staging and for the values of sources and receivers. The values may use up to 1/SHARE of the memory above the smallest
+budget. With memory for more values, a pass can have more steps. The tuner divides the remaining memory between the
+window and the staging (staging.py).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from outcrop.plan.actions import Rectangle, round_up
 from outcrop.plan.problem import AcquisitionDemand, Problem
 
 GUARD_BYTES = 4096
-"""The size of each readable gap before, between and after the rings."""
+"""The size of the gaps before, between and after the rings, in bytes. Kernels may read these gaps."""
 RINGS_IN_STEP, SHIFT_BYTES = 8, 512
 """With more than 8 rings, each ring starts 512 bytes further into its page, to avoid cache-set conflicts
 (window.hpp)."""
@@ -43,8 +43,8 @@ class Ring:
 class Window:
     """The sizes of all rings. There are three kinds of rings: for first copies, for second copies, and for static
     fields. `ring_planes` has the number of slots of a ring of each kind, and `copies` has the number of rings of each
-    kind. Both exclude the `resident` rings of static fields and the rings of values of another run. The rings of these
-    values have `history_planes` slots."""
+    kind. `ring_planes` and `copies` do not count the `resident` rings of static fields or the rings of values of
+    another run. The rings of values of another run have `history_planes` slots."""
 
     ring_planes: tuple[int, int, int]
     slot_bytes: int
@@ -54,7 +54,7 @@ class Window:
 
     @property
     def bytes(self) -> int:
-        """The total number of bytes, exactly as the core allocates them."""
+        """The size of the window in bytes. The core allocates exactly this number of bytes."""
         (first, second, static), (firsts, seconds, statics) = self.ring_planes, self.copies
         slots = first * firsts + second * seconds + static * statics + sum(self.history_planes)
         others = sum([ring.planes * ring.slot_bytes for ring in self.resident])
@@ -75,7 +75,7 @@ class Window:
             yield Ring(self.ring_planes[1], self.slot_bytes)
 
     def holds(self, other: Window) -> bool:
-        """Return True if a pass that needs the window `other` can use this window."""
+        """Return True if this window is large enough for a pass that needs the window `other`."""
         return self.slot_bytes >= other.slot_bytes and all(
             have >= need
             for have, need in zip(
@@ -123,7 +123,8 @@ def slots_within(problem: Problem, slot: int, budget_bytes: int) -> int:
 
 def largest_within(bytes_of: Callable[[int], int], most: int, budget_bytes: int) -> int:
     """Return the largest number from 1 to `most` for which `bytes_of` is at most `budget_bytes`, or 0 if there is none.
-    `bytes_of` must not decrease. It is usually almost linear, so most guesses are linear interpolations."""
+    The function `bytes_of` must not decrease. `bytes_of` is usually almost linear, so most guesses are linear
+    interpolations."""
     low, below, high, above = 1, bytes_of(1), most, bytes_of(most)
     if above <= budget_bytes:
         return most
@@ -156,7 +157,7 @@ class Staging:
 
     @property
     def bytes(self) -> int:
-        """The total number of bytes, exactly as the core allocates them."""
+        """The size of the staging in bytes. The core allocates exactly this number of bytes."""
         return self.slots * self.slot_bytes
 
 
@@ -165,7 +166,8 @@ MIN_STAGING = Staging(MIN_SLOTS, PAGE_BYTES)
 
 @dataclass(frozen=True)
 class AcquisitionMemory:
-    """The memory that a plan reserves for acquisition. The memory is enough for passes of up to `max_steps` steps."""
+    """The memory that a plan reserves for sources, receivers and snapshots. The memory is enough for passes of up to
+    `max_steps` steps."""
 
     staging: Staging = Staging()
     point_bytes: int = 0
@@ -187,9 +189,9 @@ def min_acquisition_memory(demand: AcquisitionDemand, steps: int) -> Acquisition
 
 
 def acquisition_memory(demand: AcquisitionDemand, steps: int, max_steps: int, spare_bytes: int) -> AcquisitionMemory:
-    """Return the memory for acquisition, with the smallest staging. `spare_bytes` is the part of the budget above the
-    smallest budget. A pass has at least `steps` steps. `max_steps` is the number of steps of the run. No pass has more
-    steps."""
+    """Return the memory for sources, receivers and snapshots, with the smallest staging. `spare_bytes` is the part of
+    the budget above the smallest budget. A pass has at least `steps` steps, and at most `max_steps` steps, the number
+    of steps of the run."""
     room = max(0, spare_bytes) // SHARE
     fitting = min(max_steps, steps + room // demand.step_bytes) if demand.step_bytes else max_steps
     return replace(min_acquisition_memory(demand, steps), max_steps=fitting)

@@ -1,13 +1,13 @@
-"""Choose a place for each thing. A thing is an array of a user or a field of a run. Each thing has several possible
-places. Not every place has room for all things.
+"""Choose a place in memory or on storage for each thing. A thing is an array of a user or a field of a run. Each thing
+has several possible places. A place may be too small for all things.
 
     demand: image ─┬─ choice: dram    takes 8 GiB of dram    0.1 s of transfers a step
                    └─ choice: nvme0   takes 8 GiB of nvme0   2.7 s
     demand: result ── choice: dram    ...
 
 A step takes as long as its computation or as all its transfers together, whichever is longer. Transfers and computation
-run at the same time. But the transfers run one after another, because the same cores perform all transfers. The best
-placement has the following properties. An earlier property has priority over a later one:
+take place at the same time. But one transfer follows another, because the same cores perform all transfers. The best
+placement has the following properties. The first property is the most important, and the last is the least important:
 
 1. The shortest step.
 2. The shortest time for transfers of updated things. So updated things are in the fastest place that has room, even if
@@ -15,8 +15,9 @@ placement has the following properties. An earlier property has priority over a 
 3. The fewest bytes of read-only things in the fastest place, then in the second fastest place, and so on. So read-only
    things are in the slowest place that does not delay a step.
 
-The search is exact and depth first. It skips a branch that cannot become better than the best placement found so far.
-After MAX_BRANCHES branches, the search stops and returns the best placement found so far, with `is_best` false.
+The search is exact and depth first. The search skips every branch that cannot become better than the best placement
+found so far. After MAX_BRANCHES branches, the search stops and returns the best placement found so far, with `is_best`
+false.
 
 The static fields of a run, which no stage updates, have two possible places:
 
@@ -26,9 +27,9 @@ The static fields of a run, which no stage updates, have two possible places:
                planes again.
 
 All static fields are in one place, because all fields need the same amount of memory and are read equally often. The
-cost of a place depends on the slabs and levels for which the remaining memory is large enough. So the tuner predicts
-the cost of whole plans with each place, and `taken` chooses one of these plans. The same kind of table reports the
-places of arrays and of static fields.
+place of static fields determines how much memory remains for slabs and levels, and so the cost of the run. So the tuner
+predicts the cost of whole plans for each of the two places, and the function `taken` chooses one of these plans. Tables
+of the same kind show the places of arrays and the places of static fields.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ MAX_BRANCHES = 30_000
 
 @dataclass(frozen=True)
 class Choice:
-    """A possible place of a thing. `takes` has the number of bytes that the thing needs in this place and in other
-    places. `transfer_seconds` is the time that the transfers of the thing take in each step."""
+    """A possible place of a thing. `takes` maps the names of places to the numbers of bytes that the thing then needs
+    there. `transfer_seconds` is the time that the transfers of the thing take in each step."""
 
     place: str
     takes: tuple[tuple[str, int], ...]
@@ -98,10 +99,10 @@ def assign(demands: Sequence[Demand], free_bytes: Mapping[str, int], computing_s
 
 
 def cost(demands: Sequence[Demand], chosen: Sequence[Choice], places: Sequence[str], computing_seconds: float) -> Cost:
-    """Return the cost to be minimised, a tuple of numbers. The first number is the time of a step in nanoseconds. The
-    second number is the time of the transfers of updated things. The other numbers are the numbers of bytes of
-    read-only things in each of `places`, with the fastest place first. Two costs are compared by the first number in
-    which they differ."""
+    """Return the cost of a placement as a tuple of numbers. The search minimises the cost. The first number of the
+    tuple is the time of a step in nanoseconds. The second number of the tuple is the time of the transfers of updated
+    things. All later numbers of the tuple are the numbers of bytes of read-only things in each of `places`, with the
+    fastest place first. Two costs are compared by the first number in which they differ."""
     pairs = list(zip(demands, chosen, strict=True))
     step = max(round(computing_seconds * 1e9), sum(one.nanoseconds for one in chosen))
     updated = sum(one.nanoseconds for demand, one in pairs if demand.updated)
@@ -123,7 +124,8 @@ def fits(chosen: Sequence[Choice], free_bytes: Mapping[str, int]) -> bool:
 
 
 class _Search:
-    """A depth-first search. It tries the largest demands and the most promising choices first."""
+    """A depth-first search for the best placement. The search tries the largest demands and the most promising choices
+    first."""
 
     def __init__(self, demands: Sequence[Demand], free_bytes: Mapping[str, int], computing_seconds: float) -> None:
         self._demands, self._places, self._computing = demands, tuple(free_bytes), computing_seconds
@@ -137,7 +139,7 @@ class _Search:
             )
             for demand in demands
         ]
-        # Entry n is the minimum cost of all demands except the first n demands of the order.
+        # Entry n of `_least` is the minimum cost of all demands except the first n demands in the order of the search.
         self._least = [(0, 0)]
         for number in reversed(self._order):
             least = min((one.nanoseconds for one in demands[number].choices), default=0)
@@ -148,7 +150,8 @@ class _Search:
         self.branches_left = MAX_BRANCHES
 
     def place(self, depth: int, chosen: dict[int, Choice]) -> None:
-        """Try all choices for the remaining demands. The first `depth` demands of the order already have a choice."""
+        """Try all choices for the remaining demands. The first `depth` demands in the order of the search already have
+        a choice."""
         bound = self._bound(depth, chosen)
         self.branches_left -= 1
         if self.branches_left <= 0 or (self._best_cost is not None and bound >= self._best_cost):
@@ -188,13 +191,14 @@ FASTEST, FASTEST_WITH_ROOM = "the fastest", "the fastest with room"
 SLOWEST, SLOWEST_FOR_NOTHING, HIDDEN = "the slowest", "the slowest that delays nothing", "hidden behind the computing"
 
 MIN_SHOWN_SECONDS = 0.001
-"""A shorter time is shown as "less than" this time."""
+"""The shortest time that the table of places shows, in seconds. A shorter time is shown as "less than" the shortest
+time."""
 
 
 @dataclass(frozen=True)
 class PlacementRow:
-    """A row of the table. `takes` has the number of bytes that the thing needs in each place. `why` is a text with the
-    reason for `place`."""
+    """A row of the table of places. `takes` has the number of bytes that the thing needs in each place. `why` is a text
+    with the reason for `place`."""
 
     name: str
     nbytes: int
@@ -228,14 +232,16 @@ def has_no_room(place: str) -> str:
 
 
 def takes_longer(place: str, what: str, seconds: float) -> str:
-    """Return a text that says how much a place delays something. `what` names the delayed thing, such as "a step"."""
+    """Return a text that says by how many seconds a place makes something longer. `what` names what becomes longer,
+    such as "a step"."""
     shown = format_seconds(max(seconds, MIN_SHOWN_SECONDS))
     longer = shown if seconds >= MIN_SHOWN_SECONDS else f"less than {shown}"
     return f"{place} makes {what} {longer} longer"
 
 
 def because(kind: str, objections: Iterable[str]) -> str:
-    """Return a text that gives the reason for a place: the kind of the reason, and the reasons against other places."""
+    """Return a text with the reason why a place was chosen. The text has the kind of the reason, and the objections to
+    the other places."""
     every = ", ".join(objections)
     return f"{kind}: {every}" if every else kind
 
@@ -247,7 +253,8 @@ EQUALLY_FAST = 1.01
 
 def possible(problem: Problem, budget_bytes: int) -> tuple[bool, ...]:
     """Return the possible values of `Sizes.keeps_statics`. A value is possible if the budget is large enough for its
-    window. The rows of neighbours have no place in memory between passes, so a rank reads its static fields again."""
+    window. A rank does not keep the rows of its neighbours in memory between passes. So a rank always reads its static
+    fields again."""
     if problem.is_part:
         return (False,)
     return (False, True) if 0 < problem.statics * problem.grid_bytes <= budget_bytes else (False,)
@@ -275,7 +282,7 @@ def explained(plan: Plan, considered: Sequence[Candidate], machine: Machine, may
     problem, place = plan.problem, place_of(plan.sizes)
     statics = [(number, one) for number, one in enumerate(problem.fields) if one.is_static and not one.is_history]
     rings = list(plan.window.rings(problem))
-    # count each object once, because most passes of a plan are the same object
+    # each object is counted once, because most passes of a plan are the same object
     once = {id(one): one for one in plan.passes}
     read = {key: _bytes_of_pass(problem, one) for key, one in once.items()}
     seconds = sum(read[id(one)] for one in plan.passes) / machine.device.read_bytes_per_second

@@ -1,8 +1,9 @@
-"""Describe the problem for planning: the grid, the steps, the fields, the stages, and the fields that each stage reads.
+"""This module describes a run for planning: the grid, the steps, the fields, the stages, and the fields that each stage
+reads.
 
 Planes are numbered in the order in which the window reaches them (core/outcrop/exec/problem.hpp). On a periodic axis,
-the first plane and the last plane are neighbours. So the order alternates between both ends of the axis, and the
-numbers of neighbouring planes are close to each other.
+the first plane and the last plane of the grid are neighbours. The window reaches planes from both ends of such an axis
+alternately. So the numbers of neighbouring planes are close to each other.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from outcrop.axes import NAMES, PLACES
 from outcrop.plan.actions import FAR, Rectangle, round_up
 
 VECTOR_BYTES = 64
-"""The bytes of the longest vector of a kernel. Along x, blocks begin and end at multiples of this size."""
+"""The bytes of the longest vector of a kernel. Along x, blocks begin and end at multiples of VECTOR_BYTES."""
 DIRECT_BYTES = 4096
-"""Direct I/O needs offsets and lengths that are multiples of this number of bytes."""
+"""In direct I/O, offsets and lengths must be multiples of DIRECT_BYTES bytes."""
 
 
 @dataclass(frozen=True)
@@ -31,11 +32,12 @@ class FieldPlan:
 
     `history`: if not "", the values belong to a state of another run, in which the field has this name (history.py).
     `state`: the number of steps from the newest state that a pass reads back to this state. `later`: the number of
-    updates of the field `history` between this state and the values; -1 means the previous values of this state. An
-    update of the slab zeta0 <= zeta < zeta1 needs planes from zeta0 - `behind` to zeta1 + `ahead` of this state.
+    updates of the field `history` that lead from this state to the values; -1 means the previous values of this state.
+    `behind`, `ahead`: an update of the slab zeta0 <= zeta < zeta1 needs the planes from zeta0 - `behind` to zeta1 +
+    `ahead` of this state.
 
-    `follows`: if not negative, the pass computes the values of the other run again. Levels of the pass update the
-    field, which is not an array on disk. The rim is copied from the field number `follows`.
+    `follows`: if not negative, levels of the pass compute the values of the other run again. A recomputed field has no
+    array on disk, and its rim is copied from the field number `follows`.
     """
 
     is_static: bool = False
@@ -52,7 +54,7 @@ class FieldPlan:
 
     @property
     def is_history(self) -> bool:
-        """True if passes read the values from the history of another run."""
+        """True if passes read the values of this field from the history of another run."""
         return bool(self.history) and not self.is_recomputed
 
     @property
@@ -61,7 +63,7 @@ class FieldPlan:
 
     @property
     def is_state(self) -> bool:
-        """True if passes read and write the values on disk."""
+        """True if passes read the values of this field from disk and write them to disk."""
         return not self.is_static and not self.history
 
 
@@ -77,7 +79,7 @@ class Operand:
 
 @dataclass(frozen=True)
 class StagePlan:
-    """One stage. It computes new values of the fields `targets` from the values `reads`."""
+    """A stage of a step. The stage computes new values of the fields `targets` from the values `reads`."""
 
     reads: tuple[Operand, ...]
     targets: tuple[int, ...]
@@ -90,9 +92,10 @@ PLAIN_UPDATES = (StagePlan((Operand(0),), (0,)),)
 
 @dataclass(frozen=True)
 class SnapshotDemand:
-    """Snapshots that have the same box and the same interval. After every `every` steps, a run keeps a box of `planes`
-    planes of each of `fields` fields. A plane of the box has `rows` rows of `row_bytes`. With `initial`, the run also
-    keeps the initial values. If `steps` is given, the run keeps boxes only after these steps, in ascending order."""
+    """Describes snapshots that have the same box and the same interval. After every `every` steps, a run keeps a box of
+    `planes` planes of each of `fields` fields. A plane of the box has `rows` rows of `row_bytes`. With `initial`, the
+    run also keeps the initial values. If `steps` is given, the run keeps boxes only after these steps, in ascending
+    order."""
 
     every: int
     fields: int
@@ -118,9 +121,9 @@ class SnapshotDemand:
 
 @dataclass(frozen=True)
 class AcquisitionDemand:
-    """The memory and the transfers that sources, receivers and snapshots need. `point_bytes` is for the positions of
-    sources and receivers. `step_bytes` is for the values of sources and receivers in each step. `first_step` is the
-    number of steps before the first pass of the plan.
+    """The memory and the transfers that sources, receivers and snapshots need. The positions of sources and receivers
+    take `point_bytes`. The values of sources and receivers take `step_bytes` for each step. `first_step` is the number
+    of steps before the first pass of the plan.
 
     `ends` has the intervals of all snapshots of a grid that is divided among ranks. If ranks share the updates at their
     cuts, a pass ends at each step with a snapshot. Only then all ranks have the values of all their rows."""
@@ -145,25 +148,26 @@ class Problem:
     a step.
 
     `shape` is (nz, ny, nx) in cells, and `radii` is the radius of the stencil along the same axes. The distance between
-    rows is `pitch_bytes`. A plane has `plane_bytes`. On disk and in memory, a plane takes `record_bytes`, including its
-    checksum and padding. `sides` are the boundaries below and above the grid along z, y and x: "fixed", "mirror" or
-    "periodic". If the grid is divided among ranks (ranks.py), the problem of a rank has only the rows of this rank. A
-    side along y is then "neighbour" if another rank has the rows beyond it. A pass may use at most `max_halo` rows of a
-    neighbour. If a pass divides the rows of a rank into blocks, it begins with the lowest rows if `block_order` is 1,
-    and with the highest rows if it is -1. If `block_order` is 0, these rows are not divided. The user's grid has `ndim`
-    axes. If the user's grid has two axes, y has one cell in `shape`. If it has
-    one axis, z and y have one cell in `shape`. `acquisition` has the memory and transfers that sources, receivers and
-    snapshots need in addition to the window. `updates` has the stages of `listed_steps` steps. Usually, this is one
-    step, and all other steps are equal to it. If fields are a history, `updates` has all steps of the longest pass,
-    because different steps read different states. If the history has only every `every`-th state, step j of a pass
-    reads it if j - `phase` is a multiple of `every`. All other steps have the updates `plain_updates`.
+    rows is `pitch_bytes`. The rows of a plane have `plane_bytes` bytes together. A record, which is a plane with its
+    checksum and padding, has `record_bytes` bytes. `sides` are the boundaries below and above the grid along z, y and
+    x: "fixed", "mirror" or "periodic". If the grid is divided among ranks (ranks.py), the problem of a rank has only
+    the rows of this rank. A side along y is "neighbour" if another rank has the rows beyond this side. A pass may use
+    at most `max_halo` rows of a neighbour. If `block_order` is 1 or -1, a pass divides the rows of a rank into blocks.
+    If `block_order` is 1, the pass begins with the lowest rows. If `block_order` is -1, the pass begins with the
+    highest rows. If `block_order` is 0, the rows of a rank are not divided. The user's grid has `ndim` axes. If the
+    user's grid has two axes, y has one cell in `shape`. If the user's grid has one axis, z and y have one cell in
+    `shape`. `acquisition` has the memory and transfers that sources, receivers and snapshots need in addition to the
+    window. `updates` has the stages of `listed_steps` steps. Usually, `listed_steps` is 1, and all steps have the same
+    stages. If fields are a history, `updates` has all steps of the longest pass, because different steps read different
+    states. If the history has only every `every`-th state, step j of a pass reads the history if j - `phase` is a
+    multiple of `every`. All other steps have the updates `plain_updates`.
 
-    `forward` is the problem of the other run if passes compute its steps again. It has the updates of one step. In this
-    case, each pass has `every` steps, and the first `lead` levels of a pass belong to steps of the other run. A step of
-    the other run has `lead_stages` levels.
+    If passes compute steps of another run again, `forward` is the problem of the other run, with the updates of one
+    step. If passes compute steps of another run again, each pass has `every` steps, and the first `lead` levels of a
+    pass belong to steps of the other run. A step of the other run has `lead_stages` levels.
 
-    The properties are cached, because the tuner and the proof that a plan is legal (validate.py) use some of
-    them hundreds of thousands of times.
+    The properties of this class are cached, because the tuner and the proof of a plan (validate.py) read some of these
+    properties hundreds of thousands of times.
     """
 
     stencil: str
@@ -206,8 +210,8 @@ class Problem:
 
     @cached_property
     def lead_planes(self) -> int:
-        """The number of planes by which the window uses the state later, because the first levels belong to another
-        run."""
+        """The number of planes by which the first use of the state lags behind, because the first levels of a pass
+        belong to another run."""
         return self.skew_z * self.lead
 
     @cached_property
@@ -221,20 +225,20 @@ class Problem:
 
     @cached_property
     def periodic(self) -> tuple[bool, bool, bool]:
-        """Three values, for z, y and x. A value is true if the axis is periodic."""
+        """A tuple of three values, for z, y and x. A value is true if the grid is periodic along this axis."""
         z, y, x = (sides[0] == "periodic" for sides in self.sides)
         return z, y, x
 
     @cached_property
     def skew_z(self) -> int:
         """The skew: the distance, in the order of planes, between an updated plane and the farthest plane that the
-        update reads. It is at least 1."""
+        update reads. The skew is at least 1."""
         return max(1, self.radius_z * (2 if self.periodic[0] else 1))
 
     @cached_property
     def skew_y(self) -> int:
         """The skew along y: the distance, in the order in which tiles use rows, between an updated row and the farthest
-        row that the update reads. It is at least 1."""
+        row that the update reads. The skew along y is at least 1."""
         return max(1, self.radius_y * (2 if self.periodic[1] else 1))
 
     @cached_property
@@ -252,27 +256,28 @@ class Problem:
 
     @cached_property
     def neighbours(self) -> tuple[bool, bool]:
-        """Two values, for the lower and the upper side along y. A value is true if another rank has the rows beyond
-        this side."""
+        """A tuple of two values, for the lower and the upper side of the grid along y. A value is true if another rank
+        has the rows beyond this side."""
         low, high = (side == "neighbour" for side in self.sides[1])
         return low, high
 
     @cached_property
     def is_part(self) -> bool:
-        """True if another rank has rows of the grid."""
+        """True if the grid is divided among several ranks."""
         return any(self.neighbours)
 
     @cached_property
     def kernel_sides(self) -> tuple[tuple[str, str], ...]:
-        """The sides for which kernels are compiled. No update uses the values that a kernel has beyond a neighbour
-        side, so kernels have a fixed side there."""
+        """The sides for which kernels are compiled. A side with a neighbouring rank is compiled as a fixed side. No
+        update uses the values that a kernel has beyond a side with a neighbouring rank, so the fixed side changes no
+        result."""
         low, high = ("fixed" if side == "neighbour" else side for side in self.sides[1])
         return self.sides[0], (low, high), self.sides[2]
 
     @cached_property
     def max_levels(self) -> int:
-        """The maximum number of levels of a pass. It is a multiple of the levels of a step. Only the rows of the
-        neighbours limit this number."""
+        """The maximum number of levels of a pass. The maximum is a multiple of the number of levels in a step. Only the
+        rows of the neighbours limit the number of levels."""
         if not self.is_part or not self.radius_y:
             return FAR
         return self.max_halo // (self.radius_y * self.stages) * self.stages
@@ -283,8 +288,9 @@ class Problem:
         return low, high
 
     def frame(self, levels: int) -> Rectangle:
-        """Return the cells of a plane that a pass of `levels` levels holds in a slot, if it does not divide y. The halo
-        below row 0 is rounded up to whole groups of rows, so that row 0 begins at a multiple of DIRECT_BYTES."""
+        """Return the cells of a plane that a pass of `levels` levels holds in a slot, if the pass does not divide y.
+        The halo below row 0 is rounded up to whole groups of rows, so that row 0 begins at a multiple of DIRECT_BYTES.
+        """
         low, high = self.halo(levels)
         return Rectangle(-round_up(low, self.row_group), self.shape[1] + high, 0, self.pitch_cells)
 
@@ -298,18 +304,19 @@ class Problem:
 
     @cached_property
     def first_plane(self) -> int:
-        """The first plane that is updated."""
+        """The number of the first plane that steps update."""
         return min(self.rim_z[0], self.planes)
 
     @cached_property
     def end_plane(self) -> int:
-        """The number of the plane after the last updated plane. It is never less than `first_plane`."""
+        """The number of the plane after the last updated plane. The returned number is never less than `first_plane`.
+        """
         return max(self.first_plane, self.planes - self.rim_z[1])
 
     @cached_property
     def first_row(self) -> int:
-        """The first row that is updated. If the rows below row 0 belong to a neighbour, the number is -FAR, because
-        only the region of an update limits the updated rows."""
+        """The number of the first row that steps update. If the rows below row 0 belong to a neighbouring rank, the
+        number is -FAR. With -FAR, only the region of an update limits the rows that are updated."""
         return min(self.rim_y[0], self.shape[1])
 
     @cached_property
@@ -318,7 +325,7 @@ class Problem:
 
     @cached_property
     def own_rows(self) -> tuple[int, int]:
-        """The range of the problem's own rows that are updated, without rows of neighbours."""
+        """The range of the problem's own rows that steps update. Rows of neighbouring ranks are not in the range."""
         first = max(0, self.first_row)
         return first, max(first, min(self.shape[1], self.end_row))
 
@@ -329,12 +336,15 @@ class Problem:
 
     @cached_property
     def statics(self) -> int:
-        """The number of fields that no stage updates. Each of them is an array on disk. A history is not counted."""
+        """The number of fields that no stage updates. Each field that no stage updates is an array on disk. A history
+        is not counted."""
         return sum(one.is_static and not one.is_history for one in self.fields)
 
     @cached_property
     def histories(self) -> int:
-        """The number of fields that are states of another run. A pass reads each of them from a separate file."""
+        """The number of fields that are states of another run. A pass reads each state of another run from a separate
+        file.
+        """
         return sum(one.is_history for one in self.fields)
 
     @cached_property
@@ -349,13 +359,13 @@ class Problem:
 
     @cached_property
     def computed(self) -> tuple[int, ...]:
-        """The numbers of the fields of another run that levels of a pass write. These are the recomputed fields, and
-        the fields whose first values are read from the history."""
+        """The numbers of the fields of another run that levels of a pass write. The result has the recomputed fields,
+        and the fields whose first values are read from the history."""
         return tuple(number for number, one in enumerate(self.fields) if one.history and not one.is_static)
 
     @cached_property
     def history_bytes(self) -> int:
-        """The size of a state of one field in a history, which has no padding."""
+        """The size of a state of one field in a history, in bytes. A state in a history has no padding."""
         return self.cells * self.item_bytes
 
     @cached_property
@@ -384,8 +394,8 @@ class Problem:
 
     @cached_property
     def plain(self) -> bool:
-        """True if a step has one stage, and each updated field has two copies in memory and no previous value in the
-        state."""
+        """True if the problem has the simplest form: a step has one stage, and each updated field has two copies in
+        memory and no previous value in the state."""
         updated = [one for one in self.fields if one.is_state]
         return self.stages == 1 and all(one.is_double and not one.has_previous for one in updated)
 
@@ -428,7 +438,8 @@ class Problem:
 
     @cached_property
     def tail_bytes(self) -> int:
-        """The number of bytes of a record after its last row. They hold the checksum and zeros."""
+        """The number of bytes of a record after its last row. The bytes after the last row hold the checksum, the seal
+        and zeros."""
         return self.record_bytes - self.plane_bytes
 
     @cached_property
@@ -442,8 +453,9 @@ class Problem:
 
     @cached_property
     def row_group(self) -> int:
-        """Direct I/O can begin and end at multiples of this number of rows. If a group of this number of rows is too
-        large for the grid, the number is 1. In this case, transfers of a part of a plane use the page cache."""
+        """The number of rows in a group of rows. Direct I/O can begin and end at the edges of groups. If a group of
+        this number of rows is too large for the grid, the number is 1. Without groups of rows, transfers of a part of a
+        plane use the page cache."""
         group = DIRECT_BYTES // gcd(DIRECT_BYTES, self.pitch_bytes)
         return group if 8 * group <= self.shape[1] else 1
 
@@ -456,8 +468,9 @@ def _rim_of_side(side: str, radius: int) -> int:
 
 @dataclass(frozen=True)
 class FieldVersion:
-    """A value of a field. `level` is the level that wrote the value, and `copy` is the copy that holds the value. Level
-    0 means the newest value at the start of the pass. Level -1 means the previous value at that time."""
+    """Identifies a value of a field during a pass. `level` is the level that wrote the value, and `copy` is the copy
+    that holds the value. Level 0 means the newest value at the start of the pass. Level -1 means the previous value at
+    that time."""
 
     level: int
     copy: int
@@ -468,7 +481,8 @@ class Versions:
 
     def __init__(self, fields: tuple[FieldPlan, ...], updates: tuple[StagePlan, ...], levels: int) -> None:
         self._are_double = [one.is_double for one in fields]
-        self._written: list[list[int]] = [[] for _ in fields]  # for each field, the levels that write it
+        # for each field, the list of the levels that write the field
+        self._written: list[list[int]] = [[] for _ in fields]
         for level in range(1, levels + 1):
             for field in updates[(level - 1) % len(updates)].targets:
                 self._written[field].append(level)
@@ -498,7 +512,7 @@ def one_of_each(
     """Reduce the fields and stages of a problem to one field of each kind. Fields are of the same kind if they have
     equal properties and the same stages update them. If a stage reads any field of a kind, the reduced stage reads the
     remaining field of this kind in the same way."""
-    updating: list[list[int]] = [[] for _ in fields]  # the stages that update each field
+    updating: list[list[int]] = [[] for _ in fields]  # for each field, the list of the stages that update the field
     for place, stage in enumerate(updates):
         for f in stage.targets:
             updating[f].append(place)

@@ -1,17 +1,17 @@
-"""Skip repetitions of actions in the proof of a plan (validate.py).
+"""This module skips repetitions of actions in the proof of a plan (validate.py).
 
-A group of actions that repeats is called a period. The proof performs periods until two successive periods have the
-same effect:
+A period is a group of actions that repeats, each time some planes higher. The proof performs periods until two
+successive periods have the same effect:
 
     actions   |  begin  | period | period | period | ... | period |  end  |
     planes              |--------|
                             |--------|         each period equals the previous one, but is `distance` planes higher
 
-A period depends only on the planes of its own window. Assume that the windows of two successive periods have the same
-state, `distance` planes apart. Also assume that all planes above the window have the same contents as its highest
-`distance` planes. Then every later period has the same effect, but `distance` planes higher. It leaves the same
-contents below its window, and changes nothing else. So the state at the beginning of a later period is known, and the
-periods before it need not be performed.
+A period depends only on a range of planes, its window. Assume that the windows of two successive periods have the same
+contents, `distance` planes apart. Also assume that all planes above the window have the same contents as the highest
+`distance` planes in the window. Under these two conditions, every later period has the same effect, but `distance`
+planes higher. Each period leaves the same contents below its window, and changes nothing else. So the state at the
+beginning of a later period is known, and the proof need not perform the periods before the later period.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ MIN_PERIODS = 4
 
 @dataclass(frozen=True)
 class _Series:
-    """The actions with numbers from `begin` to `end` - 1. Action i equals action i - `length`, but is `distance` planes
-    higher."""
+    """A series of periods: the actions with the numbers from `begin` to `end` - 1. A period has `length` actions. After
+    the first period, each action equals the action that comes `length` actions earlier, except that its planes are
+    `distance` planes higher."""
 
     begin: int
     end: int
@@ -45,7 +46,7 @@ class _Series:
 
 
 class Repeats:
-    """The repetitions in the actions of a pass. `proof` is the proof of this pass."""
+    """Finds the repetitions in the actions of a pass. `proof` is the proof of this pass."""
 
     def __init__(self, proof: Proof) -> None:
         self._proof = proof
@@ -58,7 +59,7 @@ class Repeats:
         proof, series = self._proof, self._series
         if index + series.length > series.end:
             series = self._series = self._series_from(index)
-        if (index - series.begin) % series.length:  # another Update of the same period
+        if (index - series.begin) % series.length:  # this Update is not the first action of a period
             return 0
         if (series.end - index) // series.length < 2:
             return 0
@@ -70,7 +71,7 @@ class Repeats:
         self._last = index, state
         if last != index - series.length or before != state:
             return 0
-        # the planes above the window must equal the highest planes in it, because the window will move over them
+        # The planes above the window must equal the highest planes in the window, because later periods will use them.
         planes_left, distance = min(problem.end_plane, block.own_z1) - high, series.distance
         for runs, _, end, is_kept in self._parts(low, high):
             if is_kept:
@@ -80,7 +81,7 @@ class Repeats:
         times = max(0, min((series.end - index) // series.length, planes_left // distance))
         for runs, first, end, _ in list(self._parts(low, high)) if times else ():
             for z0, z1, content in runs.over(first - distance, end):
-                if proof.is_of_others(content):  # these contents were not compared, so no later action may use them
+                if proof.is_of_others(content):  # these contents were not compared, so later actions must not use them
                     runs.put(z0, z1, None)
             runs.advance(first, end, distance, times)
         return times * series.length
@@ -101,7 +102,7 @@ class Repeats:
         return _Series(index, end if end - index >= MIN_PERIODS * length else index + length, length, distance)
 
     def _window(self, actions: tuple[Action, ...]) -> tuple[int, int]:
-        """Return the range of planes on which a period depends."""
+        """Return the window of a period: the range of planes on which the actions of the period depend."""
         skew, lows, highs = self._proof.problem.skew_z, [], []
         for action in actions:
             if isinstance(action, Update):
@@ -114,7 +115,7 @@ class Repeats:
 
     def _state(self, low: int, high: int) -> _State:
         """Return the contents of all rings and arrays in a window. Planes are counted from the lower end of the window.
-        If a content belongs to another block, it is replaced by None."""
+        A content that belongs to another block is replaced by None."""
         proof, state = self._proof, []
         for runs, first, end, _ in self._parts(low, high):
             found = runs.over(first, end)
@@ -122,9 +123,9 @@ class Repeats:
         return state
 
     def _parts(self, low: int, high: int) -> Iterator[tuple[Runs[Any], int, int, bool]]:
-        """Yield all rings and arrays, each with the range of planes of a window. Also yield a flag that is false if
-        later planes replace the contents. This is the case for a ring that has fewer slots than the grid has planes. In
-        such a ring, plane z replaces plane z minus the number of slots."""
+        """Yield all rings and arrays, each with the range of planes of a window. Each result also has a flag that is
+        false if later planes replace the contents. The flag is false for a ring that has fewer slots than the grid has
+        planes. In a ring with fewer slots, a plane z replaces the plane with the number z minus the number of slots."""
         proof = self._proof
         for slots in proof.rings:
             planes, shift = slots.ring.planes, 0 if slots.ring.resident else proof.block.shift
@@ -138,7 +139,8 @@ class Repeats:
 
 
 def _end_of_period(actions: Sequence[Action], index: int) -> int:
-    """Return the number of the next Update after the Update number `index`, or of an action that ends a series."""
+    """Return the number of the next Update after the Update number `index`. If an action that ends a series comes
+    first, return the number of this action."""
     end = index + 1
     while end < len(actions) and isinstance(actions[end], Read | Copy | Write | Check):
         end += 1

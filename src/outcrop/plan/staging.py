@@ -1,4 +1,5 @@
-"""Plan the writes of snapshots, and the staging in which snapshots wait until they are written.
+"""This module plans the writes of snapshots. The module also plans the staging. The staging is the memory in which
+snapshots wait until the device has written them.
 
 A tile has only a few rows of each plane. At each level that a snapshot keeps, the tiles copy their rows to slots of the
 staging (core/outcrop/exec/snapshots.hpp). A slot of the staging holds a contiguous part of a file. A slot is open from
@@ -7,10 +8,11 @@ the time when its first row is copied until its last row is copied. Then the slo
     file of a box   | plane 0               | plane 1               | plane 2               |
     slots           |█████|█████|▒▒▒  |     |█████|█████|▒▒▒  |     |█████|█████|▒▒▒  |     |    ▒ open   █ written
 
-Each write takes time, so slots should be large. But each plane of a slab has open slots at each kept level. If the
-staging has too few slots, the slots are written before they are complete, in many short pieces. So `fit_staging`
-chooses the largest slots with which all open slots fit into the staging. Slots can also be larger than a plane. A block
-of a plane needs at least one write for each plane, so the writes of a plan with blocks are shorter.
+Each write takes some time in addition to the time for its bytes, so slots should be large. But each plane of a slab has
+open slots at each level that a snapshot keeps. If the staging has too few slots, the slots are written before they are
+complete, in many short pieces. So `fit_staging` chooses the largest slots with which all open slots fit into the
+staging. A slot can be larger than a plane of the box. If a plan divides planes into blocks, each block needs at least
+one write for each plane. So a plan with blocks has shorter writes.
 """
 
 from __future__ import annotations
@@ -25,11 +27,12 @@ from outcrop.plan.problem import Problem, SnapshotDemand
 MAX_SLOT_BYTES = 1 << 20
 MAX_SLOTS = 2048
 LARGE_DIAMOND = 16
-"""The half height of large tiles, in levels. The staging has enough memory for tiles of this height."""
+"""The half height of large tiles, in levels. The staging has enough memory for tiles of the half height LARGE_DIAMOND.
+"""
 EDGES_OF_PIECE = 2
 """The number of additional writes for a piece of a slot. Usually, a piece begins in the middle of a page and ends in
-the middle of another page. These two pages are written separately. If rows consist of whole pages, there are no such
-pages."""
+the middle of another page. The first page and the last page of a piece are written separately. If rows consist of whole
+pages, no additional writes are necessary."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +40,9 @@ class SnapshotWrites:
     """The snapshots of a pass. `bytes` is the size of all snapshots together, and `writes` is the number of their
     writes.
 
-    `late` is the fraction of the bytes, from 0 to 1, that is not complete before the end of a slab. `waiting_bytes` is
-    the memory for slots that are complete and not written yet. If more bytes are complete, updates wait.
+    `late` is the fraction of the bytes, from 0 to 1, whose slots are complete only at the end of a slab.
+    `waiting_bytes` is the memory for slots that are complete and not written yet. If complete slots need more memory
+    than this, updates wait.
     """
 
     bytes: int = 0
@@ -51,9 +55,9 @@ NO_WRITES = SnapshotWrites()
 
 
 def fit_staging(problem: Problem, sizes: Sizes, threads: int, room_bytes: int) -> Staging:
-    """Return the staging with the longest writes within `room_bytes`, or the smallest staging if nothing else fits.
-    If there is more room, the staging gets up to twice as many slots as are open at the same time. Half of the slots
-    can then wait for the device."""
+    """Return the staging with the longest writes that fits into `room_bytes`. If no staging fits into `room_bytes`,
+    return the smallest staging. If memory remains, the staging gets more slots, up to twice the number of slots that
+    are open at the same time. With twice as many slots, half of the slots can wait for the device."""
     whole = (_longest_bytes(problem, sizes, one) for one, count in _boxes(problem, sizes) if count)
     largest = max(whole, default=0)
     if not largest:
@@ -93,7 +97,7 @@ def snapshot_writes(
 
 
 def _boxes(problem: Problem, sizes: Sizes) -> Iterator[tuple[SnapshotDemand, int]]:
-    """Yield all kinds of snapshots, each with the maximum number of its boxes in a pass."""
+    """Yield each kind of snapshots, together with the maximum number of boxes of this kind in a pass."""
     demand, steps = problem.acquisition, min(problem.steps_of(sizes.levels), problem.steps)
     for one in demand.snapshots:
         yield one, max(one.boxes(demand.first_step, steps), one.fields * -(-steps // one.every))
@@ -107,13 +111,13 @@ def _open_slots(problem: Problem, sizes: Sizes, slot_bytes: int, threads: int) -
 
 
 def _needed_slots(opened: int) -> int:
-    """Return the number of slots of a staging that keeps `opened` slots open. The core reserves a quarter of the slots
-    for transfers."""
+    """Return the number of slots that a staging needs to keep `opened` slots open. The core reserves a quarter of the
+    slots for transfers."""
     return max(MIN_STAGING.slots, -(-opened * 4 // 3) + 1)
 
 
 def _open_slots_of_box(problem: Problem, sizes: Sizes, one: SnapshotDemand, slot_bytes: int, threads: int) -> int:
-    if sizes.chunk:  # a band fills the planes one after another; in a sweep, each thread has its own chunk
+    if sizes.chunk:  # a band fills one plane after another; in a sweep, each thread works on another chunk
         return 2 if sizes.diamond else 1 + threads
     planes, part = min(sizes.slab, one.planes), _part_bytes(problem, sizes, one)
     progress = min(part, _rows_in_progress(problem, sizes, threads) * one.row_bytes)
@@ -147,9 +151,9 @@ def _edges(one: SnapshotDemand) -> int:
 
 def _rows_in_progress(problem: Problem, sizes: Sizes, threads: int) -> int:
     """Return the number of rows between the first incomplete row of a plane and the last row that a tile has updated.
-    Each level is shared by two rows of diamonds, and the second row follows the first at a distance (lean_of in
-    core/outcrop/exec/tiles.cpp). The result is for large diamonds, so that the memory of a plan does not depend on its
-    diamonds."""
+    Each level is divided among diamonds with two different centre levels. The diamonds with the higher centre follow
+    the others at a distance (lean_of in core/outcrop/exec/tiles.cpp). The result assumes large diamonds, so that the
+    memory of a plan does not depend on the size of its diamonds."""
     diamond = min(sizes.levels, LARGE_DIAMOND)
     distance = -(-2 * threads // (sizes.levels // diamond + 1))
     return problem.skew_y * diamond * (1 + 2 * distance + 2 + distance)

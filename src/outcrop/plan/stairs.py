@@ -1,8 +1,9 @@
-"""The rows that a rank needs from its upper neighbour for split tiling (schemes/split_tiling.py).
+"""This module computes which rows a rank needs from its upper neighbour for split tiling (schemes/split_tiling.py).
 
-A version of a field is the values that one level has written. Level 0 means the values at the beginning of a pass. At a
-low cut, level q of a rank updates the rows from rq on, where r is the radius. So the rows above the cut look like a
-staircase, and the lower neighbour updates the rows below the stairs:
+A version of a field is the values that one level has written. Level 0 means the values at the beginning of a pass. The
+cut is the boundary between the rows of a rank and the rows of its lower neighbour. Level q of the rank updates the rows
+from rq on, where r is the radius of the stencil. So in a drawing of rows and levels, the updated rows above the cut
+form stairs. The lower neighbour updates the rows below the stairs:
 
     level 3   . . . . . . 3 3 3 3          The rows that hold version p begin at rp. They end where a later level
     level 2   . . . . 2 2 3 3 3 3          overwrites the copy that holds this version: at r(p+2) for a field with
@@ -10,15 +11,17 @@ staircase, and the lower neighbour updates the rows below the stairs:
     level 0   0 0 1 1 2 2 3 3 3 3
               0   r   2r  3r               (rows above the cut)
 
-At level q, the lower neighbour reads rows below r(q+1). Let a field have version p until level n writes it, and then
-until level m writes it again. The levels p+1 to n read version p. If the previous values of the field are used, the
-levels n+1 to m read it, too. So the neighbour needs the following rows of version p:
+At level q, the lower neighbour reads rows below r(q+1). Let level p write version p of a field. Let n be the next level
+that writes the field, and let m be the next level after n that writes it. The levels p+1 to n read version p. If
+updates use the previous values of the field, the levels n+1 to m also read version p. So the neighbour needs the
+following rows of version p:
 
     one copy                        rp <= y < rn       level n reads only the cells that it overwrites
     two copies                      rp <= y < r(n+1)
     two copies, previous values     rp <= y < rm
 
-No level of the rank overwrites these rows. No row beyond r(L+1) is needed for a pass of L levels.
+No level of the rank overwrites the rows that the neighbour needs. No row beyond r(L+1) is needed for a pass of L
+levels.
 """
 
 from __future__ import annotations
@@ -30,12 +33,12 @@ from outcrop.plan.problem import Problem
 
 
 class Stairs:
-    """The stairs of a pass of `levels` levels. Rows are counted from the cut between the two ranks."""
+    """Computes the stairs of a pass of `levels` levels. Rows are counted from the cut between the two ranks."""
 
     def __init__(self, problem: Problem, levels: int) -> None:
         self._problem, self._levels, self._radius = problem, levels, problem.radius_y
         self._ends: dict[tuple[int, int], int] = {}
-        # the fields whose previous values are used
+        # the fields whose previous values the updates read
         self._kept = {operand.field for stage in problem.updates for operand in stage.reads if operand.age}
         self._kept |= {number for number, one in enumerate(problem.fields) if one.has_previous}
 
@@ -48,11 +51,12 @@ class Stairs:
         return problem.updates[(level - 1) % len(problem.updates)].targets
 
     def rows(self, level: int) -> tuple[int, int]:
-        """Return the range of rows that are sent at a level. It is enough for all fields of this level."""
+        """Return the range of rows that are sent at a level. The returned range includes all rows that the neighbour
+        needs of any field of this level."""
         return self._radius * level, max(self.end(field, level) for field in self.fields(level))
 
     def end(self, field: int, level: int) -> int:
-        """Return the row at which the rows of a field end that the neighbour needs as `level` has written them."""
+        """Return the end of the rows that the neighbour needs of a field, with the values that `level` has written."""
         if (field, level) not in self._ends:
             one, radius, levels = self._problem.fields[field], self._radius, self._levels
             following, after = self._next_writes(field, level)
@@ -62,8 +66,8 @@ class Stairs:
 
     @cached_property
     def rim_rows(self) -> tuple[int, int]:
-        """The range of rows that are sent for planes of the rim in z. No level updates these planes, so all levels read
-        the same values."""
+        """The range of rows that are sent for planes of the rim in z. No level updates the planes of the rim in z, so
+        all levels read the same values."""
         return 0, self._radius * (self._levels + 1)
 
     @cached_property
@@ -72,12 +76,14 @@ class Stairs:
         return 0, self._radius * self._levels
 
     def planes(self, level: int, zeta0: int, zeta1: int) -> tuple[int, int]:
-        """Return the range of planes that a level, at least 1, updates in a slab. It may be empty."""
+        """Return the range of planes that a level updates in the slab zeta0 <= zeta < zeta1. The level is at least 1.
+        The range may be empty."""
         problem, back = self._problem, self._problem.skew_z * (level - 1)
         return max(problem.first_plane, zeta0 - back), min(problem.end_plane, zeta1 - back)
 
     def _next_writes(self, field: int, level: int) -> tuple[int, int]:
-        """Return the next two levels that write a field, as if the pass had no end."""
+        """Return the next two levels after `level` that write a field. The two levels may lie after the last level of
+        the pass."""
         updates = self._problem.updates
         writes = (one for one in count(level + 1) if field in updates[(one - 1) % len(updates)].targets)
         return next(writes), next(writes)

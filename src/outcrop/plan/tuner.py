@@ -1,14 +1,15 @@
-"""Choose the sizes of a plan. List the candidates of each scheme for the budget, predict their costs, and choose the
-candidate with the lowest cost.
+"""The tuner chooses the sizes of a plan. The tuner lists the candidates of each scheme for the budget, predicts the
+costs of the candidates, and chooses the candidate with the lowest cost.
 
 The tuner works in two rounds, because a measurement of the update rate takes time. The first round ranks levels and
 slabs with one assumed cache tiling. The second round measures the update rates of the best candidates with several
 tilings.
 
-Cache tiles of a slab are diamonds, which core/outcrop/exec/tiles.hpp makes. Each diamond needs 2 r D neighbouring rows,
-and each thread needs at least one diamond. Some grids have too few rows. For example, a plane of a two-axis grid has
-one row. On such a grid, threads share the streaming axis. Tiles are then bands of 2 D levels, and the bands are divided
-into chunks along the skewed coordinate zeta.
+The cache tiles of a slab are usually diamonds of half height D (core/outcrop/exec/tiles.hpp). With a stencil of radius
+r, a diamond needs 2 r D neighbouring rows, and each thread needs at least one diamond. Some grids have too few rows for
+diamonds. For example, a plane of a two-axis grid has one row. If the grid has too few rows, threads share the streaming
+axis. The slab is then divided into bands of 2 D levels, and each band is divided into chunks along the skewed
+coordinate zeta.
 """
 
 from __future__ import annotations
@@ -40,37 +41,39 @@ from outcrop.plan.staging import NO_WRITES, SnapshotWrites, fit_staging, snapsho
 
 ASSUMED_CELLS_PER_SECOND = 5e9
 MAX_SLABS = 20_000
-"""A plan with more slabs is made only if no other plan is possible, because its list of actions is larger than the
-window."""
+"""The maximum number of slabs in a pass. A plan with more slabs has a list of actions that is larger than the window.
+So such a plan is made only if no other plan is possible."""
 MAX_VALUE_SLABS = 80_000
-"""A similar limit for blocks in y of a pass that computes states again: the number of slabs times the number of values.
-A slab has a read, a copy and a write for each value."""
+"""The maximum of the product of two numbers: the number of slabs and the number of recomputed values. The limit applies
+to a pass that computes states again and has blocks in y. In a pass that computes states again, each slab has a read, a
+copy and a write for each value."""
 BUILT = 10
-"""The number of candidates whose plans are made and predicted action by action. These candidates are the best by
-formulas."""
+"""The number of candidates whose plans are made and predicted action by action. The formulas choose these candidates.
+"""
 SHORTLIST = 4
 DIAMONDS = (2, 4, 6, 8, 12, 16, 24, 32)
 TILINGS = 4
-"""The usual number of diamonds that are measured for given levels and slab. Fewer diamonds are measured if fewer are
-useful."""
+"""The number of tilings that are usually measured for given levels and a given slab. If fewer tilings are useful, fewer
+are measured."""
 SWEEP_ROWS = (4, 8, 16, 32, 64)
 CHUNK_LEANS = 4
-"""The minimum length of a chunk, as a multiple of the total skew of all levels of its band. At each end of a chunk, the
-cache must fetch additional planes. The number of these planes is the total skew."""
+"""The minimum length of a chunk, as a multiple of the total skew of all levels of its band. For each chunk, the cache
+must fetch additional planes, and the number of these planes is the total skew."""
 SWEEP_LEAN = 16
-"""The skew of a band of tiles, in planes, that is assumed for a plain sweep, although a sweep has none. It makes chunks
-large enough for a thread."""
+"""The total skew, in planes, that the tuner assumes for a plain sweep to choose the length of its chunks. A plain sweep
+has no skew of a band. The assumed skew makes chunks large enough for a thread."""
 STAGING_SHARES = (16, 8, 4, 2)
 """If a problem has snapshots, candidates are also made for budgets from which 1/16, 1/8, 1/4 or 1/2 is kept free for
 the staging."""
 MAX_CHUNKS = 20_000
-"""The maximum number of chunks in all bands together. The list of chunks uses memory outside the window."""
+"""The maximum number of chunks in all bands together. The number of chunks is limited, because the list of chunks uses
+memory outside the window."""
 
 
 @dataclass(frozen=True)
 class TunedPlan:
-    """The chosen plan, and all candidates whose costs were predicted action by action. The candidate of the chosen plan
-    is the first. The other candidates are sorted by time."""
+    """The chosen plan, and all candidates whose costs were predicted action by action. The first candidate belongs to
+    the chosen plan. The other candidates are sorted by time."""
 
     plan: Plan
     considered: tuple[Candidate, ...]
@@ -78,7 +81,7 @@ class TunedPlan:
 
 @dataclass(frozen=True)
 class _Listed:
-    """The sizes of a candidate, with the work of a pass."""
+    """A candidate that a scheme has listed: its sizes, and the work of a pass with these sizes."""
 
     scheme: Scheme
     sizes: Sizes
@@ -93,9 +96,11 @@ def tune(
     rate: UpdateRate,
     acquisition: AcquisitionMemory = NO_ACQUISITION_MEMORY,
 ) -> TunedPlan | None:
-    """Return the plan with the lowest cost, and the other candidates. Return None if no window fits the budget. The
-    memory of `acquisition` is not part of the budget, but it may limit the number of steps of a pass. If the problem
-    has snapshots, the memory that a window leaves free is used for a larger staging."""
+    """Choose the plan with the lowest cost. Return this plan and the other candidates, or None if no window fits the
+    budget. The budget does not include the memory of `acquisition`. But the memory of `acquisition` may limit the
+    number of steps of a pass. If the problem has snapshots, memory of the budget that a window does not need is used
+    for a larger staging.
+    """
     max_steps = min(acquisition.max_steps, MAX_STEPS_OF_PASS) if acquisition.step_bytes else MAX_STEPS_OF_PASS
     fitting = replace(problem, steps=min(problem.steps, max_steps))
     ranking = _Ranking(fitting, schemes, machine, budget_bytes)
@@ -106,7 +111,8 @@ def tune(
     works: dict[tuple[str, Sizes], tuple[Window, list[tuple[int, PassWork]]]] = {}
 
     def candidate(scheme: str, sizes: Sizes, rate: UpdateRate) -> Candidate:
-        key = scheme, replace(sizes, diamond=0, chunk=0, sweep_rows=0)  # passes do not depend on the cache tiles
+        # the passes of a plan do not depend on its cache tiles
+        key = scheme, replace(sizes, diamond=0, chunk=0, sweep_rows=0)
         if key not in works:
             window, passes = _passes(problem, named[scheme], sizes)
             works[key] = window, works_of(problem, passes)
@@ -114,12 +120,13 @@ def tune(
         own = _with_staging(problem, sizes, machine, window, acquisition, budget_bytes)
         return Candidate(scheme, sizes, len(each), predict(problem, each, sizes, window, machine, rate, own))
 
-    # Rank all candidates by formulas, first with an assumed update rate. Measure the update rate of the best candidate,
-    # and rank all candidates again with this rate.
+    # First, rank all candidates by formulas with an assumed update rate. Then measure the update rate of the best
+    # candidate, and rank all candidates again with the measured rate.
     tried = ranking.first_tiling()
     rough_rate = _rough_rate(problem, rate(tried) * edge_factor(problem, tried))
 
-    # Make the plans of the best candidates with the measured tiling, and predict the costs of these plans.
+    # Make the plans of the candidates that are now the best, with the measured tiling. Then predict the costs of the
+    # new plans.
     coarse = [
         candidate(one.scheme.name, with_tiles(problem, one.sizes, tried.diamond, machine.threads), rough_rate)
         for one in ranking.worth_building(rough_rate)
@@ -127,7 +134,8 @@ def tune(
     coarse.sort(key=seconds)
     first, others = coarse[0], coarse[1:]
 
-    # Measure several tilings of the first candidate. Then measure the best of these tilings for the other candidates.
+    # Measure several tilings of the first candidate. Then measure the best tilings of the first candidate for the other
+    # candidates.
     every_tiling = tilings(problem, named[first.scheme], first.sizes, machine)
     fine = [candidate(first.scheme, sizes, rate) for sizes in every_tiling]
     fine.sort(key=seconds)
@@ -151,8 +159,8 @@ def estimate(
     problem: Problem, schemes: Sequence[Scheme], machine: Machine, budget_bytes: int, cells_per_second: float
 ) -> float:
     """Return the approximate seconds of a run with the best sizes, computed only by formulas. Callers use this time to
-    compare problems. `cells_per_second` is the update rate in thick slabs. The result is infinite if no window fits the
-    budget."""
+    compare different problems. `cells_per_second` is the update rate in thick slabs. The result is infinite if no
+    window fits the budget."""
     ranked = _Ranking(problem, schemes, machine, budget_bytes).ranked(_rough_rate(problem, cells_per_second))
     return next((seconds for seconds, _ in ranked), float("inf"))
 
@@ -160,8 +168,8 @@ def estimate(
 def rate_in_thick_slabs(
     problem: Problem, schemes: Sequence[Scheme], machine: Machine, budget_bytes: int, rate: UpdateRate
 ) -> float:
-    """Return the update rate that `estimate` needs. It is computed from the rate of the sizes that are the best by
-    formulas."""
+    """Return the update rate that `estimate` needs. The result is computed from the measured rate of the candidate that
+    is the best by formulas."""
     ranking = _Ranking(problem, schemes, machine, budget_bytes)
     if not ranking.every:
         return ASSUMED_CELLS_PER_SECOND
@@ -170,8 +178,8 @@ def rate_in_thick_slabs(
 
 
 class _Ranking:
-    """All candidates of a problem for a budget, ranked by formulas. If the problem has snapshots, `every` also has the
-    candidates for several smaller budgets, because these candidates leave memory for the staging."""
+    """Ranks all candidates of a problem for a budget by formulas. If the problem has snapshots, `every` also has
+    candidates for smaller budgets. Candidates for a smaller budget leave memory for the staging."""
 
     def __init__(self, problem: Problem, schemes: Sequence[Scheme], machine: Machine, budget_bytes: int) -> None:
         self._problem, self._machine, self._budget_bytes = problem, machine, budget_bytes
@@ -180,16 +188,17 @@ class _Ranking:
         self.every = _listed(replace(problem, acquisition=NO_DEMAND), tuple(schemes), budgets)
 
     def first_tiling(self) -> Sizes:
-        """Return the candidate that is the best by formulas, with its most promising tiling."""
+        """Return the sizes of the candidate that is the best by formulas, with the most promising tiling of this
+        candidate."""
         _, guess = next(self.ranked(_rough_rate(self._problem, ASSUMED_CELLS_PER_SECOND)))
         return next(iter(tilings(self._problem, guess.scheme, guess.sizes, self._machine)))
 
     def ranked(self, rate: UpdateRate, every: Sequence[_Listed] | None = None) -> Iterator[tuple[float, _Listed]]:
-        """Yield all candidates, or the candidates `every`, each with the seconds that the formulas give, in ascending
-        order.
+        """Yield candidates, each with its predicted seconds by formulas. The fastest candidate comes first. If `every`
+        is given, yield only these candidates.
 
-        Snapshots increase the cost of a candidate, and this increase takes long to compute. It is computed only for a
-        candidate that costs less without snapshots than the next candidate costs with snapshots."""
+        Snapshots increase the cost of a candidate, and this increase takes long to compute. The increase is computed
+        only for a candidate that costs less without snapshots than the next candidate costs with snapshots."""
         listed = self.every if every is None else every
 
         def key(seconds: float, place: int) -> tuple[float, int, int]:
@@ -209,9 +218,11 @@ class _Ranking:
         yield from ((seconds, listed[place]) for seconds, _, place in waiting)
 
     def worth_building(self, rate: UpdateRate) -> list[_Listed]:
-        """Return the best candidates. If all of them have static fields in the same place, also return the best
-        candidate with static fields in the other place. If ranks share updates in all of them, or in none of them, also
-        return the best of the other candidates. The formulas are not exact enough to exclude these candidates."""
+        """Return the best candidates. If all best candidates have static fields in the same place, also return the best
+        candidate with static fields in the other place. If ranks share updates in all best candidates, also return the
+        best candidate in which ranks do not share updates. If ranks share updates in none of the best candidates, also
+        return the best candidate in which ranks share updates. The formulas are not exact enough to exclude the other
+        candidates."""
         first = list(islice(self.ranked(rate), BUILT))
         best = [one for seconds, one in first if seconds < float("inf")]
         if not best:
@@ -230,9 +241,9 @@ class _Ranking:
         return snapshot_writes(problem, tiled, staging, machine.threads, first_step, steps)
 
     def _seconds(self, one: _Listed, rate: UpdateRate, snapshots: SnapshotWrites = NO_WRITES) -> float:
-        """Return the rough cost: the time of the cores, the time of the transfers or the time of exchanges with
-        neighbours, whichever is the longest, plus the time of the exposed transfers. No update takes place during
-        exposed transfers."""
+        """Return the rough cost of a candidate, in seconds. The rough cost is the longest of three times, plus a fourth
+        time. The three times are the time of the cores, the time of the transfers, and the time of exchanges with
+        neighbours. The fourth time is the time of transfers during which no update takes place."""
         problem, sizes, volume = self._problem, one.sizes, one.volume
         machine, device = self._machine, self._machine.device
         values = len(problem.computed) if sizes.block_y else 0
@@ -256,14 +267,15 @@ class _Ranking:
 
 
 def _kind(scheme: Scheme, sizes: Sizes) -> tuple[str, bool]:
-    """Return the place of static fields, and a flag that is true if ranks share updates."""
+    """Return the two properties in which candidates differ most: the place of static fields, and a flag that is true if
+    ranks share updates."""
     return place_of(sizes), scheme.shared_levels is not None
 
 
 @lru_cache(maxsize=8)
 def _listed(problem: Problem, schemes: tuple[Scheme, ...], budgets: tuple[int, ...]) -> Sequence[_Listed]:
     """Return the candidates for several budgets. The candidates do not depend on the acquisition. So all histories of a
-    run have the same candidates, which the cache keeps for the next history."""
+    run have the same candidates. The cache keeps these candidates for the next history that is tried."""
     found = ((scheme, sizes) for one in budgets for scheme in schemes for sizes in scheme.candidates(problem, one))
     every = {(scheme.name, sizes): (scheme, sizes) for scheme, sizes in found}.values()
     return [_Listed(scheme, sizes, scheme.volume(problem, sizes)) for scheme, sizes in every]
@@ -278,10 +290,10 @@ def build(
     acquisition: AcquisitionMemory = NO_ACQUISITION_MEMORY,
     budget_bytes: int = 0,
 ) -> Plan:
-    """Return the plan for the given sizes. Its passes have `sizes.levels` levels. If the levels of the run are not a
-    multiple of `sizes.levels`, the last pass is shorter. If ranks share updates, passes that end at a snapshot may also
-    be shorter. `budget_bytes` is the memory for the window and for the part
-    of the staging that exceeds the smallest staging."""
+    """Return the plan for the given sizes. The passes of the plan have `sizes.levels` levels. If the levels of the run
+    are not a multiple of `sizes.levels`, the last pass is shorter. If ranks share updates,
+    passes that end at a snapshot may also be shorter. `budget_bytes` is the memory for the window and for
+    the part of the staging that exceeds the smallest staging."""
     window, passes = _passes(problem, scheme, sizes)
     acquisition = _with_staging(problem, sizes, machine, window, acquisition, budget_bytes)
     predicted = predict(problem, works_of(problem, passes), sizes, window, machine, rate, acquisition)
@@ -289,7 +301,7 @@ def build(
 
 
 def _passes(problem: Problem, scheme: Scheme, sizes: Sizes) -> tuple[Window, tuple[Pass, ...]]:
-    """Return the window and the passes of a plan. They do not depend on the cache tiles."""
+    """Return the window and the passes of a plan. The window and the passes do not depend on the cache tiles."""
     window = scheme.window(problem, min(sizes.levels, max(1, problem.levels)), sizes)
     passes: list[Pass] = []
     made: dict[tuple[int, bool], Pass] = {}
@@ -321,15 +333,16 @@ def _staging(problem: Problem, sizes: Sizes, machine: Machine, spare_bytes: int)
 
 
 def without_statics(one: Pass) -> Pass:
-    """Return a copy of the pass without the reads of static fields. This copy is for a run that already has these
+    """Return a copy of the pass without the reads of static fields. The copy is for a run that already has all static
     fields in memory."""
     kept = (action for action in one.actions if not (isinstance(action, Read) and action.array == "statics"))
     return replace(one, actions=tuple(kept))
 
 
 def _slab_within(problem: Problem, scheme: Scheme, levels: int, sizes: Sizes, window: Window) -> int:
-    """Return the largest slab with which a pass of `levels` levels fits `window`, but at most the slab of `sizes`. The
-    slab of `sizes` may be too thick, because a pass with fewer levels may need more planes in one of the rings."""
+    """Return the number of planes of the largest slab with which a pass of `levels` levels fits `window`. The result is
+    at most the slab of `sizes`. The slab of `sizes` may be too thick, because a pass with fewer levels may need more
+    planes in one of the rings."""
     slab = sizes.slab
     while slab > 1 and not window.holds(scheme.window(problem, levels, replace(sizes, slab=slab))):
         slab -= 1
@@ -337,8 +350,9 @@ def _slab_within(problem: Problem, scheme: Scheme, levels: int, sizes: Sizes, wi
 
 
 def _rough_rate(problem: Problem, cells_per_second: float) -> UpdateRate:
-    """Return an assumed update rate, because the number of candidates is too large for measurements. In thick slabs,
-    this is the given rate. In thin slabs, the rate is lower."""
+    """Return a function with assumed update rates. The tuner uses assumed rates to rank all candidates, because it
+    cannot measure so many candidates. In thick slabs, the assumed rate is the given rate. In thin slabs, the assumed
+    rate is lower."""
 
     def rate(sizes: Sizes) -> float:
         return cells_per_second / edge_factor(problem, sizes, diamond=8) / (3 if sizes.levels == 1 else 1)
@@ -350,24 +364,24 @@ def tilings(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine) ->
     """Yield the cache tilings that are worth a measurement for the given levels and slab. The most promising tiling is
     the first.
 
-    A tile's working set is about 4 r^2 D^2 rows, or 2 r D planes of few rows. The working set should fit into the
-    second-level cache, or at least into a thread's share of the last-level cache. Threads are idle in three cases: if
-    diamonds are higher than the number of levels, if diamonds are wider than a thread's share of the rows, or if there
-    are fewer bands than threads. With many fields, the best working set may be larger than this rule allows, so at
-    least TILINGS tilings are tried.
+    The working set of a tile is about 4 r^2 D^2 rows, or 2 r D planes if planes have few rows. The working set should
+    fit into the second-level cache, or at least into a thread's share of the last-level cache. Threads are idle if
+    diamonds are higher than the number of levels, or wider than a thread's share of the rows. Threads are also idle if
+    there are fewer bands than threads. With many fields, the best working set may be larger than this rule allows, so
+    at least TILINGS tilings are tried.
     """
     if scheme.sweeps:
         block_rows = min(SWEEP_ROWS, key=lambda rows: abs(6 * rows * problem.pitch_bytes - machine.cache_bytes))
         rows = max(1, min(block_rows, problem.shape[1] // machine.threads))
         yield replace(with_tiles(problem, sizes, 0, machine.threads), sweep_rows=rows)
         return
-    if scheme.diamond:  # the user has given this size
+    if scheme.diamond:  # the user has given the size `diamond`
         yield with_tiles(problem, sizes, scheme.diamond, machine.threads)
         return
     share = max(machine.cache_bytes, machine.last_cache_bytes // (2 * machine.threads))
     useful = _useful_diamonds(problem, sizes.levels, machine.threads)
     rows = problem.shape[1]
-    values = problem.histories + len(problem.recomputed)  # each level uses only a few of these values
+    values = problem.histories + len(problem.recomputed)  # each level uses only a few of the values of the other run
     rings = problem.rings - values + values // problem.listed_steps
     row_bytes = 2 * rings * problem.skew_z * problem.pitch_bytes
     fitting = [one for one in useful if row_bytes * one * min(problem.skew_y * max(1, one), rows) <= share]
@@ -377,8 +391,8 @@ def tilings(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine) ->
 
 
 def _useful_diamonds(problem: Problem, levels: int, threads: int) -> list[int]:
-    """Return the half heights that give enough tiles for all threads. If no half height gives enough tiles, return the
-    smallest one."""
+    """Return the half heights that give enough tiles for all threads. If no half height gives enough tiles for all
+    threads, return only the smallest half height."""
     if shares_planes(problem, threads):
         each = [one for one in (1, *DIAMONDS) if 2 * one * threads <= levels]
         return [one for one in each if problem.skew_z * one * threads <= problem.planes] or [0, 1][:levels]
@@ -388,8 +402,8 @@ def _useful_diamonds(problem: Problem, levels: int, threads: int) -> list[int]:
 
 
 def shares_planes(problem: Problem, threads: int) -> bool:
-    """Return True if threads share the streaming axis. Threads do this if the grid has too few rows for all threads,
-    but enough planes."""
+    """Return True if threads share the streaming axis. Threads share this axis if the grid has too few rows for all
+    threads, but enough planes."""
     return _has_few_rows(problem, threads) and problem.planes >= 2 * threads
 
 
@@ -398,8 +412,8 @@ def _has_few_rows(problem: Problem, threads: int) -> bool:
 
 
 def with_tiles(problem: Problem, sizes: Sizes, diamond: int, threads: int) -> Sizes:
-    """Return a copy of `sizes` with tiles of 2 * `diamond` levels, or with plain sweeps if `diamond` is 0. The tiles
-    divide the rows, or the planes if the grid has few rows."""
+    """Return a copy of `sizes` with tiles of half height `diamond`. If `diamond` is 0, the copy has plain sweeps. The
+    tiles divide the rows of the slab. If the grid has few rows, the tiles divide the planes instead."""
     if not shares_planes(problem, threads):
         return replace(sizes, diamond=diamond, chunk=0)
     lean = 2 * diamond * problem.skew_z or SWEEP_LEAN

@@ -1,22 +1,24 @@
-"""Prove that a plan is legal. The proof takes place before the first transfer and needs no data.
+"""This module proves that a plan is legal. The proof takes place before the first transfer and does not need the values
+of the cells.
 
 The proof performs the actions of a pass one by one. For each cell in each ring of the window and in each array on disk,
-it records the level that wrote the cell. It stores these levels for whole ranges of planes, rows and columns
+the proof records the level that wrote the cell. The proof stores levels for whole ranges of planes, rows and columns
 (contents.py). In the proof, each action is complete before the next one begins. In the executor, a transfer may still
-be in progress when the next action begins. This difference has no effect, because in the executor all transfers and
-updates of the same slot wait for each other.
+be in progress when the next action begins. Nevertheless the proof is valid for the executor, because in the executor
+all transfers and updates of the same slot wait for each other.
 
-The proof performs an update level by level. At each level, it updates all planes at once. The executor updates planes
-in the order of zeta. Both orders have the same effect, for the following reason. The distance to the planes that a
-level reads is at most one skew. These planes were written at the same or an earlier zeta, and are overwritten at the
-same or a later zeta. All fields of one kind (`one_of_each`) have the same levels, so the proof follows only one field
-of each kind.
+The proof performs an update level by level. At each level, the proof updates all planes at once. The executor updates
+planes in the order of zeta. The order of the proof and the order of the executor have the same effect, for the
+following reason. A level reads planes at a distance of at most one skew. The executor writes these planes at the same
+or an earlier zeta, and overwrites them at the same or a later zeta. Fields with equal properties that are updated by
+the same stages are of one kind (`one_of_each`). All fields of one kind always have the same levels, so the proof
+follows only one field of each kind.
 
-If the grid is divided among ranks, this is the proof of one rank. It assumes that the neighbours send the rows that the
-rank receives, at the level that the action names. It requires the same of the rows that the rank sends. ranks.py proves
-that neighbours exchange the same rows.
+If the grid is divided among ranks, the proof is for one rank. The proof assumes that each row that the rank receives
+has the level that the action names. The proof also checks that each row that the rank sends has the level that the
+action names. The module ranks.py proves that neighbours exchange the same rows.
 
-Repetitions of actions are skipped (repeats.py).
+The proof skips repetitions of actions (repeats.py).
 """
 
 from __future__ import annotations
@@ -73,7 +75,7 @@ from outcrop.plan.repeats import Repeats
 __all__ = ["IllegalPlan", "validate", "validate_one_layer", "validate_pass"]
 
 _RingContents: TypeAlias = dict[int, list[tuple[int, int, "SlotContent | None"]]]
-"""For each ring, the contents of ranges of positions (`Runs.over`)."""
+"""The contents of rings: for each ring, a list of ranges of planes with their contents (`Runs.over`)."""
 
 
 def validate(plan: Plan, budget_bytes: int | None = None) -> None:
@@ -96,7 +98,8 @@ def validate(plan: Plan, budget_bytes: int | None = None) -> None:
     without_reads: list[Pass] = []
     for number, one in enumerate(plan.passes):
         keeps = plan.sizes.keeps_statics and number > 0
-        if (id(one), keeps) in proved:  # prove each object only once, because most passes of a plan are the same object
+        # each object is proved only once, because most passes of a plan are the same object
+        if (id(one), keeps) in proved:
             continue
         proved.add((id(one), keeps))
         if keeps and any(_reads_statics(action) for action in one.actions):
@@ -114,18 +117,19 @@ def validate(plan: Plan, budget_bytes: int | None = None) -> None:
 def _keeps_statics(problem: Problem, window: Window) -> bool:
     """Return True if each plane of each static field has its own slot, in which the plane stays.
 
-    In this case, a legal pass is also legal without its reads of static fields, if these fields are in memory when the
-    pass begins. No action changes these slots, so each action finds the same contents as before, and possibly more
-    planes of static fields. No action requires that such a plane is absent."""
+    Assume that each static plane stays in its slot, and that all static fields are in memory when a pass begins. Then a
+    legal pass is also legal without its reads of static fields. No action changes the slots of static fields, so each
+    action finds the same contents as before, and possibly more planes of static fields. No action requires that a plane
+    of a static field is absent."""
     rings = zip(problem.fields, window.rings(problem), strict=False)
     statics = [ring.resident for field, ring in rings if field.is_static and not field.is_history]
     return bool(statics) and all(statics)
 
 
 def validate_pass(problem: Problem, one: Pass, window: Window, has_statics: bool = False) -> None:
-    """Raise IllegalPlan unless the pass `one` advances every cell to the last level, and has written all cells to disk
-    before its commit. If `has_statics` is true, the window already holds the static fields when the pass begins. In the
-    first pass of a run, `has_statics` is always false."""
+    """Raise IllegalPlan unless the pass `one` is legal: it must advance every cell to the last level, and write all
+    cells to disk before its commit. If `has_statics` is true, the window already holds the static fields when the pass
+    begins. In the first pass of a run, `has_statics` is always false."""
     proof = Proof(problem, one, window, has_statics)
     _perform_all(proof)
     require(proof.committed, "no commit")
@@ -146,8 +150,8 @@ def _reads_statics(action: Action) -> bool:
 
 
 def _perform_all(proof: Proof) -> None:
-    """Perform the actions of a pass, but skip most repetitions. Raises IllegalPlan for an action that is not legal. The
-    message names the action."""
+    """Perform the actions of a pass in the proof, but skip most repetitions. Raises IllegalPlan for an action that is
+    not legal. The message names the action."""
     repeats, index, actions = Repeats(proof), 0, proof.actions
     while index < len(actions):
         if type(actions[index]) is Update:
@@ -160,8 +164,8 @@ def _perform_all(proof: Proof) -> None:
 
 
 class Proof:
-    """The contents of the window and of the arrays on disk during one pass. If `has_statics` is true, the window
-    already holds the static fields when the pass begins."""
+    """The state of the proof: the contents of the window and of the arrays on disk during one pass. If `has_statics` is
+    true, the window already holds the static fields when the pass begins."""
 
     def __init__(self, problem: Problem, one: Pass, window: Window, has_statics: bool) -> None:
         self.single = problem.single
@@ -210,7 +214,8 @@ class Proof:
             self.fill(field, 0)
 
     def perform(self, action: Action) -> None:
-        """Apply the effect of an action. Raises IllegalPlan if the action is not legal at this point."""
+        """Apply the effect of an action to the state of the proof. Raises IllegalPlan if the action is not legal at
+        this point."""
         self._perform[type(action)](action)  # type: ignore[operator]
 
     def fill(self, ring: int, level: int, only_rim: bool = False) -> None:
@@ -226,7 +231,7 @@ class Proof:
                 require(cells.holds((self.whole,), level), f"plane {z0} is not at the last level")
 
     def is_of_others(self, value: object) -> bool:
-        """Return True if the content belongs to another block, so that the current block cannot use it."""
+        """Return True if a content belongs to another block. The current block cannot use such a content."""
         return isinstance(value, SlotContent) and value.frame not in (self.frame, self._disk)
 
     def _shape(self, span: PlaneSpan) -> Shape:
@@ -297,7 +302,7 @@ class Proof:
                 self.place(ring, z0, z1, [span], cells)
 
     def _arrays_read(self, action: Read) -> Iterator[tuple[int, Runs[CellLevels] | Runs[CellLevels | None]]]:
-        """Yield each ring that a Read fills, together with the array from which the Read fills it."""
+        """Yield each ring that a Read fills, together with the array that gives the cells."""
         if action.array == "source":
             for (field, age), array in zip(self.state, self.sources, strict=True):
                 yield self.uses.ring(field, age), array
@@ -345,13 +350,14 @@ class Proof:
             self.place(field, z0, z1, rims, self._rim)
 
     def _computed(self, number: int) -> int:
-        """Return the number of a field of another run that the pass writes, which is also the number of its ring."""
+        """Return the number of a computed field, which is a field of another run that the pass writes. The returned
+        number is also the number of the field's ring."""
         require(0 <= number < len(self.problem.computed), "a field that the pass does not compute again")
         return self.problem.computed[number]
 
     def _inside(self, z0: int, z1: int) -> Iterator[tuple[int, int, bool]]:
-        """Divide a range of planes at the places where the rim in z begins or ends. Yield each part, with a flag that
-        is true if updates change rows of these planes."""
+        """Divide a range of planes at the places where the rim in z begins or ends. Yield each part of the range. Each
+        part has a flag that is true if updates change rows of its planes."""
         problem = self.problem
         edges = [z for z in (problem.first_plane, problem.end_plane) if z0 < z < z1]
         edges = [z0, *dict.fromkeys(edges), z1]
@@ -359,7 +365,7 @@ class Proof:
             yield first, end, problem.has_updates and problem.first_plane <= first < problem.end_plane
 
     def _rims(self, area: PlaneSpan) -> list[PlaneSpan]:
-        """Return the rows of a part that no update changes."""
+        """Return the rows of a part of a plane that no update changes."""
         rows = self.parts.rows
         first, end = rows[self.problem.first_row], rows[self.problem.end_row]
         return [(area[0], min(area[1], first), *area[2:]), (max(area[0], end), area[1], *area[2:])]
@@ -370,7 +376,8 @@ class Proof:
         parts, level, last, cycle = self.parts.of_levels(action.region), 1, action.levels, self.uses.cycle
         is_same = last > 4 * cycle and self._is_same_at_all_levels(action)
         before: _RingContents | None = None
-        if self._is_free(action.region):  # lower levels are above the grid, and higher levels are below it
+        # planes of lower levels are above the grid, and planes of higher levels are below the grid
+        if self._is_free(action.region):
             level = max(level, (action.zeta0 - self._end) // self._skew + 2)
             last = min(last, -(-(action.zeta1 - self._first) // self._skew))
         while level <= last:
@@ -379,7 +386,7 @@ class Proof:
                 self._update_level(level, z0, z1, part)
                 if is_same and level % cycle == 0:
                     now = self._contents_around(z0, z1)
-                    # if two cycles have the same effect, all further cycles have this effect, too
+                    # if two cycles have the same effect, all further cycles also have this effect
                     if before is not None and _raised(before, cycle) == now:
                         times = (last - 1 - level) // cycle
                         for ring, runs in _raised(now, times * cycle).items():
@@ -424,7 +431,7 @@ class Proof:
             if use.beside:
                 for first, end in seen:
                     self._require_level(use, first, end, part.seen, level, wanted)
-                if part.sees_itself:  # these planes include the updated planes
+                if part.sees_itself:  # the neighbouring planes include the updated planes
                     continue
             self._require_level(use, z0, z1, part.areas, level, wanted)
         for centre, target in uses.targets:
@@ -503,8 +510,9 @@ class Proof:
         self.committed = True
 
     def _require_statics(self, z0: int, z1: int, area: PlaneSpan, own: PlaneSpan) -> None:
-        """Raise IllegalPlan unless the static fields are in the window. Their checksum and the checksum of the source
-        are computed together, and the static fields must then be in the window."""
+        """Raise IllegalPlan unless the static fields are in the window. The checksums of static fields are computed
+        together with the checksum of the source. When the checksum of the source is computed, the static fields must be
+        in the window."""
         part = common(area, own) if self.reads_statics else None
         for field in self.statics if part else ():
             for z, _, cells in self.there(field, z0, z1):
@@ -514,7 +522,7 @@ class Proof:
 
     def _sum(self, summed: Runs[CellLevels], z0: int, z1: int, area: PlaneSpan, own: PlaneSpan) -> None:
         """Record that an action computes the checksum of the block's own cells. Raises IllegalPlan if an earlier action
-        has computed it."""
+        has already computed this checksum."""
         if part := common(area, own):
             for first, end, done in summed.over(z0, z1):
                 require(not bool((done.part(part) == RIM).any()), f"a checksum of plane {first} is computed twice")
@@ -530,8 +538,9 @@ class Proof:
         require(0 <= z0 < z1 <= self.problem.planes, f"planes outside 0 .. {self.problem.planes - 1}")
 
     def _single(self, name: str) -> Runs[CellLevels]:
-        """Return the array with this name that holds unfinished levels. Only problems with a single field have such an
-        array."""
+        """Return the array `name`, which holds unfinished levels. Only problems with a single field have an array for
+        unfinished levels.
+        """
         require(self.single, "unfinished levels of several fields")
         require(name != "other" or self.uses_other, "the pass does not use the array `other`")
         return self.other if name == "other" else self.targets[0]

@@ -1,18 +1,19 @@
-"""`AdjointRun`: the adjoint of a run. An adjoint run is a run of the adjoint stencil. It goes from the last step of the
-forward run to its first step.
+"""This module has `AdjointRun`, the adjoint of a run. An adjoint run is a run of the adjoint stencil. An adjoint run
+goes back from the last step of the forward run to the first step.
 
     forward run    state 0 ──► step 1 ──► ... ──► step N        sources are added, receivers record after each step
     adjoint run    adjoint 0 ◄── step N ◄── ... ◄── adjoint N   residuals are added, sources record before each step
 
 The adjoint run begins with adjoint N. Adjoint N is the sum of two parts: the given derivative with respect to the last
-state, and the residuals of step N. Each adjoint step goes back by one step of the forward run, and then adds the
-residuals of the forward step that it has reached. Before each adjoint step, the adjoint is read at the cells of each
-source. This value is the gradient with respect to the value of the source in the forward step.
+state, and the residuals of step N. Each adjoint step goes back by one step of the forward run. Then the adjoint step
+adds the residuals of the forward step that it has reached. Before each adjoint step, the adjoint run records the
+adjoint at the cells of each source. The recorded value is the gradient with respect to the value of the source in the
+forward step.
 
 An adjoint run has its own directory and can be resumed like any other run. Two kinds of adjoint runs need values of the
-forward run at each step. The first kind is the adjoint of a stencil that is not linear. The second kind computes
-gradients with respect to static fields, parameters or signals. These values are read from the history of the forward
-run (plan/history.py).
+forward run at each step. The first kind of adjoint run is the adjoint of a stencil that is not linear. The second kind
+of adjoint run computes gradients with respect to static fields, parameters or signals. Both kinds of adjoint runs read
+values of the forward run from its history (plan/history.py).
 """
 
 from __future__ import annotations
@@ -64,20 +65,24 @@ if TYPE_CHECKING:
     from outcrop.run.simulation import Simulation
 
 SOURCES = "source"
-"""The word in `wrt` that means the values of all sources."""
+"""The word in the argument `wrt` that means the values of all sources."""
 
 MAX_RESIDUAL_BYTES = 256 << 20
-"""The maximum size of the residuals of the snapshots of one field: a value for each cell of the box and each step."""
+"""The maximum size of the residuals of the snapshots of one field, in bytes. The residuals have a value for each cell
+of the box and each step."""
 
 POINT_BYTES = 4 * 8
-"""The number of bytes of a point with one corner: three numbers for the cell, and a weight."""
+"""The number of bytes of a point that is one cell. A point with one cell has three numbers for the cell, and a weight.
+"""
 
 Residuals: TypeAlias = tuple[Sampling, NDArray[np.float64]]
-"""Receivers, and the residuals of their traces, which have the shape (steps, points)."""
+"""A pair: receivers, and the residuals of the traces of these receivers. The residuals have the shape (steps, points).
+"""
 
 
 class AdjointRun:
-    """The adjoint of a run, made by `Simulation.adjoint`. `simulation` is the run of the adjoint stencil."""
+    """The adjoint of a run. `Simulation.adjoint` returns an object of this class. `simulation` is the run of the
+    adjoint stencil."""
 
     def __init__(self, simulation: Simulation, adjoint: Adjoint, wrt: Sequence[str], forward: Forward) -> None:
         self.simulation, self._adjoint, self._wrt, self._forward = simulation, adjoint, wrt, forward
@@ -101,10 +106,11 @@ class AdjointRun:
 
     @property
     def gradients(self) -> dict[str, Any]:
-        """A mapping from each name in `wrt` to a gradient. For a field, this is the gradient with respect to its
-        initial values. The gradients for fields and static fields are indexed like arrays. For "source", the gradient
-        is a list with an array of shape (steps, points) for each source. For a parameter, the gradient is a number. For
-        a signal, it is an array with a value for each step. Raises InputError before the run is complete."""
+        """A mapping from each name in `wrt` to a gradient. For a field, the value is the gradient with respect to the
+        initial values of the field. The gradients for fields and static fields are indexed like arrays. For "source",
+        the gradient is a list with an array of shape (steps, points) for each source. For a parameter, the gradient is
+        a number. For a signal, the gradient is an array with a value for each step. Raises InputError if the adjoint
+        run is not complete."""
         simulation = self.simulation
         if self.remaining_steps:
             raise InputError(f"{simulation.directory}: the adjoint run is not complete; call run() first")
@@ -136,11 +142,13 @@ class AdjointRun:
         return Corrected(found, own[here], values[here])
 
     def _by_updates(self, name: str) -> Any:
-        """Return the part of a gradient that comes from the updates, and not from the scales of sources."""
+        """Return the part of a gradient that comes from the updates. The result does not include the part that comes
+        from the scales of sources.
+        """
         forward, simulation = self._forward, self.simulation
         field = self._adjoint.gradients.get(name)
         is_static = name in static_fields(forward.stencil)
-        if field is None:  # no update depends on this input
+        if field is None:  # no update depends on the input `name`, so this part of its gradient is 0
             if is_static:
                 return np.zeros(forward.manifest.own_shape)
             return np.zeros(forward.steps) if name in forward.stencil.signals else 0.0
@@ -158,7 +166,7 @@ def adjoint_run(
 ) -> AdjointRun:  # fmt: skip
     """Return the adjoint of a run, as `Simulation.adjoint` describes. All arguments are checked before any file is
     created."""
-    # imported here, because Simulation.adjoint calls this function
+    # the import is here and not at the top, because Simulation.adjoint calls this function
     from outcrop.run.simulation import Simulation
     from outcrop.run.simulation import open as open_run
 
@@ -190,7 +198,7 @@ def adjoint_run(
     if found:
         run = _same_run(found, definition, place)
         _require_same(run, {adjoint.adjoints[name]: planes[adjoint.adjoints[name]] for name in seeds}, begun)
-        if run.step < forward.steps:  # a complete adjoint run has read all states
+        if run.step < forward.steps:  # an adjoint run that is complete needs no states
             require_states(forward, derived)
         return AdjointRun(run, adjoint, names, forward)
     require_states(forward, derived)
@@ -203,7 +211,8 @@ def adjoint_run(
     for entry in setup.description.static:
         axis = adjoint.edges.get(entry.name)
         planes[entry.name] = forward.state.source_of(entry.name) if axis is None else _edges(forward, axis)
-    for entry in setup.description.state:  # all other adjoints begin with 0, because no residual depends on them
+    # the adjoints of all other fields begin with 0, because no residual depends on these fields
+    for entry in setup.description.state:
         planes.setdefault(entry.name, _last_adjoint(forward, adjoint, "", None, []))
     run.assign_planes(planes)
     state = run.reader()
@@ -238,8 +247,9 @@ def derive_adjoint(
 def find_place(
     simulation: Simulation, directory: str | os.PathLike[str] | None, force: object, resume: object
 ) -> tuple[Path, bool]:
-    """Return the directory of the adjoint of a run, and True if an adjoint run in it is continued. Raises InputError if
-    the directory overlaps a directory of the run, or if it exists and neither `resume` nor `force` is True."""
+    """Return the directory of the adjoint run, and True if an adjoint run in this directory is continued. Raises
+    InputError if the directory overlaps a directory of the forward run. Also raises InputError if the directory exists
+    and neither `resume` nor `force` is True."""
     run = simulation.directory
     if directory is None and is_block_device(run):
         raise InputError(f"the run is on the block device {run}; give a directory for its adjoint run")
@@ -260,8 +270,9 @@ def find_place(
 
 
 def _same_run(run: Simulation, definition: Definition, place: Path) -> Simulation:
-    """Return the run. Raises InputError if the run does not compute `definition`. Residuals of receivers are compared
-    here, and residuals of fields are not. If the forward run has moved, its new directory is stored."""
+    """Return an existing adjoint run. Raises InputError if this run does not compute `definition`. The comparison
+    includes the residuals of receivers, but not the residuals of fields. If the directory of the forward run has moved,
+    the new directory is stored."""
     from outcrop.run.simulation import Simulation
 
     state = run.reader()
@@ -289,8 +300,9 @@ def _same_run(run: Simulation, definition: Definition, place: Path) -> Simulatio
 
 
 def _require_same(run: Simulation, planes: Mapping[str, PlaneSource], begun: Mapping[str, int]) -> None:
-    """Raise InputError if an adjoint run has begun with other residuals of fields. `_summed` has made the functions
-    `planes`, which update `begun`. These functions are called only if the run has checksums to compare with `begun`."""
+    """Raise InputError if an adjoint run has begun with other residuals of fields. The functions `planes` come from
+    `_summed`, so a call of such a function updates the checksums `begun`. `begun` is then compared with the checksums
+    of the run. If the run has no checksums, no function is called."""
     state = run.reader()
     assert state is not None
     kept = state.manifest.begun
@@ -315,7 +327,8 @@ def _summed(planes: PlaneSource, name: str, begun: dict[str, int]) -> PlaneSourc
 
 
 def _in_one_place(states: StatesEntry | None) -> StatesEntry | None:
-    """Return the states without the directory of their run. Comparisons use only the identity of the run."""
+    """Return a copy of `states` without the directory of the forward run. Two copies without the directory can be
+    compared even if the run has moved."""
     return replace(states, run="/") if states else None
 
 
@@ -337,8 +350,9 @@ def _require_wrt(stencil: Stencil, has_sources: bool, wrt: object) -> tuple[str,
 
 
 def _split_residuals(forward: Forward, residuals: object) -> tuple[dict[str, PlaneSource], list[Residuals]]:
-    """Divide `residuals` into two parts. The first part maps fields to the planes of the derivative with respect to the
-    last state. The second part has the residuals of receivers and snapshots."""
+    """Divide `residuals` into two parts. The first part maps each field to a function that returns planes of the
+    derivative with respect to the last values of the field. The second part has the residuals of receivers and
+    snapshots."""
     require_mapping(residuals, "residuals", "line")
     assert isinstance(residuals, Mapping)
     if not residuals:
@@ -377,8 +391,9 @@ def _split_residuals(forward: Forward, residuals: object) -> tuple[dict[str, Pla
 
 
 def named_snapshots(entries: AcquisitionEntries) -> dict[str, tuple[SnapshotsEntry, str]]:
-    """Return a mapping from the names of snapshots, such as "side/u", to their entry and field. Snapshots without a
-    name are left out, because "u" means the last values of the field. The history is left out, too."""
+    """Return a mapping from the names of snapshots, such as "side/u", to the entry and the field of the snapshots.
+    Snapshots without a name are left out, because a name such as "u" means the last values of the field. The history is
+    also left out."""
     named = [one for one in entries.snapshots if one.name and not one.is_history]
     return {one.prefix + field: (one, field) for one in named for field in one.fields}
 
@@ -398,8 +413,9 @@ def _snapshot_residuals(entry: SnapshotsEntry, field: str, name: str, values: An
     """Return the residuals `values` of snapshots, of shape (times, nz, ny, nx), as residuals of receivers. Each cell of
     the box is a point with one corner. Raises InputError for wrong values and for boxes that are too large.
 
-    The residuals of the snapshot of step k > 0 belong to receivers after step k, and are in row k - 1. The residuals of
-    the snapshot of step 0 belong to receivers before step 1, and are in row 0. All other rows are 0.
+    Snapshots of steps k > 0 become receivers that record after each step. The residuals of the snapshot of step k are
+    in row k - 1. The snapshot of step 0 becomes receivers that record before each step. The residuals of the snapshot
+    of step 0 are in row 0. All other rows are 0.
     """
     require_small(name, entry, steps)
     shape, cells = (entry.count(steps), *entry.shape), math.prod(entry.shape)
@@ -420,8 +436,8 @@ def _snapshot_residuals(entry: SnapshotsEntry, field: str, name: str, values: An
 
 
 def _as_residuals(name: str, values: Any, shape: tuple[int, ...], axes: str) -> NDArray[Any]:
-    """Return `values` as an array. Raises InputError if they are not real numbers of the shape `shape`. `axes` says in
-    the message what the axes mean."""
+    """Return `values` as an array. Raises InputError if `values` are not real numbers of the shape `shape`. The message
+    contains the text `axes`, which says what the axes mean."""
     found = as_real_array(values)
     if found is None or found.shape != shape:
         given = shown(values) if found is None else found.shape
@@ -430,7 +446,8 @@ def _as_residuals(name: str, values: Any, shape: tuple[int, ...], axes: str) -> 
 
 
 def settings_beside(forward: Forward, memory: str | int | None = None, threads: int | None = None) -> Settings:
-    """Return the settings of a forward run for a run beside it. The planner chooses the new scheme and sizes."""
+    """Return the settings for another run that belongs to a forward run, such as its adjoint run. The settings are
+    those of the forward run, except that the planner chooses a new scheme and new sizes."""
     given = forward.manifest.settings
     return replace(
         given,
@@ -442,7 +459,8 @@ def settings_beside(forward: Forward, memory: str | int | None = None, threads: 
 
 
 def _definition(forward: Forward, derived: Derived, samples: Sequence[Residuals]) -> Definition:
-    """Return the definition of the adjoint run. Step s of this run goes from step N - s to step N - s - 1."""
+    """Return the definition of the adjoint run. Step s of the adjoint run goes back from step N - s of the forward run
+    to step N - s - 1."""
     adjoint = derived.adjoint
     manifest, steps, made = forward.manifest, forward.steps, adjoint.stencil
     injections = []
@@ -465,7 +483,8 @@ def _definition(forward: Forward, derived: Derived, samples: Sequence[Residuals]
     samplings += [corner_sampling(forward, adjoint, number) for number in derived.scaled]
     static = static_fields(forward.stencil)
     scalars = {one: field for one, field in adjoint.gradients.items() if one not in static}
-    # The sum of the gradient over the grid is needed after each step for signals, and after the last for parameters.
+    # The gradient with respect to a signal is a sum over the grid after each step. The gradient with respect to a
+    # parameter is a sum over the grid after the last step only.
     every = 1 if scalars.keys() & set(forward.stencil.signals) else steps
     norms = NormsEntry(every, tuple(scalars.values())) if scalars else None
     signals = {name: values[:steps][::-1] for name, values in decode_signals(manifest.signals).items()}
@@ -478,7 +497,7 @@ def _definition(forward: Forward, derived: Derived, samples: Sequence[Residuals]
 
 
 def _edges(forward: Forward, axis: int) -> PlaneSource:
-    """Return a function that computes the planes of an edge field."""
+    """Return a function that computes the planes of the edge field of an axis."""
     shape = forward.manifest.layout.shape
     line = np.array(edge_values(shape[axis], forward.stencil.radii[axis]), forward.manifest.dtype)
 
@@ -494,8 +513,9 @@ def _edges(forward: Forward, axis: int) -> PlaneSource:
 def _last_adjoint(
     forward: Forward, adjoint: Adjoint, name: str, seed: PlaneSource | None, rows: Sequence[Residuals],
 ) -> PlaneSource:  # fmt: skip
-    """Return a function that computes the planes of a field's adjoint after the last step. This adjoint is the sum of
-    the seed and of the residuals of the last step. In the rim the adjoint is 0."""
+    """Return a function that computes planes of the adjoint of a field. The adjoint is the adjoint after the last step
+    of the forward run. The adjoint after the last step has two parts, which are added: the given derivative with
+    respect to the last state, and the residuals of the last step. In the rim, the adjoint is 0."""
     manifest, (z_updated, *inner) = forward.manifest, forward.updated_cells
     nz, ny, nx = manifest.layout.shape
     pad_z = inside(manifest.padding, 0)[0]
@@ -514,7 +534,8 @@ def _last_adjoint(
         if name in adjoint.scales:
             read = forward.state.source_of
             factor = forward.factor(adjoint, name, lambda static: read(static)(z0, z1).astype(np.float64))
-            np.multiply(block, factor, out=block, where=block != 0, casting="same_kind")  # 1/m may be infinite
+            # where a factor 1/m is infinite, the product with 0 would be NaN, so zeros are left unchanged
+            np.multiply(block, factor, out=block, where=block != 0, casting="same_kind")
         return block
 
     return give

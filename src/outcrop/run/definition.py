@@ -1,4 +1,5 @@
-"""`Definition`: the computation of a run, made from the options: a stencil on a grid, or Devito's equations."""
+"""This module has `Definition`, the computation of a run. A definition is made from the options of the run. A
+definition has a stencil on a grid, or equations of Devito."""
 
 from __future__ import annotations
 
@@ -40,10 +41,11 @@ if TYPE_CHECKING:
     from outcrop.language.devito import Lowered
 
 MAX_PLANES = 1 << 27
-"""The maximum number of planes, because a plan lists actions for each slab. They take at least 0.5 TB on disk."""
+"""The maximum number of planes of a grid. The number of planes is limited, because a plan lists actions for each slab.
+A grid with MAX_PLANES planes takes at least 0.5 TB on disk."""
 
 MAX_VALUES_BYTES = 1 << 30
-"""The maximum size of a .npy file with points or with values for each step."""
+"""The maximum size of a .npy file with points or with values for each step, in bytes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +53,8 @@ class Definition:
     """All properties of a run that determine its result.
 
     `shape` is the shape of the arrays on disk, which extend `padding` cells beyond the user's grid at both ends of each
-    axis. `boundary` is for the three axes of the engine. `signals` has the texts that `encode_signals` returns."""
+    axis. `boundary` has the boundaries of the engine's three axes (z, y, x). `signals` has the texts that
+    `encode_signals` returns."""
 
     stencil: Stencil
     shape: Shape
@@ -90,7 +93,8 @@ def are_equations(given: object) -> bool:
 
 
 def as_stencil(stencil: object) -> Stencil:
-    """Return the stencil, or the built-in stencil with this name. Raises InputError for other values."""
+    """If `stencil` is the name of a built-in stencil, return this stencil. If `stencil` is a Stencil, return it
+    unchanged. Raises InputError for other values."""
     if isinstance(stencil, str):
         return find_stencil(stencil)
     if not isinstance(stencil, Stencil):
@@ -101,7 +105,7 @@ def as_stencil(stencil: object) -> Stencil:
 
 
 def as_shape(shape: object, stencil: Stencil) -> Shape:
-    """Return `shape` as a tuple. Raises InputError unless it has one valid size for each axis of the stencil."""
+    """Return `shape` as a tuple. Raises InputError unless `shape` has one valid size for each axis of the stencil."""
     sizes = list(islice(shape, 4)) if isinstance(shape, Iterable) else [shape]
     if len(sizes) != stencil.ndim:
         raise InputError(f"shape {shown(shape)}: {stencil.name} is for grids of {axes_text(stencil.ndim)}")
@@ -112,15 +116,16 @@ def as_shape(shape: object, stencil: Stencil) -> Shape:
 
 
 def as_dtype_name(dtype: DTypeLike) -> str:
-    """Return the name of a dtype, or the value as text if it is not a dtype. `make_layout` refuses this text later."""
+    """Return the name of a dtype. If the value is not a dtype, return the value as text. The function `make_layout`
+    later refuses such a text."""
     try:
         return np.dtype("float32" if dtype is None else dtype).name
-    except Exception:  # NumPy raises many types of errors for values that are not dtypes
+    except Exception:  # for values that are not dtypes, NumPy raises many types of errors
         return shown(dtype)
 
 
 def as_grid_boundary(boundary: object, stencil: Stencil) -> Boundary:
-    """Return the boundary on the three axes of the engine. `boundary` is a Boundary, a text, or a mapping from the
+    """Return the boundary on the engine's three axes (z, y, x). `boundary` is a Boundary, a text, or a mapping from the
     stencil's own axes. The default is `fixed`."""
     return boundary_on_grid(as_boundary("fixed" if boundary is None else boundary), stencil.ndim)
 
@@ -143,7 +148,7 @@ def as_parameters(stencil: Stencil, params: Mapping[str, float] | None, dt: floa
 
 
 def definition_beside(manifest: Description, stencil: Stencil, acquisition: AcquisitionDefinitions) -> Definition:
-    """Return the computation of a run on disk, with another stencil or acquisition."""
+    """Return the definition of a run on disk, but with another stencil or another acquisition."""
     return Definition(
         stencil, manifest.shape, manifest.padding, manifest.dtype, as_boundary(manifest.boundary), manifest.parameters,
         manifest.signals, manifest.coordinates, acquisition,
@@ -154,8 +159,8 @@ def as_problem(
     stencil: Stencil, layout: PlaneLayout, steps: int, boundary: Boundary, in_place: bool,
     states: StatesEntry | None = None, first_step: int = 0,
 ) -> Problem:  # fmt: skip
-    """Return the `Problem`, which has all numbers that the planner needs. `first_step` is the step at which the run is,
-    and matters only if steps read `states`."""
+    """Return the `Problem`, which has all numbers that the planner needs. `first_step` is the step that the run has
+    reached. `first_step` matters only if steps read `states`."""
     read = (
         {one.name: dict(history=one.field, state=one.state, later=one.later) for one in states.fields} if states else {}
     )
@@ -193,9 +198,10 @@ def as_problem(
 
 
 def _without_rims(problem: Problem, stencil: Stencil) -> Problem:
-    """Return the problem without the older values of fields that no stage loads, such as hoisted values. Only the rim
-    of the newer values depends on the older values, and no stage loads the rim. Another field of the stage replaces the
-    older values (plan/history.py). A field without such a companion keeps its older values."""
+    """Return the problem without the older values of fields that no stage loads, such as hoisted values. If no stage
+    loads a field, its older values are needed only for the rim of its newer values, and no stage loads this rim. In
+    their place, a pass uses the older values of another field, the companion (plan/history.py). A field without a
+    companion keeps its older values."""
     loaded = {load.field for stage in stencil.stages for load in stage.program.loads}
     alone = {
         field
@@ -216,8 +222,8 @@ def _renumbered(stage: StagePlan, numbers: Sequence[int]) -> StagePlan:
 
 
 def _stage_plan(stage: Stage) -> StagePlan:
-    """Return the fields that a stage reads and writes. It also reads the newest values of its targets, because cells of
-    the rim keep these values."""
+    """Return the fields that a stage reads and writes. A stage also reads the newest values of the fields that it
+    writes, because the cells of the rim keep these values."""
     neighbours: dict[tuple[int, int], bool] = {(field, 0): False for field in stage.targets}
     for load in stage.program.loads:
         key = load.field, load.age
@@ -250,12 +256,12 @@ def _of_stencil(options: RunOptions, shape: Shape | None) -> Definition:
 
 
 def _acquisition(grid: Grid, options: RunOptions, more: AcquisitionDefinitions | None = None) -> AcquisitionDefinitions:
-    """Return the acquisition of the options, with the sources and receivers in `more`. If the options name .npy files
-    with points or values, these files are read."""
+    """Return the acquisition that the options describe, together with the sources and receivers in `more`. If the
+    options name .npy files with points or values, the function reads these files."""
 
     def with_values(several: Any) -> Any:
         if not isinstance(several, (list, tuple)):
-            return several  # `define` refuses wrong values
+            return several  # the method `define` refuses wrong values
         return [
             replace(one, **{name: _values(name, getattr(one, name)) for name in ("points", "values")
                             if isinstance(getattr(one, name, None), (str, Path))})
@@ -285,8 +291,9 @@ def _values(name: str, given: Any) -> Any:
 
 
 def _require_own_spacing(stencil: Stencil, params: Mapping[str, float], spacing: Sequence[float]) -> None:
-    """Raise InputError when a built-in stencil uses its default distance between cells, but `spacing` differs from it.
-    A distance that the user gives is not compared, because it may have other units."""
+    """Raise InputError when a built-in stencil uses its default distance between cells, but `spacing` is different from
+    this distance. A distance that the user has given is not compared with `spacing`, because the distance and `spacing`
+    may have different units."""
     defaults = {one.name: one.default for one in stencil.parameters}
     for axis, step in zip(NAMES[stencil.ndim], spacing, strict=True):
         name = "h" if "h" in defaults else f"d{axis}"
@@ -322,10 +329,11 @@ def _of_equations(options: RunOptions) -> Definition:
 
 
 def initial_planes(lowered: Lowered | None, manifest: Description, filled: Collection[str]) -> dict[str, PlaneSource]:
-    """Return the values in `.data` of Devito's functions for arrays that have no values yet.
+    """For arrays that have no values yet, return the values in `.data` of Devito's functions.
 
-    If the user has assigned a field, `.data` of its function is ignored, including the previous values. A function of
-    Devito has one array for each time. Raises InputError when these arrays have different halos."""
+    If the user has assigned values to a field, `.data` of the field's function is ignored, also for the previous
+    values. A function of Devito has one array for each point in time. Raises InputError when the arrays of a function
+    have different halos."""
 
     def planes_of(array: NDArray[Any]) -> PlaneSource:
         return lambda z0, z1: array[z0:z1]

@@ -1,4 +1,4 @@
-"""`Forward`: the parts of a forward run on disk that its adjoint needs."""
+"""This module has `Forward`: the parts of a forward run on disk that the adjoint run needs."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from outcrop.run.simulation import Simulation
 
 _EXACT = "history=oc.History('all') or history=oc.History(8, recompute=True)"
-"""Two histories with which all gradients are exact. Error messages contain this text."""
+"""A text for error messages. The text names two histories with which all gradients are exact."""
 
 
 @dataclass(frozen=True)
 class Forward:
-    """A run with committed steps, its stencil, and its sources and receivers."""
+    """A forward run with committed steps, together with its stencil, sources and receivers."""
 
     stencil: Stencil
     state: State
@@ -44,7 +44,7 @@ class Forward:
         state = simulation.reader()
         if state is None or not state.manifest.step:
             raise InputError(f"{simulation.directory} has no step yet, so it has no adjoint; call sim.run(steps) first")
-        state.refresh()  # another object may have freed the history
+        state.refresh()  # another object may have freed states of the history in the meantime
         return cls(simulation.stencil, state, read_definitions(state.records, state.manifest))
 
     @property
@@ -67,14 +67,14 @@ class Forward:
         return z, y, x
 
     def inside(self, cells: Cells) -> NDArray[np.bool_]:
-        """Return an array with True for each cell that steps update."""
+        """Return an array of flags. The flag of a cell is True if steps update this cell."""
         low, end = np.array([(one.start, one.stop) for one in self.updated_cells]).T
         found: NDArray[np.bool_] = ((cells >= low) & (cells < end)).all(axis=-1)
         return found
 
     def can_scale(self, adjoint: Adjoint) -> bool:
-        """Return True if the factors of all scaled adjoints can be divided out again. In all cells that steps update,
-        each factor and its inverse must be a normal number. This function reads all static fields once."""
+        """Return True if all scaled adjoints can be divided by their factors again. For this, each factor and its
+        inverse must be normal numbers in all cells that steps update. The check reads all static fields once."""
         dtype, (z, y, x) = np.dtype(self.manifest.dtype), self.updated_cells
         tiny = np.finfo(dtype).tiny
 
@@ -88,14 +88,14 @@ class Forward:
     def factor(
         self, adjoint: Adjoint, name: str, read: Callable[[str], Any], dtype: type[np.floating[Any]] = np.float64
     ) -> Any:
-        """Return the factor of the scaled adjoint of a field. `read` returns values of a static field."""
+        """Return the factor of the scaled adjoint of a field. The function `read` returns values of a static field."""
         program, made = adjoint.scales[name], adjoint.stencil
         scalars = [self.manifest.parameters[one.name] for one in made.parameters]
         return evaluate(program, lambda load: read(made.fields[load.field].name), scalars, dtype)[0]
 
     def factor_at(self, adjoint: Adjoint, name: str, cells: Cells) -> Weights:
-        """Return the factor of the adjoint of a field at cells of the arrays. The factor is 1 if the adjoint is not
-        scaled."""
+        """Return the factor of the adjoint of a field at cells of the arrays. If the adjoint is not scaled, the factor
+        is 1."""
         if name not in adjoint.scales:
             return np.ones(cells.shape[:-1])
         found: Weights = self.factor(adjoint, name, lambda static: self.state.cells_of(static, cells))
@@ -104,9 +104,9 @@ class Forward:
 
 @dataclass(frozen=True)
 class Derived:
-    """An adjoint of `stencil` with the gradients with respect to `names`. `inputs` are the static fields, parameters
-    and signals among these names. If `is_linear` is true, only the gradients with respect to `inputs` need states of
-    the forward run. `scaled` has the numbers of the sources whose scale depends on `inputs`."""
+    """The adjoint of `stencil`, with the gradients with respect to `names`. `inputs` has the static fields, parameters
+    and signals among `names`. If `is_linear` is true, only the gradients with respect to `inputs` need states of the
+    forward run. `scaled` has the numbers of the sources whose scale depends on `inputs`."""
 
     stencil: Stencil
     names: tuple[str, ...]
@@ -116,13 +116,15 @@ class Derived:
     scaled: tuple[int, ...] = ()
 
     def hoisted(self) -> Derived:
-        """Return the adjoint and the forward stencil for passes that compute states of the forward run again."""
+        """Return the adjoint and the forward stencil in the form for passes that compute states of the forward run
+        again (language/hoist.py)."""
         stencil, adjoint = hoisted(self.stencil, self.adjoint)
         return replace(self, stencil=stencil, adjoint=adjoint)
 
     @property
     def reason(self) -> str:
-        """The reason why states are needed, as the beginning of a message."""
+        """The beginning of an error message. The text gives the reason why the adjoint needs states of the forward run.
+        """
         if self.inputs:
             return f"the gradient with respect to {self.inputs[0]}"
         return f"the adjoint of {self.stencil.name}, which is not linear,"
@@ -146,7 +148,7 @@ class Derived:
 
     @property
     def states(self) -> tuple[StateField, ...]:
-        """The values of the forward run that the adjoint reads."""
+        """The values of the forward run that the adjoint reads at each step."""
         names = [[self.stencil.fields[one].name for one in stage.targets] for stage in self.stencil.stages]
         fields = []
         for own, version in self.adjoint.history.items():
@@ -156,8 +158,8 @@ class Derived:
 
     @property
     def missing(self) -> str:
-        """The reason why the adjoint needs values that no history has and that only recomputation gives. The reason is
-        "" if the adjoint needs no such values."""
+        """The reason why the adjoint needs values that no history has. Only passes that compute states again have
+        values that no history has. If the adjoint needs no such values, the reason is ""."""
         for one in self.states:
             if one.later > 0:
                 return (
@@ -172,15 +174,17 @@ class Derived:
 
 
 def computes_again(forward: Forward, before: StatesEntry | None = None) -> bool:
-    """Return whether passes of the adjoint run compute states of the forward run again. If the history of the forward
-    run was freed, `before` has the states that an adjoint run on disk has read."""
+    """Return True if passes of the adjoint run compute states of the forward run again. The history of the forward run
+    may have been freed. If the history was freed, `before` describes the states that an adjoint run on disk has read.
+    """
     kept = forward.manifest.taps.history
     return kept.recompute if kept else before is not None and before.stencil is not None
 
 
 def states_of(forward: Forward, derived: Derived, before: StatesEntry | None = None) -> StatesEntry | None:
-    """Return the states of the forward run that the adjoint reads, or None if it reads none. See `computes_again` for
-    `before`. If passes compute states again, `derived` must be hoisted."""
+    """Return the states of the forward run that the adjoint reads, or None if it reads no states. `before` has the same
+    meaning as in `computes_again`. If passes compute states again, `derived` must be the result of `Derived.hoisted`.
+    """
     if not derived.states:
         return None
     kept, sums = forward.manifest.taps.history, tuple(derived.adjoint.gradients.values())

@@ -1,16 +1,18 @@
-"""Compute parts of the gradients of an adjoint run: views whose values are computed when they are read, and the
-contributions of the scales of sources.
+"""This module computes parts of the gradients of an adjoint run. Some parts are views, whose values are computed when a
+program reads these values. Other parts are the contributions of the scales of sources.
 
-`Computed`, and `Corrected`, which adds values in a few cells, are indexed like arrays. They read planes of a run, so a
-gradient is never in memory as a whole.
+Objects of the classes `Computed` and `Corrected` are indexed like arrays. `Corrected` adds values in a few cells of
+another view. `Computed` and `Corrected` read a few planes of a run at a time, so a gradient is never in memory as a
+whole.
 
 In step t, a source adds weight * scale * value[t] to its field at each corner of a point. If the scale depends on an
-input m, the gradient with respect to m gets for each corner:
+input m, each corner contributes this value to the gradient with respect to m:
 
     derivative of the scale by m  *  weight  *  sum over t of  adjoint[t] * value[t]
 
-The adjoint run records adjoint[t] at the corners, before or after its step, from the last step to the first. After the
-run, the sums are computed in this order, in float64. So no plan changes their bits.
+The adjoint run records adjoint[t] at the corners, before or after each step. The adjoint run goes from the last step to
+the first. After the run, the sums are computed in the same order, in float64. So the bits of the sums do not depend on
+the plan.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
 
 
 CORNERS = "source_{}_corners"
-"""The name of the trace with the adjoint at the corners of a source."""
+"""A template for the name of a trace. The trace has the adjoint at the corners of a source."""
 
 
 class Computed(PlanesView):
@@ -47,7 +49,8 @@ class Computed(PlanesView):
     def __init__(
         self, simulation: Simulation, stencil: Stencil, program: Program, scalars: Sequence[float], held: str
     ) -> None:
-        """`held` is the name of the field that holds the adjoint. The result is 0 in cells in which this field is 0."""
+        """`held` is the name of the field that holds the adjoint. In cells in which this field is 0, the result is 0.
+        """
         self._program, self._scalars, self._held = program, scalars, held
         self._loads = {
             load: simulation[stencil.fields[load.field].name + PREVIOUS * load.age] for load in program.loads
@@ -65,12 +68,12 @@ class Computed(PlanesView):
             values: NDArray[Any] = evaluate(self._program, load, self._scalars, self.dtype.type)[0]
             held = [load(one) for one in self._loads if self._loads[one].name.removesuffix(PREVIOUS) == self._held]
             is_zero = np.logical_and.reduce([one == 0 for one in held])
-            yield np.where(is_zero, 0, values)  # a factor in the rim may be NaN
+            yield np.where(is_zero, 0, values)  # in the rim, a factor may be NaN
 
 
 class Corrected(PlanesView):
-    """A view of another view or of an array. In some cells, values are added to the values of the other view or
-    array."""
+    """A view of another view or of an array. In some cells, this view adds given values to the values of the other view
+    or array."""
 
     def __init__(self, base: Any, cells: NDArray[np.int64], values: NDArray[np.float64]) -> None:
         """`cells` has the shape (cells, axes), and `values` has the shape (cells,). Values of the same cell are added
@@ -82,7 +85,8 @@ class Corrected(PlanesView):
 
     def _read(self, wanted: range) -> Iterator[NDArray[Any]]:
         for part, units in _groups(self, wanted):
-            block: NDArray[Any] = np.array(self._base[units])  # a slice of an array is a view
+            # a slice of an array shares its memory, so the block is copied before values are added
+            block: NDArray[Any] = np.array(self._base[units])
             here = np.isin(self._cells[:, 0], part)
             first, *rest = self._cells[here].T
             place = ((first - part.start) // part.step, *rest)
@@ -99,17 +103,17 @@ def weighted(simulation: Simulation, field: str, weight: int) -> Computed:
 
 
 def _groups(view: PlanesView, wanted: range) -> Iterator[tuple[range, slice]]:
-    """Divide the planes `wanted` of a view into groups. Yield the numbers of the planes of each group, and the slice
-    that selects them."""
+    """Divide the planes `wanted` of a view into groups. For each group, yield the numbers of its planes, and the slice
+    that selects these planes."""
     for first, end in plane_groups((len(wanted), *view.shape[1:]), view.dtype.itemsize):
         part = wanted[first:end]
         yield part, slice(part.start, part.stop if part.stop >= 0 else None, part.step)
 
 
 def scaled_sources(stencil: Stencil, sources: Sequence[SourceEntry], inputs: Sequence[str]) -> tuple[int, ...]:
-    """Return the numbers of the sources whose scale depends on one of these inputs. An earlier version stored scales
-    without the names of their parameters. Raises InputError if a source has such a scale and an input is a
-    parameter."""
+    """Return the numbers of the sources whose scale depends on one of these inputs. An earlier version of Outcrop
+    stored scales without the names of their parameters. Raises InputError if a source has such a scale and one of the
+    inputs is a parameter."""
     parameters = {one.name for one in stencil.parameters}
     found = []
     for number, source in enumerate(sources):
@@ -141,8 +145,9 @@ def scale_terms(
     forward: Forward, traces: Mapping[str, NDArray[np.float64]], name: str
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return the contributions of all scales to the gradient with respect to the input `name`. The first result has the
-    cells of the contributions, with the shape (contributions, 3). The second result has their values. `traces` are the
-    traces of the adjoint run. The gradient with respect to a parameter is the sum of all values."""
+    cells of the contributions, with the shape (contributions, 3). The second result has the values of the
+    contributions. `traces` has the traces of the adjoint run. If `name` is a parameter, the gradient is the sum of all
+    these values."""
     cells, values = [np.zeros((0, 3), np.int64)], [np.zeros(0)]
     for number in scaled_sources(forward.stencil, forward.manifest.taps.sources, [name]):
         source = forward.definitions.injections[number]
@@ -150,14 +155,15 @@ def scale_terms(
         sums = source.weights * _sums(source, traces[CORNERS.format(number)])
         inside = forward.inside(source.cells)
         for offset, slope in source.scale.derivatives(name).items():
-            slopes = np.where(inside, slope.at(source.cells, forward.state.cells_of), 0.0)  # may be NaN in the rim
+            # in the rim, the derivative of a scale may be NaN
+            slopes = np.where(inside, slope.at(source.cells, forward.state.cells_of), 0.0)
             cells.append((source.cells + np.array(offset, np.int64)).reshape(-1, 3))
             values.append((slopes * sums).reshape(-1))
     return np.concatenate(cells), np.concatenate(values)
 
 
 def _sums(source: Injection, trace: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the sum of adjoint[t] * value[t] at each corner. `trace` begins with the last step."""
+    """Return the sum of adjoint[t] * value[t] at each corner. The first row of `trace` belongs to the last step."""
     found: NDArray[np.float64] = np.zeros(source.weights.shape)
     last = len(trace) - 1
     for back, row in enumerate(trace):

@@ -5,12 +5,14 @@ A misfit is any function that takes a simulation at its last step, and returns a
 
     misfit(simulation)  ──►  value, {name: residuals}          `Simulation.adjoint` takes these residuals
 
-`Misfit` is such a function: half the weighted sum of squared differences. Fields are compared a few planes at a time,
-because a field may be larger than memory. `Simulation.gradient` calls `gradient`:
+`Misfit` is a misfit function of this form. The value of a `Misfit` is half the weighted sum of squared differences.
+Fields are compared a few planes at a time, because a field may be larger than memory. `Simulation.gradient` calls
+`gradient`:
 
     check all arguments ──► forward run ──► misfit ──► residuals ──► adjoint run ──► gradients
 
-The forward run and the adjoint run are kept on disk. After an interruption, another call continues them.
+The forward run and the adjoint run are kept on disk. After an interruption, another call of `gradient` continues these
+runs.
 """
 
 from __future__ import annotations
@@ -44,36 +46,38 @@ MisfitFunction: TypeAlias = Callable[[Simulation], tuple[float, Mapping[str, Any
 
 Block: TypeAlias = NDArray[np.float64]
 Blocks: TypeAlias = Callable[[int, int], Block]
-"""A function (first, end) that returns a part of an array in float64: the entries first <= i < end of its first
-axis."""
+"""A function that returns a part of an array in float64. The arguments (first, end) select the entries first <= i < end
+of the first axis."""
 
 
 class Summable:
-    """A misfit that can be added to other misfits. The sum is a misfit again."""
+    """A misfit that can be added to other misfits. The sum is also a misfit."""
 
     def __add__(self, other: Any) -> SumOfMisfits:
         return SumOfMisfits((self, other)) if callable(other) else NotImplemented
 
     def __radd__(self, other: Any) -> Any:
-        """Add a misfit to a function, or to the number 0, with which `sum` begins."""
+        """Add this misfit to another function that is a misfit. Python's `sum` begins with the number 0, so a misfit
+        can also be added to 0."""
         if callable(other):
             return SumOfMisfits((other, self))
         return self if other == 0 else NotImplemented
 
 
 class Misfit(Summable):
-    """Half the weighted sum of squared differences between computed and observed values:
+    """A misfit: half the weighted sum of squared differences between computed and observed values:
 
         value = 1/2 * sum of weight * (computed - observed)**2
 
     `name` says what is compared. The name of receivers means their traces, of shape (steps, points). The name of an
     updated field means the last values of this field, on the whole grid. A name such as "side/u" means the snapshots
-    `sim.snapshots["side/u"]`, of shape (times, nz, ny, nx). Snapshots need a name and a small box: their residuals need
-    8 bytes for each cell of the box and each step. At most 256 MiB are possible.
+    `sim.snapshots["side/u"]`, of shape (times, nz, ny, nx). The snapshots must have a name and a small box. The
+    residuals of snapshots need 8 bytes for each cell of the box and each step, and at most 256 MiB are possible.
 
-    `observed` has the same shape. `observed` may be an array, a memory map of NumPy or a Zarr array. For fields, any
-    form that `sim[name] = ...` accepts is possible. None means zeros, so that the misfit is an energy. `weight` is a
-    number or an array of the same shape. None means 1.
+    `observed` has the shape of the computed values. `observed` may be an array, a memory map of NumPy or a Zarr array.
+    For a field, `observed` may have any form that `sim[name] = ...` accepts. If `observed` is None, all observed values
+    are 0, and the misfit is an energy. `weight` is a number or an array of the same shape. If `weight` is None, all
+    weights are 1.
 
     Misfits can be added with `+`. A call of a misfit with a simulation returns the value and the residuals for
     `Simulation.adjoint`. Sums are computed in float64. Raises InputError for unknown names, wrong shapes, and values
@@ -96,8 +100,8 @@ class Misfit(Summable):
         return value, {self.name: compared.residual if compared.is_field else compared.residual(0, compared.shape[0])}
 
     def check(self, simulation: Simulation, steps: int) -> None:
-        """Check the misfit, the observed values and the weights before a run reaches step `steps`. Raises
-        InputError."""
+        """Check the misfit, the observed values and the weights before a run to step `steps` begins. Raises InputError
+        if the misfit, the observed values or the weights do not fit the run."""
         compared = self._compared(simulation, steps)
         for first, end in compared.groups:
             for what, blocks in (("observed values", compared.observed), ("weights", compared.weight)):
@@ -140,14 +144,15 @@ class Misfit(Summable):
         return _Compared(shape, computed, blocks(self._observed, 0.0), blocks(self._weight, 1.0), True)
 
     def _whole(self, shape: Shape, computed: Blocks) -> _Compared:
-        """Return the arrays that are compared for traces or snapshots, which fit into memory."""
+        """Return the arrays that are compared if the misfit is about traces or snapshots. The returned arrays are in
+        memory as a whole."""
 
         def blocks(what: str, given: Any, default: float) -> Blocks:
             value: Any = default if given is None else given
             try:
                 array: Any = value if hasattr(value, "shape") and hasattr(value, "dtype") else np.asarray(value)
                 is_real = np.dtype(array.dtype).kind in "uif"
-            except Exception:  # NumPy raises errors of many types for nested lists and for classes of users
+            except Exception:  # for nested lists and for classes of users, NumPy raises many types of errors
                 is_real = False
             if not is_real or (tuple(array.shape) and tuple(array.shape) != shape):
                 found = tuple(array.shape) if is_real else shown(value)
@@ -172,7 +177,7 @@ class _Compared:
 
     @property
     def groups(self) -> list[tuple[int, int]]:
-        """The ranges of the first axis, which are compared one after another."""
+        """The ranges of the first axis that are compared one after another."""
         return list(plane_groups(self.shape, 8)) if self.is_field else [(0, self.shape[0])]
 
     def value(self) -> float:
@@ -221,7 +226,8 @@ def _added(simulation: Simulation, name: str, one: Any, other: Any) -> Any:
 
 
 def check(misfit: object, simulation: Simulation, steps: int) -> None:
-    """Raise InputError if `misfit` is no function, or if a misfit of Outcrop does not fit the run."""
+    """Raise InputError if `misfit` is not a function. Also raise InputError if a misfit of Outcrop does not fit the
+    run."""
     if not callable(misfit):
         raise InputError(f"misfit {shown(misfit)} is no oc.Misfit and no function(simulation) -> (value, residuals)")
     if isinstance(misfit, (Misfit, SumOfMisfits)):
@@ -229,7 +235,8 @@ def check(misfit: object, simulation: Simulation, steps: int) -> None:
 
 
 def evaluate(misfit: MisfitFunction, simulation: Simulation) -> tuple[float, Mapping[str, Any]]:
-    """Return the value and the residuals of a misfit. Raises InputError if the misfit returns anything else."""
+    """Return the value and the residuals of a misfit. Raises InputError if the misfit returns a result of another form.
+    """
     found: Any = misfit(simulation)
     try:
         value, residuals = found
@@ -248,7 +255,7 @@ def gradient(
     directory: str | os.PathLike[str] | None, memory: str | int | None, threads: int | None, progress: str, force: bool,
     resume: bool,
 ) -> tuple[float, dict[str, Any]]:  # fmt: skip
-    """Return the value of a misfit and its gradients, as `Simulation.gradient` describes."""
+    """Return the value of a misfit and its gradients. `Simulation.gradient` describes the arguments."""
     steps, derived = as_steps(steps), derive(simulation.stencil, simulation.setup.description, wrt)
     if simulation.step > steps:
         raise InputError(f"{simulation.directory} is at step {simulation.step}, past step {steps}; start a new run")
@@ -259,10 +266,10 @@ def gradient(
     budget_bytes = None if memory is None else parse_memory(memory, discover.memory_bytes())
     reader = simulation.reader()
     if reader is not None:
-        reader.refresh()  # another object may have freed the history
+        reader.refresh()  # another object may have freed states of the history in the meantime
     keeps_history = reader is not None and reader.manifest.taps.history is not None
     begins_history = bool(derived.states) and simulation.step < steps and not keeps_history
-    # `run` refuses this history if the run has already computed steps without a history
+    # If the run has already computed steps without a history, `run` refuses this history.
     history = History("all") if begins_history else None
     if begins_history and simulation.step == 0:
         task = task_of(simulation.setup, steps, derived.names)

@@ -1,4 +1,5 @@
-"""`Original`: a run at step 0 from which copies are made. `Objective`: a misfit as a function of the inputs of a run.
+"""This module has the classes `Original` and `Objective`. `Original` is a run at step 0 from which copies are made.
+`Objective` is a misfit as a function of the inputs of a run.
 
 A copy is a new run with other values of some inputs:
 
@@ -6,7 +7,8 @@ A copy is a new run with other values of some inputs:
     sources                           "source"              one array (steps, points) for each source
     parameters and signals            name                  a number; an array (steps,)
 
-The copies are made in temporary folders beside the original run, and are removed with these folders.
+The copies are made in temporary folders in the same directory as the original run. The temporary folders are removed
+later.
 """
 
 from __future__ import annotations
@@ -41,16 +43,17 @@ from outcrop.run.user_values import as_real_array, decode_signals, encode_signal
 Vector: TypeAlias = NDArray[np.float64]
 Planes: TypeAlias = NDArray[np.float64]
 PlaneChange: TypeAlias = Callable[[int, Planes], Planes]
-"""A function (z0, planes) that returns the new values of planes from z0 on. The planes have the shape (planes, ny, nx)
-of the user's grid on the engine's axes, without padding."""
+"""A function that changes planes. The function gets the number z0 of the first plane and the values of the planes, and
+returns the new values. The planes have the shape (planes, ny, nx) of the user's grid on the engine's axes, without
+padding."""
 
 
 class Original:
     """A run at step 0, and copies of this run that take `steps` steps with other inputs."""
 
     def __init__(self, simulation: Simulation, steps: int) -> None:
-        """Write missing initial values to the directory of the run. Raises InputError if the run is no longer at step
-        0."""
+        """If initial values are missing in the directory of the run, write them. Raises InputError if the run is no
+        longer at step 0."""
         require_initial(simulation)
         simulation.fill()
         state = simulation.reader()
@@ -68,7 +71,8 @@ class Original:
         return grid_shape(self.manifest.own_shape)
 
     def refresh(self) -> None:
-        """Read values that were assigned to the run in the meantime. Raises InputError if the run has begun."""
+        """Read initial values again, because the user may have assigned other values in the meantime. Raises InputError
+        if the run has begun."""
         self._forward.state.refresh()
         _require_step_0(self.simulation, self.manifest.step)
 
@@ -85,8 +89,8 @@ class Original:
         return self._inside(self._read(name)(z0 + pad, z1 + pad)).astype(np.float64)
 
     def values(self, name: str) -> list[NDArray[np.float64]]:
-        """Return a list with the values of an input that is not an array. The list has one entry for each source, or a
-        single entry for a parameter or a signal."""
+        """Return a list with the values of an input that is not an array. If the input is "source", the list has one
+        entry for each source. For a parameter or a signal, the list has a single entry."""
         manifest, signals = self.manifest, decode_signals(self.manifest.signals)
         if name == SOURCES:
             found = []
@@ -108,8 +112,9 @@ class Original:
         self, directory: str, arrays: Mapping[str, PlaneChange], values: Mapping[str, Sequence[NDArray[np.float64]]],
         dtype: str | None = None, is_unstable: bool | None = None,
     ) -> Simulation:  # fmt: skip
-        """Return a copy of the run at step 0. `arrays` has changes of arrays. `values` has new values of other inputs,
-        in the form that the method `values` returns. `dtype` and `is_unstable` replace these options of the run."""
+        """Make a copy of the run. The copy is at step 0. `arrays` has changes of arrays. `values` has new values of
+        other inputs, in the form that the method `values` returns. `dtype` and `is_unstable` replace these options of
+        the run."""
         self.refresh()
         manifest, forward = self.manifest, self._forward
         definition = self._definition(values, dtype or manifest.dtype)
@@ -139,7 +144,8 @@ class Original:
         return replace(definition, dtype=dtype, parameters=parameters, signals=texts)
 
     def _injection(self, one: Injection, values: NDArray[np.float64]) -> Injection:
-        """Return a source with other values, and with weights 0 in the rim, where steps change no value."""
+        """Return a source with other values. In the rim, where steps change no value, the weights of the source become
+        0."""
         return replace(one, values=values, weights=np.where(self._forward.inside(one.cells), one.weights, 0.0))
 
     @property
@@ -147,8 +153,9 @@ class Original:
         return inside(self.manifest.padding, 0)
 
     def _read(self, name: str) -> PlaneSource:
-        """Return a function that reads planes of an array at step 0, including the padding. A field without values is
-        0. If an array of previous values has no values, the values of its field are used."""
+        """Return a function that reads planes of an array at step 0, including the padding. If a field has no values
+        yet, the function returns zeros. If an array of previous values has no values yet, the function returns the
+        values of its field."""
         manifest = self.manifest
         if name not in manifest.filled and name.endswith(PREVIOUS):
             name = name.removesuffix(PREVIOUS)
@@ -157,12 +164,13 @@ class Original:
         return lambda z0, z1: np.zeros((z1 - z0, *manifest.layout.shape[1:]), manifest.dtype)
 
     def _inside(self, planes: NDArray[Any]) -> NDArray[Any]:
-        """Return a view of planes without the padding along y and x."""
+        """Return a view of `planes` without the padding along y and x."""
         (_, ny, nx), (_, pad_y, pad_x) = self.shape, self._pads
         return planes[:, pad_y : pad_y + ny, pad_x : pad_x + nx]
 
     def _changed(self, name: str, change: PlaneChange | None, dtype: str) -> PlaneSource:
-        """Return a function that reads planes of an array and changes the cells of the user's grid."""
+        """Return a function that reads planes of an array. The function `change` is applied to the cells of the user's
+        grid in these planes."""
         read, pad, nz = self._read(name), self._pads[0], self.shape[0]
 
         def give(z0: int, z1: int) -> NDArray[Any]:
@@ -177,7 +185,7 @@ class Original:
 
 
 def _with_parameters(source: Injection, parameters: Mapping[str, Any]) -> Injection:
-    """Return the source with a scale that has these values of parameters."""
+    """Return a source whose scale has the given values of parameters."""
     if (scale := source.scale) is None or not scale.names:
         return source
     pairs = zip(scale.names, scale.scalars, strict=True)
@@ -186,7 +194,7 @@ def _with_parameters(source: Injection, parameters: Mapping[str, Any]) -> Inject
 
 
 def require_initial(simulation: Simulation) -> None:
-    """Raise InputError if `simulation` is no simulation at step 0."""
+    """Raise InputError if `simulation` is not a simulation at step 0."""
     require_simulation(simulation)
     _require_step_0(simulation, simulation.step)
 
@@ -201,7 +209,8 @@ def _require_step_0(simulation: Simulation, step: int) -> None:
 
 @contextmanager
 def temporary_folder(simulation: Simulation, purpose: str) -> Iterator[str]:
-    """Make a folder beside a run, and remove it with its contents at the end."""
+    """Make a folder in the directory that contains the run. When the `with` block ends, remove the folder with its
+    contents."""
     directory = simulation.directory
     place = None if is_block_device(directory) else directory.parent
     with tempfile.TemporaryDirectory(prefix=f"{directory.stem}-{purpose}-", dir=place) as folder:
@@ -214,11 +223,11 @@ class Objective:
         fun = oc.Objective(sim, steps, misfit, wrt="u")
         scipy.optimize.minimize(fun, fun.start, jac=True, method="L-BFGS-B")
 
-    The vector x has the values of all inputs in `wrt`, one after the other, in float64. This vector is in memory, and
-    optimisers keep several such vectors, so this class is for small grids. `fun.start` is the vector of the inputs of
-    `sim`. `sim` must be at step 0 and stays there. Each evaluation runs a copy of `sim` forward and backward in a
-    temporary folder beside `sim`, and removes the folder afterwards. A gradient with respect to cells in the rim is 0,
-    so optimisers do not change these cells.
+    The vector x has the values of all inputs in `wrt`, one after the other, in float64. The vector x is in memory, and
+    optimisers keep several such vectors. So this class is for small grids. `fun.start` is the vector of the inputs of
+    `sim`. `sim` must be at step 0 and stays at step 0. Each evaluation runs a copy of `sim` forward and backward in a
+    temporary folder, which is in the same directory as `sim`. After the evaluation, the temporary folder is removed. A
+    gradient with respect to cells in the rim is 0, so optimisers do not change these cells.
 
     `wrt` has the names that `Simulation.adjoint` accepts. Raises InputError for wrong arguments and for the errors of
     `Simulation.gradient`.
@@ -237,7 +246,7 @@ class Objective:
 
     @property
     def start(self) -> Vector:
-        """The vector of the inputs of the run, as they are now."""
+        """The vector with the current values of the inputs of the run."""
         self._original.refresh()
         return _flat(one for name in self._names for one in self._values(name))
 

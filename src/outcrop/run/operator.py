@@ -1,12 +1,12 @@
-"""`SourceOperator` and the dot test. The operator treats a run as a linear function from the values of its sources to
-its traces.
+"""This module has `SourceOperator` and the dot test. The operator treats a run as a linear function from the values of
+the run's sources to the run's traces.
 
     matvec     sources  ──► forward run, from zeros ──► traces
     rmatvec    residuals ──► adjoint run             ──► gradient with respect to the sources
 
 A vector has the values of all sources, or of all receivers, in the order of the options. The values of one source or
 receiver are ordered by step. The values of one step are ordered by point. The forward run and the adjoint run are
-created in a temporary folder beside the user's run, and are removed afterwards.
+created in a temporary folder in the same directory as the user's run, and are removed afterwards.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class SourceOperator:
         self.shape = sum(map(math.prod, self._traces.values())), sum(map(math.prod, self._sources))
 
     def matvec(self, values: Any) -> NDArray[np.float64]:
-        """Run forward from zeros with these values of the sources, and return the traces."""
+        """Run forward with these values of the sources, and return the traces. All fields begin with 0."""
         forward, parts = self._forward, _split(values, self._sources)
         injections = [
             replace(one, values=part, weights=np.where(forward.inside(one.cells), one.weights, 0.0))
@@ -69,7 +69,7 @@ class SourceOperator:
             return np.concatenate([run.traces[name].reshape(-1) for name in self._traces])
 
     def rmatvec(self, values: Any) -> NDArray[np.float64]:
-        """Run the adjoint with these residuals of the traces, and return the gradient with respect to the values of the
+        """Run the adjoint with these residuals of the traces. Return the gradient with respect to the values of the
         sources."""
         parts = _split(values, list(self._traces.values()))
         with temporary_folder(self._simulation, "operator") as folder:
@@ -83,8 +83,8 @@ def dot_test(simulation: Simulation, seed: int = 0) -> float:
     """Compare the scalar products <F q, d> and <q, F* d> for random vectors q and d. F is the `SourceOperator` of the
     run, and F* is the adjoint of F.
 
-    Return the difference of the scalar products, divided by the lengths of F q and d. If the adjoint is correct, the
-    result is about 1e-15 in float64 and 1e-7 in float32. Raises the errors of `SourceOperator`.
+    Return the difference of the scalar products, divided by the product of the norms of F q and d. If the adjoint is
+    correct, the result is about 1e-15 in float64 and 1e-7 in float32. Raises the errors of `SourceOperator`.
     """
     operator, rng = SourceOperator(simulation), np.random.default_rng(seed)
     sources, residuals = rng.standard_normal(operator.shape[1]), rng.standard_normal(operator.shape[0])

@@ -1,4 +1,4 @@
-"""`RunOptions` as a TOML file: `outcrop run heat.toml`, and `--save heat.toml`.
+"""This module reads and writes `RunOptions` as TOML files, for `outcrop run heat.toml` and for `--save heat.toml`:
 
     [problem]
     stencil = "acoustic8"
@@ -39,7 +39,7 @@ _NESTED: dict[str, type] = {"sources": Source, "receivers": Receivers, "snapshot
 
 def read_options(name: str) -> dict[str, Any]:
     """Return the options in a file as keywords of `RunOptions`. Raises InputError for unknown keys and for files that
-    are not TOML. `set_up` checks the values later."""
+    are not TOML. The function `set_up` checks the values later."""
     from outcrop.tiers.declarations import parse_table, read_text
 
     table = parse_table(read_text(Path(name), name), name)
@@ -90,15 +90,16 @@ def _object(place: str, kind: type, table: Any) -> Any:
 
 
 def _slices(place: str, box: Any) -> list[slice]:
-    """Return the slices of a box. In the file, a box is [[begin, end], ...], in cells along each axis."""
+    """Return the slices of a box. In the file, a box is a list [[begin, end], ...] with a pair of cell numbers for each
+    axis."""
     if not isinstance(box, list) or not all(isinstance(one, list) and len(one) == 2 for one in box):
         raise InputError(f"{place}.box {shown(box)} must be [begin, end] for each axis")
     return [slice(*one) for one in box]
 
 
 def write_options(options: RunOptions, name: str | Path) -> None:
-    """Write the options that differ from their defaults to a new file. Raises InputError when the file exists, or when
-    a value cannot be written, such as an array."""
+    """Write all options that are different from their defaults to a new file. Raises InputError when the file exists,
+    or when a value cannot be written, such as an array."""
     import tomli_w
 
     from outcrop.paths import make_directory, remove_made
@@ -127,7 +128,7 @@ def write_options(options: RunOptions, name: str | Path) -> None:
 
 
 def _plain(name: str, value: Any) -> Any:
-    """Convert `value` to a value of TOML, or raise InputError."""
+    """Convert `value` to a value of TOML. Raises InputError if this is not possible."""
     if isinstance(value, (str, bool, int, float)):
         return value
     if isinstance(value, Path):
@@ -147,7 +148,8 @@ def _plain(name: str, value: Any) -> Any:
 
 
 def _stencil_name(stencil: Any) -> str:
-    """Return the name of a built-in stencil, or raise InputError, because a file cannot contain other stencils."""
+    """Return the name of a built-in stencil. Raises InputError for other stencils, because a file cannot contain them.
+    """
     from outcrop.language.library import find_stencil
     from outcrop.language.stencil import Stencil
 

@@ -19,7 +19,8 @@ from outcrop.run.disk.storage import RunFolder, RunStorage
 
 
 def storage_at(path: Path) -> RunStorage:
-    """Return the storage of the run at `path`: a `Device`, or a `RunFolder`, whose directory may be missing."""
+    """Return the storage of the run at `path`: a `Device` or a `RunFolder`. The directory of a `RunFolder` may be
+    missing."""
     return Device(path) if device_use.is_block_device(path) else RunFolder(path)
 
 
@@ -28,8 +29,8 @@ def may_hold_run(path: Path) -> bool:
 
 
 def open_state(path: Path, check: bool = True) -> State:
-    """Return the state of the run at `path`. This changes no file. Raises InputError when `path` holds no run, and with
-    `check`, StorageError when files are missing or too short."""
+    """Return the state of the run at `path`. The function changes no file. Raises InputError when `path` holds no run.
+    If `check` is true, raises StorageError when files of the run are missing or too short."""
     storage = storage_at(path)
     state = State(storage, storage.read())
     if check:
@@ -38,7 +39,7 @@ def open_state(path: Path, check: bool = True) -> State:
 
 
 def check_state(places: list[Path], description: Description, force: bool = False, raw_device: bool = False) -> None:
-    """Raise InputError if `created_state` cannot create the run. This changes nothing on storage."""
+    """Raise InputError if `created_state` cannot create the run. The function changes nothing on storage."""
     (check_devices if are_devices(places, raw_device) else check_creation)(places, description, force)
 
 
@@ -47,13 +48,13 @@ def created_state(
     places: list[Path], manifest: Manifest, force: bool = False, raw_device: bool = False,
     definitions: AcquisitionDefinitions = NOTHING_DEFINED,
 ) -> Iterator[State]:
-    """Create the directories and files of a run without values. The caller commits the first values inside the `with`,
-    during which this process holds the run.
+    """Create the directories and files of a run without values. Use this function in a `with` statement. This process
+    holds the lock of the run until the block of the `with` ends. Inside the block, the caller commits the first values.
 
-    With `raw_device`, the places are block devices. `definitions` has the points and values of the acquisition. With
-    `force`, an older run in the same place is replaced. If InputError is raised, nothing was changed. If the `with`
-    ends before the first commit, all created files and directories are removed. Raises StorageError when the system
-    refuses an operation that the checks allowed."""
+    If `raw_device` is true, the places are block devices. `definitions` has the points and values of the acquisition.
+    If `force` is true, an older run in the same place is replaced. If `created_state` raises InputError, it has changed
+    nothing. If the block ends before the first commit, all created files and directories are removed. Raises
+    StorageError when the system refuses an operation that the checks allowed."""
     files = definitions.files
     manifest = replace(manifest, sums=first_sums(manifest, files))
     if are_devices(places, raw_device):

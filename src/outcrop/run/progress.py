@@ -1,7 +1,7 @@
-"""Show the progress of a run: a bar in a terminal or notebook, plain lines elsewhere, or nothing.
+"""This module shows the progress of a run. The display is a bar in a terminal or notebook, or plain lines.
 
-The thread that called `run` reads the engine's counters a few times a second, while a worker thread runs the passes.
-The counters are atomic variables that the engine always updates, so reading them takes no measurable time.
+While a worker thread runs the passes, the thread that called `run` reads the engine's counters a few times a second.
+The counters are atomic variables that the engine always updates. So these reads take no measurable time.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
 INTERVAL_SECONDS = 0.15
-"""The time between two readings of the counters."""
+"""The time between two reads of the engine's counters."""
 
 WIDE_COLUMNS = 125
 """A terminal with fewer columns shows the rates on a second line."""
 
 LINE_SECONDS = 10.0
-"""The time between two plain lines."""
+"""The time between two plain lines, in seconds."""
 
 KINDS = ("auto", "lines", "none")
 """The kinds of display. "auto" shows a bar in a terminal or notebook, plain lines in a terminal that cannot draw a bar,
@@ -36,7 +36,7 @@ nothing."""
 
 @dataclass(frozen=True)
 class Standing:
-    """The current figures of a run, counted from the call of `run`."""
+    """The current figures of a run. The figures are counted from the call of `run`."""
 
     passes_done: int
     steps_done: int
@@ -47,7 +47,7 @@ class Standing:
 
 @dataclass(frozen=True)
 class Whole:
-    """A call of `run` that consists of several parts. `passes_before` passes are in earlier parts."""
+    """Describes a call of `run` that consists of several parts. The earlier parts have `passes_before` passes."""
 
     first_step: int
     last_step: int
@@ -56,12 +56,13 @@ class Whole:
 
 
 class Progress:
-    """Shows the progress of one run, as a context manager. This base class shows nothing."""
+    """The base class of all displays of the progress of one run. A display is a context manager. The base class shows
+    nothing."""
 
     def __init__(
         self, passes: int, first_step: int, last_step: int, cells_in_all: int, whole: Whole | None = None
     ) -> None:
-        """The arguments are those of `make_progress`."""
+        """The arguments have the same meaning as in `make_progress`."""
         whole = whole or Whole(first_step, last_step, passes, 0)
         steps = max(1, whole.last_step - whole.first_step)
         self._passes, self._passes_before = whole.passes, whole.passes_before
@@ -83,8 +84,8 @@ class Progress:
         return self._begun + self._share * min(1.0, standing.cells_updated / self._cells_in_all)
 
     def _texts(self, standing: Standing) -> tuple[str, str]:
-        """Return the position, such as "pass 3/13 step 32/200, 65.0 s left", and the rates, such as "5.12 Gcell/s, read
-        1.10 GB/s, write ..."."""
+        """Return two texts: the position of the run, such as "pass 3/13 step 32/200, 65.0 s left", and its rates, such
+        as "5.12 Gcell/s, read 1.10 GB/s, write ..."."""
         seconds = max(1e-9, time.perf_counter() - self._start)
         fraction = self._fraction(standing)
         done = fraction - self._begun
@@ -103,7 +104,7 @@ class Progress:
 
 
 class LineProgress(Progress):
-    """Prints a line every few seconds, for logs."""
+    """Shows the progress in logs: prints a line every few seconds."""
 
     def __init__(self, *run: Any, stream: TextIO) -> None:
         super().__init__(*run)
@@ -118,7 +119,7 @@ class LineProgress(Progress):
 
 
 class BarProgress(Progress):
-    """Draws a bar in a terminal or a notebook."""
+    """Shows the progress as a bar in a terminal or a notebook."""
 
     def __init__(self, *run: Any, bar: Bar) -> None:
         super().__init__(*run)
@@ -141,7 +142,8 @@ class BarProgress(Progress):
 
 
 class _Optional(Progress):
-    """Forwards all calls to a display until it fails, so that a run continues when its terminal is closed."""
+    """Forwards all calls to another display, until the other display fails. So a run continues when its terminal is
+    closed."""
 
     def __init__(self, display: Progress) -> None:
         self._display: Progress | None = display
@@ -179,11 +181,11 @@ def make_progress(
 
 @contextmanager
 def stage(text: str, kind: str) -> Iterator[None]:
-    """Show `text` in a terminal while the body of the `with` runs. Then remove the text."""
+    """Show `text` in a terminal while the body of the `with` runs. Remove the text when the body ends."""
     shown = kind != "none" and _can_draw()
 
     def write(text: str) -> None:
-        with suppress(OSError, ValueError):  # the terminal was closed
+        with suppress(OSError, ValueError):  # the user may have closed the terminal
             print(text, end="", file=sys.stderr, flush=True)
 
     if shown:
@@ -214,8 +216,8 @@ def _make_bar() -> Bar:
     from rich.progress import BarColumn, TaskProgressColumn, TextColumn
     from rich.progress import Progress as Bar
 
-    # Only `show` draws the bar; Rich starts no thread to draw it. At the end the bar is removed, because the report is
-    # printed next.
+    # Only the method `show` draws the bar, and Rich starts no thread to draw it. At the end, Rich removes the bar,
+    # because the report is printed next.
     return Bar(
         BarColumn(bar_width=10),
         TaskProgressColumn(),

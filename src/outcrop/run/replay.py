@@ -1,14 +1,15 @@
-"""Execute the schedule (plan/schedule.py) of an adjoint run. A schedule is needed if the history does not have room for
-all states that the adjoint run needs.
+"""This module executes the schedule (plan/schedule.py) of an adjoint run. A schedule is needed if the disk does not
+have room for all states that the adjoint run needs.
 
     adjoint run     passes that go back over segments whose states exist       commits after each pass
     free            states that no later pass needs                            only after this commit
     replay          a sweep of the forward run, which stores missing states    only if the next state is missing
 
-The replay is a copy of the forward run beside it (acquisition/history.py). The replay has the same inputs as the
-forward run, so it computes the same bits. But the replay records only states. Before a sweep, the values of the newest
-state before the missing state are written to the replay. Nothing else is stored about the schedule. After an
-interruption, the states on the disk and the step of the adjoint run determine the next action.
+The replay is a copy of the forward run with its own directory (acquisition/history.py). The replay has the same inputs
+as the forward run, so it computes the same bits. The replay keeps states, but no other results. Each sweep begins with
+the newest state before the missing state, and the values of this newest state are first written to the replay. Nothing
+else is stored about the schedule. After an interruption, the states on the disk and the step of the adjoint run
+determine the next action.
 """
 
 from __future__ import annotations
@@ -46,9 +47,9 @@ def forward_state(states: StatesEntry, place: Path) -> State:
 
 
 def damaged_states(adjoint: State) -> tuple[list[str], int]:
-    """Verify the states of another run that the remaining steps of an adjoint run read. Return a line for each damage,
-    and the number of tested files. Raises InputError when another process executes the other run, and StorageError when
-    a record cannot be read."""
+    """Verify the states of the forward run that the remaining steps of an adjoint run read. Return a line for each
+    damage, and the number of tested files. Raises InputError when another process executes the forward run, and
+    StorageError when a record cannot be read."""
     own, states = adjoint.manifest, adjoint.manifest.states
     if states is None or own.step >= states.steps:
         return [], 0
@@ -62,7 +63,7 @@ def damaged_states(adjoint: State) -> tuple[list[str], int]:
         entry = run.manifest.taps.history if run else None
         if run is None or entry is None:
             continue
-        with run.locked(shared=True):  # no other process may free states that are being tested
+        with run.locked(shared=True):  # the lock keeps other processes from freeing states during the test
             found += [damage_of(run.records, run.manifest, entry.record(field)) for field in entry.fields]
             step = min(run.manifest.step, states.steps - own.step)
             needed = replace(run.manifest, step=step, taps=AcquisitionEntries(snapshots=(entry,)))
@@ -71,8 +72,8 @@ def damaged_states(adjoint: State) -> tuple[list[str], int]:
 
 
 def parts_of(states: StatesEntry, first_step: int, steps: int) -> list[int]:
-    """Divide `steps` steps of an adjoint run, beginning with step `first_step`, into parts. Each pass must end at a
-    state of the history. So the first part ends at the first state of the history that the adjoint run reaches, and the
+    """Divide `steps` steps of an adjoint run into parts. The first step is `first_step`. Each pass must end at a state
+    of the history. So the first part ends at the first state of the history that the adjoint run reaches, and the
     second part has all other steps. Raises InputError if the last step is not at a state of the history."""
     first, every = (states.steps - first_step) % states.every, states.every
     if steps < first or (steps - first) % every:
@@ -88,14 +89,15 @@ def run_segments(
     place: Path, states: StatesEntry, settings: Settings, first_step: int, parts: Sequence[int], progress: str,
     run: Callable[[int, Whole], Report],
 ) -> Report:
-    """Run parts of the adjoint run in `place` from step `first_step` on. `parts` has the number of steps of each part.
-    `run` executes a number of steps for which all states exist, and shows the progress of all parts. Before each
-    execution, missing states are computed. Afterwards, states that are no longer needed are freed."""
+    """Execute the adjoint run in `place`, part by part, from step `first_step` on. `parts` has the number of steps of
+    each part. The function `run` executes a number of steps for which all states exist, and shows the progress of all
+    parts. Before each call of `run`, missing states are computed. After each call, the states that are no longer needed
+    are freed."""
     forward, end = forward_state(states, place), first_step + sum(parts)
     history = forward.manifest.taps.history
 
     def whole(step: int) -> Whole:
-        # the numbers of passes from `first_step`, from `step` and from `end` to step 0 of the forward run
+        # the numbers of passes from `first_step`, from `step` and from `end` back to step 0 of the forward run
         passes = [-(-(states.steps - one) // states.every) for one in (first_step, step, end)]
         return Whole(first_step, end, passes[0] - passes[2], passes[0] - passes[1])
 
@@ -107,7 +109,7 @@ def run_segments(
         with forward.locked():
             replay = _Replay(forward, settings, place, progress)
             while step < end:
-                # the pass that reaches a state of the history needs the state before it
+                # a pass that ends at a state of the history also needs the state before this state
                 number, rest = divmod(states.steps - step - 1, states.every)
                 begin = time.perf_counter()
                 first, repeated, predicted = replay.bring(number)
@@ -120,14 +122,14 @@ def run_segments(
                     report = replace(report, steps_repeated=repeated, seconds_repeated=seconds, predicted=guess)
                 reports.append(report)
             replay.free(-(-(states.steps - step) // states.every) - 1)
-    except KeyboardInterrupt:  # the interrupt came between two passes
+    except KeyboardInterrupt:  # the user has interrupted the run between two passes
         raise InterruptedRun(f"stopped; go on with: outcrop resume {place}") from None
     return reduce(Report.followed_by, reports)
 
 
 class _Replay:
-    """The states of a forward run and of its replay. This process holds the lock of the forward run. `settings` are for
-    the replay."""
+    """The states of a forward run and of its replay. This process holds the lock of the forward run. `settings` has the
+    settings of the replay."""
 
     def __init__(self, forward: State, settings: Settings, place: Path, progress: str) -> None:
         self._forward, self._place, self._progress = forward, place, progress
@@ -135,9 +137,9 @@ class _Replay:
         self._stencil = stencil_of(forward.manifest, forward.path)
 
     def bring(self, number: int) -> tuple[int, int, float]:
-        """Free the states after state `number`, and compute this state if it is missing. Return three values: the
-        smallest number such that all states from this number to `number` exist, the number of repeated steps, and their
-        predicted seconds."""
+        """Free the states after state `number`, and compute this state if it is missing. Return three values. The first
+        value is the smallest number such that all states from this number to `number` exist. The second value is the
+        number of repeated steps. The third value is the predicted time of the repeated steps, in seconds."""
         self.free(number)
         found, repeated, predicted = self._find(), 0, 0.0
         if number not in found:
@@ -150,7 +152,7 @@ class _Replay:
 
     def free(self, number: int) -> None:
         """Free all states after state `number`, except state 0 of the forward run. If `number` is -1, the adjoint run
-        is complete. Then the replay is deleted."""
+        is complete, and the function deletes the replay."""
         keep_only(self._forward, range(max(1, number + 1)))
         if number < 0:
             remove_replay(self._forward)
@@ -165,8 +167,8 @@ class _Replay:
         return dict(sorted(every.items()))
 
     def _sweep(self, number: int, found: Mapping[int, KeptStates]) -> tuple[int, float]:
-        """Run forward from the newest state before `number` to state `number`, and keep states for later. Return the
-        number of steps and their predicted seconds."""
+        """Run forward from the newest state before `number` to state `number`, and keep states that later passes need.
+        Return the number of steps and their predicted time in seconds."""
         entry = self._forward.manifest.taps.history
         assert entry is not None
         numbers = [one for one in found if one < number]
@@ -196,7 +198,7 @@ class _Replay:
             raise InterruptedRun(f"stopped; go on with: outcrop resume {self._place}") from None
 
     def _made(self, start: KeptStates) -> State:
-        """Create the replay at step 0. `start` has state 0."""
+        """Create the replay at step 0. `start` has state 0 of the forward run."""
         from outcrop.run.simulation import Simulation
 
         manifest, entry = self._forward.manifest, start.entry
@@ -218,7 +220,8 @@ class _Replay:
 
 
 def _plan_states(replay: State, numbers: list[int]) -> None:
-    """Commit `numbers`, the numbers of the states that exist and of the states that the next steps keep."""
+    """Commit `numbers` to the replay: the numbers of the states that exist, and of the states that the next steps will
+    keep."""
     taps = replay.manifest.taps
     entry = taps.history
     assert entry is not None
@@ -226,8 +229,8 @@ def _plan_states(replay: State, numbers: list[int]) -> None:
 
 
 def _go_to(replay: State, kept: KeptStates, number: int) -> None:
-    """Commit state `number` as the state of the replay. `kept` has this state. Later states of the replay must have
-    been freed."""
+    """Commit state `number` as the current state of the replay. `kept` has the values of this state. Later states of
+    the replay must have been freed."""
     with replay.locked():
         manifest = replay.manifest
         entry = manifest.taps.history
@@ -243,8 +246,8 @@ def _go_to(replay: State, kept: KeptStates, number: int) -> None:
 
 
 def _sums_at(replay: State, entry: SnapshotsEntry, step: int) -> dict[str, int]:
-    """Return the checksums of the records at `step`. Rows that do not exist yet are written with the value 0, because
-    they belong to states that do not exist."""
+    """Return the checksums of the replay's records of snapshots at `step`. Rows that do not exist yet are written to
+    the records with the value 0. Such rows belong to states that do not exist."""
     manifest, count = replay.manifest, entry.count(step)
     sums = dict(manifest.sums)
     for field in entry.fields:

@@ -1,8 +1,8 @@
-"""Refuse runs in which waves grow without bound. The message gives the largest stable time step.
+"""This module refuses runs in which waves grow without bound. The error message gives the largest stable time step.
 
 Stability depends on the extremes of the fields that are only read. The extremes are found while the values of these
 fields are written. The minimum of one field and the maximum of another field may together be unstable, although no cell
-has both values. In this case all fields are read once more, cell by cell.
+has both values. If this is possible, all fields are read once more, cell by cell.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from outcrop.run.disk.values import FieldView
 from outcrop.run.inputs.input_array import plane_groups
 
 Ranges = dict[str, tuple[float, float]]
-"""The minimum and the maximum of fields, by name."""
+"""A dictionary with the minimum and the maximum of each field. The key is the name of the field."""
 
 
 def refuse_unstable(stencil: Stencil, manifest: Description, ranges: Mapping[str, tuple[float, float]]) -> None:
@@ -35,8 +35,8 @@ def refuse_unstable(stencil: Stencil, manifest: Description, ranges: Mapping[str
     that is not finite. `ranges` has the known minimum and maximum of fields that are only read.
 
     For several such fields, growth is certain under two conditions. First, an extreme of one field is unstable together
-    with every combination of extremes of the other fields. Second, all these combinations have the same largest stable
-    step."""
+    with every combination of extremes of the other fields. Second, all combinations of extremes have the same largest
+    stable step."""
     names = [entry.name for entry in manifest.static]
     if manifest.unstable:
         return
@@ -60,7 +60,7 @@ def refuse_unstable(stencil: Stencil, manifest: Description, ranges: Mapping[str
 
 
 def _agree(limits: Sequence[float | None]) -> bool:
-    """Return True if all limits are nearly equal: messages show them with the same digits."""
+    """Return True if all limits are nearly equal, so that messages show the limits with the same digits."""
     known = [one for one in limits if one is not None]
     return len(known) == len(limits) and max(known) <= min(known) * (1 + 1e-4)
 
@@ -72,7 +72,8 @@ def refuse_unstable_run(stencil: Stencil, state: State) -> None:
 
 
 def growing(stencil: Stencil, state: State) -> str | None:
-    """Return a text if waves grow in a run, and None if no wave grows. All fields of the run must have values."""
+    """Return an error message if waves grow in a run, and None if no wave grows. All fields of the run must have
+    values."""
     manifest = state.manifest
     names = [entry.name for entry in manifest.static]
     if all(name in manifest.ranges for name in names):
@@ -90,7 +91,8 @@ def watched(
     name: str, planes: PlaneSource, manifest: Description, ranges: Ranges, done: Callable[[], None]
 ) -> PlaneSource:
     """Return a function that returns the same planes as `planes`. The returned function also updates `ranges` with the
-    minimum and maximum of these planes, without the padding. It calls `done` just before it returns the last plane."""
+    minimum and maximum of these planes, without the padding. Just before the returned function returns the last plane,
+    it calls `done`."""
     pads = zip(inside(manifest.padding, 0), manifest.whole_layout.shape, strict=True)
     (z_first, z_end), rows, cells = ((pad, n - pad) for pad, n in pads)
 
@@ -101,7 +103,8 @@ def watched(
             ranges.pop(name, None)
         if own.size:
             low, high = ranges.get(name, (np.inf, -np.inf))
-            # NumPy's minimum and maximum return NaN if one value is NaN. Python's min and max may ignore NaN.
+            # NumPy's minimum and maximum are used here, because they return NaN if one of the values is NaN. Python's
+            # min and max may ignore NaN.
             ranges[name] = (float(np.minimum(low, own.min())), float(np.maximum(high, own.max())))
         if z1 == manifest.layout.shape[0]:
             done()
@@ -123,5 +126,5 @@ def _judged(stencil: Stencil, parameters: Mapping[str, float], states: Sequence[
 def _cached(
     stencil: Stencil, parameters: tuple[tuple[str, float], ...], states: tuple[tuple[tuple[str, float], ...], ...]
 ) -> str | None:
-    with np.errstate(all="ignore"):  # no warnings about divisions by 0, such as those in a field of zeros
+    with np.errstate(all="ignore"):  # NumPy should not warn about divisions by 0, which occur in a field of zeros
         return stability(stencil, dict(parameters), [dict(state) for state in states])

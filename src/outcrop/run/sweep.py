@@ -1,4 +1,5 @@
-"""`Sweep`: computes steps of a stencil on arrays in memory, with the same kernels as runs.
+"""This module has the class `Sweep`. The class computes steps of a stencil on arrays in memory, with the same kernels
+as runs.
 
 `Sweep` is for programs that hold their arrays themselves, as NumPy arrays or as arrays on tiers. `Sweep` uses no
 blocking in time and no I/O, so its speed is that of a plain loop over memory. The results have the same bits as the
@@ -6,8 +7,8 @@ results of a run with the same stencil and values.
 
     array (ny + 2, nx)    | spare row |  row 0 of the grid  | ... |  row ny - 1  | spare row |
 
-Kernels update whole vectors and read a little beyond their rows. Therefore the array has two spare rows, whose values
-have no effect. Each row occupies a whole number of cache lines.
+A kernel updates whole vectors, and reads some cells before and after its rows. Therefore the array has two spare rows.
+The values of the spare rows have no effect. Each row occupies a whole number of cache lines.
 """
 
 from __future__ import annotations
@@ -36,14 +37,14 @@ from outcrop.units import counted
 LINE_BYTES = 64
 SPARE_ROWS = 2
 ROWS_PER_CALL = 64
-"""The maximum number of rows that one call of a kernel updates. With this number, the cost of a call is small, and all
-threads get nearly equal work."""
+"""The maximum number of rows that one call of a kernel updates. With blocks of ROWS_PER_CALL rows, the cost of a call
+is small, and all threads get nearly equal work."""
 
 Arrays: TypeAlias = "Mapping[str, Any]"
 
 
 class _Block(ctypes.Structure):
-    """The struct `outcrop_block` of core/outcrop/kernel/kernel.h."""
+    """This class mirrors the struct `outcrop_block` of core/outcrop/kernel/kernel.h."""
 
     _fields_ = (
         ("target", ctypes.c_void_p),
@@ -55,7 +56,7 @@ class _Block(ctypes.Structure):
 
 @dataclass(frozen=True)
 class _Call:
-    """A kernel and the block of rows that it updates. The block points to memory of the objects in `kept`."""
+    """A kernel and the block of rows that it updates. The block has pointers to the memory of the objects in `kept`."""
 
     kernel: Any
     block: _Block
@@ -69,11 +70,11 @@ class Sweep:
     """Computes steps of a stencil of two axes on arrays of shape (ny + 2, nx). The first and the last row of each array
     are spare.
 
-    `arrays` maps the name of each field to its arrays. If the update of a field reads neighbours or previous values of
-    this field, the field needs two arrays, which alternate. The first array must have the initial values, and both
-    arrays must have the values of the rim. All other fields need one array. If the stencil updates such a field, its
-    array is updated in place. The boundary is fixed: cells closer to a side than the radius of the stencil keep their
-    values.
+    `arrays` maps the name of each field to its arrays. If the update of a field reads neighbouring cells or previous
+    values of this field, the field needs two arrays. A step reads one array and writes the other. The first array must
+    have the initial values, and both arrays must have the values of the rim. Every other field needs one array. If the
+    stencil updates this field, the array is updated in place. The boundary is fixed: cells closer to a side than the
+    radius of the stencil keep their values.
 
         with Sweep(oc.stencils.stream_function(), {"psi": (a, b)}) as sweep:
             sweep.step()
@@ -102,7 +103,8 @@ class Sweep:
         self._stencil, self._done = stencil, 0
         dtype = str(next(iter(self._copies.values())).dtype)
         self._scalars = pack_scalars(stencil, values, dtype)
-        # Kernels get the addresses of rows where they expect planes, because a plane of a two-axis grid is a row.
+        # A kernel expects addresses of planes. On a two-axis grid, a plane is a row, so the kernel gets addresses of
+        # rows.
         self._rows = {copy: _rows(array) for copy, array in self._copies.items()}
         calls = compile_kernel(stencil, dtype).calls
         radii = [stage.radii[0] for stage in stencil.stages] * 2
@@ -162,7 +164,7 @@ def _copies(stencil: Stencil, number: int, name: str, arrays: Arrays) -> list[tu
 
 
 def _as_array(name: str, given: Any) -> NDArray[Any]:
-    """Return the NumPy array, or the array inside an `oc.Array`. The array is not copied, because updates of a copy
+    """Return the NumPy array, or the array inside an `oc.Array`. The array is not copied, because the updates of a copy
     would be lost."""
     array = getattr(given, "values", given)
     if not isinstance(array, np.ndarray):
@@ -192,8 +194,8 @@ def _check(stencil: Stencil, copies: Mapping[Copy, NDArray[Any]]) -> None:
 
 
 def _check_apart(stencil: Stencil, copies: Mapping[Copy, NDArray[Any]]) -> None:
-    """Raise InputError when an updated array shares memory with another array, so that a step would read values that it
-    has just written."""
+    """Raise InputError when an updated array shares memory with another array. If arrays shared memory, a step would
+    read values that it has just written."""
     updated = {number for stage in stencil.stages for number in stage.targets}
     for (one, first), (other, second) in combinations(copies.items(), 2):
         if updated.isdisjoint((one[0], other[0])) or not np.may_share_memory(first, second):

@@ -1,11 +1,11 @@
 """The Taylor test checks whether a gradient agrees with the values of its misfit.
 
-J(m + h d) is the misfit J of a run with the inputs m, changed by h times a random direction d. If g is the gradient of
-J at m, the remainder falls as the square of h:
+The value J(m + h d) is the misfit of a run whose inputs m are changed by h times a random direction d. If g is the
+gradient of J at m, the remainder is proportional to the square of h:
 
     remainder(h) = |J(m + h d) - J(m) - h <g, d>|         remainder(h) / remainder(h / 2)  ──►  2**2
 
-With a wrong gradient the remainder falls as h, so the rate log2(remainder(h) / remainder(h / 2)) is 1 instead of 2.
+If g is wrong, the remainder is proportional to h. So the rate log2(remainder(h) / remainder(h / 2)) is 1 instead of 2.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from outcrop.run.user_values import as_number, as_whole_number
 HALVINGS = 4
 
 ROUNDING = 64 * float(np.finfo(np.float64).eps)
-"""Remainders below this fraction of the misfit may be rounding errors."""
+"""A remainder that is smaller than this fraction of the misfit may be only a rounding error."""
 
 
 def taylor_test(
@@ -35,18 +35,18 @@ def taylor_test(
     change: float = 0.01,
 ) -> dict[str, NDArray[np.float64]]:  # fmt: skip
     """Check the gradients of a misfit against its values. Return four rates for each name in `wrt`. If a gradient is
-    correct, each rate is 2.0 +- 0.05. If it is wrong, the rates are near 1.
+    correct, each rate is 2.0 +- 0.05. If a gradient is wrong, the rates are near 1.
 
-    The inputs are changed in a random direction, first by `change` times the root mean square of their values. If all
-    values are 0, the first change is `change`. Each further change is half of the change before. The inputs in `wrt`
-    are changed one at a time, and only in cells that steps update. For a misfit that is not quadratic in the inputs, a
-    large `change` moves the rates away from 2.
+    The inputs are changed in a random direction. The first change is `change` times the root mean square of the values
+    of the inputs. If all values are 0, the first change is `change`. Each later change is half of the previous change.
+    The inputs in `wrt` are changed one at a time, and only in cells that steps update. For a misfit that is not
+    quadratic in the inputs, a large `change` moves the rates away from 2.
 
-    `simulation` must be at step 0 and stays there: the test runs copies in temporary folders beside it. The first name
-    needs six runs and an adjoint run, and each further name needs five runs. The gradient is computed in the dtype of
-    the run. The values are computed in float64, with up to twice the memory, because differences of misfits in float32
-    are mostly rounding errors. Raises the errors of `Simulation.gradient`, and InputError if the remainders are
-    rounding errors."""
+    `simulation` must be at step 0 and stays at step 0. The test runs copies of `simulation` in temporary folders, which
+    are in the same directory as the run. The first name needs six runs and an adjoint run, and each further name needs
+    five runs. The gradient is computed in the dtype of the run. The values of the misfit are computed in float64,
+    because differences of misfits in float32 are mostly rounding errors. Runs in float64 need up to twice the memory.
+    Raises the errors of `Simulation.gradient`, and InputError if the remainders are rounding errors."""
     require_initial(simulation)
     steps, names = as_steps(steps), derive(simulation.stencil, simulation.setup.description, wrt).names
     seed, change = as_whole_number(seed, "seed", minimum=0), as_number(change, "change")
@@ -93,7 +93,8 @@ class _Direction:
         self._values = [np.asarray(one * self._scale) for one in random]
 
     def changes(self, size: float) -> tuple[dict[str, PlaneChange], dict[str, Sequence[NDArray[np.float64]]]]:
-        """Return the changes of a copy of the run, in the form that `Original.copy` accepts."""
+        """Return the changes that make a copy of the run whose input is changed by `size` times this direction. The
+        changes have the form that `Original.copy` accepts."""
         if not self.is_array:
             pairs = zip(self._original.values(self.name), self._values, strict=True)
             return {}, {self.name: [one + size * direction for one, direction in pairs]}
@@ -111,7 +112,8 @@ class _Direction:
             return sum(float((np.asarray(one, np.float64) * direction).sum()) for one, direction in pairs)
         found, shape = 0.0, self._original.shape
         for z0, z1 in self._original.groups():
-            part = gradient[z0:z1] if gradient.shape[0] == shape[0] else gradient[...]  # one axis is one plane
+            # a grid with one axis has only one plane
+            part = gradient[z0:z1] if gradient.shape[0] == shape[0] else gradient[...]
             found += float((part.reshape(-1, *shape[1:]).astype(np.float64) * self._planes(z0, z1)).sum())
         return found
 
@@ -126,7 +128,7 @@ class _Direction:
 
 
 def _value(original: Original, misfit: MisfitFunction, direction: _Direction | None, size: float) -> float:
-    """Return the misfit of a copy of the run in float64, changed in a direction."""
+    """Return the misfit of a copy of the run. The copy computes in float64, and its input is changed in a direction."""
     arrays, values = direction.changes(size) if direction else ({}, {})
     with temporary_folder(original.simulation, "taylor") as folder:
         run = original.copy(f"{folder}/forward.oc", arrays, values, "float64", is_unstable=True)

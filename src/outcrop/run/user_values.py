@@ -29,7 +29,7 @@ _STORED = np.dtype("<f8")
 
 
 def as_whole_number(value: object, name: str, maximum: int = ADDRESSABLE_BYTES - 1, minimum: int = 1) -> int:
-    """Return the value as an int. Raises InputError for values that are no whole numbers of Python or NumPy."""
+    """Return the value as an int. Raises InputError if the value is not a whole number of Python or NumPy."""
     try:
         count = operator.index(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
@@ -65,7 +65,7 @@ def as_real_array(values: object, kinds: str = "uif") -> NDArray[Any] | None:
     """Return the values as an array, or None if they are not real numbers. `kinds` are the accepted kinds of dtypes."""
     try:
         found = np.asarray(values)
-    except Exception:  # NumPy raises many types of errors for nested lists of unequal lengths and for user classes
+    except Exception:  # NumPy raises many types of errors for user classes, and for nested lists of unequal lengths
         return None
     return found if found.dtype.kind in kinds else None
 
@@ -84,8 +84,8 @@ def require_short_name(what: str, name: str) -> None:
 
 @dataclass(frozen=True)
 class Coordinates:
-    """The coordinates of cells. Along each axis, cell k is at `origin + k * spacing`. Axes have the order of the
-    shape."""
+    """The coordinates of cells. Along each axis, cell k is at `origin + k * spacing`. The axes are in the same order as
+    in the shape of the grid."""
 
     spacing: tuple[float, ...]
     origin: tuple[float, ...]
@@ -98,8 +98,9 @@ class Coordinates:
 
 
 def as_coordinates(spacing: object, origin: object, units: object, ndim: int) -> Coordinates | None:
-    """Return the coordinates that a user has given, or None if all three values are None. `spacing` and `origin` are
-    one number for all axes, or a sequence with one number for each axis. Raises InputError for other values."""
+    """Return the coordinates that a user has given. If `spacing`, `origin` and `units` are all None, return None.
+    `spacing` and `origin` are one number for all axes, or a sequence with one number for each axis. Raises InputError
+    for other values."""
     if spacing is None and origin is None and units is None:
         return None
     if units is not None and not isinstance(units, str):
@@ -136,8 +137,8 @@ def encode_signals(stencil: Stencil, signals: Mapping[str, Any]) -> dict[str, st
 
 
 def decode_signals(texts: Mapping[str, str]) -> dict[str, NDArray[np.float64]]:
-    """Return the values of signals from texts of `encode_signals`, with the same bits. Raises InputError when a text is
-    damaged."""
+    """Convert the texts that `encode_signals` has returned back to the values of signals. The values have the same bits
+    as before. Raises InputError when a text is damaged."""
     try:
         stored = {name: np.frombuffer(base64.b64decode(text, validate=True), _STORED) for name, text in texts.items()}
     except ValueError:

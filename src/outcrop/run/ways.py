@@ -1,4 +1,5 @@
-"""The ways in which the adjoint of a run can get the states of this run, for this machine or for a declared one.
+"""This module lists the ways in which the adjoint of a run can get the states of this run. The machine is this machine
+or a declared machine.
 
     choose_here        options or a run, and measured rates ──┐
                                                               ├──► ways ──► plan/gradient.py ──► WayChoice
@@ -47,8 +48,8 @@ from outcrop.tiers.update_rate import UpdateRateMeter, work_per_update
 from outcrop.units import format_bytes
 
 RUNS = 3
-"""The number of runs that become faster by a measurement: the forward run, the adjoint run, and the run of the steps
-that are computed again."""
+"""The number of runs of a gradient that use a measured update rate. The runs are the forward run, the adjoint run, and
+the run of the steps that are computed again."""
 
 
 def default_wrt(stencil: Stencil) -> tuple[str, ...]:
@@ -58,8 +59,8 @@ def default_wrt(stencil: Stencil) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class GradientTask:
-    """A gradient whose computation is planned. `problem` is the forward run without a history. `shape` is the shape of
-    its arrays."""
+    """Describes a gradient whose computation is planned. `problem` is the problem of the forward run without a history.
+    `shape` is the shape of the arrays of the forward run."""
 
     derived: Derived
     problem: Problem
@@ -76,8 +77,8 @@ class GradientTask:
         return self.derived.hoisted()
 
     def states(self, recompute: bool) -> StatesEntry | None:
-        """Return the states that the adjoint run reads, or None if it reads none. The returned object does not name the
-        forward run."""
+        """Return the states that the adjoint run reads, or None if it reads no states. The returned object does not
+        name the forward run."""
         derived, steps = self.derived_for(recompute), self.problem.steps
         if not derived.states:
             return None
@@ -88,8 +89,8 @@ class GradientTask:
         return replace(states, every=min(STEPS_METERED, steps), stencil=derived.stencil.to_json(), source_cells=cells)
 
     def adjoint(self, recompute: bool) -> Problem:
-        """Return the problem of the adjoint run. Its acquisition is estimated: a receiver for each source of the
-        forward run, and a source for each receiver."""
+        """Return the problem of the adjoint run. The acquisition of this problem is estimated: a receiver for each
+        source of the forward run, and a source for each receiver."""
         states, stencil = self.states(recompute), self.derived_for(recompute).adjoint.stencil
         problem = as_problem(stencil, self.layout, self.problem.steps, self.boundary, in_place=False, states=states)
         return replace(problem, acquisition=demand_of(replace(self.taps, snapshots=()), self.layout.dtype, states))
@@ -101,7 +102,8 @@ class GradientTask:
         return sum(1 if one.is_static else 2 for one in arrays) * self.layout.array_bytes
 
     def ways(self) -> list[Way]:
-        """Return all ways. If the adjoint run reads no states, this is only the way without a history."""
+        """Return all ways to get the states. If the adjoint run reads no states, the only way is the way without a
+        history."""
         derived, problem = self.derived, self.problem
         if not derived.states:
             return [Way(0, problem, self.adjoint(recompute=False))]
@@ -155,7 +157,7 @@ class _Meters:
 
 def task_of(setup: Setup, steps: int, wrt: object = None) -> GradientTask:
     """Return the gradient of a run with respect to `wrt`, or to all inputs. Raises InputError if no adjoint run can
-    compute it."""
+    compute the gradient."""
     one = setup.description
     names = default_wrt(setup.stencil) if wrt is None else wrt
     derived, boundary = derive(setup.stencil, one, names), as_boundary(one.boundary)
@@ -166,9 +168,10 @@ def choose_here(
     task: GradientTask, setup: Setup, limit: str | int | None = None, memory_bytes: int | None = None,
     is_plan: bool = False,
 ) -> WayChoice:  # fmt: skip
-    """Choose a way for a run on this machine. The states may take at most `limit` bytes, and at most the free space of
-    the run's directory minus the arrays of both runs. `memory_bytes` is the budget of the adjoint run. If `is_plan` is
-    true, the storage is not measured, and plans are also made for short runs. Raises InputError for a wrong limit."""
+    """Choose a way for a run on this machine. The states may take at most `limit` bytes. The states may also take at
+    most the free space of the run's directory minus the size of the arrays of both runs. `memory_bytes` is the budget
+    of the adjoint run. If `is_plan` is true, the storage is not measured, and plans are also made for short runs.
+    Raises InputError for a wrong limit."""
     one, settings = setup.description, setup.description.settings
     budgets = settings.memory_bytes, settings.memory_bytes if memory_bytes is None else memory_bytes
     given, most, less = limit_bytes(History("auto", limit)), None, None
@@ -177,7 +180,8 @@ def choose_here(
         arrays = 0 if setup.state else len(one.copies) * one.layout.array_bytes // len(setup.directories)
         most = free_bytes(setup.directories[0], arrays + task.adjoint_bytes)
         why = f"{format_bytes(most)} are free in {setup.directories[0]} beside the arrays of both runs"
-        less = max(0, most - len(one.copies) * one.layout.array_bytes)  # the replay is a copy of the forward run
+        # the replay is a copy of the forward run, so its arrays also need space
+        less = max(0, most - len(one.copies) * one.layout.array_bytes)
         if given is not None and given < most:
             most, why = given, f"the limit is {format_bytes(given)}"
         less = min(less, most)
@@ -219,10 +223,10 @@ def history_of(choice: WayChoice) -> History | None:
 
 
 def choose_history(setup: Setup, state: State | None, given: History, steps: int) -> tuple[History | None, str]:
-    """Return the history that a run keeps. If `given` is "auto", this is the history with which a gradient is fastest,
-    or None if no history is needed. A run that already keeps a history continues this history. Also return a text that
-    says why no gradient needs a history. The text is "" if gradients need a history. Raises InputError and
-    BudgetError."""
+    """Return the history that a run keeps. If the user has chosen "auto", the result is the history with which a
+    gradient is fastest, or None if no history is needed. A run that already keeps a history continues this history.
+    Also return a text that says why no gradient needs a history. If gradients need a history, the text is "". Raises
+    InputError and BudgetError."""
     if not isinstance(given.every, str) or given.every != "auto":
         return given, ""
     if given.recompute:
@@ -234,14 +238,15 @@ def choose_history(setup: Setup, state: State | None, given: History, steps: int
         names = ", ".join(task.derived.names)
         return None, f": history='auto' chose none, because no gradient with respect to {names} needs one"
     if state and state.manifest.step:
-        return History("all", given.limit), ""  # refused later, because the first states are lost
+        # this history is refused later, because the first states are already lost
+        return History("all", given.limit), ""
     found = history_of(choose_here(task, setup, given.limit))
     return replace(found, limit=given.limit) if found else None, ""
 
 
 def with_history(setup: Setup, state: State | None, history: History, steps: int) -> tuple[Setup, SnapshotsEntry]:
-    """Check a history for the next `steps` steps of a run. Return the setup of the run with the history, and the entry
-    of the history. Raises InputError and BudgetError."""
+    """Check that a run can keep a history in its next `steps` steps. Return the setup of the run with the history, and
+    the entry of the history. Raises InputError and BudgetError."""
     first, taps = (state.manifest.step, state.manifest.taps) if state else (0, setup.description.taps)
     description = replace(setup.description, taps=taps)
     directory, layout = setup.directories[0], description.layout
@@ -251,7 +256,7 @@ def with_history(setup: Setup, state: State | None, history: History, steps: int
     needed = 0 if state else len(description.copies) * layout.array_bytes // len(setup.directories)
     if taps.history is None:
         entry = with_slots(history, entry, description.dtype, first + steps)
-    if entry.slots:  # an adjoint run makes a replay, which has the arrays of this run
+    if entry.slots:  # the adjoint run makes a replay, and the replay has the same arrays as this run
         needed += (2 * len(description.state) + len(description.static)) * layout.array_bytes
     require_room(history, entry, description.dtype, directory, needed, first, first + steps)
     if taps.history is None:

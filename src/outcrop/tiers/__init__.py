@@ -1,1 +1,1 @@
-"""Tiers are the memories and file systems of this machine. This package finds them and measures their speed."""
+"""Tiers are the memories and file systems of this machine. This package finds the tiers and measures their speed."""

@@ -1,4 +1,5 @@
-"""Store measured figures in JSON files in $XDG_CACHE_HOME/outcrop, so that each figure is measured only once.
+"""This module stores measured figures in JSON files in $XDG_CACHE_HOME/outcrop, so that each figure is measured only
+once.
 
 Each file has a seal (`outcrop.user_cache`), and each value is checked when the file is read. If a file is damaged, or
 if other users can write to the file, the figures in the file are ignored.
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 1 << 20
 MAX_ENTRIES = 500
-"""The maximum number of entries, of about 500 bytes each. If a file has more entries, the oldest are removed."""
+"""The maximum number of entries in a file. An entry has about 500 bytes. If a file has more entries, the oldest entries
+are removed."""
 
 
 def load(name: str, figures: type[FiguresT]) -> dict[str, FiguresT]:
@@ -48,7 +50,7 @@ def keep(name: str, key: str, value: DataclassInstance) -> None:
 
 
 def _are(figures: type[DataclassInstance], values: object) -> bool:
-    """Return True if an object of the type `figures` can be made from the values. Such values are texts, finite
+    """Return True if an object of the type `figures` can be made from the values. Valid values are texts, finite
     numbers, and None for an unknown figure."""
     if not isinstance(values, Mapping):
         return False

@@ -1,4 +1,5 @@
-"""Read the TOML files in which users declare tiers of this machine, and the files in which they declare other machines.
+"""This module reads the TOML files in which users declare tiers of this machine, and the files in which they declare
+other machines.
 
 Each tier is one table, whose name is the name of the tier. The option --tiers gives the path of the file. Without this
 option, $OUTCROP_TIERS gives the path. If neither is set, the file is ~/.config/outcrop/tiers.toml if it exists:
@@ -51,12 +52,14 @@ else:
 
 MAX_TEXT_BYTES = 256 << 10
 MAX_LINE = 1000
-"""The maximum number of characters in a line. The time to parse a line grows with the square of its length."""
+"""The maximum number of characters in a line. The length of lines is limited, because the time to parse a line grows
+with the square of its length."""
 MAX_COUNT = 10**6
 MAX_SIZE = 1 << 60
 MAX_PER_SECOND = 1e18
 MAX_SECONDS = 86400
-"""These limits are larger than the values of any machine, and small enough to prevent overflow."""
+"""The limits of declared values. They are larger than the values of any machine, and small enough to prevent overflow.
+"""
 MAX_SHOWN = 60
 
 TIERS_VARIABLE = "OUTCROP_TIERS"
@@ -73,8 +76,8 @@ DTYPES = ("float32", "float64")
 
 
 def declared_tiers(named: Path | None = None) -> list[Tier]:
-    """Return the tiers that the file `named` declares. By default, this is the user's own file. Raises InputError for a
-    file that cannot be used."""
+    """Return the tiers that the file `named` declares. If `named` is None, use the user's own file. Raises InputError
+    for a file that cannot be used."""
     path = named or _own_file()
     return [] if path is None else parse_tiers(read_text(path, f"tiers {path}"), str(path))
 
@@ -91,7 +94,7 @@ def _own_file() -> Path | None:
     named = os.environ.get("XDG_CONFIG_HOME", "")
     try:
         folder = Path(named) if os.path.isabs(named) else Path.home() / ".config"
-    except RuntimeError:  # this user has no home directory, so no own file exists
+    except RuntimeError:  # a user without a home directory has no file of tiers
         return None
     path = folder / "outcrop" / "tiers.toml"
     return path if os.path.lexists(path) else None
@@ -242,7 +245,8 @@ def read_text(path: Path, what: str, max_bytes: int = MAX_TEXT_BYTES) -> str:
     """Return the text of a file. `what` names the file in error messages. Raises InputError if the file cannot be read.
     Also raises InputError if the file is not a regular file, because a read of a device or FIFO may never end."""
     try:
-        # check the kind before the file is opened, because some devices react when they are opened
+        # The kind of the file is checked before the file is opened, because some devices react when a program opens
+        # them.
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise InputError(f"{what} is no regular file; name a TOML file")
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
@@ -268,13 +272,13 @@ def parse_table(text: str, name: str) -> Table:
         return Table(name, "", tomllib.loads(text))
     except RecursionError:
         raise InputError(f"{name} is not TOML that Outcrop reads: its values are nested too deeply") from None
-    except ValueError as error:  # Python also raises ValueError for whole numbers with too many digits
+    except ValueError as error:  # Python raises a plain ValueError for whole numbers with too many digits
         raise InputError(f"{name} is not TOML: {error}") from None
 
 
 class Table:
-    """A table of a TOML file. Its methods check the values, and raise an InputError with the file, the key, the value
-    and a valid form."""
+    """A table of a TOML file. The methods check the values of the table. For an invalid value, they raise an InputError
+    that names the file, the key, the value and a valid form."""
 
     def __init__(self, file: str, place: str, values: Mapping[str, Any]) -> None:
         self._file, self._place, self.values = file, place, values
@@ -379,12 +383,12 @@ class Table:
 
 
 def _key(key: str) -> str:
-    """Return a key as messages show it, with quotes if TOML needs quotes."""
+    """Return a key in the form that error messages show. The key has quotes if TOML needs quotes."""
     return key if re.fullmatch(r"[A-Za-z0-9_-]{1,60}", key) else _shown(key)
 
 
 def _shown(value: object) -> str:
-    """Return a value as messages show it: one short line."""
+    """Return a value in the form that error messages show: one short line."""
     try:
         text = repr(value)
     except (ValueError, RecursionError):  # Python refuses to convert numbers with too many digits to text

@@ -1,7 +1,8 @@
-"""Get facts about this machine from the operating system: memory and its limits, cores, caches, NUMA nodes, free space.
+"""This module gets facts about this machine from the operating system: memory and its limits, cores, caches, NUMA
+nodes, free space.
 
 Most facts come from short files in /proc and /sys. In containers and virtual machines, files may be missing or have
-impossible contents. Such facts count as unknown.
+impossible contents. Facts from such files count as unknown.
 
 Control groups of version 1 or 2 limit the memory of this process. hwloc finds the NUMA nodes. If HWLOC_SYNTHETIC or
 HWLOC_XMLFILE is set, hwloc simulates the layout of another machine, and threads are not bound.
@@ -32,7 +33,7 @@ binds threads, and "none" never binds threads."""
 
 
 def read(path: Path) -> str:
-    """Return the text of a file, decoded like file names, or "" if the file cannot be read."""
+    """Return the text of a file, decoded in the same way as names of files. Return "" if the file cannot be read."""
     try:
         return os.fsdecode(path.read_bytes()).strip()
     except OSError:
@@ -92,8 +93,8 @@ def machine_bytes() -> int:
 
 
 def memory_nodes_of_machine() -> int:
-    """Return the number of NUMA nodes with memory, or 0 if this number is unknown. Nodes that this process cannot use
-    count, too."""
+    """Return the number of NUMA nodes with memory, or 0 if this number is unknown. The number includes nodes that this
+    process cannot use."""
     return listed(read(_NODES / "has_memory"))
 
 
@@ -143,7 +144,8 @@ def free_node_bytes(node: int) -> int | None:
 
 
 def free_disk_bytes(folder: Path) -> int:
-    """Return the number of bytes that this user may still write in a folder, or in its nearest existing parent."""
+    """Return the number of bytes that this user may still write in a folder. If the folder does not exist, its nearest
+    existing parent counts."""
     space = os.statvfs(nearest_existing(folder))
     return space.f_bavail * space.f_frsize
 
@@ -169,8 +171,8 @@ class _ControlGroup:
         return min(UNLIMITED, number(read(self.folder / self.limit)) or UNLIMITED)
 
     def used_bytes(self) -> int:
-        """Return the number of bytes in use. Cached files do not count, because the kernel drops them when programs
-        need memory."""
+        """Return the number of bytes in use. Cached files do not count, because the kernel frees their memory when
+        programs need it."""
         counts = numbered(read(self.folder / "memory.stat"))
         used = number(read(self.folder / self.usage)) or 0
         return max(0, used - sum(counts.get(key, 0) for key in self.file_cache))
@@ -217,8 +219,8 @@ class NumaNode:
 
 @dataclass(frozen=True)
 class ThreadLayout:
-    """The number of threads on each node that has threads. If only one of several nodes has threads, `note` gives the
-    reason."""
+    """The distribution of threads: the number of threads on each NUMA node that has threads. If only one of several
+    nodes has threads, `note` gives the reason."""
 
     threads_on_nodes: tuple[int, ...]
     note: str = ""
@@ -250,8 +252,8 @@ def lay_out(threads: int, bind: str) -> ThreadLayout:
 
 
 def layout_of(threads_on_nodes: tuple[int, ...], bind: str, nodes: int, obstacle: str) -> ThreadLayout:
-    """Return the layout on a machine with `nodes` nodes. If only one of several nodes has threads, `obstacle` says
-    why."""
+    """Return the layout on a machine with `nodes` nodes. If only one of several nodes has threads, `obstacle` gives the
+    reason."""
     if bind == "none" or sum(threads_on_nodes) == 1 or nodes == 1 or len(threads_on_nodes) > 1:
         return ThreadLayout(threads_on_nodes)
     return ThreadLayout(threads_on_nodes, f"not placed on the {nodes} NUMA nodes: {obstacle}")

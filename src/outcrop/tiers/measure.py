@@ -1,4 +1,4 @@
-"""Measure memory and storage: the figures of tiers, and the bandwidths of the storage of a run.
+"""This module measures memory and storage: the figures of tiers, and the bandwidths of the storage of a run.
 
 In memory, all threads perform plain reads, plain writes, STREAM's triad, and random accesses to cache lines. The
 latency is also measured. Each of three arrays has four times the size of all last-level caches together, as STREAM
@@ -55,16 +55,17 @@ RECORD_BYTES, RECORDS_IN_FLIGHT = 2 << 20, 16
 PAGE_BYTES, PAGES_IN_FLIGHT = 4096, 32
 SCRATCH_BYTES, MIN_SCRATCH_BYTES = 1 << 30, 64 << 20
 SHARE_OF_FREE = 4
-"""At most a quarter of the free space is used."""
+"""A measurement uses at most 1/SHARE_OF_FREE of the free space."""
 FILL_SECONDS, SEQUENTIAL_SECONDS, RANDOM_SECONDS, LATENCY_SECONDS = 4.0, 1.5, 1.0, 0.5
 STORAGE_REPEATS, FLUSHES = 2, 5
 
 CACHE = "devices.json"
 SCRATCH_RECORDS, RING_RECORDS = 512, 16
 MIN_GRID_BYTES = SCRATCH_RECORDS * RECORD_BYTES // 4
-"""For smaller arrays the device is not measured, because the measurement takes longer than the run."""
+"""The minimum size of arrays for which the device is measured. For smaller arrays, the measurement would take longer
+than the run."""
 WHOLE = Rectangle(0, 1, 0, RECORD_BYTES // 4 - 1024)
-"""All cells of a record. The last 4096 bytes of the record hold no cells."""
+"""The cells of a record, as a rectangle. The last 4096 bytes of a record have no cells."""
 ASSUMED = StorageRates(1e9, 1e9, 1e9, 0.01, "assumed")
 """The rates that are assumed for a device that may not be measured, or that is not worth the time of a measurement."""
 
@@ -78,7 +79,8 @@ def measure_memory(nodes: tuple[int, ...], free_bytes: int) -> Figures:
     if array_bytes < MIN_ARRAY_BYTES:
         needed = format_bytes(ARRAYS * MIN_ARRAY_BYTES)
         raise InputError(f"not measured: needs {needed}, and may use a quarter of the free memory")
-    # One thread runs on each core, because two threads on the same core share the core's limit of requests in flight.
+    # One thread runs on each core. Two threads on the same core would share the limit of requests in flight of this
+    # core.
     threads = max(1, min(available_cores(), sum(node.cores for node in numa_nodes())))
     meter = _core.MemoryMeter(threads, array_bytes, nodes)
     return Figures(
@@ -165,7 +167,7 @@ def scratch_store(folder: Path, size_bytes: int, io: str) -> Iterator[_core.Stor
         _core.create_file(name, size_bytes)
         store = _core.Store([name], backend=io, direct=True, writable=True)
     finally:
-        Path(name).unlink(missing_ok=True)  # the file can still be used, because it is open
+        Path(name).unlink(missing_ok=True)  # the file can still be used after its name is removed, because it is open
     try:
         yield store
     finally:
@@ -174,7 +176,7 @@ def scratch_store(folder: Path, size_bytes: int, io: str) -> Iterator[_core.Stor
 
 def device(directories: Sequence[Path], io: str, may_write: bool, problem: Problem) -> StorageRates:
     """Return the bandwidths of all `directories` together. Bandwidths in the cache are used if they exist. Otherwise,
-    the bandwidths are measured if `may_write` is true and the problem is large. In all other cases, they are
+    the bandwidths are measured if `may_write` is true and the problem is large. In all other cases, the bandwidths are
     assumed."""
     may_measure = may_write and problem.grid_bytes >= MIN_GRID_BYTES
     every = [_one_device(folder, io, may_measure) for folder in directories]
@@ -234,12 +236,13 @@ def measure_device(folder: Path, io: str) -> StorageRates:
     if records < 2 * RING_RECORDS:
         return ASSUMED
     with scratch_store(folder, records * RECORD_BYTES, io) as store:
-        row_bytes, shape = 4 * WHOLE.x1, (records, 1, WHOLE.x1)  # each plane is one row, and fills a record
+        row_bytes, shape = 4 * WHOLE.x1, (records, 1, WHOLE.x1)  # each plane has one row, which fills a record
         grid = Problem("transfer", (0, 0, 0), shape, "float32", 1, row_bytes, row_bytes, RECORD_BYTES)
         executor = _core.make_executor(
             grid,
             Sizes(1, 1, 1),
-            rings=((RING_RECORDS, RECORD_BYTES, False), (1, RECORD_BYTES, False)),  # the second ring is not used
+            # the measurement does not use the second ring
+            rings=((RING_RECORDS, RECORD_BYTES, False), (1, RECORD_BYTES, False)),
             fields=PLAIN_FIELDS,
             calls=((0, ((0, 0),), ((0, 1),)), (0, ((0, 1),), ((0, 0),))),
             scalars_bytes=0,
@@ -256,9 +259,10 @@ def measure_device(folder: Path, io: str) -> StorageRates:
             return time.perf_counter() - start
 
         ring = min(RING_RECORDS, records)
-        noise = _core.aligned_array(RECORD_BYTES)  # random bytes, because some devices are faster with zeros
+        # the test data are random bytes, because some devices are faster with zeros
+        noise = _core.aligned_array(RECORD_BYTES)
         noise[:] = np.random.default_rng(0).integers(0, 256, RECORD_BYTES, np.uint8)
-        for z in range(ring):  # the ring is filled with these records, and all writes write them
+        for z in range(ring):  # the ring is filled with these records, and every write transfers records of the ring
             store.write_from(0, z * RECORD_BYTES, noise)
         fill: list[Action] = [Read(0, ring, WHOLE)]
         total = records * RECORD_BYTES
@@ -279,7 +283,8 @@ def measure_device(folder: Path, io: str) -> StorageRates:
 
 @contextmanager
 def _busy_processor() -> Iterator[None]:
-    """Keep all cores and the memory busy during the context, as updates do, because transfers then take longer."""
+    """Keep all cores and the memory busy until the `with` block ends, as updates do. Transfers take longer if the cores
+    are busy."""
     stop = threading.Event()
 
     def work() -> None:

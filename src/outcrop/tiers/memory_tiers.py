@@ -1,5 +1,5 @@
-"""Find tiers that are NUMA nodes. All memory that is local to processors is one tier, and all HBM is one tier. Other
-memory (CXL, non-volatile memory used as plain memory) is one tier for each node.
+"""This module finds tiers that are NUMA nodes. All memory that is local to processors is one tier, and all HBM is one
+tier. Other memory (CXL, non-volatile memory used as plain memory) is one tier for each node.
 
 The kind of a node comes from hwloc or from the driver. If the kind is unknown, a node that is local to processors is
 DRAM. Any other node of unknown kind is HBM if it is much faster than local memory. The rates for this comparison come
@@ -32,8 +32,8 @@ SOURCES = {"hbm": "high-bandwidth memory", "dram": "main memory", "cxl": "memory
 
 @dataclass(frozen=True)
 class MemoryNode:
-    """The memory of a NUMA node, and the number of processors that are local to it. The firmware gives the figures. An
-    unknown figure is 0."""
+    """The memory of a NUMA node, and the number of processors that are local to this memory. The figures come from the
+    firmware. A figure is 0 if it is unknown."""
 
     number: int
     size_bytes: int

@@ -1,4 +1,5 @@
-"""Find tiers that are file systems: their kind, a writable directory, and how long their files last.
+"""This module finds tiers that are file systems. For each tier, it finds the kind, a writable directory, and how long
+files last.
 
 /proc/self/mountinfo (man 5 proc):   36 35 98:0 /part /point rw,noatime shared:1 - ext4 /dev/root rw,errors=continue
                                            device root point options              type source    file system's options
@@ -28,13 +29,14 @@ NETWORK = frozenset(
 )  # fmt: skip
 IN_MEMORY = frozenset({"tmpfs", "ramfs"})
 WITHOUT_BLOCK_DEVICE = frozenset({"zfs", "btrfs", "bcachefs", "overlay"})
-"""File systems on disks whose source or device number does not name a disk."""
+"""The types of file systems that are on disks, but whose source or device number does not name a disk."""
 PSEUDO_FOLDERS = ("/dev", "/proc", "/run", "/snap", "/sys")
 """Folders of the operating system, in which users keep no files."""
 USERS_FOLDERS = ("/dev/shm", "/run/user")
 """Folders inside PSEUDO_FOLDERS in which users keep files."""
 VIRTUAL = re.compile(r"(vd|xvd|loop|nbd|rbd|zram)")
-"""Names of virtual disks. Their kind is unknown, because they are in a file or on a disk of another machine."""
+"""Names of virtual disks. The kind of such a disk is unknown, because it is stored in a file or on a disk of another
+machine."""
 MAP_SHARED_VALIDATE, MAP_SYNC = 0x03, 0x80000
 """Flags of mmap. Linux reports that it does not support MAP_SYNC only if both flags are given (man 2 mmap)."""
 SCRATCH_PREFIX = ".outcrop-measure-"
@@ -48,7 +50,8 @@ def storage_tiers(directories: Sequence[Path] = ()) -> list[Tier]:
     every = all_mounts()
     mounts = storage_mounts(every)
     known = {mount.device for mount in mounts}
-    unlisted = [] if any(mount.point == Path("/") for mount in every) else [Path("/")]  # in a chroot
+    # in a chroot, the kernel may list no mount at /
+    unlisted = [] if any(mount.point == Path("/") for mount in every) else [Path("/")]
     asked = [mount for mount in map(mount_of, [*unlisted, *directories]) if mount.device not in known]
     distinct = {mount.device: mount for mount in asked}.values()
     return _named_apart(mounted_tier(mount, directories) for mount in [*mounts, *distinct])
@@ -85,8 +88,8 @@ def _primitive(kind: str, folder: Path | None) -> str:
 
 
 def can_map_sync(folder: Path) -> bool:
-    """Return True if a file in `folder` can be mapped so that values are durable when their cache lines are written
-    back."""
+    """Return True if files in `folder` can be mapped in the mode MAP_SYNC. In this mode, a value is durable as soon as
+    its cache line is written back."""
     try:
         with tempfile.TemporaryFile(prefix=SCRATCH_PREFIX, dir=folder) as file:
             file.truncate(mmap.PAGESIZE)
@@ -111,7 +114,7 @@ def _named_apart(tiers: Iterable[Tier]) -> list[Tier]:
 
 @dataclass(frozen=True)
 class Mount:
-    """One line of mountinfo."""
+    """A mount: one line of the file mountinfo."""
 
     device: str
     root: str
@@ -133,7 +136,8 @@ def all_mounts() -> list[Mount]:
 
 @lru_cache(maxsize=1)
 def _parse_all(text: str) -> tuple[Mount, ...]:
-    """Parse a text. The result is cached, because callers ask for the mounts often, but mounts seldom change."""
+    """Parse the text of the file mountinfo. The result is cached, because callers ask for the mounts often, but mounts
+    seldom change."""
     found = filter(None, map(_parse, text.split("\n")))
     return tuple({mount.point: mount for mount in found}.values())
 
@@ -158,8 +162,8 @@ def storage_mounts(mounts: Iterable[Mount]) -> list[Mount]:
 
 
 def _is_seen_through(mount: Mount) -> bool:
-    """Return True if the mount is an overlay whose upper folder is visible, so that the device of this folder is also
-    mounted."""
+    """Return True if the mount is an overlay whose upper folder is visible. In this case, the device of the upper
+    folder is also mounted."""
     uppers = [option.removeprefix("upperdir=") for option in mount.options if option.startswith("upperdir=")]
     return mount.type == "overlay" and any(is_folder(Path(upper)) for upper in uppers)
 
@@ -185,8 +189,7 @@ def mount_of(path: Path) -> Mount:
 def device_of(path: Path) -> str | None:
     """Return the device of the mount that holds a path, or None if the path does not exist.
 
-    The result is not st_dev, because each subvolume of btrfs has its own st_dev, although all subvolumes share their
-    free space.
+    The result is not st_dev. Each subvolume of btrfs has its own st_dev, but all subvolumes share their free space.
     """
     try:
         return mount_of(path).device
@@ -210,7 +213,8 @@ def kind_of(mount: Mount) -> str:
     """Return one of KINDS in tier.py, or "" for a file system in which users keep no files."""
     if mount.type in IN_MEMORY:
         return "" if _is_below(mount.point, PSEUDO_FOLDERS) and not _is_below(mount.point, USERS_FOLDERS) else "tmpfs"
-    if mount.type in NETWORK or ":/" in mount.source:  # a source with ":/" is an export of a server, with any protocol
+    # a source that contains ":/" is an export of a server, with any protocol
+    if mount.type in NETWORK or ":/" in mount.source:
         return "pfs"
     if mount.type not in WITHOUT_BLOCK_DEVICE and not mount.source.startswith("/dev/"):
         return ""
@@ -224,8 +228,8 @@ def _is_below(place: Path, folders: Sequence[str]) -> bool:
 
 
 def _block_device(mount: Mount) -> str:
-    """Return the number of the mount's block device. If the device of the mount is no block device, return the number
-    of its source, or "" if the source does not exist."""
+    """Return the number of the mount's block device. If the device of the mount is not a block device, return the
+    number of the mount's source. If this source does not exist, return ""."""
     if (SYS / "dev" / "block" / mount.device).exists():
         return mount.device
     try:

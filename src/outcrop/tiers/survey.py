@@ -1,4 +1,5 @@
-"""Find all tiers of this machine, the tiers to which a path belongs, and the tiers that share their free space.
+"""This module finds all tiers of this machine, the tiers to which a path belongs, and the tiers that share their free
+space.
 
 A tier is memory or a file system. Users can also declare tiers. The figures of a tier are declared, cached, or
 measured:
@@ -26,7 +27,7 @@ from outcrop.tiers.tier import Figures, Tier, with_figures
 
 CACHE = "tiers.json"
 MAIN_MEMORY = ("dram", "tmpfs")
-"""The kinds of tiers whose bytes are in main memory. Files on a tmpfs are in main memory, too."""
+"""The kinds of tiers whose bytes are in main memory. Files on a tmpfs are also in main memory."""
 
 
 def find_tiers(
@@ -138,7 +139,7 @@ def _rank(tier: Tier, path: Path) -> tuple[bool, int]:
 
 @dataclass(frozen=True)
 class SharedRoom:
-    """Free bytes that several tiers share. Each of these tiers reports all these bytes as its own free bytes."""
+    """Free space that several tiers share. Each of these tiers reports the whole shared space as its own free space."""
 
     name: str
     tiers: frozenset[str]

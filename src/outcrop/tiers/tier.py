@@ -34,7 +34,7 @@ class Persistence(IntEnum):
 
 @dataclass(frozen=True)
 class Figures:
-    """The measured figures of a tier, which Outcrop keeps between runs. None means that a figure is not measured.
+    """The measured figures of a tier, which Outcrop keeps between runs. A figure is None if it is not measured.
 
     Sequential figures are for requests as large as the requests of a run. In memory, all threads make requests at once.
     In files, several requests are in flight. Random figures are for many accesses at once, of 4 KiB in files, and of a
@@ -43,16 +43,16 @@ class Figures:
     """
 
     origin: str
-    """"measured", "cached", "firmware", "declared", or "not measured"."""
+    """The origin of the figures: "measured", "cached", "firmware", "declared", or "not measured"."""
     read_bytes_per_second: float | None = None
     write_bytes_per_second: float | None = None
     random_read_bytes_per_second: float | None = None
     random_write_bytes_per_second: float | None = None
     triad_bytes_per_second: float | None = None
-    """The bandwidth of STREAM's triad with all threads. None for a file system."""
+    """The bandwidth of STREAM's triad with all threads. The value is None for a file system."""
     latency_seconds_read: float | None = None
     latency_seconds_write: float | None = None
-    """The latency of a write that bypasses the page cache and need not be durable. None for memory."""
+    """The latency of a write that bypasses the page cache and need not be durable. The value is None for memory."""
     latency_seconds_flush: float | None = None
     """The time in seconds until a few new bytes are as durable as `persistence` says. The time is 0 if no flush is
     needed."""
@@ -65,14 +65,15 @@ class Tier(Figures):
     name: str
     """A unique, stable name, such as "dram", "cxl0", "nvme0" or "tmpfs-dev-shm", or the declared name."""
     kind: str
-    """One of KINDS."""
+    """The kind of the tier, which is one of KINDS."""
     where: str
-    """The directory of the tier. For memory, the NUMA nodes of the tier: "node 2" or "nodes 0,1"."""
+    """The directory of the tier. For memory, a text that names the NUMA nodes of the tier, such as "node 2" or "nodes
+    0,1"."""
     capacity_bytes: int
     """The size of the tier in bytes. For memory, the size is at most the limit of the control group. For a declared
     tier, the size is at most the declared quota."""
     free_bytes: int
-    """The number of bytes that are free now."""
+    """The number of bytes that are free on the tier now."""
     persistence: Persistence
     primitive: str
     """The call that makes stored bytes durable: "none", "msync or fdatasync", "MAP_SYNC + cache-line write-back"."""
@@ -84,17 +85,18 @@ class Tier(Figures):
 
     @property
     def is_memory(self) -> bool:
-        """True if the tier is memory, false if it is a file system."""
+        """True if the tier is memory, and False if the tier is a file system."""
         return self.kind in MEMORY_KINDS
 
     @property
     def directory(self) -> Path | None:
-        """The directory of the tier's files. None for memory."""
+        """The directory of the tier's files. The value is None for memory."""
         return None if self.is_memory else Path(self.where)
 
     @property
     def nodes(self) -> tuple[int, ...]:
-        """The numbers that the operating system gives to the NUMA nodes of the tier. Empty for a file system."""
+        """The numbers that the operating system gives to the NUMA nodes of the tier. The tuple is empty for a file
+        system."""
         return tuple(int(number) for number in re.findall(r"\d+", self.where)) if self.is_memory else ()
 
     def to_json(self) -> dict[str, Any]:

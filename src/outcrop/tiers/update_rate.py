@@ -1,5 +1,5 @@
-"""Measure the update rate of this machine for given kernels and tilings. All measurements together take a few
-seconds."""
+"""This module measures the update rate of this machine for given kernels and tilings. All measurements together take a
+few seconds."""
 
 from __future__ import annotations
 
@@ -28,9 +28,11 @@ UPDATES_PER_MEASUREMENT = 1_200_000_000
 MIN_SECONDS, MAX_SECONDS = 2.0, 6.0
 SHARE_OF_RUN = 0.05
 SHORTEST_SECONDS = 1e-6
-"""The time limit with `only_one`. Every measurement takes longer than this limit, so there is no second measurement."""
+"""The time limit for measurements if `only_one` is true. Every measurement takes longer than this limit, so the meter
+measures only once."""
 MIN_REPEATS, MAX_REPEATS = 2, 40
-"""The limits of the number of slabs in a measurement, after one slab that is not counted."""
+"""The minimum and the maximum number of slabs in a measurement. Before these slabs, one slab is updated that does not
+count."""
 MAX_SETTLE_SECONDS = 3.0
 SETTLED = 1.03
 """Measurements are repeated until a measurement is faster than the previous one by at most this factor."""
@@ -52,14 +54,14 @@ def work_per_update(stencil: Stencil) -> float:
 
 
 class UpdateRateMeter:
-    """A callable object. It takes sizes, and returns the number of cell updates per second of all threads together.
-    This rate is measured on slabs of a block.
+    """A callable object that takes sizes and returns an update rate: the number of cell updates per second of all
+    threads together. The rate is measured on slabs of a block.
 
     The meter uses at most `budget_bytes` of memory. Its measurements take a twentieth of the expected time of the run,
     but at least 2 s and at most 6 s. Before these measurements, the meter may need up to 3 s until the speed of the
     machine is constant. If `measure` is false, or when the time for measurements is used up, the meter measures no
-    more. It then returns the rate of the most similar measured sizes. If no sizes were measured, it returns an assumed
-    rate.
+    more. Then the meter returns the rate of the most similar measured sizes. If no sizes were measured, the meter
+    returns an assumed rate.
     """
 
     def __init__(
@@ -91,7 +93,7 @@ class UpdateRateMeter:
 
     @property
     def is_measured(self) -> bool:
-        """True if the returned rates are measured and not assumed."""
+        """True if the rates that the meter returns are measured, and False if they are assumed."""
         return bool(self._known)
 
     def __call__(self, sizes: Sizes) -> float:
@@ -114,7 +116,8 @@ class UpdateRateMeter:
         problem = self._problem
         frame, _ = _block(problem, sizes)
         planes = self._ring_planes * problem.record_bytes // slot_bytes(problem, frame)
-        bands = 4 * sizes.diamond * self._threads if sizes.chunk else 0  # enough for two bands for each thread
+        # these planes are enough for two bands for each thread
+        bands = 4 * sizes.diamond * self._threads if sizes.chunk else 0
         levels = min(sizes.levels, max(LEVELS_MEASURED, bands))
         slab = min(sizes.slab, max(8, self._updates_per_measurement // (levels * frame.cells)))
         while slab > 1 and _core.UpdateMeter.planes_needed(problem, levels, slab) > planes:
@@ -126,7 +129,7 @@ class UpdateRateMeter:
 
     def _settle(self, meter: _core.UpdateMeter, sizes: Sizes) -> None:
         """Repeat measurements until the rate no longer grows. The first rate can be too low, because newly allocated
-        memory is slow at first. On virtual machines, it is slow for seconds."""
+        memory is slow at first. On virtual machines, new memory can be slow for seconds."""
         end = time.perf_counter() + MAX_SETTLE_SECONDS
         before, now = 0.0, self._measure(meter, sizes)
         while now > SETTLED * before and time.perf_counter() < end:
@@ -154,7 +157,8 @@ class UpdateRateMeter:
 
 
 def _block(problem: Problem, sizes: Sizes) -> tuple[Rectangle, UpdateRegion]:
-    """Return the frame and the update region of a block in the middle of the grid, as the wavefront scheme makes it."""
+    """Return the frame and the update region of a block in the middle of the grid, as the wavefront scheme makes such a
+    block."""
     cut = blocks_in_y(problem, sizes.levels, sizes)
     if cut.count == 1:
         return problem.whole_plane, EVERYTHING

@@ -42,9 +42,9 @@ struct FileOptions;
 /// and its operations.
 class Plan {
  public:
-  /// Collective. Makes a plan. `transport` must exist longer than the plan. Throws InputError on every rank if ranks
-  /// declare the same byte, if their options differ, or if options are invalid. For an overlap, the message names both
-  /// ranks and the offset. Throws CommunicationError.
+  /// A collective function. It makes a plan. `transport` must exist longer than the plan. Throws InputError on every
+  /// rank if ranks declare the same byte, if their options differ, or if options are invalid. For an overlap, the
+  /// message names both ranks and the offset. Throws CommunicationError.
   static Plan make(outcrop_transport &transport, const Declaration &declaration, const PlanOptions &options = {});
 
   const PlanSummary &summary() const;
@@ -68,17 +68,17 @@ struct GivenSettings {
   std::string problem = {};
 };
 
-/// Collective. Reads this rank's settings, and checks that they are equal on all ranks. Only the folder and the bytes
-/// of a stage may differ. Returns the settings of this rank. If `first_has_environment` is true, all ranks use the
-/// environment of rank 0. Also sets the transport's time limit for waiting. Throws InputError on all ranks if the
-/// settings of any rank are invalid.
+/// A collective function. It reads this rank's settings, and checks that they are equal on all ranks. Only the folder
+/// and the bytes of a stage may differ. Returns the settings of this rank. If `first_has_environment` is true, all
+/// ranks use the environment of rank 0. Also sets the transport's time limit for waiting. Throws InputError on all
+/// ranks if the settings of any rank are invalid.
 Settings agreed_settings(outcrop_transport &transport, GivenSettings given, bool first_has_environment = false);
 
 class PlacedPlan {
  public:
-  /// Collective. Makes a plan from the result of agreed_settings(). `transport` must exist longer than the plan.
-  /// `sources` has facts about the machine that are not in the settings. Throws the same errors as Plan::make() and
-  /// find_machine().
+  /// A collective function. It makes a plan from the result of agreed_settings(). `transport` must exist longer than
+  /// the plan. `sources` has facts about the machine that are not in the settings. Throws the same errors as
+  /// Plan::make() and find_machine().
   static PlacedPlan make(outcrop_transport &transport, const Declaration &declaration, const Settings &settings,
                          MachineSources sources = {});
 

@@ -23,12 +23,14 @@ namespace outcrop::aggregate {
 /// The data from which aggregators are elected. All ranks have the same data.
 struct ElectionInputs {
   std::size_t domains = 0;
-  std::span<const Tally> tallies;  ///< sorted by domain, then by rank; each element has at least 1 byte
+  /// one tally for each domain and rank, sorted by domain and then by rank; each tally has at least 1 byte
+  std::span<const Tally> tallies;
   std::span<const int> nodes;      ///< for each rank, the lowest rank on its node
-  std::uint64_t buffer_bytes = 0;  ///< the size of one buffer
+  std::uint64_t buffer_bytes = 0;  ///< the size of one buffer, in bytes
   std::uint32_t buffers = 0;       ///< the number of buffers of each aggregator
   bool can_merge = false;  ///< true if ranks of one node may send their bytes in one message, by a relay (node.hpp)
-  /// The aggregator of each domain, if each rank performs its own I/O. Empty otherwise.
+  /// The aggregator of each domain, if each rank performs its own I/O. If ranks do not perform their own I/O, the list
+  /// is empty.
   std::span<const int> owners;
 };
 
@@ -63,8 +65,8 @@ constexpr std::uint64_t own_run_automatic = ~std::uint64_t{0};
 /// The options of a plan. All ranks must give the same options. Only `media` may differ between ranks, but its length
 /// must be the same. If `buffer_bytes`, `buffers` or `aggregators` is 0, the plan chooses the value.
 struct PlanOptions {
-  std::uint64_t buffer_bytes = 0;  ///< the size of one buffer; a multiple of 4096
-  std::uint32_t buffers = 0;       ///< the number of buffers of each aggregator, 2 to 8
+  std::uint64_t buffer_bytes = 0;  ///< the size of one buffer in bytes; it must be a multiple of 4096
+  std::uint32_t buffers = 0;       ///< the number of buffers of each aggregator, from 2 to 8
   std::uint32_t aggregators = 0;   ///< the number of domains, if ranks do not perform their own I/O
   /// the maximum number of aggregators on each node, if `aggregators` is 0
   std::uint32_t aggregators_on_node = 1;
@@ -78,7 +80,7 @@ struct PlanOptions {
   std::vector<Medium> media = {};
 };
 
-/// A summary of a plan. All members except for `places` and `notes` are the same on all ranks.
+/// A summary of a plan. All members except `places` and `notes` have the same values on all ranks.
 struct PlanSummary {
   std::uint64_t bytes = 0;  ///< the number of bytes that all ranks together declare for one step
   /// the smallest range of the file that contains all bytes of a step whose base (the offset added to the extents) is 0
@@ -105,8 +107,9 @@ struct Decision {
   std::optional<Overlap> overlap;
 };
 
-/// Collective. Makes all decisions of a plan. `problem` is the reason why this rank's declaration is invalid, or "" if
-/// the declaration is valid. Throws InputError on all ranks if any rank has a problem or invalid options.
+/// A collective function. It makes all decisions of a plan. `problem` is the reason why this rank's declaration is
+/// invalid, or "" if the declaration is valid. Throws InputError on all ranks if any rank has a problem or invalid
+/// options.
 Decision decide(const Link &link, const Pattern &pattern, const PlanOptions &options, const std::string &problem);
 
 }  // namespace outcrop::aggregate

@@ -67,7 +67,7 @@ inline std::string mpi_library_name() {
 class Communicator {
  public:
   Communicator() = default;
-  /// Collective. Makes a duplicate of `original`.
+  /// A collective function. It makes a duplicate of `original`.
   explicit Communicator(MPI_Comm original) { check(MPI_Comm_dup(original, &value), "duplicating a communicator"); }
   ~Communicator() {
     if (value != MPI_COMM_NULL) MPI_Comm_free(&value);

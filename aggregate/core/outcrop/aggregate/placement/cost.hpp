@@ -44,8 +44,8 @@ struct Gathering {
 
 /// The number of aggregators that work at the same time.
 struct Contention {
-  std::uint32_t on_node = 1;  ///< the number on each node
-  std::uint32_t in_all = 1;   ///< the number on all nodes together
+  std::uint32_t on_node = 1;  ///< the number of aggregators on each node
+  std::uint32_t in_all = 1;   ///< the number of aggregators on all nodes together
 };
 
 /// The number of rounds of a domain, and the number of buffers. The rounds use the buffers in turn.
@@ -56,13 +56,13 @@ struct Buffering {
 
 /// The terms of a predicted cost, in seconds.
 struct Cost {
-  double merge = 0;     ///< time of merging bytes on the nodes that send them
-  double messages = 0;  ///< time of the latencies of messages
-  double transfer = 0;  ///< time of the transfer of bytes from other nodes
-  double copy = 0;      ///< time of copying the bytes of the aggregator's node
+  double merge = 0;     ///< time for which nodes merge bytes before they send them
+  double messages = 0;  ///< sum of the latencies of all messages
+  double transfer = 0;  ///< time in which bytes from other nodes are transferred
+  double copy = 0;      ///< time in which the bytes of the aggregator's own node are copied
   double target_latency = 0;
   double target_transfer = 0;
-  double hidden = 0;  ///< the time saved because filling and emptying overlap
+  double hidden = 0;  ///< time that is saved because one buffer is filled while another buffer is emptied
 
   double fill() const { return merge + messages + transfer + copy; }
   double empty() const { return target_latency + target_transfer; }

@@ -48,14 +48,14 @@ namespace outcrop::aggregate {
 
 inline constexpr double UNLIMITED = std::numeric_limits<double>::infinity();
 
-/// How long a tier keeps its content: until the process ends, the system reboots or the job ends, or for ever. The
-/// values are equal to those in outcrop.tiers.
+/// Says how long a tier keeps its content: until the process ends, until the system reboots, until the job ends, or
+/// forever. The values are equal to the values of Persistence in outcrop.tiers.
 enum class Persistence : std::uint8_t { process, reboot, job, permanent };
 
 std::string in_words(Persistence persistence);
 std::optional<Persistence> persistence_named(std::string_view word);
 
-/// The network between nodes, and from a node to a shared target.
+/// The network that connects the nodes to each other and to a shared target.
 struct Network {
   double latency_seconds = 0;                ///< the latency of a message for each unit of distance
   double card_bytes_per_second = UNLIMITED;  ///< the bandwidth of one network card
@@ -92,15 +92,15 @@ struct SharedMemory {
 /// A function that fills `row` with the distances from a node to all nodes. The distance of a node to itself is 0.
 using Distances = std::function<void(std::size_t node, std::span<double> row)>;
 
-/// The machine on which aggregators are placed. The nodes have the numbers 0, 1, 2, ... Each node has at least one
-/// rank.
+/// The machine on which aggregators are placed. The nodes have the numbers 0, 1, 2, ... At least one rank runs on each
+/// node.
 struct Machine {
   std::vector<std::uint32_t> node_of_rank;
   std::vector<double> distance_to_target;  ///< the distance of each node to the target
-  Distances distances;                     ///< the distances between nodes
+  Distances distances;                     ///< a function that gives the distances between nodes
   Network network;
   Target target;
-  Target target_read;  ///< the same target, with its latency and its rate for reading
+  Target target_read;  ///< the target with its latency and its rate for reading
   SharedMemory shared_memory;
   std::vector<Tier> tiers;
   /// The bytes that buffers and stages may use, first for each tier of node 0, then for each tier of node 1, and so on.
@@ -134,24 +134,24 @@ struct NodeDescription {
   std::string network_origin;
 };
 
-/// Parses the text of a node. Error messages use `file` as the name of the text. Throws InputError.
+/// Parses the text of a node. Error messages use `file` as the name of the text. Throws InputError if the text is
+/// invalid.
 NodeDescription parse_node(std::string_view text, const std::string &file);
 
 /// Returns the text of this node with additions that only this node can make. One addition is a table of the tiers that
 /// cannot be used on this node, with the reasons. If the text has no target, the other addition is a target for
 /// `target_folder`. If the directory of a tier contains this folder, the target has the rates of the tier. Otherwise
-/// the target has assumed rates for the folder's file system. Throws InputError.
+/// the target has assumed rates for the folder's file system. Throws InputError if the text is invalid.
 std::string text_of_this_node(const std::string &text, const std::string &file, const std::string &target_folder);
 
-/// One description that joins the descriptions of all nodes. Tiers with the same name on several nodes count as one
-/// tier.
+/// A description that joins the descriptions of all nodes. Tiers with the same name on several nodes count as one tier.
 struct JoinedNodes {
   std::vector<Tier> tiers;
-  std::vector<std::uint64_t> room_bytes;   ///< has the same order as Machine::room_bytes
+  std::vector<std::uint64_t> room_bytes;   ///< the same values, in the same order, as Machine::room_bytes
   std::vector<std::vector<Medium>> media;  ///< for each node, the medium of each tier
   FileTarget target;
   Network network;
-  /// lines for users that say where sizes and rates come from, and which tiers cannot be used
+  /// lines of text for users, which say where sizes and rates come from and which tiers cannot be used
   std::vector<std::string> lines;
 };
 
@@ -191,10 +191,10 @@ struct MachineSources {
   std::string problem;       ///< an error of this rank, which all ranks throw as an InputError; empty if there is none
   std::string machine_file;  ///< the name of the machine file; empty if there is none
   std::string target_folder = ".";
-  std::string topology_file;       ///< the name of a file with the places of ranks; if empty, `distances` is used
-  Distances distances;             ///< if empty, distances_by_node() is used
-  std::string distances_known;     ///< the origin of the distances, such as "distances by Slurm"
-  std::vector<std::string> lines;  ///< further lines for DetectedMachine::lines
+  std::string topology_file;  ///< the name of a file with the places of ranks; if empty, `distances` is used
+  Distances distances;  ///< a function that gives the distances between nodes; if empty, distances_by_node() is used
+  std::string distances_known;     ///< a text with the origin of the distances, such as "distances by Slurm"
+  std::vector<std::string> lines;  ///< further lines of text for DetectedMachine::lines
   bool reads_only = false;
 };
 
@@ -202,7 +202,7 @@ struct DetectedMachine {
   Machine machine;
   std::vector<Medium> media;       ///< the medium of each tier on this rank's node
   std::vector<std::string> hosts;  ///< the name of each node's host
-  /// lines for users that say where sizes and rates come from, and which tiers cannot be used
+  /// lines of text for users, which say where sizes and rates come from and which tiers cannot be used
   std::vector<std::string> lines;
 };
 
@@ -210,13 +210,13 @@ struct DetectedMachine {
 /// the argument is the lowest rank on the node of rank i.
 std::vector<std::uint32_t> number_nodes(std::span<const int> lowest_rank_on_node);
 
-/// Collective. Returns the texts of all ranks. If a rank has a problem, all ranks throw an InputError such as "rank 3:
-/// problem".
+/// A collective function. It returns the texts of all ranks. If a rank has a problem, all ranks throw an InputError
+/// such as "rank 3: problem".
 std::vector<std::string> gather_texts(const Link &link, const std::string &mine, const std::string &problem);
 
-/// Collective. Describes the machine on which the ranks run. If `sources` has no text for a node, this function reads
-/// the machine file. If no machine file is given either, this function measures the memory of the node in less than a
-/// second. Throws InputError on all ranks if a file cannot be read or is invalid.
+/// A collective function. It describes the machine on which the ranks run. If `sources` has no text for a node, this
+/// function reads the machine file. If no machine file is given either, this function measures the memory of the node
+/// in less than a second. Throws InputError on all ranks if a file cannot be read or is invalid.
 DetectedMachine find_machine(const Link &link, const MachineSources &sources);
 
 }  // namespace outcrop::aggregate

@@ -32,7 +32,7 @@
 
 namespace outcrop::aggregate {
 
-/// A place for the aggregator of a domain, with its cost.
+/// A possible place for the aggregator of a domain: a node and a tier, with the cost.
 struct Option {
   std::uint32_t node = 0;
   std::uint32_t tier = 0;
@@ -54,7 +54,7 @@ struct Choice {
   std::vector<Option> tiers;        ///< all tiers of the chosen node
   std::vector<Verdict> verdicts;    ///< for each element of `tiers`, the reason why this tier was chosen or not
   std::optional<Option> runner_up;  ///< the cheapest place on another node
-  bool runner_up_taken = false;     ///< true if other aggregators use all the room of the runner-up
+  bool runner_up_taken = false;     ///< true if other aggregators use all the room of the tier in `runner_up`
   std::uint32_t wanted_tier = 0;    ///< the cheapest tier on the chosen node, even if it has no room
 };
 
@@ -97,7 +97,7 @@ Placement predict(const Machine &machine, std::span<const Tally> tallies, const 
 std::string explain(const Placement &placement, const Machine &machine, const PlacementOptions &options,
                     std::size_t max_domains = 1);
 
-/// A placement, with the machine and the options for which it was made.
+/// A placement, together with the machine and the options for which the placement was made.
 struct Placed {
   Machine machine;
   PlacementOptions options;
@@ -130,7 +130,7 @@ Elect elect_by_cost(std::shared_ptr<Placed> placed, bool exactly);
 struct StepUsage {
   /// the time for which the program computes between the end of a write and the next write
   double seconds_between = 0;
-  /// how often the program is expected to read a step back soon after the write, with the same plan
+  /// the number of times that the program is expected to read a step back, soon after its write and with the same plan
   double reads_back = 0;
   bool durable = false;                        ///< true if a write ends only when its bytes are on the device
   Persistence persistence = Persistence::job;  ///< the minimum persistence of a stage
@@ -148,7 +148,7 @@ struct StagingRates {
 /// The predicted seconds of a step.
 struct StepForecast {
   double write = 0;
-  double wait = 0;  ///< the time for which the program waits for the drain
+  double wait = 0;  ///< the time for which the program waits until the drain has ended
   double read = 0;  ///< the time for reading the step back once
   double total(const StepUsage &usage) const { return write + wait + usage.reads_back * read; }
 };

@@ -1,12 +1,13 @@
-// The settings of users. A setting can come from an argument, an MPI info hint or the environment. If several sources
-// have a setting, the source that comes first in this list counts. If no source has the setting, its default is used.
+// This file handles the settings of users. A setting can come from an argument, an MPI info hint or an environment
+// variable. If several of these sources give a setting, an argument counts before a hint, and a hint counts before a
+// variable. If no source has the setting, its default is used.
 //
 // setting_table() declares each setting once, with its names, its meaning, its default and the function that parses its
 // text. The functions below check arguments, hints and variables by this table. scripts/write_settings.py writes the
 // comment in outcrop_aggregate.h and the reference page from the table. A test compares both with the table.
 //
 // Hints that begin with cb_ are hints of ROMIO and have the same meaning as in ROMIO. Unknown hints are ignored, as MPI
-// requires. Unknown arguments are errors. Unknown variables that begin with OUTCROP_AGG_ are errors, too.
+// requires. Unknown arguments are errors. Unknown variables that begin with OUTCROP_AGG_ are also errors.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +22,8 @@
 
 namespace outcrop::aggregate {
 
-/// The value of a setting, and its origin: "argument tier", "hint cb_nodes", "OUTCROP_AGG_COUNT" or "default".
+/// The value of a setting, and the source from which the value came: "argument tier", "hint cb_nodes",
+/// "OUTCROP_AGG_COUNT" or "default".
 template <typename Value>
 struct Setting {
   Value value;
@@ -29,8 +31,8 @@ struct Setting {
   bool is_set() const { return origin != "default"; }
 };
 
-/// The values of all settings. setting_table() explains them. Except for own_run_bytes, the values 0 and "" mean that a
-/// setting is not set.
+/// The values of all settings. setting_table() explains the settings. Except for own_run_bytes, the values 0 and ""
+/// mean that a setting is not set.
 struct Settings {
   Setting<std::string> tier{{}};
   Setting<Persistence> persistence{Persistence::process};
@@ -56,14 +58,14 @@ struct Settings {
 
 using SettingValue = std::variant<bool, std::uint64_t, double, std::string, Persistence>;
 
-/// The text of a setting, and its origin.
+/// The text of a setting, and the source from which the text came.
 struct GivenText {
   std::string text;
   std::string origin;
 };
 
-/// A setting. The name of its hint is "outcrop_agg_" followed by `name`. The name of its environment variable is
-/// "OUTCROP_AGG_" followed by `name` in capitals.
+/// Describes a setting. The name of its hint is "outcrop_agg_" followed by `name`. The name of its environment variable
+/// is "OUTCROP_AGG_" followed by `name` in capitals.
 struct SettingRow {
   std::string_view name;     ///< the name of the argument
   std::string_view field;    ///< the name of the member of Settings that has the value
@@ -99,7 +101,7 @@ Texts settings_in_environment(const char *const *variables);
 std::vector<std::uint32_t> max_on_nodes(const std::string &list, std::span<const std::string> hosts);
 
 /// Returns the options of placement that follow from the settings. `hosts` contains the host of each node. Throws
-/// InputError.
+/// InputError if a setting does not fit the hosts.
 PlacementOptions placement_options(const Settings &settings, std::span<const std::string> hosts);
 
 /// Returns one line for each setting whose value does not come from its default, for example "tier by

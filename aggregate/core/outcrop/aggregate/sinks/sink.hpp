@@ -74,8 +74,8 @@ struct OpenMode {
 /// Returns true if the page cache of this node has ample room, at this moment, for `node_bytes` bytes.
 bool has_ample_room(std::uint64_t node_bytes);
 
-/// Collective. Returns the mode of all ranks. In the result, `ample_room` is true only if it is true on all ranks.
-/// Throws InputError if another member differs between ranks.
+/// A collective function. It returns the mode of all ranks. In the result, `ample_room` is true only if it is true on
+/// all ranks. Throws InputError if another member differs between ranks.
 OpenMode agree_on_open_mode(const Link &link, const OpenMode &mine);
 
 // --- the shared file -----------------------------------------------------------------------------------------------

@@ -40,8 +40,8 @@ struct Timing {
   double seconds_messages = 0;  ///< time from the start of the operation until its last message has ended
   std::uint64_t bytes_storage = 0;
 
-  /// Compares the times seconds_copying and seconds_storage. Returns the fraction of the shorter time that overlapped
-  /// with the longer one, from 0 to 1. Returns no value if one of the times is 0.
+  /// Returns how much of seconds_copying and seconds_storage overlapped. The result is the fraction of the shorter
+  /// time, from 0 to 1, that overlapped with the longer time. Returns no value if one of the times is 0.
   std::optional<double> overlap() const;
 };
 
@@ -57,7 +57,7 @@ struct Timing {
 
 void copy_local(bool write, const Pattern &pattern, const Range &range, std::span<std::byte *const> memory,
                 std::byte *buffer);
-/// Returns the number of copied bytes.
+/// Returns the number of bytes that it has copied.
 std::uint64_t copy_packed(bool write, const Pattern &pattern, const Range &range, std::span<std::byte *const> memory,
                           std::byte *message);
 
@@ -97,7 +97,7 @@ class Messages {
   bool any() const { return !flows_.empty(); }
 
  private:
-  /// A message under way.
+  /// A message that is being sent or received.
   struct Flight {
     std::vector<std::byte> data;
     outcrop_request request = 0;
@@ -153,7 +153,7 @@ struct Task {
   std::uint64_t base = 0;
   bool durable = false;
   std::vector<std::byte *> memory;  ///< the address of each variable; empty if the memory is invalid
-  Failure failure;                  ///< an error that is known before the operation begins
+  Failure failure;                  ///< an error that occurred before the operation began
   /// the number of steps that were written to the file before this operation began
   std::uint64_t step = 0;
   std::vector<std::shared_ptr<Sink>> sinks;  ///< the sink of each domain of this rank
@@ -164,8 +164,8 @@ class Step : public std::enable_shared_from_this<Step> {
  public:
   Step(Engine &engine, Task task);
 
-  /// Collective. Begins the operation. If `beside` is true or the ranks are on several nodes, the copy thread copies
-  /// this rank's bytes. Otherwise this function copies them.
+  /// A collective function. It begins the operation. If `beside` is true or the ranks are on several nodes, the copy
+  /// thread copies this rank's bytes. Otherwise this function copies them.
   void start(bool beside);
   bool test();
   void wait();
@@ -176,7 +176,7 @@ class Step : public std::enable_shared_from_this<Step> {
   /// The engine calls this function. Returns true when this rank has no more work for the step.
   bool advance();
   bool sends() const { return !messages_over_ || outcome_->sends(); }
-  void finish();  ///< the engine calls this function when the outcome is known
+  void finish();  ///< the engine calls finish() when the outcome of the operation is known
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -198,8 +198,8 @@ class Step : public std::enable_shared_from_this<Step> {
   Engine &engine_;
   Task task_;
   std::uint64_t data_number_ = 0;
-  bool own_moved_ = false;  // true if move_own() has moved this rank's bytes
-  bool helped_ = false;     // true if the copy thread copies; the copy thread has no time limit
+  bool own_moved_ = false;  // true if move_own() has moved the bytes of this rank
+  bool helped_ = false;     // true if the copy thread copies the bytes; this thread has no time limit
   std::optional<Outcome> outcome_;
   std::optional<Messages> messages_;
   std::atomic<std::uint32_t> parts_{0};

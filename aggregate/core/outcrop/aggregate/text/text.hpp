@@ -1,5 +1,5 @@
-// Functions for texts. They format numbers for people, read and write listings (small files with a checksum), and parse
-// the tables of machine files.
+// This file has functions for texts. The functions format numbers for people, read and write listings (small files with
+// a checksum), and parse the tables of machine files.
 #pragma once
 
 #include <charconv>
@@ -18,13 +18,13 @@ namespace outcrop::aggregate {
 
 // --- numbers -------------------------------------------------------------------------------------------------------
 
-/// Returns a text with a binary unit, such as "1.5 KiB".
+/// Returns a number of bytes as a text with a binary unit, such as "1.5 KiB".
 std::string format_bytes(std::uint64_t bytes);
-/// Returns a text with four digits and a unit, such as "12.35 ms".
+/// Returns a time as a text with four digits and a unit, such as "12.35 ms".
 std::string format_seconds(double seconds);
-/// Returns a text with a decimal unit, such as "12.5 GB/s".
+/// Returns a rate as a text with a decimal unit, such as "12.5 GB/s".
 std::string format_rate(double bytes_per_second);
-/// Returns a text with four digits.
+/// Returns a number as a text with four digits.
 std::string format_number(double value);
 /// Returns a text such as "1 rank" or "2 ranks".
 std::string counted(std::uint64_t count, const std::string &what);
@@ -48,13 +48,14 @@ std::string with_checksum(const std::string &lines);
 std::string_view checked_lines(std::string_view text, const std::string &path);
 
 /// These functions return the content of a file that the user has named, or of a file in a folder. They throw
-/// StorageError. They throw CorruptionError if the file is longer than any listing.
+/// StorageError if the file cannot be read, and CorruptionError if the file is longer than any listing.
 std::string read_text(const std::string &path);
 std::string read_text(outcrop::Folder &folder, const std::string &name);
 
 /// Writes the text to a file with a temporary name, makes the file durable, renames it, and makes the folder durable.
-/// Readers see either the complete new file or the previous file, even after a power cut. Throws StorageError. After an
-/// error, the name may refer to the new or to the previous file until the folder is flushed.
+/// Readers see either the complete new file or the previous file, even after a power cut. Throws StorageError if an
+/// operation on the file or the folder fails. After an error, the name may refer to the new or to the previous file
+/// until the folder is flushed.
 void write_durably(outcrop::Folder &folder, const std::string &name, const std::string &text);
 
 // --- parsing -------------------------------------------------------------------------------------------------------
@@ -74,8 +75,8 @@ bool take_number(std::string_view &text, Number &number) {
   return true;
 }
 
-/// Removes the parts from the start of `text`, one after the other. A part is a word that must be there, or a variable
-/// that gets the number that is there. Returns false if `text` does not have these parts.
+/// Removes several parts from the start of `text`, one after the other. A part is a word that must be there, or a
+/// variable that gets the number that is there. Returns false if `text` does not have these parts.
 template <typename... Parts>
 bool take_all(std::string_view &text, Parts &&...parts) {
   const auto take_part = [&text](auto &part) {
@@ -115,11 +116,13 @@ class TextTable {
   std::vector<std::string> keys() const;
 
   bool has(const std::string &key);
-  std::string text(const std::string &key);         ///< a text in quotes
-  std::uint64_t bytes(const std::string &key);      ///< a text such as "16GiB", or a number
-  double bytes_per_second(const std::string &key);  ///< a text such as "2.4GB/s", or a number; must be more than 0
-  double seconds(const std::string &key);           ///< a number; may be 0
-  std::uint32_t count(const std::string &key);      ///< a whole number of at least 1
+  std::string text(const std::string &key);  ///< returns a text that is written in quotes
+  /// returns a number of bytes, which is written as a text such as "16GiB" or as a number
+  std::uint64_t bytes(const std::string &key);
+  /// returns a rate, which is written as a text such as "2.4GB/s" or as a number; the rate must be more than 0
+  double bytes_per_second(const std::string &key);
+  double seconds(const std::string &key);       ///< returns a number of seconds, which may be 0
+  std::uint32_t count(const std::string &key);  ///< returns a whole number of at least 1
   void refuse_other_keys() const;
 
   /// Throws an InputError such as "FILE: name.key = value must be ...".

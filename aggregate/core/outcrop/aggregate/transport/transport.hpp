@@ -1,6 +1,6 @@
-// The C++ side of the transport. Link calls the functions of the table in transport.h, and throws an exception if a
-// function fails. ThreadRanks makes such tables for ranks that are threads of one process, in tests and in programs
-// with their own threads.
+// This file is the C++ side of the transport. Class Link calls the functions of the table in transport.h, and throws an
+// exception if a function fails. Class ThreadRanks makes such tables for ranks that are threads of one process, in
+// tests and in programs with their own threads.
 //
 //     ThreadRanks ranks(16, 4);                 16 ranks on 4 simulated nodes of 4 ranks each
 //     Link link(ranks.transport(rank));         in the thread of each rank
@@ -17,8 +17,9 @@
 
 namespace outcrop::aggregate {
 
-/// Calls the functions of a transport. All functions that move bytes or wait throw CommunicationError. rank(), size()
-/// and node() also work after the transport was freed, so that a closed plan can still be explained.
+/// Calls the functions of a transport. All functions that move bytes or wait throw CommunicationError if the transport
+/// fails. rank(), size() and node() also work after the transport was freed, so that a closed plan can still be
+/// explained.
 class Link {
  public:
   explicit Link(outcrop_transport &transport)
@@ -28,7 +29,7 @@ class Link {
   int size() const { return size_; }
   int node() const { return node_; }
   std::string host() const { return table_->host; }
-  /// Returns how many seconds a call may wait for other ranks. The value 0 means no limit.
+  /// Returns the number of seconds for which a call may wait for other ranks. The value 0 means no limit.
   double seconds_most() const { return table_->seconds_most; }
 
   outcrop_request send(std::span<const std::byte> data, int to, int tag) const {
@@ -55,7 +56,7 @@ class Link {
   /// caller has passed to it.
   bool abandon() const { return table_->abandon(table_->self) == 0; }
 
-  /// Collective. Returns the values of all ranks, in the order of ranks.
+  /// A collective function. It returns the values of all ranks, in the order of ranks.
   template <typename T>
   std::vector<T> gather(const T &mine) const {
     std::vector<T> all(static_cast<std::size_t>(size()));
@@ -63,8 +64,9 @@ class Link {
     return all;
   }
 
-  /// Collective. Returns the lists of all ranks, one after the other. If `begins` is given, also stores there where
-  /// each list begins. The list of rank r has the indices begins[r] to begins[r + 1] - 1.
+  /// A collective function. It returns the lists of all ranks, one after the other. If `begins` is given, the function
+  /// also stores in `begins` the index at which each list begins. The list of rank r has the indices begins[r] to
+  /// begins[r + 1] - 1.
   template <typename List, typename T = typename List::value_type>
   std::vector<T> gather_lists(const List &mine, std::vector<std::size_t> *begins = nullptr) const {
     const std::vector<std::uint64_t> bytes = gather(std::uint64_t{mine.size() * sizeof(T)});
@@ -100,7 +102,7 @@ class ThreadRanks {
   /// table's function `free` does nothing.
   outcrop_transport &transport(int rank);
 
-  /// Simulates a lost connection: all later calls of all ranks fail, and so do calls that are waiting now.
+  /// Simulates a lost connection. All later calls of all ranks fail, and calls that are waiting now also fail.
   void fail();
 
  private:
