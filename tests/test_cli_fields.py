@@ -15,7 +15,7 @@ from outcrop.cli.main import call
 from outcrop.errors import InputError
 from outcrop.language.library.table import FAMILIES, Family
 from outcrop.language.symbols import Signal
-from outcrop.run.setup import values_by_name
+from outcrop.run.inputs.initial import values_by_name
 
 
 def waves() -> oc.Stencil:

@@ -117,8 +117,8 @@ def run_options(given: Mapping[str, Any], needs_directory: bool = True, or_else:
     about a missing directory.
     """
     from outcrop.run.definition import as_stencil
+    from outcrop.run.inputs.initial import values_by_name
     from outcrop.run.options_file import SUFFIX, read_options
-    from outcrop.run.setup import values_by_name
 
     return_freed_memory()
     name = given["stencil"]

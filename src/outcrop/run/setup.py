@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 from outcrop import _core
 from outcrop.axes import NAMES as AXES
-from outcrop.axes import Shape, axes_text, grid_shape, option_text
+from outcrop.axes import Shape, grid_shape
 from outcrop.errors import BudgetError, InputError, shown
 from outcrop.language.boundary import as_boundary
 from outcrop.language.linearised import without_updates
 from outcrop.language.stencil import Stencil
-from outcrop.paths import as_path, as_place, is_there
+from outcrop.paths import as_path, as_place
 from outcrop.plan.given_sizes import NAMES, GivenSizes
 from outcrop.plan.history import listed, steps_of_pass
 from outcrop.plan.machine import DeclaredMachine, Machine, UpdateRate
@@ -39,8 +39,8 @@ from outcrop.run.disk.entries import PartEntry, StateField, StatesEntry, arrays_
 from outcrop.run.disk.layout import PlaneLayout, make_layout, stripe_planes
 from outcrop.run.disk.manifest import Description, Manifest, Settings, require_readable
 from outcrop.run.disk.state import State
-from outcrop.run.inputs.initial import cache_within, make_source, needs_shape, parse_source
-from outcrop.run.inputs.input_array import InputArray, can_lift
+from outcrop.run.inputs.initial import cache_within, make_source, shape_of_files, values_by_name
+from outcrop.run.inputs.input_array import InputArray
 from outcrop.run.joint_plan import choose_cut
 from outcrop.run.options import RunOptions
 from outcrop.run.places import check_state, open_state
@@ -536,69 +536,9 @@ class Initial:
             stencil = as_stencil(options.stencil)
             self._given = values_by_name(options.init, stencil)
             if options.shape is None and self._given:
-                self.shape = _shape_of_files(self._given, stencil)
+                self.shape = shape_of_files(self._given, stencil)
 
     def by_name(self, stencil: Stencil, shape: Shape) -> dict[str, InputArray]:
         """Return the initial values for a grid of `shape`. Raises InputError for values that do not fit this grid."""
         each = self._cache_bytes // max(1, len(self._given))
         return {name: make_source(values, shape, each) for name, values in self._given.items()}
-
-
-def values_by_name(init: object, stencil: Stencil) -> dict[str, object]:
-    """Return a mapping from names of arrays to initial values. `init` is such a mapping, one value, or one or several
-    texts "NAME=VALUE". NAME can be omitted if the stencil has one field. Raises InputError for fields that are unknown
-    or given twice."""
-    names = [entry.name for entry in arrays_of(stencil)]
-    if init is None:
-        return {}
-    if isinstance(init, Mapping):
-        pairs = list(init.items())
-    elif isinstance(init, (list, tuple)) and all(isinstance(one, str) for one in init):
-        pairs = [_named(text, names, stencil) for text in init]
-    elif isinstance(init, str):
-        pairs = [_named(init, names, stencil)]
-    elif len(stencil.fields) == 1:
-        pairs = [(names[0], init)]
-    else:
-        raise InputError(f"init: {stencil.name} has several fields; give values by name, such as {{{names[0]!r}: ...}}")
-    found: dict[str, object] = {}
-    for name, value in pairs:
-        if name not in names:
-            there = ", ".join(names)
-            raise InputError(f"init {shown(value)}: {stencil.name} has no field {name!r}; there are: {there}")
-        if name in found:
-            raise InputError(f"init: {name} is given twice")
-        found[name] = value
-    return found
-
-
-def _named(text: str, names: Sequence[str], stencil: Stencil) -> tuple[str, str]:
-    """Split a text of `--init`: ("u", "gaussian") for "u=gaussian", or for "gaussian" if u is the only field."""
-    name, equals, value = text.partition("=")
-    name = name.strip()
-    if equals and (name in names or not is_there(text)):
-        return name, value
-    if len(stencil.fields) > 1:
-        raise InputError(
-            f"--init {text}: {stencil.name} has several fields; write --init NAME={text}, NAME being one of "
-            f"{', '.join(names)}"
-        )
-    return names[0], text
-
-
-def _shape_of_files(given: Mapping[str, object], stencil: Stencil) -> Shape:
-    """Return the shape of the first file among the initial values, or of the first array."""
-    files = [text for text in given.values() if isinstance(text, str) and not needs_shape(text)]
-    shapes = [tuple(one.shape) for one in given.values() if hasattr(one, "shape") and len(one.shape)]
-    if not files and shapes:
-        return shapes[0]
-    if not files:
-        text = next(iter(given.values()))
-        raise InputError(f"--init {text} needs the size of the grid: give {option_text(stencil.ndim)}")
-    source = parse_source(files[0], None)
-    if len(source.shape) != stencil.ndim:
-        message = f"{source.name} has shape {source.shape}; {stencil.name} is for grids of {axes_text(stencil.ndim)}"
-        if can_lift(source, stencil.ndim):
-            message += f"; give {option_text(stencil.ndim)}, and write FILE@resample to fit it to that grid"
-        raise InputError(message)
-    return source.shape

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 
 import numpy as np
 
-from outcrop.axes import NAMES, ORDERS, PLACES, Shape, axes_text, grid_shape, size_text
+from outcrop.axes import NAMES, ORDERS, PLACES, Shape, axes_text, grid_shape, option_text, size_text
 from outcrop.errors import InputError, shown
+from outcrop.language.stencil import Stencil
 from outcrop.paths import as_path, is_there
+from outcrop.run.disk.entries import arrays_of
 from outcrop.run.disk.layout import PlaneLayout
 from outcrop.run.disk.planes import PlaneSource
 from outcrop.run.disk.values import PlanesView
@@ -194,3 +196,63 @@ class InputView(PlanesView):
             return
         for z in wanted:
             yield np.asarray(self._array.planes(z, z + 1))
+
+
+def values_by_name(init: object, stencil: Stencil) -> dict[str, object]:
+    """Return a mapping from names of arrays to initial values. `init` is such a mapping, one value, or one or several
+    texts "NAME=VALUE". NAME can be omitted if the stencil has one field. Raises InputError for fields that are unknown
+    or given twice."""
+    names = [entry.name for entry in arrays_of(stencil)]
+    if init is None:
+        return {}
+    if isinstance(init, Mapping):
+        pairs = list(init.items())
+    elif isinstance(init, (list, tuple)) and all(isinstance(one, str) for one in init):
+        pairs = [_named(text, names, stencil) for text in init]
+    elif isinstance(init, str):
+        pairs = [_named(init, names, stencil)]
+    elif len(stencil.fields) == 1:
+        pairs = [(names[0], init)]
+    else:
+        raise InputError(f"init: {stencil.name} has several fields; give values by name, such as {{{names[0]!r}: ...}}")
+    found: dict[str, object] = {}
+    for name, value in pairs:
+        if name not in names:
+            there = ", ".join(names)
+            raise InputError(f"init {shown(value)}: {stencil.name} has no field {name!r}; there are: {there}")
+        if name in found:
+            raise InputError(f"init: {name} is given twice")
+        found[name] = value
+    return found
+
+
+def _named(text: str, names: Sequence[str], stencil: Stencil) -> tuple[str, str]:
+    """Split a text of `--init`: ("u", "gaussian") for "u=gaussian", or for "gaussian" if u is the only field."""
+    name, equals, value = text.partition("=")
+    name = name.strip()
+    if equals and (name in names or not is_there(text)):
+        return name, value
+    if len(stencil.fields) > 1:
+        raise InputError(
+            f"--init {text}: {stencil.name} has several fields; write --init NAME={text}, NAME being one of "
+            f"{', '.join(names)}"
+        )
+    return names[0], text
+
+
+def shape_of_files(given: Mapping[str, object], stencil: Stencil) -> Shape:
+    """Return the shape of the first file among the initial values, or of the first array."""
+    files = [text for text in given.values() if isinstance(text, str) and not needs_shape(text)]
+    shapes = [tuple(one.shape) for one in given.values() if hasattr(one, "shape") and len(one.shape)]
+    if not files and shapes:
+        return shapes[0]
+    if not files:
+        text = next(iter(given.values()))
+        raise InputError(f"--init {text} needs the size of the grid: give {option_text(stencil.ndim)}")
+    source = parse_source(files[0], None)
+    if len(source.shape) != stencil.ndim:
+        message = f"{source.name} has shape {source.shape}; {stencil.name} is for grids of {axes_text(stencil.ndim)}"
+        if can_lift(source, stencil.ndim):
+            message += f"; give {option_text(stencil.ndim)}, and write FILE@resample to fit it to that grid"
+        raise InputError(message)
+    return source.shape
