@@ -26,7 +26,7 @@ from outcrop.language.program import Apply
 from outcrop.language.stencil import Stencil
 from outcrop.paths import nearest_existing
 from outcrop.plan.history import ForwardCall, fields_read, listed, listed_calls, steps_of_pass
-from outcrop.plan.machine import Machine
+from outcrop.plan.machine import ASSUMED_NETWORK, Machine
 from outcrop.plan.plan import Plan
 from outcrop.plan.planner import Planned, best_steps, find_scheme, schemes_for, smallest_budget_bytes
 from outcrop.plan.problem import Problem
@@ -47,6 +47,7 @@ from outcrop.run.disk.planes import ShardFile
 from outcrop.run.disk.state import State
 from outcrop.run.disk.storage import ScratchMaker, no_scratch
 from outcrop.run.joint_plan import choose_together
+from outcrop.run.ranks.links import measure_network
 from outcrop.run.setup import Setup
 from outcrop.run.user_values import decode_signals
 from outcrop.tiers import discover, measure
@@ -240,6 +241,7 @@ def machine_for(setup: Setup, problem: Problem, budget_bytes: int, may_measure: 
         last_cache_bytes=discover.caches().last_bytes * nodes,
         checksum_bytes_per_second=_core.measure_checksum_rate(settings.threads, 1 << 20, min(budget_bytes, 64 << 20)),
         device=measure.device(directories, settings.io, may_measure, problem),
+        network=measure_network(setup.group, may_measure) if setup.group else ASSUMED_NETWORK,
     )
 
 
