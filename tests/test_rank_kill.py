@@ -1,6 +1,9 @@
 """Check that SIGKILL of any rank, in any step of a commit, ends the other ranks and loses no committed pass.
 
-OUTCROP_RANK_KILLS sets the number of kills in each step of a commit, and the number of kills at random moments.
+The runs have deep halos or split tiling, with the rows of a rank in one block or in several. OUTCROP_RANK_KILLS is the
+number of kills. A twentieth of them is made in each step of a commit, and the others at random moments:
+
+    OUTCROP_RANK_KILLS=200 pytest -s tests/test_rank_kill.py
 """
 
 import os
@@ -25,11 +28,18 @@ from outcrop.run.places import open_state
 from outcrop.run.ranks.group import RankGroup
 from rank_processes import RankProcesses, ranks
 
-KILLS = int(os.environ.get("OUTCROP_RANK_KILLS", "1"))
+KILLS = int(os.environ.get("OUTCROP_RANK_KILLS", "10"))
 SECONDS_TO_END = 30
 SHAPE = (23, 60, 31)
 STEPS = 40
-GIVEN = {"memory": "4MiB", "threads": 1, "sizes": {"bt": 5}}
+GIVEN = {"memory": "4MiB", "threads": 1}
+KINDS: list[dict[str, Any]] = [
+    {"scheme": "wavefront", "sizes": {"bt": 5}},
+    {"scheme": "split", "sizes": {"bt": 5}},
+    {"scheme": "wavefront", "sizes": {"bt": 5, "by": 6}},
+    {"scheme": "split", "sizes": {"bt": 5, "by": 4}},
+]
+"""Deep halos and split tiling, each with one block and with three blocks of rows in a rank."""
 RANKS = 3
 SPEEDS = 1500 + 1000 * np.random.default_rng(4).random(SHAPE, "float32")
 
@@ -82,11 +92,15 @@ STEPS_OF_COMMIT: dict[str, Callable[[int, float], None]] = {
     "in the exchange": lambda count, later: at_call(passes, "agree", count + 1, later=later / 10),
     "after the exchange": lambda count, later: at_call(passes, "agree", count + 1),
 }
+IN_EACH_STEP = max(1, KILLS // 20)
+AT_RANDOM = max(2, KILLS - IN_EACH_STEP * len(STEPS_OF_COMMIT))
 
 
-def computes(group: RankGroup, where: Path, is_begun: bool, kill: tuple[int, str, int, float] | None) -> Any:
+def computes(
+    group: RankGroup, where: Path, is_begun: bool, kill: tuple[int, str, int, float] | None, options: dict[str, Any]
+) -> Any:
     """Begin the run, or go on with it if all ranks have begun. `kill` has a rank, a key of STEPS_OF_COMMIT, the number
-    of its pass, and a time after which the rank is killed in the pass."""
+    of its pass, and a time after which the rank is killed in the pass. `options` are options of the new run."""
     (where.parent / f"joined-{group.rank}").touch()
     if kill is not None and group.rank == kill[0]:
         STEPS_OF_COMMIT[kill[1]](kill[2], kill[3])
@@ -95,7 +109,8 @@ def computes(group: RankGroup, where: Path, is_begun: bool, kill: tuple[int, str
         if sim.remaining_steps:
             sim.run(progress="none")
     else:
-        sim = oc.Simulation("acoustic8", shape=SHAPE, directory=where, comm=group, steps=STEPS, **GIVEN)
+        given = {**GIVEN, **options}
+        sim = oc.Simulation("acoustic2", shape=SHAPE, directory=where, comm=group, steps=STEPS, **given)
         sim.assign({"u": "gaussian", "v": SPEEDS})
         sim.run(progress="none")
     return sim["u"][:], sim["u.previous"][:], sim.step
@@ -114,7 +129,7 @@ def require_told(found: list[Any], killed: int) -> None:
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[np.ndarray, np.ndarray]:
     """Return the last values of a run of one process."""
     where = tmp_path_factory.mktemp("alone") / "run.oc"
-    sim = oc.Simulation("acoustic8", shape=SHAPE, directory=where, steps=STEPS, **GIVEN)
+    sim = oc.Simulation("acoustic2", shape=SHAPE, directory=where, steps=STEPS, **GIVEN)
     sim.assign({"u": "gaussian", "v": SPEEDS})
     sim.run(progress="none")
     return sim["u"][:], sim["u.previous"][:]
@@ -133,18 +148,23 @@ def test_a_rank_can_be_killed_in_each_step_of_a_commit(
 ) -> None:
     """Checks that the other ranks end within 30 s and name the rank that is gone, and that the next start goes on with
     the generation that all ranks have."""
-    chance = random.Random(place)
-    for number in range(KILLS):
+    chance, first = random.Random(place), list(STEPS_OF_COMMIT).index(place)
+    kills = 0
+    for number in range(10 * IN_EACH_STEP):
         where, killed, count = tmp_path / str(number), number % RANKS, chance.randrange(STEPS // 5 - 1)
+        options = KINDS[(first + number) % len(KINDS)]
         begin = time.monotonic()
-        found = ranks(RANKS, computes, where, False, (killed, place, count, chance.uniform(0, 0.02)))
+        found = ranks(RANKS, computes, where, False, (killed, place, count, chance.uniform(0, 0.02)), options)
         assert time.monotonic() - begin < SECONDS_TO_END
-        if isinstance(found[killed], tuple):
-            continue  # the pass was shorter than the time of the kill
-        require_told(found, killed)
-        generations = {open_state(where / f"rank-{rank}").manifest.generation for rank in range(RANKS)}
-        assert max(generations) - min(generations) <= 1
-        require_same(ranks(RANKS, computes, where, True, None), undisturbed)
+        if not isinstance(found[killed], tuple):  # otherwise the pass was shorter than the time of the kill
+            kills += 1
+            require_told(found, killed)
+            generations = {open_state(where / f"rank-{rank}").manifest.generation for rank in range(RANKS)}
+            assert max(generations) - min(generations) <= 1
+            require_same(ranks(RANKS, computes, where, True, None, {}), undisturbed)
+        if kills == IN_EACH_STEP:
+            break
+    print(f"\n{place}: {kills} kills")
 
 
 def test_runs_that_are_killed_again_and_again_have_the_same_bits(
@@ -153,23 +173,25 @@ def test_runs_that_are_killed_again_and_again_have_the_same_bits(
     """Checks kills of random ranks at random moments, from the start to the last commit. No committed step is lost."""
     chance = random.Random(int(os.environ.get("OUTCROP_SEED", "8")))
     kills = runs = 0
-    while kills < 2 * KILLS:
-        where, reached = tmp_path / str(runs), 0
+    while kills < AT_RANDOM:
+        where, reached, options = tmp_path / str(runs), 0, KINDS[runs % len(KINDS)]
         while True:
             joined = [tmp_path / f"joined-{rank}" for rank in range(RANKS)]
             for one in joined:
                 one.unlink(missing_ok=True)
-            started = RankProcesses(RANKS, computes, where, committed_steps(where) is not None, None)
-            killed = chance.randrange(RANKS)
-            if kills < 2 * KILLS:
+            started = RankProcesses(RANKS, computes, where, committed_steps(where) is not None, None, options)
+            killed, kills_now = chance.randrange(RANKS), kills < AT_RANDOM
+            if kills_now:
                 while not all(one.exists() for one in joined):  # before this, the launcher ends the others
                     time.sleep(0.001)
                 started.processes[killed].join(chance.uniform(0, 1.5))
                 started.kill(killed)
-                kills += started.processes[killed].exitcode is None
             begin = time.monotonic()
             found = started.results
-            assert time.monotonic() - begin < SECONDS_TO_END or kills == 2 * KILLS
+            assert time.monotonic() - begin < SECONDS_TO_END or not kills_now
+            kills += started.processes[killed].exitcode == -signal.SIGKILL
+            if found[killed] is None and isinstance(found[killed - 1][0], str):
+                require_told(found, killed)
             steps = committed_steps(where)
             if steps is not None:
                 assert min(steps) >= reached, f"step {reached} was lost: {steps}"
@@ -178,6 +200,7 @@ def test_runs_that_are_killed_again_and_again_have_the_same_bits(
                 require_same(found, undisturbed)
                 break
         runs += 1
+    print(f"\nat random moments: {kills} kills in {runs} runs")
 
 
 def committed_steps(where: Path) -> list[int] | None:
