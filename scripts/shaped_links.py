@@ -6,11 +6,10 @@
     rank 0 ◄─► TUN device ◄─► two processes that keep each   ◄─► TUN device ◄─► rank 1
                               packet for the time of the link
 
-No module of the kernel delays packets on every machine, so a process for each direction does it: a packet leaves when
-the packets before it have left at the given rate, and arrives after the latency. The script first measures the link
-itself. Then it runs `outcrop run` with the OPTIONS in DIRECTORY, in turns with the shaped link and with a link without
-limits, and prints the measured and predicted figures of each run. The two processes take time of the cores of this
-machine, which is printed, too. Each rank is bound to one core.
+Many kernels have no module that delays packets, so a process for each direction does it: a packet leaves when the
+packets before it have left at the given rate, and arrives after the latency. The script first measures the link. Then
+it runs `outcrop run` with the OPTIONS in DIRECTORY, in turns with this link and with a link without limits, and prints
+the measured and predicted figures. The two processes use the cores, too. Each rank is bound to a core.
 """
 
 from __future__ import annotations
@@ -46,8 +45,7 @@ QUEUED_SECONDS = 0.002
 PINGS, PROBE_SECONDS = 300, 0.5
 _TUNSETIFF, _TUNSETOFFLOAD = 0x400454CA, 0x400454D0
 _FLAGS, _OFFLOADS = 0x5001, 3
-"""IFF_TUN, IFF_NO_PI and IFF_VNET_HDR; TUN_F_CSUM and TUN_F_TSO4. The system then gives packets without checksums, and
-takes them back in this form."""
+"""IFF_TUN, IFF_NO_PI, IFF_VNET_HDR; TUN_F_CSUM, TUN_F_TSO4. The system then uses packets without checksums."""
 
 
 def refuse(text: str) -> NoReturn:
@@ -116,6 +114,8 @@ def link(rate: float, latency: float) -> Iterator[tuple[list[str], list[int]]]:
     tuns: list[int] = []
     relays: list[multiprocessing.process.BaseProcess] = []
     fork = multiprocessing.get_context("fork")  # so that the relays have the devices
+    for one in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(one, lambda *_: sys.exit(1))
     try:
         for number, name in enumerate(names):
             ip("netns", "add", name)
@@ -126,19 +126,21 @@ def link(rate: float, latency: float) -> Iterator[tuple[list[str], list[int]]]:
             ip("-n", name, "link", "set", "lo", "up")
             ip("-n", name, "address", "add", ADDRESSES[number], "peer", ADDRESSES[1 - number], "dev", INTERFACE)
         relays += [fork.Process(target=relay, args=(*pair, rate, latency)) for pair in (tuns, tuns[::-1])]
-        for one in relays:
-            one.start()
+        for process in relays:
+            process.start()
         yield names, [one.pid for one in relays if one.pid is not None]
     finally:
+        for one in (signal.SIGINT, signal.SIGTERM):  # a second signal must not stop the removal
+            signal.signal(one, signal.SIG_IGN)
         for name in names:
             found = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True)
             for left in found.stdout.split():
                 with suppress(ProcessLookupError):
                     os.kill(int(left), signal.SIGKILL)
-        for one in relays:
-            if one.pid is not None:
-                one.terminate()
-                one.join()
+        for process in relays:
+            if process.pid is not None:
+                process.terminate()
+                process.join()
         for tun in tuns:
             os.close(tun)
         for name in names:
@@ -235,7 +237,6 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=3)
     given, options = parser.parse_known_args()
     require_support()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     kinds = {"shaped": (given.rate, given.latency), "without limits": (float("inf"), 0.0)}
     for turn in range(given.turns):
         for kind, figures in kinds.items():

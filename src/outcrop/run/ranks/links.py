@@ -9,6 +9,7 @@ Links are made anew for each call of `run`, so that no bytes of a pass that was 
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import hashlib
 import hmac
@@ -29,9 +30,6 @@ Link = tuple[socket.socket, int]
 ROUND_TRIPS = 20
 MEASURED_SECONDS = 0.04
 """The time in which each rank sends to all its neighbours, to measure the network."""
-
-WARM_UP = 0.25
-"""The share of this time that is not measured, because TCP begins slowly."""
 
 PIECE_BYTES = 1 << 20
 SECONDS_TO_ANSWER = 5.0
@@ -138,15 +136,12 @@ def _send(connection: socket.socket) -> None:
 
 
 def _receive(connection: socket.socket) -> float:
-    """Receive until the end of the stream. Return the bytes per second, without those of the first part of the time, or
-    0 if there are too few."""
-    buffer, count, first = bytearray(PIECE_BYTES), 0, 0.0
-    begin = now = time.perf_counter()
+    """Receive until the end of the stream. Return the bytes per second of the second half of all bytes, because TCP
+    begins slowly, or 0 if there are too few."""
+    buffer, counts, times = bytearray(PIECE_BYTES), [0], [time.perf_counter()]
     with contextlib.suppress(OSError):
         while part := connection.recv_into(buffer):
-            now = time.perf_counter()
-            if first:
-                count += part
-            elif now - begin >= WARM_UP * MEASURED_SECONDS:
-                first = now
-    return count / (now - first) if now > first > 0 else 0.0
+            counts.append(counts[-1] + part)
+            times.append(time.perf_counter())
+    half = bisect.bisect_left(counts, counts[-1] / 2)
+    return (counts[-1] - counts[half]) / (times[-1] - times[half]) if times[-1] > times[half] else 0.0
