@@ -200,6 +200,30 @@ def test_links_between_nodes_use_tcp() -> None:
     assert ranks(3, talks_over_tcp) == [["AF_INET", "AF_INET"]] * 3
 
 
+def measures(group: RankGroup, wanting: int | None, killed: int | None) -> Any:
+    """Measure the network, wanted by one rank. The rank `killed` is killed when it should send."""
+    if group.rank == killed:
+        links._send = lambda _: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment]
+    found = links.measure_network(group, group.rank == wanting)
+    return found.bytes_per_second, found.seconds_latency, found.origin
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_all_ranks_measure_the_same_network(size: int) -> None:
+    """Checks that all ranks have the same figures, and measure if one of them wants to."""
+    found = ranks(size, measures, 1, None)
+    assert found == [found[0]] * size and found[0][2] == "measured"
+    assert found[0][0] > 0 and 0 < found[0][1] < 5
+    assert {origin for _, _, origin in ranks(size, measures, None, None)} == {"assumed"}
+
+
+def test_a_rank_that_is_killed_while_the_network_is_measured_is_named() -> None:
+    """Checks that the other ranks end with the reason."""
+    found = ranks(3, measures, 0, 1)
+    assert found[1] is None
+    assert {one[:2] for one in (found[0], found[2])} == {("CommunicationError", "rank 1 has gone")}
+
+
 def test_only_connections_that_know_the_token_are_accepted() -> None:
     """Checks that a listener ignores other programs, and that a rank ignores other listeners."""
     listener = wire.Listener("right")

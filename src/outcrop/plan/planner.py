@@ -96,6 +96,11 @@ def choose(
         # memory holds the whole grid, and the other schemes only save memory, except schemes that save updates
         schemes = [one for one in schemes if one is schemes[0] or one.shared_levels is not None]
     choice = tune(problem, schemes, machine, window_bytes, update_rate, acquisition)
+    if choice is None and problem.is_part and given.by and given.bt:  # shorter passes can have such blocks
+        raise InputError(
+            f"by {given.by}: the {problem.max_halo} rows of a rank are too few for blocks of {given.by} rows in passes "
+            f"of {given.bt} steps; give fewer steps (bt), or leave by out"
+        )
     assert choice is not None, "a plan exists for the smallest budget"
     return choice
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from outcrop import _core
 from outcrop.paths import nearest_existing
-from outcrop.plan.machine import Machine, StorageRates, UpdateRate, edge_factor
+from outcrop.plan.machine import ASSUMED_NETWORK, Machine, StorageRates, UpdateRate, edge_factor
 from outcrop.plan.planner import choose, find_scheme
 from outcrop.plan.problem import Problem
 from outcrop.plan.rank_planner import Gather, PlannedRank, choose_together, is_moved
@@ -27,6 +27,7 @@ from outcrop.plan.tuner import TunedPlan
 from outcrop.run.disk.entries import PartEntry
 from outcrop.run.disk.manifest import Settings
 from outcrop.run.ranks.group import RankGroup
+from outcrop.run.ranks.links import measure_network
 from outcrop.run.ranks.part import require_equal
 from outcrop.tiers import discover, measure
 from outcrop.tiers.discover import lay_out
@@ -56,6 +57,7 @@ def machine_for(
         last_cache_bytes=caches.last_bytes * layout.nodes,
         checksum_bytes_per_second=checksums,
         device=device,
+        network=measure_network(group, may_measure) if group else ASSUMED_NETWORK,
     )
 
 
