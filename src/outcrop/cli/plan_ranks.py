@@ -15,6 +15,7 @@ from outcrop.plan.machine import ASSUMED_NETWORK, edge_factor
 from outcrop.plan.planner import Planned
 from outcrop.plan.rank_planner import ChosenRanks, choose_ranks
 from outcrop.plan.ranks import cut_problem, rows_of, validate_ranks
+from outcrop.plan.schemes import RANK_SCHEMES
 from outcrop.units import counted, format_bytes, format_rate, format_seconds
 
 if TYPE_CHECKING:
@@ -77,8 +78,10 @@ def _plan_here(chosen: RunOptions, ranks: int) -> tuple[ChosenRanks, Planned]:
     layout, steps = make_layout(shape, what.dtype), as_steps(chosen.steps)
     problem = as_problem(what.stencil, layout, steps, what.boundary, in_place=False)
     rows = max(rows_of(cut_problem(problem, ranks)))
-    # the points of the whole grid do not fit the grid of one rank
+    # the points of the whole grid do not fit the grid of one rank, and one rank cannot share updates
     bare = replace(chosen, init=None, sources=(), receivers=(), snapshots=None, norms=None)
+    if chosen.scheme in RANK_SCHEMES:
+        bare = replace(bare, scheme="auto")
     alike = Simulation(replace(bare, shape=(shape[0], rows, shape[2]))).plan()
 
     def rate_of(part: Problem) -> UpdateRate:

@@ -63,6 +63,7 @@ from outcrop.plan.actions import (
     Rectangle,
     Update,
     Write,
+    round_up,
 )
 from outcrop.plan.cost import updates_below
 from outcrop.plan.given_sizes import FREE, GivenSizes
@@ -515,6 +516,8 @@ def block_sizes(problem: Problem, levels: int, smallest: int = 0) -> Iterator[in
     interior = problem.shape[1] + sum(problem.halo(levels)) - 2 * problem.radius_y
     for count in range(2, MAX_BLOCKS + 1):
         rows = -(-(interior - _lead(problem, levels)) // count)
+        if problem.is_part:  # all ranks share these sizes, so they must be sizes that a user may give
+            rows = round_up(rows, problem.row_group)
         if rows <= problem.radius_y * levels or rows < max(2 * problem.row_group, smallest):
             return
         yield rows
