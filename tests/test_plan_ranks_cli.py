@@ -127,7 +127,7 @@ REFUSED = {
     "no number": (["--ranks", "two"], "ranks 'two' must be auto or a number"),
     "zero": (["--ranks", "0"], "ranks '0' must be auto or a number"),
     "negative": (["--ranks", "-1"], "ranks '-1' must be auto or a number"),
-    "blocks": (["--ranks", "4", "--by", "64"], "by 64: the rows of a rank cannot be cut"),
+    "blocks": (["--ranks", "4", "--by", "510"], "by 510: the 512 rows of a rank are too few .* give at most"),
     "scheme": (["--ranks", "4", "--scheme", "skewed-5y"], "skewed-5y cannot divide the grid among ranks"),
     "split on one rank": (["--scheme", "split"], "split cannot run on one rank: .*give scheme wavefront or auto"),
     "too few rows to split": (["--ranks", "1025", "--scheme", "split"], "at least 2 rows.* use at most 1024"),
