@@ -8,7 +8,7 @@ Each new rank reads its rows from the parts that it sees. Other rows come from a
 move has these steps. All ranks complete a step before a rank begins the next one:
 
     1   Write the planes and records of the new parts, and flush them.  killed: the old parts are valid
-    2   Commit the new parts.                                           killed: the old parts, or the new ones if complete
+    2   Commit the new parts.                                           killed: the old parts, or the new if complete
     3   Rename the old parts to rank-0.moved, rank-1.moved, ...         killed: the new parts
     4   Rename the new parts to rank-0, rank-1, ...                     killed: the new parts
     5   Remove the old parts.                                           killed: the new parts
