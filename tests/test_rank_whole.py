@@ -207,6 +207,55 @@ def test_parts_on_a_shared_file_system_are_one_zarr_group(tmp_path: Path, capsys
     assert not {"u", ".u.0", ".u.1", "z", "y", "x"} & set(os.listdir(where))
 
 
+BOX = np.s_[2:6, 4:32, 1:9]
+IN_BOX: list[Any] = [0, -1, np.s_[:, 2], np.s_[::-2, 1:3, ::-5, 3], np.s_[..., 2], np.s_[1:1], np.s_[2, 3, 27, 0]]
+
+
+def snapshots_of(group: RankGroup | None, where: Path) -> Any:
+    """Compute some steps, and read snapshots of the whole grid and of a box. One rank asks for a snapshot too many."""
+    kept = [oc.Snapshots(every=2, initial=True), oc.Snapshots(every=3, name="box", box=BOX)]
+    sim = begin(group, where, (7, 36, 10), snapshots=kept)
+    sim.run(4, progress="none")
+    sim.run(2, progress="none")
+    view = sim.snapshots["box/u"]
+    found = [np.array(sim.snapshots["u"][:]), *(np.array(view[index]) for index in IN_BOX)]
+    with pytest.raises(InputError if group and group.rank else IndexError):
+        view[9 if not group or group.rank == 0 else 0]
+    return found, view.shape, view.steps.tolist()
+
+
+def test_snapshots_of_all_ranks_are_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Checks reads by all ranks, by one process and by xarray: a box with as many rows on each rank, a box of other
+    rows, which xarray does not find, and fewer ranks later."""
+    xarray, where = pytest.importorskip("xarray"), tmp_path / "run.oc"
+    expected, shape, steps = snapshots_of(None, tmp_path / "alone.oc")
+    for found, *rest in ranks(3, snapshots_of, where):
+        assert rest == [shape, steps]
+        for one, values in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(one, values)
+    sim = oc.open(where)
+    for index, values in zip(IN_BOX, expected[1:], strict=True):
+        np.testing.assert_array_equal(sim.snapshots["box/u"][index], values)
+    for size in (3, 2):
+        assert ranks(size, goes_on_for, where, 0) == [6] * size
+        with xarray.open_zarr(where / "snapshots.zarr") as kept:
+            np.testing.assert_array_equal(kept["u"].values, expected[0])
+            assert kept["step"].values.tolist() == [0, 2, 4, 6] and kept["y"].values.tolist() == list(range(36))
+        assert (where / "snapshots.zarr" / "box").exists() == (size == 2)  # 14 rows of each of two parts
+        assert command(capsys, "verify", where)[0] == 0
+    with xarray.open_zarr(where / "snapshots.zarr", group="box") as kept:
+        np.testing.assert_array_equal(kept["u"].values[-1], expected[2])
+    assert not (where / "snapshots.zarr" / "u" / "c" / "3" / "0" / "2").exists()
+
+
+def goes_on_for(group: RankGroup, where: Path, steps: int) -> int:
+    """Open a run, and compute some steps."""
+    sim = oc.open(where, comm=group)
+    if steps:
+        sim.run(steps, progress="none")
+    return sim.step
+
+
 def replaces(group: RankGroup, where: Path) -> Any:
     """Replace the run by one with other fields and fewer ranks."""
     sim = oc.Simulation("maxwell", (7, 36, 10), directory=where, comm=group, memory="8MiB", threads=1, force=True)

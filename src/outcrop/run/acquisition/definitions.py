@@ -340,7 +340,7 @@ def mapped_values(directory: Directory, manifest: Manifest, number: int) -> NDAr
 def definition_files(directory: Directory, manifest: Manifest) -> dict[str, NDArray[np.uint8]]:
     """Return the content of each file with points and values as a memory map, by its name. Raises CorruptionError if a
     file has changed, and StorageError."""
-    found = {}
+    found: dict[str, NDArray[np.uint8]] = {}
     for name in manifest.taps.definitions:
         if damage := damage_of(directory, manifest, name):
             raise CorruptionError(f"{damage}; put back a copy")

@@ -19,7 +19,6 @@ from outcrop.run.disk.manifest import Description
 from outcrop.run.disk.state import State
 from outcrop.units import counted
 
-
 Parts = Callable[[], Sequence[State]]
 """A function that returns all parts of a run at one step."""
 

@@ -259,7 +259,8 @@ class PartsSnapshots(SnapshotView):
             places = request.places(state.manifest, own_rows_of(state))
             for plane, block in enumerate(request.blocks(state)):
                 result[plane, places.start : places.stop] = block
-        return request.shaped(result, axes)
+        found: NDArray[Any] = request.shaped(result, axes)
+        return found
 
 
 class _Request(NamedTuple):
@@ -418,7 +419,8 @@ def _generations(group: RankGroup, state: State, request: _Request) -> list[int]
             state.current_files_of(request.name)  # raises InputError if the array has no values
     found = group.allgather(state.manifest.generation)
     if min(found) < max(found):
-        raise StorageError(f"the ranks have the generations {found}: other processes change {state.path}; wait for them")
+        path = state.path
+        raise StorageError(f"the ranks have the generations {found}: other processes change {path}; wait for them")
     return found
 
 
