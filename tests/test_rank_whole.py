@@ -226,7 +226,7 @@ def snapshots_of(group: RankGroup | None, where: Path) -> Any:
 
 def test_snapshots_of_all_ranks_are_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Checks reads by all ranks, by one process and by xarray: a box with as many rows on each rank, a box of other
-    rows, which xarray does not find, and fewer ranks later."""
+    rows, which xarray does not find, fewer ranks later, and no old group beside unequal parts."""
     xarray, where = pytest.importorskip("xarray"), tmp_path / "run.oc"
     expected, shape, steps = snapshots_of(None, tmp_path / "alone.oc")
     for found, *rest in ranks(3, snapshots_of, where):
@@ -246,6 +246,9 @@ def test_snapshots_of_all_ranks_are_one(tmp_path: Path, capsys: pytest.CaptureFi
     with xarray.open_zarr(where / "snapshots.zarr", group="box") as kept:
         np.testing.assert_array_equal(kept["u"].values[-1], expected[2])
     assert not (where / "snapshots.zarr" / "u" / "c" / "3" / "0" / "2").exists()
+    assert ranks(5, goes_on_for, where, 0) == [6] * 5
+    assert sorted(os.listdir(where)) == [f"rank-{rank}" for rank in range(5)]
+    np.testing.assert_array_equal(oc.open(where).snapshots["u"], expected[0])
 
 
 def goes_on_for(group: RankGroup, where: Path, steps: int) -> int:

@@ -54,7 +54,7 @@ from outcrop.run.ranks.whole import as_whole
 
 _TO_SHARD = re.compile(r"\.\./\.\./\.\./\.\./rank-\d+/[^/]+/c/\d+/0/0")
 
-_TO_SNAPSHOT = re.compile(r"(?:\.\./){5,6}rank-\d+/snapshots\.zarr/.+/c/\d+/0/0/0")
+_TO_SNAPSHOT = re.compile(r"(?:\.\./){6,7}rank-\d+/snapshots\.zarr/.+/c/\d+/0/0/0")
 _OF_SNAPSHOTS = re.compile(r"(?:(?:[A-Za-z_][\w.]*/){0,2}zarr\.json|(?:\w+/)?(?:step|time|[zyx])/c/\d+)(?:\.tmp)?")
 """The names of other files in the group of snapshots."""
 
@@ -137,6 +137,16 @@ class SharedGroup:
         self._shown_step = manifest.step
         self.show(manifest)
 
+    def remove(self) -> None:
+        """Remove the group of an older run or of other parts, whose links would lead to wrong rows. Raises
+        StorageError."""
+        with self._opened() as directory:
+            for name in directory.names():
+                if name == GROUP and self._is_own(directory, name, is_link=False):
+                    directory.remove(name)
+                elif name != GROUP and not name.startswith("rank-"):
+                    self._clear(directory, name, ())
+
     def show(self, manifest: Manifest) -> None:
         """Let the names of the arrays lead to the current copies, and show new snapshots. Raises StorageError."""
         with self._opened() as directory:
@@ -188,7 +198,7 @@ class SharedGroup:
         if not self._is_own(directory, name, is_link):
             return
         if is_link:
-            if name not in self._names:
+            if name not in self._names or not keep:
                 directory.remove(name)
             return
         directory.remove_files([one for one in names_below(directory, name) if one not in keep])
@@ -197,7 +207,8 @@ class SharedGroup:
 
 def share(group: RankGroup, state: State) -> None:
     """Make the directory above the parts of all ranks one Zarr group, if all ranks see the same directory there, and
-    let the group follow the commits of all ranks. All ranks must call this function together."""
+    let the group follow the commits of all ranks. If the parts do not fit a group, remove the group of earlier parts.
+    All ranks must call this function together."""
     manifest, root = state.manifest, state.path.parent
     identity = group.allgather(manifest.identity if group.rank == 0 else None)[0]
     is_named = state.path.name == f"rank-{group.rank}"
@@ -207,7 +218,9 @@ def share(group: RankGroup, state: State) -> None:
         if sees_all and group.rank == 0:
             shared = SharedGroup(root, manifest)
             reason = shared.why_not()
-            if not reason:
+            if reason:
+                shared.remove()
+            else:
                 shared.make(manifest)
     if group.allgather(reason)[0]:
         state.on_agreement = None
