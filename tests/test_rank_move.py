@@ -218,6 +218,21 @@ def test_a_move_that_cannot_be_done_changes_nothing(three: Path, tmp_path: Path)
     assert oc.open(where).step == 4
 
 
+@pytest.mark.parametrize("name", ["snapshots.zarr/u/c/1/0/0/0", ".taps/trace-line", ".taps/receivers-0"])
+def test_damaged_records_do_not_move(three: Path, tmp_path: Path, name: str) -> None:
+    """Checks that a damaged snapshot, trace or file of points of one part is not copied, and that the run is as
+    before."""
+    where = tmp_path / "run.oc"
+    shutil.copytree(three, where, symlinks=True)
+    part = where / ("rank-0" if "receivers" in name else "rank-1")
+    with open(part / name, "r+b") as file:
+        file.seek(40)
+        file.write(b"damaged")
+    found = ranks(2, goes_on, where, 0)
+    assert all(f"{name} is damaged" in one[1] and one[0] == "CorruptionError" for one in found), found
+    assert names_in(where) == ["rank-0", "rank-1", "rank-2"]
+
+
 def test_a_new_run_is_not_replaced_by_parts_of_an_old_move(three: Path, tmp_path: Path) -> None:
     """Checks that `--force` after a kill in the move wins over the complete new parts of the older run."""
     where = tmp_path / "run.oc"
