@@ -17,6 +17,7 @@ import outcrop as oc
 from mpi_programs import launcher, mpirun
 from outcrop.cli.main import call
 from outcrop.errors import InputError
+from outcrop.run.disk.acquisition_files import fill_up
 from outcrop.run.disk.state import State
 from outcrop.run.places import open_state
 from outcrop.run.ranks import move
@@ -28,19 +29,31 @@ SHAPE = (15, 66, 21)
 GIVEN = {"memory": "4MiB", "threads": 1, "sizes": {"bt": 2}}
 SPEEDS = 1500 + 1000 * np.random.default_rng(4).random(SHAPE, "float32")
 STEPS = 14
+ACQUISITION: dict[str, Any] = {
+    "sources": oc.Source("u", [(7, 32.75, 10), (6.5, 20, 8)], np.random.default_rng(6).standard_normal((STEPS - 3, 2))),
+    "receivers": [oc.Receivers("line", "u", [(7.5, y, 9) for y in np.arange(0, 65, 0.75)]),
+                  oc.Receivers("early", "u", [(3, 21.5, 4), (3, 60, 4)], before=True)],
+    "norms": oc.Norms(every=2, initial=True),
+    "snapshots": [oc.Snapshots(every=3, initial=True), oc.Snapshots(every=4, name="side", box=np.s_[2:9, 11:30, 3:17])],
+}  # fmt: skip
+"""Points near all cuts, and snapshots of which some parts have no rows."""
 Arrays = dict[str, np.ndarray]
 
 
 def begin(where: object, group: RankGroup | None = None) -> oc.Simulation:
-    """Begin a run with a field that has previous values, and a field that is only read."""
-    sim = oc.Simulation("acoustic8", shape=SHAPE, directory=where, comm=group, steps=STEPS, **GIVEN)
+    """Begin a run with sources, receivers, norms and snapshots, a field that has previous values, and a field that is
+    only read."""
+    sim = oc.Simulation("acoustic8", shape=SHAPE, directory=where, comm=group, steps=STEPS, **GIVEN, **ACQUISITION)
     sim.assign({"u": "gaussian", "v": SPEEDS})
     return sim
 
 
 def arrays_of(sim: oc.Simulation) -> Arrays:
-    """Return all values of the whole grid."""
-    return {name: sim[name][:] for name in ("u", "u.previous", "v")}
+    """Return all values of the whole grid, and all records."""
+    found = {name: sim[name][:] for name in ("u", "u.previous", "v")}
+    found |= {name: sim.traces[name] for name in ("line", "early")}
+    found |= {f"snapshots {name}": np.asarray(view) for name, view in sim.snapshots.items()}
+    return found | {"norms": sim.norms["u"]}
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +86,7 @@ def require_same(found: list[Any], expected: Arrays) -> None:
     for one in found:
         assert isinstance(one, tuple) and one[0] == STEPS, one
         for name, values in expected.items():
-            np.testing.assert_array_equal(one[2][name], values, name)
+            assert one[2][name].tobytes() == values.tobytes(), name
 
 
 def names_in(where: Path) -> list[str]:
@@ -91,7 +104,7 @@ def test_a_run_goes_on_with_other_numbers_of_ranks(tmp_path: Path, expected: Arr
         found = ranks(size, goes_on, where, steps)
         assert [one[0] for one in found] == [after] * size, found
         assert [one[1][1] for one in found][-1] == SHAPE[1]
-    require_same(found, expected)
+    require_same([*found, (STEPS, None, arrays_of(oc.open(where)))], expected)
     if place == "run.oc":
         assert names_in(where) == ["rank-0", "rank-1", "rank-2"]
     else:
@@ -114,17 +127,18 @@ def on_nodes(group: RankGroup, where: object, steps: int, nodes: list[int], prog
 
 
 def test_rows_move_between_nodes_without_a_shared_file_system(tmp_path: Path, expected: Arrays) -> None:
-    """Checks that rows are sent by a rank that sees them, and that a part that no rank sees is missing."""
+    """Checks that rows, points and values are sent by a rank that sees them, also to a node without a part, and that a
+    part that no rank sees is missing."""
     where = tmp_path / "{node}" / "run.oc"
     assert ranks(3, on_nodes, where, 4, [0, 0, 1], begins) == [4] * 3
-    for nodes, steps in (([0, 1], 2), ([1, 0, 0, 1], 8)):
+    for nodes, steps in (([0, 1], 2), ([1, 2, 0, 1], 8)):
         found = ranks(len(nodes), on_nodes, where, steps, nodes, goes_on)
         assert all(isinstance(one[0], int) for one in found), found
     require_same(found, expected)
-    for node, names in ((0, ["rank-1", "rank-2"]), (1, ["rank-0", "rank-3"])):
+    for node, names in ((0, ["rank-2"]), (1, ["rank-0", "rank-3"]), (2, ["rank-1"])):
         assert names_in(tmp_path / f"n{node}" / "run.oc") == names
     found = ranks(2, on_nodes, where, 0, [0, 0], goes_on)
-    assert all("the parts of ranks 0, 3 of 4 cannot be found; start ranks on all" in one[1] for one in found), found
+    assert all("the parts of ranks 0, 1, 3 of 4 cannot be found; start ranks on all" in one[1] for one in found), found
 
 
 def before(kind: Any, name: str, count: int) -> Callable[[], None]:
@@ -158,6 +172,8 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Path:
     state = open_state(where / "rank-1")
     with state.locked():
         state.begin_writing()
+        for name in state.manifest.own_taps.records(0):
+            fill_up(state.records, replace(state.manifest, step=6), name)
         for name in ("u", "u.previous"):
             with state.target_planes(name, 1 - state.manifest.current) as planes:
                 planes.fill(lambda z0, z1: np.zeros((z1 - z0, *state.layout.shape[1:]), "float32"))
@@ -200,6 +216,21 @@ def test_a_move_that_cannot_be_done_changes_nothing(three: Path, tmp_path: Path)
     shutil.rmtree(where / "rank-3")
     assert names_in(where) == ["rank-0", "rank-1", "rank-2"]
     assert oc.open(where).step == 4
+
+
+@pytest.mark.parametrize("name", ["snapshots.zarr/u/c/1/0/0/0", ".taps/trace-line", ".taps/receivers-0"])
+def test_damaged_records_do_not_move(three: Path, tmp_path: Path, name: str) -> None:
+    """Checks that a damaged snapshot, trace or file of points of one part is not copied, and that the run is as
+    before."""
+    where = tmp_path / "run.oc"
+    shutil.copytree(three, where, symlinks=True)
+    part = where / ("rank-0" if "receivers" in name else "rank-1")
+    with open(part / name, "r+b") as file:
+        file.seek(40)
+        file.write(b"damaged")
+    found = ranks(2, goes_on, where, 0)
+    assert all(f"{name} is damaged" in one[1] and one[0] == "CorruptionError" for one in found), found
+    assert names_in(where) == ["rank-0", "rank-1", "rank-2"]
 
 
 def test_a_new_run_is_not_replaced_by_parts_of_an_old_move(three: Path, tmp_path: Path) -> None:

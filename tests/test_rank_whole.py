@@ -144,9 +144,6 @@ def test_one_process_can_only_read_all_parts(parts: Path, capsys: pytest.Capture
     for act in (lambda: sim.run(2), sim.plan, lambda: sim.assign({"u": 0.0})):
         with pytest.raises(InputError, match=text):
             act()
-    for name in ("traces", "norms", "snapshots"):
-        with pytest.raises(InputError, match=f"{name}: .* holds the parts of 3 ranks; read their {name} under mpirun"):
-            getattr(sim, name)
     code, _, said = command(capsys, "resume", parts)
     assert code != 0 and said.count("\n") == 1 and text in said
 
@@ -208,6 +205,56 @@ def test_parts_on_a_shared_file_system_are_one_zarr_group(tmp_path: Path, capsys
             np.testing.assert_array_equal(found[name].values, oc.open(where)[name][:])
         assert not {"u", "z"} & set(found.variables)
     assert not {"u", ".u.0", ".u.1", "z", "y", "x"} & set(os.listdir(where))
+
+
+BOX = np.s_[2:6, 4:32, 1:9]
+IN_BOX: list[Any] = [0, -1, np.s_[:, 2], np.s_[::-2, 1:3, ::-5, 3], np.s_[..., 2], np.s_[1:1], np.s_[2, 3, 27, 0]]
+
+
+def snapshots_of(group: RankGroup | None, where: Path) -> Any:
+    """Compute some steps, and read snapshots of the whole grid and of a box. One rank asks for a snapshot too many."""
+    kept = [oc.Snapshots(every=2, initial=True), oc.Snapshots(every=3, name="box", box=BOX)]
+    sim = begin(group, where, (7, 36, 10), snapshots=kept)
+    sim.run(4, progress="none")
+    sim.run(2, progress="none")
+    view = sim.snapshots["box/u"]
+    found = [np.array(sim.snapshots["u"][:]), *(np.array(view[index]) for index in IN_BOX)]
+    with pytest.raises(InputError if group and group.rank else IndexError):
+        view[9 if not group or group.rank == 0 else 0]
+    return found, view.shape, view.steps.tolist()
+
+
+def test_snapshots_of_all_ranks_are_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Checks reads by all ranks, by one process and by xarray: a box with as many rows on each rank, a box of other
+    rows, which xarray does not find, fewer ranks later, and no old group beside unequal parts."""
+    xarray, where = pytest.importorskip("xarray"), tmp_path / "run.oc"
+    expected, shape, steps = snapshots_of(None, tmp_path / "alone.oc")
+    for found, *rest in ranks(3, snapshots_of, where):
+        assert rest == [shape, steps]
+        for one, values in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(one, values)
+    sim = oc.open(where)
+    for index, values in zip(IN_BOX, expected[1:], strict=True):
+        np.testing.assert_array_equal(sim.snapshots["box/u"][index], values)
+    for size in (3, 2):
+        if size == 2:
+            assert ranks(2, opens, where) == [6] * 2
+        with xarray.open_zarr(where / "snapshots.zarr") as kept:
+            np.testing.assert_array_equal(kept["u"].values, expected[0])
+            assert kept["step"].values.tolist() == [0, 2, 4, 6] and kept["y"].values.tolist() == list(range(36))
+        assert (where / "snapshots.zarr" / "box").exists() == (size == 2)  # 14 rows of each of two parts
+        assert command(capsys, "verify", where)[0] == 0
+    with xarray.open_zarr(where / "snapshots.zarr", group="box") as kept:
+        np.testing.assert_array_equal(kept["u"].values[-1], expected[2])
+    assert not (where / "snapshots.zarr" / "u" / "c" / "3" / "0" / "2").exists()
+    assert ranks(5, opens, where) == [6] * 5
+    assert sorted(os.listdir(where)) == [f"rank-{rank}" for rank in range(5)]
+    np.testing.assert_array_equal(oc.open(where).snapshots["u"], expected[0])
+
+
+def opens(group: RankGroup, where: Path) -> int:
+    """Open a run."""
+    return oc.open(where, comm=group).step
 
 
 def replaces(group: RankGroup, where: Path) -> Any:

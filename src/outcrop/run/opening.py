@@ -8,7 +8,7 @@ ranks, parts of other ranks   ──► settle ─► move ─► reopen ─► 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
@@ -16,8 +16,10 @@ from typing import Any
 
 from outcrop.errors import InputError
 from outcrop.language.boundary import as_boundary
+from outcrop.language.sparse import Sampling
 from outcrop.paths import as_path
 from outcrop.plan.ranks import cut_problem
+from outcrop.run.acquisition.parts import own_traces
 from outcrop.run.definition import as_problem
 from outcrop.run.disk.entries import PartEntry
 from outcrop.run.disk.manifest import MANIFEST, Description, Manifest
@@ -74,7 +76,9 @@ def _refuse_whole(place: Path) -> None:
         raise InputError(f"{place} holds {what}: outcrop resume {place if part is None else place.parent}")
 
 
-def _description(group: RankGroup, first: Manifest, run: str, place: Path) -> Description:
+def _description(
+    group: RankGroup, first: Manifest, run: str, place: Path, samplings: Sequence[Sampling]
+) -> Description:
     """Return the description of the new part of this rank in `place`. `first` is the manifest of part 0, and `run` is
     the name of the new run. Raises InputError if the run does not work with this number of ranks."""
     whole = as_whole(first)
@@ -83,7 +87,9 @@ def _description(group: RankGroup, first: Manifest, run: str, place: Path) -> De
     problem = as_problem(stencil, whole.layout, steps, as_boundary(whole.boundary), in_place=False)
     cut = cut_problem(problem, group.size, given.bt or 1)
     plain = Description(**{one.name: getattr(whole, one.name) for one in fields(Description)})
-    part = as_part(replace(plain, directories=(str(place.absolute()),)), PartEntry(run, group.rank, cut))
+    own = PartEntry(run, group.rank, cut)
+    own = replace(own, traces=own_traces(samplings, own))
+    part = as_part(replace(plain, directories=(str(place.absolute()),)), own)
     require_plan(Setup(stencil, part, (place,), group=group))
     return part
 

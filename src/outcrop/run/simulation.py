@@ -16,7 +16,8 @@ import contextlib
 import math
 import os
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ from outcrop.errors import InputError, shown
 from outcrop.language.stencil import Stencil
 from outcrop.run.acquisition.history import HistoryView, as_history, begin_history
 from outcrop.run.acquisition.parts import Everyone
-from outcrop.run.acquisition.views import NormRecords, SnapshotViews, Traces
+from outcrop.run.acquisition.views import NormRecords, SnapshotView, SnapshotViews, Traces
 from outcrop.run.definition import initial_planes, require_unchanged
 from outcrop.run.disk.entries import SnapshotsEntry, StatesEntry
 from outcrop.run.disk.manifest import Description, new_manifest
@@ -44,7 +45,7 @@ from outcrop.run.ranks.agreement import agree
 from outcrop.run.ranks.group import together
 from outcrop.run.ranks.peers import RankPeers
 from outcrop.run.ranks.shared import share
-from outcrop.run.ranks.whole import GroupView, PartsView, WholeView
+from outcrop.run.ranks.whole import GroupSnapshots, GroupView, PartsSnapshots, PartsView, WholeView
 from outcrop.run.replay import parts_of, run_segments
 from outcrop.run.report import Report
 from outcrop.run.setup import Setup, as_steps, set_up
@@ -120,22 +121,26 @@ class Simulation:
     def traces(self) -> Traces:
         """The traces of receivers by name. Each trace is a float64 array of shape (committed steps, points). In a run
         of several ranks, each rank gets all points, and all ranks must read the trace together."""
-        return Traces(self._records("traces"), self._description, self._everyone)
+        return Traces(self.reader(), self._description, self._everyone, self._states_of_parts)
 
     @property
     def norms(self) -> NormRecords:
         """The norms of fields by name. Each array has a row with step, sum, squares, min and max for each recorded
         step. Norms include the cells of the rim, and of all ranks. All ranks must read them together."""
-        return NormRecords(self._records("norms"), self._description, self._everyone)
+        return NormRecords(self.reader(), self._description, self._everyone, self._states_of_parts)
 
-    def _records(self, name: str) -> State | None:
-        """Return `reader()`. Raises InputError if this simulation reads all parts, of which each has records."""
-        if self._setup.parts is not None:
-            raise InputError(
-                f"{name}: {self.directory} holds the parts of {len(self._setup.parts.states)} ranks; read their {name} "
-                "under mpirun, or make one run of the parts: outcrop gather"
-            )
-        return self.reader()
+    @property
+    def _states_of_parts(self) -> Callable[[], Sequence[State]] | None:
+        """A function that returns all parts at one step, if this simulation only reads all parts."""
+        if self._setup.parts is None:
+            return None
+        parts = self._setup.parts.reader()
+
+        def read() -> Sequence[State]:
+            parts.refresh()
+            return parts.states
+
+        return read
 
     @property
     def _everyone(self) -> Everyone | None:
@@ -144,8 +149,14 @@ class Simulation:
     @property
     def snapshots(self) -> SnapshotViews:
         """The snapshots by the name of the field. They are indexed like an array with the axes (time, z, y, x). In a
-        run of several ranks, they have the rows of this rank that are in the box, and may have none."""
-        return SnapshotViews(self._records("snapshots"), self._description)
+        run of several ranks, each rank gets the whole box, and all ranks must index it together."""
+        reader, group, parts = self.reader(), self._setup.group, self._setup.parts
+        whole: Callable[[SnapshotsEntry, str], SnapshotView] | None = None
+        if parts is not None:
+            whole = partial(PartsSnapshots, parts.reader())
+        elif group is not None and reader is not None:
+            whole = partial(GroupSnapshots, group, reader)
+        return SnapshotViews(reader, self._description, whole)
 
     @property
     def history(self) -> HistoryView:

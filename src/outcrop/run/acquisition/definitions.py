@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,12 +20,12 @@ from numpy.typing import NDArray
 
 from outcrop import _core
 from outcrop.axes import NAMES, PLACES, Shape, grid_shape
-from outcrop.durable import Directory
+from outcrop.durable import Buffer, Directory
 from outcrop.errors import CorruptionError, InputError, StorageError, os_errors_as, shown
 from outcrop.language.boundary import Boundary
 from outcrop.language.sparse import Injection, Sampling, SourceFactor, linear, spread
 from outcrop.language.stencil import Stencil
-from outcrop.run.disk.acquisition_files import Definitions
+from outcrop.run.disk.acquisition_files import Definitions, damage_of
 from outcrop.run.disk.contents import ACQUISITION, RESERVED
 from outcrop.run.disk.entries import (
     HISTORY,
@@ -336,19 +337,47 @@ def mapped_values(directory: Directory, manifest: Manifest, number: int) -> NDAr
         return np.memmap(file, "<f8", "r", offset, (one.steps, one.points))
 
 
+def definition_files(directory: Directory, manifest: Manifest) -> dict[str, NDArray[np.uint8]]:
+    """Return the content of each file with points and values as a memory map, by its name. Raises CorruptionError if a
+    file has changed, and StorageError."""
+    found: dict[str, NDArray[np.uint8]] = {}
+    for name in manifest.taps.definitions:
+        if damage := damage_of(directory, manifest, name):
+            raise CorruptionError(f"{damage}; put back a copy")
+        with _opened(directory, manifest, name) as handle, os.fdopen(os.dup(handle), "rb") as file:
+            found[name] = np.memmap(file, np.uint8, "r")
+    return found
+
+
+def samplings_in(files: Mapping[str, NDArray[np.uint8]], manifest: Manifest) -> list[Sampling]:
+    """Return the samplings in the content of such files. Raises CorruptionError when a cell lies outside the grid."""
+    found = []
+    for number, one in enumerate(manifest.taps.samplings):
+        name = f"receivers-{number}"
+        found.append(Sampling(one.name, one.field, *_points_in(files[name], manifest, Path(name), one), one.before))
+    return found
+
+
 def _points(
     directory: Directory, manifest: Manifest, name: str, entry: SourceEntry | SamplingEntry
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return the cells of a source or receiver, of shape (points, corners, 3), and the weights, of shape (points,
     corners)."""
+    with _opened(directory, manifest, name) as handle:
+        data = directory.read_from(handle, 0, entry.points * entry.corners * 4 * 8)
+    return _points_in(data, manifest, directory.path / ACQUISITION / name, entry)
+
+
+def _points_in(
+    data: Buffer, manifest: Manifest, path: Path, entry: SourceEntry | SamplingEntry
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return the cells and weights in the content of the file `path`."""
     shape = (entry.points, entry.corners)
     count = entry.points * entry.corners
-    with _opened(directory, manifest, name) as handle:
-        data = directory.read_from(handle, 0, count * 4 * 8)
     cells = np.frombuffer(data, "<i8", count * 3).reshape(*shape, 3)
     weights = np.frombuffer(data, "<f8", count, count * 3 * 8).reshape(shape)
     if ((cells < 0) | (cells >= np.array(manifest.whole_layout.shape))).any() or not np.isfinite(weights).all():
-        raise CorruptionError(f"{directory.path / ACQUISITION / name} is damaged: it has points outside the grid")
+        raise CorruptionError(f"{path} is damaged: it has points outside the grid")
     return cells, weights
 
 

@@ -17,6 +17,8 @@ itself, and adds the corners of each point in the order of the oracle. The recor
 points, and a commit of the part needs no other rank.
 
 Norms are sums over the cells that a rank updates, and are not rounded. `rounded_norms` adds the sums of all parts.
+
+`join_records` writes the records of all parts to one run. `MovedRecords` makes records for parts with other rows.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -40,9 +42,9 @@ from outcrop.plan.schemes import EVERY_SCHEME
 from outcrop.run.acquisition.pass_acquisition import UNSEEN, Points, RawSum, rounded
 from outcrop.run.disk.acquisition_files import NORMS, PART_NORMS, continued, read_rows, snapshot_name, write_rows
 from outcrop.run.disk.contents import SNAPSHOTS
-from outcrop.run.disk.entries import PartEntry, SnapshotsEntry
+from outcrop.run.disk.entries import EXACT_BYTES, PartEntry, SnapshotsEntry
 from outcrop.run.disk.layout import snapshot_index
-from outcrop.run.disk.manifest import Description
+from outcrop.run.disk.manifest import Description, Manifest
 from outcrop.run.disk.state import State
 
 
@@ -212,7 +214,7 @@ def rounded_norms(parts: Sequence[bytes]) -> NDArray[np.void]:
         row["step"], row["min"] = each[0]["step"], min(float(one["min"]) for one in each) + 0.0
         row["max"] = max(float(one["max"]) for one in each) + 0.0
         for name in ("sum", "squares"):
-            exact = sum(int.from_bytes(bytes(one[f"exact_{name}"]), "little", signed=True) for one in each)
+            exact = sum(_whole(one[f"exact_{name}"]) for one in each)
             row[name] = rounded(exact, sum(float(one[name]) for one in each))
     return rows
 
@@ -243,24 +245,34 @@ def _append(whole: State, sums: dict[str, int], record: str, rows: NDArray[Any])
 
 def _join_snapshot(parts: Sequence[State], whole: State, entry: SnapshotsEntry, field: str, number: int) -> int:
     """Write a snapshot of the whole grid, plane by plane, and return its checksum."""
-    item_bytes, target = np.dtype(whole.manifest.dtype).itemsize, whole.records
-    size, index = math.prod(entry.shape) * item_bytes, snapshot_index(entry.shape, item_bytes)
-    name = snapshot_name(entry, field, number)
-    checksum, offset = 0, 0
-    with os_errors_as(StorageError, f"cannot write {target.path / name}"), contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as stack:
         sources = [stack.enter_context(_PartSnapshot.opened(one, entry, field, number)) for one in parts]
-        target.make_folder(name.rpartition("/")[0])
-        target.create(name, size=size + len(index))
-        handle = stack.enter_context(target.opened(name, os.O_RDWR))
-        for z in range(entry.shape[0]):
-            plane = b"".join(one.plane(z) for one in sources)
-            checksum = _core.crc32c(plane, checksum)
-            offset += target.write_to(handle, offset, plane)
-        for one in sources:
-            one.check()
-        target.write_to(handle, offset, index)
-        target.flush_file(handle)
-        target.flush_all(SNAPSHOTS)
+
+        def planes() -> Iterator[bytes]:
+            for z in range(entry.shape[0]):
+                yield b"".join(one.plane(z) for one in sources)
+            for one in sources:
+                one.check()
+
+        return _write_snapshot(whole, entry, field, number, planes())
+
+
+def _write_snapshot(target: State, own: SnapshotsEntry, field: str, number: int, planes: Iterable[bytes]) -> int:
+    """Write a snapshot of a run or a part, plane by plane, and return its checksum. `own` has its rows."""
+    item_bytes, records = np.dtype(target.manifest.dtype).itemsize, target.records
+    size, index = math.prod(own.shape) * item_bytes, snapshot_index(own.shape, item_bytes)
+    name = snapshot_name(own, field, number)
+    checksum, offset = 0, 0
+    with os_errors_as(StorageError, f"cannot write {records.path / name}"):
+        records.make_folder(name.rpartition("/")[0])
+        records.create(name, size=size + len(index))
+        with records.opened(name, os.O_RDWR) as handle:
+            for plane in planes:
+                checksum = _core.crc32c(plane, checksum)
+                offset += records.write_to(handle, offset, plane)
+            records.write_to(handle, offset, index)
+            records.flush_file(handle)
+        records.flush_all(SNAPSHOTS)
     return checksum
 
 
@@ -296,3 +308,153 @@ class _PartSnapshot:
         """Raise CorruptionError if the planes are not what was written."""
         if self._checksum != self._expected:
             raise CorruptionError(f"{self._state.path / self._name} is damaged: checksum mismatch")
+
+
+class MovedRecords:
+    """The records of the new part `new`, made from those of old parts. `first` is the manifest of the old part 0 at the
+    step of the move.
+
+    A new part gets a series of blocks from each old part that has some of its rows. The blocks of one turn are joined:
+
+        traces       for each trace, the points that the old and the new part have in common
+        norms        for each field, the sums of the old part, if its first row is in the new part, or else nothing
+        snapshots    for each plane, the cells that the old and the new part have in common
+
+    So the exact sums of each old part are in one new part. They add up as before, although they count other cells."""
+
+    def __init__(self, first: Manifest, samplings: Sequence[Sampling], new: PartEntry) -> None:
+        assert first.part is not None
+        self._cut, self._taps, self._new = first.part.cut, first.taps, new
+        self._step, self._dtype = first.step, np.dtype(first.dtype)
+        before, after = owners(samplings, self._cut), owners(samplings, new.cut)
+        # for each trace, the old rank of each point of the new part
+        self._points = {name: before[name][after[name] == new.rank] for name in self._taps.traces}
+        self._taken = {name: (before[name], after[name] == new.rank) for name in self._taps.traces}
+
+    def blocks(self, old: State) -> Iterator[NDArray[Any]]:
+        """Yield the blocks from an old part. Raises CorruptionError and StorageError."""
+        part = old.manifest.part
+        assert part is not None
+        for name, (owner, is_new) in self._taken.items():
+            rows = np.frombuffer(read_rows(old.records, old.manifest, f"trace-{name}"), "<f8")
+            yield rows.reshape(self._step, part.traces[name])[:, is_new[owner == part.rank]]
+        for name in self._norms:
+            rows = np.empty(0, PART_NORMS)
+            if self._takes_norms(part.rank):
+                rows = np.frombuffer(read_rows(old.records, old.manifest, f"norms-{name}"), PART_NORMS)
+            yield rows
+        for entry, field, number in self._snapshots():
+            with _PartSnapshot.opened(old, entry, field, number) as source:
+                shape = entry.of_rows(*part.rows).shape[1:]
+                for z in range(entry.shape[0]):
+                    plane = np.frombuffer(source.plane(z), self._dtype).reshape(shape)
+                    yield plane[self._common(entry, part.rank)[0]]
+                source.check()
+
+    def received(self, rank: int, receive: Callable[[NDArray[Any]], None]) -> Iterator[NDArray[Any]]:
+        """Yield the same blocks of the old part `rank`. `receive` fills one block after the other."""
+
+        def block(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+            found = np.empty(shape, dtype)
+            receive(found)
+            return found
+
+        for owner in self._points.values():
+            yield block((self._step, int(np.count_nonzero(owner == rank))), np.dtype("<f8"))
+        for _ in self._norms:
+            yield block((self._norm_count * self._takes_norms(rank),), PART_NORMS)
+        for entry, _, _ in self._snapshots():
+            _, rows = self._common(entry, rank)
+            for _ in range(entry.shape[0]):
+                yield block((rows.stop - rows.start, entry.shape[2]), self._dtype)
+
+    def write(self, target: State, sources: Mapping[int, Iterator[NDArray[Any]]]) -> dict[str, int]:
+        """Write and flush the records of the new part `target`. `sources` has the blocks of old parts by their rank.
+        Return the checksums of the files of acquisition, for the commit."""
+        sums = dict(target.manifest.sums)
+        for name, owner in self._points.items():
+            rows = np.empty((self._step, len(owner)))
+            for rank, blocks in sources.items():
+                rows[:, owner == rank] = next(blocks)
+            _append(target, sums, f"trace-{name}", rows)
+        for name in self._norms:
+            each = [next(blocks) for blocks in sources.values()]
+            _append(target, sums, f"norms-{name}", self._added_norms([one for one in each if len(one)]))
+        checksums: dict[str, list[int]] = {}
+        for entry, field, number in self._snapshots():
+            own = entry.of_rows(*self._new.rows)
+            checksum = _write_snapshot(target, own, field, number, self._planes(entry, own, sources))
+            checksums.setdefault(entry.record(field), []).append(checksum)
+        for record, values in checksums.items():
+            _append(target, sums, record, np.array(values, "<u4"))
+        for blocks in sources.values():
+            assert next(blocks, None) is None, "all blocks were joined"  # this also completes the last check
+        return sums
+
+    def _planes(
+        self, entry: SnapshotsEntry, own: SnapshotsEntry, sources: Mapping[int, Iterator[NDArray[Any]]]
+    ) -> Iterator[bytes]:
+        for _ in range(entry.shape[0]):
+            plane = np.empty(own.shape[1:], self._dtype)
+            for rank, blocks in sources.items():
+                plane[self._common(entry, rank)[1]] = next(blocks)
+            yield plane.tobytes()
+
+    def _snapshots(self) -> Iterator[tuple[SnapshotsEntry, str, int]]:
+        for entry in self._taps.snapshots:
+            if 0 not in entry.of_rows(*self._new.rows).shape:
+                for field in entry.fields:
+                    for number in entry.numbers(self._step):
+                        yield entry, field, number
+
+    def _common(self, entry: SnapshotsEntry, rank: int) -> tuple[slice, slice]:
+        """Return the rows of the box that the old part `rank` and the new part have in common, counted from the first
+        row of the box in each part."""
+        first, end = entry.box[1]
+        old, new = (self._cut[rank], self._cut[rank + 1]), self._new.rows
+        low, high = max(first, old[0], new[0]), min(end, old[1], new[1])
+        begins = max(first, old[0]), max(first, new[0])
+        return tuple(slice(low - one, high - one) if low < high else slice(0, 0) for one in begins)  # type: ignore[return-value]
+
+    @property
+    def _norms(self) -> Sequence[str]:
+        return self._taps.norms.fields if self._taps.norms else ()
+
+    @property
+    def _norm_count(self) -> int:
+        return self._taps.norms.count(self._step) if self._taps.norms else 0
+
+    def _takes_norms(self, rank: int) -> bool:
+        return self._new.rows[0] <= self._cut[rank] < self._new.rows[1]
+
+    def _added_norms(self, parts: Sequence[NDArray[np.void]]) -> NDArray[np.void]:
+        """Return the exact sums of several parts as rows of one part. Without parts, they are sums of no cells."""
+        assert self._taps.norms is not None
+        rows = np.zeros(self._norm_count, PART_NORMS)
+        rows["step"] = self._taps.norms.steps(self._step)[: len(rows)]
+        rows["min"], rows["max"] = np.inf, -np.inf
+        for row, each in zip(rows, zip(*parts, strict=True), strict=True) if parts else ():
+            row["min"], row["max"] = min(one["min"] for one in each), max(one["max"] for one in each)
+            for name in ("sum", "squares"):
+                row[name] = sum(float(one[name]) for one in each)
+                row[f"exact_{name}"] = sum(_whole(one[f"exact_{name}"]) for one in each).to_bytes(
+                    EXACT_BYTES, "little", signed=True
+                )
+        return rows
+
+
+def _whole(exact: Any) -> int:
+    """Return an exact sum as a whole number of units."""
+    return int.from_bytes(bytes(exact), "little", signed=True)
+
+
+def kept_bytes(description: Description, step: int) -> int:
+    """Return the space for the files of acquisition of a run or a part at this step."""
+    taps, item_bytes = description.own_taps, np.dtype(description.dtype).itemsize
+    records = sum(row_bytes * count for row_bytes, count in taps.records(step).values())
+    snapshots = sum(
+        len(one.fields) * len(one.numbers(step))
+        * (math.prod(one.shape) * item_bytes + len(snapshot_index(one.shape, item_bytes)))
+        for one in taps.snapshots
+    )  # fmt: skip
+    return records + sum(taps.definitions.values()) + snapshots

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,17 +19,25 @@ from outcrop.run.disk.manifest import Description
 from outcrop.run.disk.state import State
 from outcrop.units import counted
 
+Parts = Callable[[], Sequence[State]]
+"""A function that returns all parts of a run at one step."""
+
 
 class Records(Mapping[str, NDArray[Any]], ABC):
     """A mapping from names to arrays with the values up to the last commit. `view[name]` reads an array, and raises
-    KeyError for an unknown name."""
+    KeyError for an unknown name.
+
+    If several ranks read them together, `everyone` collects the records of all ranks. If one process reads all parts,
+    `parts` returns these parts."""
 
     kind: str
     """The first part of the names of the files."""
     dtype: np.dtype[Any]
 
-    def __init__(self, state: State | None, manifest: Description, everyone: Everyone | None = None) -> None:
-        self._state, self._shapes, self._everyone = state, self._known(manifest), everyone
+    def __init__(
+        self, state: State | None, manifest: Description, everyone: Everyone | None = None, parts: Parts | None = None
+    ) -> None:
+        self._state, self._shapes, self._everyone, self._parts = state, self._known(manifest), everyone, parts
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         if not isinstance(name, str) or name not in self._shapes:
@@ -37,6 +45,9 @@ class Records(Mapping[str, NDArray[Any]], ABC):
         state, record = self._state, f"{self.kind}-{name}"
         if state is None:
             return np.empty((0, *self._shapes[name]), self.dtype)
+        if self._parts is not None:
+            every = self._parts()
+            return self._joined(every[0], name, [read_rows(one.records, one.manifest, record) for one in every])
 
         def read() -> bytes:
             state.refresh()
@@ -109,6 +120,10 @@ class SnapshotView:
         self._state, self._entry, self._field = state, entry, field
 
     @property
+    def _name(self) -> str:
+        return self._entry.prefix + self._field
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """The shape (times, nz, ny, nx), without the axes that the grid does not have."""
         return (len(self), *self._entry.shape)
@@ -156,7 +171,7 @@ class SnapshotView:
         """Return the message for an index outside the snapshots that exist."""
         entry, what = self._entry, f"index {shown(index)}: {self._state.path} has"
         if not entry.slots:
-            return f"{what} {counted(len(numbers), 'snapshot')} of {entry.prefix + self._field}"
+            return f"{what} {counted(len(numbers), 'snapshot')} of {self._name}"
         return (
             f"{what} {counted(len(numbers), 'state')} of {self._field} (history.steps): an adjoint run has freed the "
             "others, or the limit had no room for them; run again with a history without a limit"
@@ -171,7 +186,7 @@ class SnapshotView:
         return np.asarray(self[:], dtype=dtype)
 
     def __repr__(self) -> str:
-        return f"<snapshots of {self._entry.prefix + self._field!r} {self.shape} {self.dtype}>"
+        return f"<snapshots of {self._name!r} {self.shape} {self.dtype}>"
 
 
 def new_snapshots(state: State, first: int, last: int) -> Iterator[tuple[int, dict[str, NDArray[Any]]]]:
@@ -202,19 +217,26 @@ def mapped(state: State, entry: SnapshotsEntry, field: str, number: int) -> NDAr
 
 
 class SnapshotViews(Mapping[str, SnapshotView]):
-    """The snapshots of all fields, by name: "u", or "side/u" for snapshots with the name "side". In a run of several
-    ranks, they have the rows of this rank that are in the box, and may have none."""
+    """The snapshots of all fields, by name: "u", or "side/u" for snapshots with the name "side".
 
-    def __init__(self, state: State | None, manifest: Description) -> None:
-        self._state = state
+    If several ranks compute the run, `whole` makes the views of the whole box. If one part is opened alone, the
+    snapshots have its rows that are in the box, and may have none."""
+
+    def __init__(
+        self, state: State | None, manifest: Description,
+        whole: Callable[[SnapshotsEntry, str], SnapshotView] | None = None,
+    ) -> None:  # fmt: skip
+        self._state, self._whole = state, whole
         entries = [one for one in manifest.taps.snapshots if not one.is_history] if state else []
-        if manifest.part is not None:
+        if manifest.part is not None and whole is None:
             entries = [one.of_rows(*manifest.part.rows) for one in entries]
         self._places = {entry.prefix + field: (entry, field) for entry in entries for field in entry.fields}
 
     def __getitem__(self, name: str) -> SnapshotView:
         if self._state is None or not isinstance(name, str) or name not in self._places:
             raise KeyError(f"there are no snapshots of {shown(name)}; there are: {', '.join(self._places) or 'none'}")
+        if self._whole is not None:
+            return self._whole(*self._places[name])
         return SnapshotView(self._state, *self._places[name])
 
     def __iter__(self) -> Iterator[str]:

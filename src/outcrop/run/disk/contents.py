@@ -27,7 +27,8 @@ from __future__ import annotations
 
 import re
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,7 @@ from numpy.typing import NDArray
 from outcrop.axes import NAMES
 from outcrop.durable import Directory
 from outcrop.errors import StorageError, os_errors_as
-from outcrop.run.disk.entries import ArrayEntry, SnapshotsEntry
+from outcrop.run.disk.entries import ArrayEntry, PartEntry, SnapshotsEntry
 from outcrop.run.disk.layout import array_metadata, group_metadata, plain_metadata, to_json
 from outcrop.run.disk.manifest import MANIFEST, Description, Manifest
 
@@ -134,10 +135,10 @@ def names_below(directory: Directory, name: str, depth: int = 0) -> Iterator[str
         yield from names_below(directory, f"{name}/{inner}", depth + 1)
 
 
-def derived_files(manifest: Manifest, part_rows: int | None = None) -> dict[str, bytes]:
-    """Return the content of each derived file in the run's own directory, by its path. With `part_rows`, each shard has
-    only this number of rows (run/ranks/shared.py)."""
-    attributes = _attributes(manifest)
+def derived_files(manifest: Manifest, part: PartEntry | None = None) -> dict[str, bytes]:
+    """Return the content of each derived file in the run's own directory, by its path. If `part` is one of several
+    parts of equal size, each shard has only the rows of one part (run/ranks/shared.py)."""
+    attributes, part_rows = _attributes(manifest), part.rows[1] - part.rows[0] if part else None
     metadata = array_metadata(manifest.layout, len(manifest.shape), attributes, part_rows)
     files = {f"{array_folder(entry, copy)}/{GROUP}": to_json(metadata) for entry, copy in manifest.copies}
     arrays: dict[str, dict[str, Any]] = {entry.name: metadata for entry in manifest.arrays}
@@ -146,16 +147,17 @@ def derived_files(manifest: Manifest, part_rows: int | None = None) -> dict[str,
         cells = manifest.coordinates.along(axis, manifest.shape[axis])
         arrays[name] = _coordinate(name, len(cells), len(cells), "float64", manifest.coordinates.units)
         files |= {f"{name}/c/0": cells.astype("<f8").tobytes(), f"{name}/{GROUP}": to_json(arrays[name])}
-    return files | snapshot_files(manifest) | {GROUP: to_json(group_metadata(arrays, attributes))}
+    return files | snapshot_files(manifest, part) | {GROUP: to_json(group_metadata(arrays, attributes))}
 
 
-def snapshot_files(manifest: Manifest) -> dict[str, bytes]:
+def snapshot_files(manifest: Manifest, part: PartEntry | None = None) -> dict[str, bytes]:
     """Return the content of the derived files of snapshots at the manifest's step. The last item is the metadata of the
-    top group of the snapshots. This metadata lists all their groups and arrays."""
+    top group of the snapshots. This metadata lists all their groups and arrays. `part` has the meaning that it has in
+    `derived_files`."""
     files: dict[str, bytes] = {}
     below: dict[str, dict[str, Any]] = {}
     for entry in manifest.own_taps.snapshots:
-        group, arrays = f"{SNAPSHOTS}/{entry.prefix}", _snapshot_metadata(manifest, entry)
+        group, arrays = f"{SNAPSHOTS}/{entry.prefix}", _snapshot_metadata(manifest, entry, part)
         for name, cells in _box_coordinates(manifest, entry).items():
             files[f"{group}{name}/c/0"] = cells.astype("<f8").tobytes()
         for name, values in _times(manifest, entry).items():
@@ -169,10 +171,16 @@ def snapshot_files(manifest: Manifest) -> dict[str, bytes]:
     return files | {f"{SNAPSHOTS}/{GROUP}": to_json(group_metadata(below, _attributes(manifest)))} if below else files
 
 
-def show_snapshots(directory: Directory, manifest: Manifest) -> None:
+def rows_of_parts(entry: SnapshotsEntry, cut: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the rank and the number of rows of each part that has rows of the box."""
+    rows = [entry.of_rows(first, end).shape[1] for first, end in pairwise(cut)]
+    return [(rank, count) for rank, count in enumerate(rows) if count]
+
+
+def show_snapshots(directory: Directory, manifest: Manifest, part: PartEntry | None = None) -> None:
     """Write the number of snapshots at the manifest's step to metadata with another number. Raises StorageError."""
     with os_errors_as(StorageError, f"cannot list snapshots of {directory.path}"):
-        for name, content in outdated(directory, snapshot_files(manifest)).items():
+        for name, content in outdated(directory, snapshot_files(manifest, part)).items():
             directory.make_folder(name.rpartition("/")[0])
             directory.replace(name, content)
 
@@ -194,14 +202,19 @@ def _attributes(manifest: Manifest) -> dict[str, Any]:
     return {"stencil": manifest.stencil.get("name", ""), "parameters": manifest.parameters}
 
 
-def _snapshot_metadata(manifest: Manifest, entry: SnapshotsEntry) -> dict[str, dict[str, Any]]:
+def _snapshot_metadata(
+    manifest: Manifest, entry: SnapshotsEntry, part: PartEntry | None
+) -> dict[str, dict[str, Any]]:
     """Return the content of zarr.json for each array of a group at the manifest's step, by its name."""
     count, axes, box = entry.count(manifest.step), NAMES[len(manifest.shape)], entry.shape
-    inner = (1, 1, *box[1:]) if len(box) == 3 else None
+    shard = box
+    if part is not None:
+        shard = (box[0], max(rows for _, rows in rows_of_parts(entry, part.cut)), box[2])
+    inner = (1, 1, *shard[1:]) if len(box) == 3 else None
     # The attribute "coordinates" tells xarray that step is a coordinate, like time.
     belongs = {"coordinates": "step"}
     found = {
-        name: plain_metadata((count, *box), (1, *box), manifest.dtype, ("time", *axes), belongs, inner)
+        name: plain_metadata((count, *box), (1, *shard), manifest.dtype, ("time", *axes), belongs, inner)
         for name in entry.fields
     }
     found["step"] = _coordinate("time", count, TIMES_PER_CHUNK, "int64", "")

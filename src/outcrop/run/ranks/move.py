@@ -1,4 +1,4 @@
-"""Move the rows of a run to another number of ranks.
+"""Move the rows and the records of a run to another number of ranks.
 
     rank-0          rank-1          rank-2         3 parts        rows 0 .. 31 | 32 .. 63 | 64 .. 95
        │             │  │              │
@@ -7,11 +7,11 @@
 Each new rank reads its rows from the parts that it sees. Other rows come from a rank that sees them (streams.py). A
 move has these steps. All ranks complete a step before a rank begins the next one:
 
-    1   Write all planes of the new parts, and flush them.            killed: the old parts are valid
-    2   Commit the new parts.                                         killed: the old parts, or the new ones if complete
-    3   Rename the old parts to rank-0.moved, rank-1.moved, ...       killed: the new parts
-    4   Rename the new parts to rank-0, rank-1, ...                   killed: the new parts
-    5   Remove the old parts.                                         killed: the new parts
+    1   Write the planes and records of the new parts, and flush them.  killed: the old parts are valid
+    2   Commit the new parts.                                           killed: the old parts, or the new if complete
+    3   Rename the old parts to rank-0.moved, rank-1.moved, ...         killed: the new parts
+    4   Rename the new parts to rank-0, rank-1, ...                     killed: the new parts
+    5   Remove the old parts.                                           killed: the new parts
 
 At each start, the ranks look for such names (`settle`). If a complete set of new parts exists, they complete the steps
 3 to 5. Otherwise they remove the new parts. No step of the run is computed in between, so both sets have the same
@@ -25,7 +25,7 @@ import contextlib
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -36,13 +36,18 @@ from numpy.typing import NDArray
 
 from outcrop.durable import Directory
 from outcrop.errors import InputError, StorageError, os_errors_as
+from outcrop.language.sparse import Sampling
 from outcrop.paths import nearest_existing
+from outcrop.run.acquisition.definitions import definition_files, samplings_in
+from outcrop.run.acquisition.parts import MovedRecords, kept_bytes
+from outcrop.run.disk.acquisition_files import first_sums
 from outcrop.run.disk.creation import check_creation, clear, created_in
 from outcrop.run.disk.manifest import MANIFEST, Description, Manifest, new_manifest, parse_manifest, read_manifest
 from outcrop.run.disk.state import State, manifest_before
 from outcrop.run.disk.storage import RunFolder
 from outcrop.run.ranks.group import RankGroup
 from outcrop.run.ranks.part import NODE, RANK, part_directory
+from outcrop.run.ranks.peers import RankPeers
 from outcrop.run.ranks.streams import end_together, streams
 from outcrop.run.ranks.whole import Selection, own_rows_of, read_rows
 from outcrop.units import format_bytes
@@ -50,9 +55,9 @@ from outcrop.units import format_bytes
 MADE, LEFT = ".moving", ".moved"
 """The ends of the names of new parts before step 4, and of old parts after step 3."""
 
-Describe = Callable[[Manifest, str, Path], Description]
-"""A function (manifest of part 0, name of the new run, directory of this rank) that returns the description of the new
-part. It raises InputError if the run does not work with this number of ranks."""
+Describe = Callable[[Manifest, str, Path, Sequence[Sampling]], Description]
+"""A function (manifest of part 0, name of the new run, directory of this rank, receivers) that returns the description
+of the new part. It raises InputError if the run does not work with this number of ranks."""
 
 _NAME = re.compile(r"rank-(\d{1,6})(\.moving|\.moved|)")
 
@@ -115,33 +120,33 @@ def move(group: RankGroup, path: object, parts: Sequence[FoundPart], describe: D
         with group.together():
             states = {one.rank: _opened(stack, one, generation) for one in parts if one.finder == group.rank}
         first, names = _described(group, states)
+        files = _definitions(group, parts, states, first)
         with group.together():
-            if first.taps:
-                raise InputError(
-                    f"{place}: a run with sources, receivers, snapshots or norms cannot move to another number of "
-                    f"ranks yet; start {len(parts)} ranks"
-                )
+            samplings = samplings_in(files, first)
             there = _part_at(place, group.rank)
             if not _is_free(place) and (there is None or there.run != parts[0].run):
                 raise InputError(f"{place} holds something that is not a part of this run; move it away")
-            description = describe(first, _name_of_move(parts[0].run, generation, group.size), place)
+            description = describe(first, _name_of_move(parts[0].run, generation, group.size), place, samplings)
             check_creation([new], description, force=True)
             assert description.part is not None
             for rank in _overlapping(first, description.part.rows):
                 found = _part_at(Path(parts[rank].path), group.rank)
                 if rank not in states and found is not None and found.identity == parts[rank].identity:
                     states[rank] = _at_generation(_state_at(Path(parts[rank].path)), generation)
-        _require_space(group, new, description)
+        _require_space(group, new, description, first.step)
         manifest = replace(new_manifest(description, first.target_step), ranges=first.ranges)
-        state = stack.enter_context(created_in([new], manifest, True, {}))
+        definitions = {name: [content] for name, content in files.items()}
+        manifest = replace(manifest, sums=first_sums(manifest, definitions))
+        state = stack.enter_context(created_in([new], manifest, True, definitions))
         failure: Exception | None = None
+        sums: Mapping[str, int] = {}
         try:
-            _copy(group, parts, first, states, state, names)
+            sums = _copy(group, parts, first, states, state, names, samplings)
         except Exception as error:
             failure = error
         end_together(group, failure)
         with group.together():
-            state.commit(first.step, names)
+            state.commit(first.step, names, sums=sums)
             state.change(ranges=first.ranges)
     _swap(group, [new], [Path(one.path) for one in parts if one.finder == group.rank])
 
@@ -163,17 +168,21 @@ def _swap(group: RankGroup, made: Sequence[Path], old: Sequence[Path]) -> None:
 
 def _copy(
     group: RankGroup, parts: Sequence[FoundPart], first: Manifest, states: dict[int, State], target: State,
-    names: Sequence[str],
-) -> None:  # fmt: skip
-    """Write the arrays `names` of the new part `target`, and flush them. `states` has the old parts that this rank
-    sees. Send rows of them to the ranks that do not see them."""
-    rows, (nz, _, nx) = own_rows_of(target), target.layout.shape
+    names: Sequence[str], samplings: Sequence[Sampling],
+) -> Mapping[str, int]:  # fmt: skip
+    """Write the arrays `names` and the records of the new part `target`, and flush them. Return the checksums of the
+    files of acquisition. `states` has the old parts that this rank sees. Send rows of them to the ranks that do not see
+    them."""
+    rows, (nz, _, nx), own_part = own_rows_of(target), target.layout.shape, target.manifest.part
+    assert own_part is not None
     needed = _overlapping(first, rows)
     far = [rank for rank in needed if rank not in states]
     targets = {}
     for rank, (wanted, ends) in enumerate(group.allgather([far, list(rows)])):
         if sent := [states[one] for one in wanted if parts[one].finder == group.rank]:
-            targets[rank] = partial(_blocks, sent, names, Selection(range(nz), range(*ends), range(nx)))
+            moved = MovedRecords(first, samplings, replace(own_part, rank=rank))
+            chosen = Selection(range(nz), range(*ends), range(nx))
+            targets[rank] = partial(_blocks, sent, names, chosen, moved)
     sources = sorted({parts[rank].finder for rank in far})
     far.sort(key=lambda rank: (parts[rank].finder, rank))
     with streams(group, sources, targets, len(targets)) as open_stream:
@@ -197,13 +206,24 @@ def _copy(
                 planes = stack.enter_context(target.target_planes(name, 1 - target.manifest.current))
                 planes.fill(read)
                 planes.flush()
+        moved = MovedRecords(first, samplings, own_part)
+        return moved.write(target, {
+            rank: moved.blocks(states[rank]) if rank in states
+            else moved.received(rank, opened[parts[rank].finder].receive)
+            for rank in needed
+        })  # fmt: skip
 
 
-def _blocks(states: Sequence[State], names: Sequence[str], chosen: Selection) -> Iterator[NDArray[np.floating]]:
-    """Yield the selected rows of the parts `states`: for each array and plane, the rows of each part."""
+def _blocks(
+    states: Sequence[State], names: Sequence[str], chosen: Selection, moved: MovedRecords
+) -> Iterator[NDArray[Any]]:
+    """Yield the selected rows of the parts `states`: for each array and plane, the rows of each part. Then yield the
+    blocks of their records in the same way."""
     for name in names:
         for blocks in zip(*(read_rows(one, name, chosen, own_rows_of(one)) for one in states), strict=True):
             yield from blocks
+    for blocks in zip(*(moved.blocks(one) for one in states), strict=True):
+        yield from blocks
 
 
 def _overlapping(first: Manifest, rows: tuple[int, int]) -> list[int]:
@@ -234,6 +254,30 @@ def _described(group: RankGroup, states: dict[int, State]) -> tuple[Manifest, li
     return first, [entry.name for entry in first.arrays if all(entry.name in names for names in filled)]
 
 
+def _definitions(
+    group: RankGroup, parts: Sequence[FoundPart], states: Mapping[int, State], first: Manifest
+) -> dict[str, NDArray[np.uint8]]:
+    """Return the content of the files with points and values, which are the same in all parts. The finder of part 0
+    sends them to ranks that see no part."""
+    if not first.taps:
+        return {}
+    with group.together():
+        seen = next(iter(states.values()), None)
+        for one in parts if seen is None else ():
+            found = _part_at(Path(one.path), group.rank)
+            if found is not None and found.identity == one.identity:
+                seen = _state_at(Path(one.path))
+                break
+        files = definition_files(seen.records, seen.manifest) if seen is not None else {}
+    if not all(group.allgather(seen is not None)):
+        sender = parts[0].finder
+        own = files if group.rank == sender else {}
+        for name in first.taps.definitions:
+            sent = RankPeers(group).everyone(lambda name=name: own[name].tobytes() if own else b"")  # type: ignore[misc]
+            files.setdefault(name, np.frombuffer(sent[sender], np.uint8))
+    return files
+
+
 def _opened(stack: contextlib.ExitStack, part: FoundPart, generation: int) -> State:
     """Return the state of a part at `generation`. Other processes cannot change it until the end of `stack`."""
     state = _state_at(Path(part.path))
@@ -259,10 +303,11 @@ def _at_generation(state: State, generation: int) -> State:
     return state
 
 
-def _require_space(group: RankGroup, new: Path, description: Description) -> None:
+def _require_space(group: RankGroup, new: Path, description: Description, step: int) -> None:
     """Raise InputError if the new parts do not fit the space beside the old ones. Ranks of one node can share a file
     system."""
     existing, needed = nearest_existing(new), len(description.copies) * description.layout.array_bytes
+    needed += kept_bytes(description, step)
     with group.together(), os_errors_as(StorageError, f"{existing} cannot be used"):
         room, device = os.statvfs(existing), existing.stat().st_dev
     free = room.f_bavail * room.f_frsize

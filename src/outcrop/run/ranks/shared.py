@@ -4,10 +4,12 @@
     run.oc/u -> .u.0             an array of the state: a link to the copy on which all ranks agree
     run.oc/.u.0/zarr.json        array with shards of (planes, rows of a part, nx)
     run.oc/.u.0/c/0/2/0          a link to the shard of rank 2: ../../../../rank-2/.u.0/c/0/0/0
+    run.oc/snapshots.zarr/       the same for snapshots: u/c/7/0/2/0 is a link to snapshot 7 of rank 2
     run.oc/rank-2/               the part of rank 2, which is a run and a Zarr group of its own
 
 The group has no values of its own, and Outcrop itself does not read it. A chunk of Zarr has the same number of rows
-everywhere, so there is a group only if all parts have equally many rows.
+everywhere, so there is a group only if all parts have equally many rows. Snapshots are left out if the parts have
+different numbers of rows of their box.
 
 All parts have generation g in the copy with the same number. Rank 0 changes the links to this copy when all ranks have
 committed g, and before any rank writes over g - 1 (agreement.py). Therefore the links of arrays always lead to a
@@ -21,7 +23,7 @@ import contextlib
 import json
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,7 +31,19 @@ from outcrop.axes import NAMES
 from outcrop.durable import Directory
 from outcrop.errors import InputError, StorageError, os_errors_as
 from outcrop.plan.ranks import rows_of
-from outcrop.run.disk.contents import GROUP, array_folder, derived_files, names_below, outdated, top_names
+from outcrop.run.disk.acquisition_files import snapshot_name
+from outcrop.run.disk.contents import (
+    ACQUISITION,
+    GROUP,
+    SNAPSHOTS,
+    array_folder,
+    derived_files,
+    names_below,
+    outdated,
+    rows_of_parts,
+    show_snapshots,
+    top_names,
+)
 from outcrop.run.disk.entries import NO_ENTRIES
 from outcrop.run.disk.manifest import Manifest
 from outcrop.run.disk.state import State
@@ -40,22 +54,48 @@ from outcrop.run.ranks.whole import as_whole
 
 _TO_SHARD = re.compile(r"\.\./\.\./\.\./\.\./rank-\d+/[^/]+/c/\d+/0/0")
 
+_TO_SNAPSHOT = re.compile(r"(?:\.\./){6,7}rank-\d+/snapshots\.zarr/.+/c/\d+/0/0/0")
+_OF_SNAPSHOTS = re.compile(r"(?:(?:[A-Za-z_][\w.]*/){0,2}zarr\.json|(?:\w+/)?(?:step|time|[zyx])/c/\d+)(?:\.tmp)?")
+"""The names of other files in the group of snapshots."""
+
 
 class SharedGroup:
     """The Zarr group in `root`, the directory that holds the parts of all ranks. `first` is the manifest of rank 0."""
 
     def __init__(self, root: Path, first: Manifest) -> None:
         assert first.part is not None
-        self.root, self._first, self._cut = root, first, first.part.cut
-        whole = replace(as_whole(first), taps=NO_ENTRIES, sums={}, shard_planes=first.shard_planes)
-        self._names = top_names(whole)
-        self._files = derived_files(whole, part_rows=first.shape[1])
+        self.root, self._first, self._part = root, first, first.part
+        kept = [one for one in first.taps.snapshots if len({rows for _, rows in rows_of_parts(one, self._cut)}) == 1]
+        taps = replace(NO_ENTRIES, snapshots=tuple(kept))
+        self._whole = replace(as_whole(first), taps=taps, sums={}, shard_planes=first.shard_planes)
+        self._names = top_names(self._whole) - {ACQUISITION}
+        self._shown_step = 0
         self._links = {
             f"{folder}/c/{shard}/{rank}/0": f"../../../../rank-{rank}/{folder}/c/{shard}/0/0"
             for folder in (array_folder(entry, copy) for entry, copy in first.copies)
             for shard in range(first.layout.shards)
             for rank in range(first.part.ranks)
         }
+
+    @property
+    def _cut(self) -> tuple[int, ...]:
+        return self._part.cut
+
+    def _files(self, manifest: Manifest) -> dict[str, bytes]:
+        return derived_files(replace(self._whole, step=manifest.step), self._part)
+
+    def _to_snapshots(self, manifest: Manifest, first_step: int = 0) -> dict[str, str]:
+        """Return the links to snapshots that exist at the step of `manifest`, but not at `first_step`."""
+        found = {}
+        for entry in self._whole.taps.snapshots:
+            ranks = [rank for rank, _ in rows_of_parts(entry, self._cut)]
+            for field in entry.fields:
+                for number in entry.numbers(manifest.step, first_step):
+                    name = snapshot_name(entry, field, number)
+                    up = "../" * name.count("/")
+                    for place, rank in enumerate(ranks):
+                        found[f"{name.removesuffix('0/0')}{place}/0"] = f"{up}rank-{rank}/{name}"
+        return found
 
     def why_not(self) -> str:
         """Return the reason why the group cannot be made, or "". Raises StorageError."""
@@ -72,31 +112,49 @@ class SharedGroup:
     def untidy(self, manifest: Manifest) -> list[str]:
         """Return a line of text for each file or link of the group that is missing or wrong. Raises StorageError."""
         with self._opened() as directory:
-            found = [f"{self.root / name} is not what belongs there" for name in outdated(directory, self._files)]
-            links = self._links | self._to_copies(manifest)
+            files = outdated(directory, self._files(manifest))
+            found = [f"{self.root / name} is not what belongs there" for name in files]
+            links = self._links | self._to_copies(manifest) | self._to_snapshots(manifest)
             wrong = [name for name, target in links.items() if _leads(directory, name) != target]
             return found + [f"{self.root / name} does not lead to {links[name]}" for name in wrong]
 
     def make(self, manifest: Manifest) -> None:
         """Make or repair the group, and remove arrays of an older run. `manifest` is the manifest of rank 0. Raises
         StorageError."""
+        links, files = self._links | self._to_snapshots(manifest), self._files(manifest)
         with self._opened() as directory:
             for name in directory.names():
                 if name != GROUP and not name.startswith("rank-"):
-                    self._clear(directory, name)
-            for name, target in self._links.items():
+                    self._clear(directory, name, files.keys() | links.keys())
+            for name, target in links.items():
                 if _leads(directory, name) != target:
                     directory.make_folder(name.rpartition("/")[0])
                     directory.link(name, target)
-            for name, content in outdated(directory, self._files).items():
+            for name, content in outdated(directory, files).items():
                 if folder := name.rpartition("/")[0]:
                     directory.make_folder(folder)
                 directory.replace(name, content)
+        self._shown_step = manifest.step
         self.show(manifest)
 
-    def show(self, manifest: Manifest) -> None:
-        """Let the names of the arrays lead to the current copies. Raises StorageError."""
+    def remove(self) -> None:
+        """Remove the group of an older run or of other parts, whose links would lead to wrong rows. Raises
+        StorageError."""
         with self._opened() as directory:
+            for name in directory.names():
+                if name == GROUP and self._is_own(directory, name, is_link=False):
+                    directory.remove(name)
+                elif name != GROUP and not name.startswith("rank-"):
+                    self._clear(directory, name, ())
+
+    def show(self, manifest: Manifest) -> None:
+        """Let the names of the arrays lead to the current copies, and show new snapshots. Raises StorageError."""
+        with self._opened() as directory:
+            for name, target in self._to_snapshots(manifest, self._shown_step).items():
+                directory.make_folder(name.rpartition("/")[0])
+                directory.link(name, target)
+            show_snapshots(directory, replace(self._whole, step=manifest.step), self._part)
+            self._shown_step = manifest.step
             for name, target in self._to_copies(manifest).items():
                 if _leads(directory, name) != target:
                     directory.link(name, target)
@@ -125,27 +183,32 @@ class SharedGroup:
         if not stat.S_ISDIR(directory.status(name).st_mode):  # type: ignore[union-attr]
             return False
         files = {one.removeprefix(f"{name}/") for one in names_below(directory, name)}
+        if name == SNAPSHOTS:
+            return all(
+                _TO_SNAPSHOT.fullmatch(_leads(directory, f"{name}/{one}") or "") or _OF_SNAPSHOTS.fullmatch(one)
+                for one in files
+            )
         shards = {one for one in files if _TO_SHARD.fullmatch(_leads(directory, f"{name}/{one}") or "")}
         others = {one.removesuffix(".tmp") for one in files - shards} - {GROUP}
         return others <= {"c/0"} if name in NAMES[3] else bool(shards or name in self._names) and not others
 
-    def _clear(self, directory: Directory, name: str) -> None:
-        """Remove what this group does not have from a link or folder, if such a group has made it."""
+    def _clear(self, directory: Directory, name: str, keep: Collection[str]) -> None:
+        """Remove all files from a link or folder that are not in `keep`, if such a group has made it."""
         is_link = _leads(directory, name) is not None
         if not self._is_own(directory, name, is_link):
             return
         if is_link:
-            if name not in self._names:
+            if name not in self._names or not keep:
                 directory.remove(name)
             return
-        keep = self._files.keys() | self._links.keys()
         directory.remove_files([one for one in names_below(directory, name) if one not in keep])
         directory.remove_empty(name)
 
 
 def share(group: RankGroup, state: State) -> None:
     """Make the directory above the parts of all ranks one Zarr group, if all ranks see the same directory there, and
-    let the group follow the commits of all ranks. All ranks must call this function together."""
+    let the group follow the commits of all ranks. If the parts do not fit a group, remove the group of earlier parts.
+    All ranks must call this function together."""
     manifest, root = state.manifest, state.path.parent
     identity = group.allgather(manifest.identity if group.rank == 0 else None)[0]
     is_named = state.path.name == f"rank-{group.rank}"
@@ -155,7 +218,9 @@ def share(group: RankGroup, state: State) -> None:
         if sees_all and group.rank == 0:
             shared = SharedGroup(root, manifest)
             reason = shared.why_not()
-            if not reason:
+            if reason:
+                shared.remove()
+            else:
                 shared.make(manifest)
     if group.allgather(reason)[0]:
         state.on_agreement = None

@@ -3,7 +3,8 @@
     PartsView   one process reads the directories of all parts, which it must see
     GroupView   each rank reads its own rows on its own disk, and gets other rows from the ranks that have them
 
-Both read only the selected cells. In addition to these, they need memory for a group of planes of one part.
+`PartsSnapshots` and `GroupSnapshots` read snapshots in the same ways. All read only the selected cells. In addition to
+these, they need memory for a group of planes of one part.
 
 After an interruption, parts can have different generations, g and g + 1. The parts with g + 1 still have g in their
 other copies, so `PartsView` reads the state of generation g (agreement.py).
@@ -12,7 +13,7 @@ other copies, so `PartsView` reads the state of generation g (agreement.py).
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcrop.axes import Shape
-from outcrop.errors import CorruptionError, InputError, StorageError
+from outcrop.errors import CorruptionError, InputError, OutcropError, StorageError
+from outcrop.run.acquisition.views import SnapshotView, mapped
+from outcrop.run.disk.entries import SnapshotsEntry
 from outcrop.run.disk.layout import stripe_planes
 from outcrop.run.disk.manifest import MANIFEST, Manifest
 from outcrop.run.disk.state import State, manifest_before
@@ -236,6 +239,101 @@ class PartsView(WholeView):
         return f"<field {self.name!r} {self.shape} {self.dtype} of all parts at step {step}>"
 
 
+class PartsSnapshots(SnapshotView):
+    """The snapshots of one field in the whole box, from the directories of all parts."""
+
+    def __init__(self, parts: AllParts, entry: SnapshotsEntry, field: str) -> None:
+        super().__init__(parts.states[0], entry, field)
+        self._parts = parts
+
+    def _numbers(self) -> Sequence[int]:
+        self._parts.refresh()
+        return self._entry.numbers(self._state.manifest.step)
+
+    def __getitem__(self, index: Any) -> NDArray[Any]:
+        """Return the selected cells as an array. Raises IndexError outside the array, and StorageError when a file is
+        missing."""
+        request, axes = _Request.of_snapshots(self._name, index, self._entry, len(self))
+        result = request.empty(self.dtype)
+        for state in self._parts.states:
+            places = request.places(state.manifest, own_rows_of(state))
+            for plane, block in enumerate(request.blocks(state)):
+                result[plane, places.start : places.stop] = block
+        found: NDArray[Any] = request.shaped(result, axes)
+        return found
+
+
+class _Request(NamedTuple):
+    """What a rank reads: cells of the array `name`, or of the snapshots `times` of `name`, such as "side/u". Cells of
+    snapshots are counted from the first cell of the box."""
+
+    name: str
+    chosen: Selection
+    times: range | None = None
+
+    @classmethod
+    def of_snapshots(
+        cls, name: str, index: Any, entry: SnapshotsEntry, count: int
+    ) -> tuple[_Request, tuple[int, ...]]:
+        """Return the cells of `snapshots[index]`, and the axes that this expression does not have. Raises IndexError
+        outside the array of `count` snapshots."""
+        first, rest = split_index(index, 4)
+        times = range(count)[first]
+        chosen, axes = Selection.of(tuple(rest), entry.shape)
+        is_one = isinstance(times, int)
+        axes = (*((0,) if is_one else ()), *(axis + 1 for axis in axes))
+        return cls(name, chosen, range(times, times + 1) if isinstance(times, int) else times), axes
+
+    @classmethod
+    def of_plain(cls, plain: list[Any]) -> _Request:
+        name, times, *ends = plain
+        return cls(name, Selection(*(range(*one) for one in ends)), None if times is None else range(*times))
+
+    @property
+    def plain(self) -> list[Any]:
+        """The request as plain data, which can be sent."""
+        ends = [[one.start, one.stop, one.step] for one in self.chosen]
+        return [self.name, None if self.times is None else [self.times.start, self.times.stop, self.times.step], *ends]
+
+    def empty(self, dtype: np.dtype[Any]) -> NDArray[Any]:
+        """Return an array for the cells. The planes of all snapshots follow each other."""
+        planes, rows, cells = self.chosen.shape
+        return np.empty((planes * (1 if self.times is None else len(self.times)), rows, cells), dtype)
+
+    def shaped(self, result: NDArray[Any], axes: tuple[int, ...]) -> Any:
+        """Return the cells with the axes of the expression that selects them."""
+        if self.times is not None:
+            result = result.reshape(len(self.times), *self.chosen.shape)
+        return np.squeeze(result, axes)[()]
+
+    def places(self, manifest: Manifest, rows: tuple[int, int]) -> range:
+        """Return the places in `chosen.y` of the rows from rows[0] to before rows[1] of the grid."""
+        first = 0 if self.times is None else self._entry(manifest)[0].box[1][0]
+        return self.chosen.places((rows[0] - first, rows[1] - first))
+
+    def blocks(self, state: State) -> Iterator[NDArray[Any]]:
+        """Yield the selected cells of a part: an array of shape (rows, x) for each plane. Raises CorruptionError and
+        StorageError."""
+        rows = own_rows_of(state)
+        if self.times is None:
+            yield from read_rows(state, self.name, self.chosen, rows)
+            return
+        entry, field = self._entry(state.manifest)
+        places, begin = self.places(state.manifest, rows), entry.box[1][0]
+        if not places:
+            return
+        cells = _as_slice(self.chosen.y[places.start : places.stop], max(rows[0] - begin, 0)), _as_slice(self.chosen.x)
+        numbers = entry.numbers(state.manifest.step)
+        for time in self.times:
+            values = mapped(state, entry.of_rows(*rows), field, numbers[time])
+            for z in self.chosen.z:
+                yield values[(z, *cells)]
+
+    def _entry(self, manifest: Manifest) -> tuple[SnapshotsEntry, str]:
+        return next((one, field) for one in manifest.taps.snapshots for field in one.fields
+                    if one.prefix + field == self.name)  # fmt: skip
+
+
 class GroupView(WholeView):
     """The committed values of an array of the whole grid, which all ranks of `group` read together. `state` is the part
     of this rank."""
@@ -245,68 +343,106 @@ class GroupView(WholeView):
         self._group, self._state = group, state
 
     def __getitem__(self, index: Any) -> Any:
-        """Return the selected cells. All ranks must make this call. They may select other cells, and other arrays."""
-        group, state, wrong = self._group, self._state, None
-        try:
+        """Return the selected cells. All ranks must make this call. They may select other cells, and other arrays or
+        snapshots."""
+
+        def select() -> tuple[_Request, tuple[int, ...]]:
             chosen, axes = Selection.of(index, self.shape)
-            result: NDArray[Any] = np.empty(chosen.shape, dtype=self.dtype)
-            request: Any = [self.name, *([one.start, one.stop, one.step] for one in chosen)]
-        except (IndexError, TypeError, ValueError, MemoryError) as error:
-            wrong, request = error, str(error) or type(error).__name__
-        requests = group.allgather(request)
-        if wrong is not None:
-            raise wrong
-        for rank, one in enumerate(requests):
-            if isinstance(one, str):
-                refused = InputError(f"rank {rank} reads {self.name}: {one}")
-                refused.is_told_elsewhere = True
-                raise refused
-        wanted = [(name, Selection(*(range(*one) for one in ends))) for name, *ends in requests]
-        for _ in range(READ_ATTEMPTS):
-            before = self._generations()
-            failure: Exception | None = None
-            try:
-                self._receive(result, chosen, wanted)
-            except Exception as error:
-                failure = error
-            after = self._generations() if failure is None or group.end is None else before
-            if before == after:
-                end_together(group, failure)
-                return np.squeeze(result, axes)[()]
-        raise InputError(f"{state.path} changes faster than it can be read: other processes are running it")
+            return _Request(self.name, chosen), axes
+
+        return _read_together(self._group, self._state, self.name, self.dtype, select)
 
     def __repr__(self) -> str:
         return f"<field {self.name!r} {self.shape} {self.dtype} of all ranks at step {self._state.manifest.step}>"
 
-    def _generations(self) -> list[int]:
-        """Return the generations of all ranks. Raises StorageError if ranks have different generations."""
-        with self._group.together():
-            self._state.refresh()
-            self._state.current_files_of(self.name)  # raises InputError if the array has no values
-        found = self._group.allgather(self._state.manifest.generation)
-        if min(found) < max(found):
-            path = self._state.path
-            raise StorageError(f"the ranks have the generations {found}: other processes change {path}; wait for them")
+
+class GroupSnapshots(SnapshotView):
+    """The snapshots of one field in the whole box, which all ranks of `group` read together. `state` is the part of
+    this rank."""
+
+    def __init__(self, group: RankGroup, state: State, entry: SnapshotsEntry, field: str) -> None:
+        super().__init__(state, entry, field)
+        self._group = group
+
+    def __getitem__(self, index: Any) -> NDArray[Any]:
+        """Return the selected cells as an array. All ranks must make this call. They may select other cells, and other
+        snapshots or arrays."""
+
+        def select() -> tuple[_Request, tuple[int, ...]]:
+            return _Request.of_snapshots(self._name, index, self._entry, len(self))
+
+        found: NDArray[Any] = _read_together(self._group, self._state, self._name, self.dtype, select)
         return found
 
-    def _receive(self, result: NDArray[Any], chosen: Selection, wanted: list[tuple[str, Selection]]) -> None:
-        """Fill `result`. `wanted` has the arrays and the cells that the ranks have asked for."""
-        group, state, part = self._group, self._state, self._state.manifest.part
-        assert part is not None
-        targets = {
-            rank: partial(read_rows, state, name, one, part.rows)
-            for rank, (name, one) in enumerate(wanted)
-            if rank != group.rank and one.places(part.rows)
-        }
-        # Each rank begins with the rank above it, so that not all ranks ask the same rank at once.
-        others = [(group.rank + ahead) % group.size for ahead in range(1, group.size)]
-        ends = {rank: (part.cut[rank], part.cut[rank + 1]) for rank in others}
-        sources = [rank for rank in others if chosen.places(ends[rank])]
-        with streams(group, sources, targets, SENT_AT_ONCE) as open_stream:
-            own = chosen.places(part.rows)
-            for plane, block in enumerate(read_rows(state, self.name, chosen, part.rows)):
-                result[plane, own.start : own.stop] = block
-            for rank in sources:
-                stream, places = open_stream(rank), chosen.places(ends[rank])
-                for plane in result:
-                    stream.receive(plane[places.start : places.stop])
+
+def _read_together(
+    group: RankGroup, state: State, name: str, dtype: np.dtype[Any],
+    select: Callable[[], tuple[_Request, tuple[int, ...]]],
+) -> Any:  # fmt: skip
+    """Return the cells that `select` selects on this rank. All ranks must call this function together. If `select`
+    raises an error on one rank, raises InputError on the others."""
+    wrong: Exception | None = None
+    try:
+        request, axes = select()
+        result = request.empty(dtype)
+        sent: Any = request.plain
+    except (IndexError, TypeError, ValueError, MemoryError, OutcropError) as error:
+        wrong, sent = error, str(error) or type(error).__name__
+    requests = group.allgather(sent)
+    if wrong is not None:
+        raise wrong
+    for rank, one in enumerate(requests):
+        if isinstance(one, str):
+            refused = InputError(f"rank {rank} reads {name}: {one}")
+            refused.is_told_elsewhere = True
+            raise refused
+    wanted = [_Request.of_plain(one) for one in requests]
+    for _ in range(READ_ATTEMPTS):
+        before = _generations(group, state, request)
+        failure: Exception | None = None
+        try:
+            _receive(group, state, result, wanted)
+        except Exception as error:
+            failure = error
+        after = _generations(group, state, request) if failure is None or group.end is None else before
+        if before == after:
+            end_together(group, failure)
+            return request.shaped(result, axes)
+    raise InputError(f"{state.path} changes faster than it can be read: other processes are running it")
+
+
+def _generations(group: RankGroup, state: State, request: _Request) -> list[int]:
+    """Return the generations of all ranks. Raises StorageError if ranks have different generations."""
+    with group.together():
+        state.refresh()
+        if request.times is None:
+            state.current_files_of(request.name)  # raises InputError if the array has no values
+    found = group.allgather(state.manifest.generation)
+    if min(found) < max(found):
+        path = state.path
+        raise StorageError(f"the ranks have the generations {found}: other processes change {path}; wait for them")
+    return found
+
+
+def _receive(group: RankGroup, state: State, result: NDArray[Any], wanted: Sequence[_Request]) -> None:
+    """Fill `result` with the cells of this rank's request. `wanted` has the requests of all ranks."""
+    manifest, request = state.manifest, wanted[group.rank]
+    assert manifest.part is not None
+    cut = manifest.part.cut
+    targets = {
+        rank: partial(one.blocks, state)
+        for rank, one in enumerate(wanted)
+        if rank != group.rank and one.places(manifest, manifest.part.rows)
+    }
+    # Each rank begins with the rank above it, so that not all ranks ask the same rank at once.
+    others = [(group.rank + ahead) % group.size for ahead in range(1, group.size)]
+    found = {rank: request.places(manifest, (cut[rank], cut[rank + 1])) for rank in range(group.size)}
+    sources = [rank for rank in others if found[rank]]
+    with streams(group, sources, targets, SENT_AT_ONCE) as open_stream:
+        own = found[group.rank]
+        for plane, block in enumerate(request.blocks(state)):
+            result[plane, own.start : own.stop] = block
+        for rank in sources:
+            stream, places = open_stream(rank), found[rank]
+            for plane in result:
+                stream.receive(plane[places.start : places.stop])
