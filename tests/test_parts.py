@@ -13,6 +13,7 @@ import outcrop as oc
 from manifests import make_manifest
 from outcrop.errors import InputError, StorageError
 from outcrop.plan.machine import StorageRates
+from outcrop.run import engine
 from outcrop.run.disk.entries import BeforeEntry, PartEntry
 from outcrop.run.disk.manifest import parse_manifest
 from outcrop.run.disk.verify import find_damage
@@ -21,7 +22,7 @@ from outcrop.run.places import open_state
 from outcrop.run.ranks.agreement import agree
 from outcrop.run.ranks.group import RankGroup
 from outcrop.run.setup import reopen
-from outcrop.tiers import measure
+from outcrop.tiers import measure, update_rate
 from rank_processes import ranks
 
 SHAPE = (11, 50, 13)
@@ -130,6 +131,29 @@ def test_one_rank_measures_a_disk_that_ranks_share(tmp_path: Path) -> None:
     assert [noted for noted, _ in found] == [[0], [1], [], []]
     third = StorageRates(1e9 / 3, 2e9 / 3, 1e9, 0.5, "measured", 4e9 / 3)
     assert [one for _, one in found] == [third, StorageRates(2e9, 4e9, 6e9, 0.5, "measured", 8e9), third, third]
+
+
+def plans_with_measured_rates(group: RankGroup, where: Path) -> Any:
+    """Plan a run whose update rates are measured. Return the measured sizes, and the sizes and rates of the plan."""
+    engine.WORTH_MEASURING_UPDATES, update_rate.MIN_SECONDS, update_rate.AGAIN_SECONDS = 1, 0.1, 0.01
+    measure.device = lambda *_: StorageRates(1e9, 2e9, 3e9, 0.5, "measured", 4e9)  # type: ignore[assignment]
+    measured, again = [], update_rate.UpdateRateMeter.measure_again
+
+    def measure_again(self: Any, sizes: Any) -> None:
+        measured.append((sizes.levels, sizes.slab, sizes.block_y))
+        again(self, sizes)
+
+    update_rate.UpdateRateMeter.measure_again = measure_again  # type: ignore[method-assign]
+    planned = oc.Simulation("heat7", shape=(40, 96, 256), directory=where, comm=group, memory="4MiB", steps=20).plan()
+    sizes = planned.plan.sizes
+    return measured, (sizes.levels, sizes.slab, sizes.block_y), planned.updates_origin
+
+
+def test_all_ranks_measure_the_rate_of_their_plan(tmp_path: Path) -> None:
+    """Checks that ranks measure the update rates of the same sizes, and then take some of these sizes."""
+    found = ranks(2, plans_with_measured_rates, tmp_path / "run.oc")
+    measured, chosen, origin = found[0]
+    assert found[1] == found[0] and chosen in measured and origin == "measured"
 
 
 def assigns_by_name(group: RankGroup, where: str) -> Any:

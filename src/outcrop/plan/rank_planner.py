@@ -103,12 +103,14 @@ class Shared:
 @dataclass(frozen=True)
 class JointChoice:
     """A proposal that all ranks have predicted. `plans` has the plans of the members of this process, and `seconds` is
-    the predicted time of the slowest rank."""
+    the predicted time of the slowest rank. `is_final` is True if all ranks have measured the update rates of these
+    plans at the same time."""
 
     shared: Shared
     cut: Cut
     plans: tuple[TunedPlan, ...]
     seconds: float
+    is_final: bool = False
 
 
 def choose_together(

@@ -281,6 +281,15 @@ def _listed(problem: Problem, schemes: tuple[Scheme, ...], budgets: tuple[int, .
     return [_Listed(scheme, sizes, scheme.volume(problem, sizes)) for scheme, sizes in every]
 
 
+def predicted_again(choice: TunedPlan, machine: Machine, rate: UpdateRate) -> TunedPlan:
+    """Return a chosen plan with the time that other update rates give."""
+    plan = choice.plan
+    works = works_of(plan.problem, plan.passes)
+    predicted = predict(plan.problem, works, plan.sizes, plan.window, machine, rate, plan.acquisition)
+    first = replace(choice.considered[0], predicted=predicted)
+    return TunedPlan(replace(plan, predicted=predicted), (first, *choice.considered[1:]))
+
+
 def build(
     problem: Problem,
     scheme: Scheme,

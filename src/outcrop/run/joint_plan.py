@@ -10,8 +10,9 @@ a process that runs alone. If there are several ranks, all of them must call it 
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,10 @@ from outcrop.paths import nearest_existing
 from outcrop.plan.machine import ASSUMED_NETWORK, Machine, StorageRates, UpdateRate, edge_factor
 from outcrop.plan.planner import choose, find_scheme
 from outcrop.plan.problem import Problem
-from outcrop.plan.rank_planner import Gather, PlannedRank, choose_together, is_moved
+from outcrop.plan.rank_planner import Gather, JointChoice, PlannedRank, choose_together, is_moved
 from outcrop.plan.ranks import Cut, balanced_cut, cut_problem, plan_ranks, validate_ranks
 from outcrop.plan.schemes import RANK_SCHEMES
-from outcrop.plan.tuner import TunedPlan
+from outcrop.plan.tuner import TunedPlan, predicted_again
 from outcrop.run.disk.entries import PartEntry
 from outcrop.run.disk.manifest import Settings
 from outcrop.run.ranks.group import RankGroup
@@ -31,7 +32,10 @@ from outcrop.run.ranks.links import measure_network
 from outcrop.run.ranks.part import require_equal
 from outcrop.tiers import discover, measure
 from outcrop.tiers.discover import lay_out
-from outcrop.tiers.update_rate import ASSUMED_CELLS_PER_SECOND
+from outcrop.tiers.update_rate import ASSUMED_CELLS_PER_SECOND, UpdateRateMeter
+
+MAX_MEASURED_TOGETHER = 4
+"""The maximum number of choices whose update rates all ranks measure at the same time."""
 
 
 def machine_for(
@@ -114,8 +118,9 @@ def choose_plan(
     if group is None or part is None or whole is None:
         return choose(problem, machine, budget_bytes, scheme, rate, given)
     member = PlannedRank(group.rank, machine, budget_bytes, lambda _: rate, problem.acquisition)
-    best = choose_together(whole, part.cut, [member], _gather(group), scheme, given)[0]
-    (choice,), plan = best.plans, best.plans[0].plan
+    found = choose_together(whole, part.cut, [member], _gather(group), scheme, given)
+    (choice,) = _measured_together(group, found, machine, rate).plans
+    plan = choice.plan
     assert plan.problem == problem, "the part of this rank is the problem of the run"
     passes = [[one.levels, one.slab] for one in plan.passes[-2:]]
     require_equal(group, {"the plan": [problem.steps, plan.scheme, len(plan.passes), passes]})
@@ -123,6 +128,28 @@ def choose_plan(
         if group.rank == 0:
             validate_ranks(plan_ranks(whole, part.cut, find_scheme(plan.scheme), plan.sizes, machine, rate))
     return choice
+
+
+def _measured_together(
+    group: RankGroup, found: Sequence[JointChoice], machine: Machine, rate: UpdateRate
+) -> JointChoice:
+    """Return the choice with which the slowest rank is fastest, after all ranks have measured its update rate at the
+    same time. `found` has all choices, the best first. If the best choice turns out to be slower, the next one is
+    measured. While ranks plan, they measure at different times, and then each of them has the memory bandwidth of the
+    node alone. If the run is too short for measurements on any rank, the first choice is returned."""
+    meter = rate if isinstance(rate, UpdateRateMeter) and rate.is_measured else None
+    choices = list(found)
+    if not all(group.allgather(meter is not None)) or meter is None:
+        return choices[0]
+    for _ in range(MAX_MEASURED_TOGETHER):
+        best = choices.pop(0)
+        if best.is_final:
+            return best
+        meter.measure_again(best.plans[0].plan.sizes)
+        own = predicted_again(best.plans[0], machine, meter)
+        seconds = max(group.allgather(own.plan.predicted.seconds))
+        insort(choices, replace(best, plans=(own,), seconds=seconds, is_final=True), key=lambda one: one.seconds)
+    return next(one for one in choices if one.is_final)
 
 
 def _gather(group: RankGroup) -> Gather:

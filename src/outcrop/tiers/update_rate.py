@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from statistics import median
 
 from outcrop import _core
 from outcrop.language.compile import Calls
@@ -33,6 +34,8 @@ measures only once."""
 MIN_REPEATS, MAX_REPEATS = 2, 40
 """The minimum and the maximum number of slabs in a measurement. Before these slabs, one slab is updated that does not
 count."""
+AGAIN_SECONDS = 0.4
+"""The minimum time for which the rate of some sizes is measured again."""
 MAX_SETTLE_SECONDS = 3.0
 SETTLED = 1.03
 """Measurements are repeated until a measurement is faster than the previous one by at most this factor."""
@@ -109,6 +112,15 @@ class UpdateRateMeter:
             self._seconds_left -= time.perf_counter() - start
         factors = edge_factor(problem, reduced) / edge_factor(problem, sizes)
         return self._known[reduced] * factors
+
+    def measure_again(self, sizes: Sizes) -> None:
+        """Measure the rate of some sizes, for at least AGAIN_SECONDS. An earlier rate of these sizes is replaced. Some
+        other sizes must have been measured before."""
+        assert self._meter is not None, "the meter has measured nothing yet"
+        reduced, end, rates = self._reduce(sizes), time.perf_counter() + AGAIN_SECONDS, list[float]()
+        while not rates or time.perf_counter() < end:
+            rates.append(self._measure(self._meter, reduced))
+        self._known[reduced] = median(rates)
 
     def _reduce(self, sizes: Sizes) -> Sizes:
         """Return sizes with the same rate, but with fewer levels and planes, so that a measurement is short and needs
