@@ -79,7 +79,7 @@ def test_each_rank_reads_any_cells_of_the_whole_grid(tmp_path: Path, way: str) -
 
 
 def reads_damage(group: RankGroup, where: Path, way: str) -> Any:
-    """Read a plane of which rank 1 has damaged rows, or that rank 1 dies on sending."""
+    """Read a plane. Rank 1 has damaged rows of this plane, or it is killed when it sends them."""
     sim = oc.open(where, comm=group)
     original = whole.read_rows
 

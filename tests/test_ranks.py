@@ -504,7 +504,8 @@ def test_ranks_in_different_processes_choose_what_one_process_chooses() -> None:
 
 
 def test_ranks_without_a_common_plan_are_refused() -> None:
-    """Checks ranks of which one has too little memory for any plan, and ranks with a memory for thin slabs only."""
+    """Checks two groups of ranks. In one group, a rank has too little memory for any plan. In the other group, the
+    memory of a rank is enough for thin slabs only."""
     problem = make_problem((48, 3 * 60, 200), (1, 1, 1), 40)
     cut = cut_problem(problem, 3)
     large, small, other = unequal_ranks(1 << 30)

@@ -111,8 +111,8 @@ def streams(
 
 
 def end_together(group: RankGroup, failure: Exception | None) -> None:
-    """End a collective call on all ranks, some of which may have a failure: an error, or a broken stream. If a rank has
-    an error, raise it on all ranks, and CommunicationError if a rank is gone."""
+    """End a collective call on all ranks. `failure` is the error of this rank, EOFError if a stream has ended early, or
+    None. If a rank has an error, raise it on all ranks. If a rank is gone, raise CommunicationError."""
     with group.together():
         if failure is not None and not isinstance(failure, EOFError):
             raise failure
