@@ -114,7 +114,8 @@ def damage_of(directory: Directory, manifest: Manifest, name: str) -> str:
 
 
 def fill_up(directory: Directory, manifest: Manifest, name: str) -> None:
-    """Extend or create a record that is too short. Missing values become NaN. Raises StorageError."""
+    """Extend a record that is too short, or create a missing record. Missing values become NaN. Raises
+    StorageError."""
     file, count = f"{ACQUISITION}/{name}", _valid_bytes(manifest)[name]
     with os_errors_as(StorageError, f"{directory.path / file} cannot be filled up"):
         if directory.status(file) is None:

@@ -181,7 +181,7 @@ std::string explain(const Staging &staging, const Machine &machine);
 //     row ──cost──► column (room) ──► group (room)          row: a domain; column: a tier of a node; group: a node
 //
 // The room of a column is the maximum number of rows that may have the column. The room of a group is the maximum
-// number of rows that all columns of the group together may have. The result depends only on the arguments: if costs
+// number of rows that may have any of the columns of the group. The result depends only on the arguments: if costs
 // are equal, the lowest column is taken.
 
 struct Columns {

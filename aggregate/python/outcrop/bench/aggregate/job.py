@@ -110,7 +110,7 @@ class Baton:
 
 @dataclass
 class Declared:
-    """A way that has been declared. The declaration took `seconds` seconds. `memory` and `bytes_by_rank` measure the
+    """A declared way of writing. The declaration took `seconds` seconds. `memory` and `bytes_by_rank` measure the
     additional memory that each rank needs for the declaration and the first task.
     """
 
