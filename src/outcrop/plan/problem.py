@@ -288,11 +288,15 @@ class Problem:
         return low, high
 
     def frame(self, levels: int) -> Rectangle:
-        """Return the cells of a plane that a pass of `levels` levels holds in a slot, if the pass does not divide y.
-        The halo below row 0 is rounded up to whole groups of rows, so that row 0 begins at a multiple of DIRECT_BYTES.
-        """
+        """Return the cells of a plane that a pass of `levels` levels holds in a slot, if it does not divide y."""
         low, high = self.halo(levels)
-        return Rectangle(-round_up(low, self.row_group), self.shape[1] + high, 0, self.pitch_cells)
+        return self.frame_of((-low, self.shape[1] + high))
+
+    def frame_of(self, rows: tuple[int, int]) -> Rectangle:
+        """Return the cells of a slot that holds a range of rows. Rows below row 0 are rounded up to whole groups, so
+        that row 0 begins at a multiple of DIRECT_BYTES."""
+        first, end = rows
+        return Rectangle(first if first >= 0 else -round_up(-first, self.row_group), end, 0, self.pitch_cells)
 
     @cached_property
     def planes(self) -> int:

@@ -16,7 +16,7 @@ from outcrop.plan.machine import edge_factor
 from outcrop.plan.memory import slot_bytes, slots_within
 from outcrop.plan.plan import Sizes
 from outcrop.plan.problem import Problem
-from outcrop.plan.schemes.deep_halo import DeepHalo, bounded, frame_of
+from outcrop.plan.schemes.deep_halo import DeepHalo, bounded
 from outcrop.plan.schemes.wavefront import blocks_in_y
 from outcrop.plan.tuner import with_tiles
 
@@ -176,4 +176,4 @@ def _block(problem: Problem, sizes: Sizes) -> tuple[Rectangle, UpdateRegion]:
         return problem.whole_plane, EVERYTHING
     block = cut.blocks[cut.count // 2]
     region = DeepHalo(problem, sizes.levels).region if problem.is_part else EVERYTHING
-    return frame_of(problem, cut.cells(block.frame())), bounded(block, region)
+    return problem.frame_of(cut.cells(block.frame())), bounded(block, region)

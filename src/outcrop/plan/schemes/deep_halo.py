@@ -213,10 +213,3 @@ def halo_blocks(problem: Problem, levels: int, block_y: int) -> SkewedCut:
 def smallest_block(problem: Problem, levels: int) -> int:
     """Return the minimum number of rows of a block with which the first blocks of all ranks have equally many rows."""
     return problem.is_part * (problem.radius_y * (levels + 1) + problem.row_group)
-
-
-def frame_of(problem: Problem, rows: tuple[int, int]) -> Rectangle:
-    """Return the cells of a slot that holds a range of rows. Rows below row 0 are rounded up to whole groups, so that
-    row 0 begins at a multiple of DIRECT_BYTES."""
-    first, end = rows
-    return Rectangle(first if first >= 0 else -round_up(-first, problem.row_group), end, 0, problem.pitch_cells)

@@ -51,7 +51,6 @@ from dataclasses import replace
 from functools import cached_property
 
 from outcrop.plan.actions import (
-    EVERY_CELL,
     FAR,
     HIGH,
     LOW,
@@ -74,9 +73,9 @@ from outcrop.plan.memory import Window, largest_within, make_window, slot_bytes
 from outcrop.plan.plan import Pass, Scheme, Sizes, Volume
 from outcrop.plan.problem import Problem
 from outcrop.plan.schemes.deep_halo import (
+    DeepHalo,
     blocks_of_rows,
     bounded,
-    frame_of,
     has_given_blocks,
     in_order,
     own_cells,
@@ -148,7 +147,7 @@ class _SplitStream:
         self.stairs = self.rows.stairs
         self.low, self.high = self.rows.low and touches(block, LOW), self.rows.high and touches(block, HIGH)
         self.begin = Block(
-            frame_of(problem, block.cut.cells(block.frame())),
+            problem.frame_of(block.cut.cells(block.frame())),
             own=own_cells(problem, block), shift=is_linked * block.number * problem.planes,
         )  # fmt: skip
         self.region = bounded(block, self.rows.trapezoid)
@@ -232,9 +231,7 @@ class _SplitStream:
         z0, z1 = self.copied, min(end, self.problem.planes)
         if z1 > z0:
             self.copied = z1
-            whole = self.problem.whole_plane
-            own = Rectangle(whole.y0, whole.y1, EVERY_CELL.x0, EVERY_CELL.x1)
-            yield Copy(z0, z1, self._rows(self.block.body(1)), own)
+            yield Copy(z0, z1, self._rows(self.block.body(1)), DeepHalo(self.problem, self.levels).own)
             yield from self._check(z0, z1, (0, self.problem.radius_y), "source")
 
     def _check(self, z0: int, z1: int, rows: tuple[int, int], array: Array) -> Iterator[Action]:

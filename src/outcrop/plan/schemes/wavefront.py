@@ -81,7 +81,6 @@ from outcrop.plan.problem import Problem
 from outcrop.plan.schemes.deep_halo import (
     DeepHalo,
     bounded,
-    frame_of,
     halo_blocks,
     has_given_blocks,
     own_cells,
@@ -252,7 +251,7 @@ class _Stream:
 
     def __init__(self, problem: Problem, levels: int, block: SkewedBlock, is_linked: bool, keeps_statics: bool) -> None:
         self.problem, self.levels, self.block, self.is_linked = problem, levels, block, is_linked
-        self.frame = frame_of(problem, block.cut.cells(block.frame()))
+        self.frame = problem.frame_of(block.cut.cells(block.frame()))
         self.static_rows = own_part(problem, block.cut, block.frame())
         if keeps_statics:
             self.static_rows = problem.whole_plane if block.is_first else Rectangle(0, 0, 0, 0)
