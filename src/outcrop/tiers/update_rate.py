@@ -132,10 +132,13 @@ class UpdateRateMeter:
         bands = 4 * sizes.diamond * self._threads if sizes.chunk else 0
         levels = min(sizes.levels, max(LEVELS_MEASURED, bands))
         slab = min(sizes.slab, max(8, self._updates_per_measurement // (levels * frame.cells)))
-        while slab > 1 and _core.UpdateMeter.planes_needed(problem, levels, slab) > planes:
-            slab -= 1
-        while levels > 1 and _core.UpdateMeter.planes_needed(problem, levels, slab) > planes:
-            levels -= 1
+        # a rate depends most on the slab if the slab is thin, so levels and planes are reduced in the same proportion
+        first_levels, first_slab = levels, slab
+        while levels * slab > 1 and _core.UpdateMeter.planes_needed(problem, levels, slab) > planes:
+            if slab == 1 or (levels > 1 and levels * first_slab >= slab * first_levels):
+                levels -= 1
+            else:
+                slab -= 1
         reduced = replace(sizes, slab=slab, levels=levels, block_x=0, block_z=0, keeps_statics=False)
         return with_tiles(problem, reduced, sizes.diamond, self._threads) if sizes.chunk else reduced
 
