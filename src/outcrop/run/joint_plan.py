@@ -44,9 +44,9 @@ def machine_for(
 ) -> Machine:  # fmt: skip
     """Return the figures of this machine for a run. If `may_measure` is false, no scratch file is written.
 
-    Ranks of one node that use the same disk run at the same time, so each of them has an equal share of its bandwidth.
-    When this function returns, all ranks begin to plan. So they measure their update rates at the same time, as they
-    will run."""
+    Ranks of one node run at the same time, so each of them has an equal share of its last-level caches. If they use the
+    same disk, each of them has an equal share of its bandwidth. When this function returns, all ranks begin to plan. So
+    they measure their update rates at the same time, as they will run."""
     places = [nearest_existing(path) for path in directories]
     layout, caches = lay_out(settings.threads, settings.bind), discover.caches()
     checksums = _core.measure_checksum_rate(settings.threads, 1 << 20, min(budget_bytes, 64 << 20))
@@ -54,11 +54,12 @@ def machine_for(
         device = measure.device(places, settings.io, may_measure, problem)
     else:
         device = _shared_device(group, places, settings.io, may_measure, problem)
+    of_node = sum(one.node == group.places[group.rank].node for one in group.places) if group else 1
     return Machine(
         threads=settings.threads,
         memory_bytes=discover.memory_bytes(),
         cache_bytes=caches.second_bytes,
-        last_cache_bytes=caches.last_bytes * layout.nodes,
+        last_cache_bytes=min(caches.last_bytes * layout.nodes, discover.last_level_bytes() // of_node),
         checksum_bytes_per_second=checksums,
         device=device,
         network=measure_network(group, may_measure) if group else ASSUMED_NETWORK,
