@@ -15,8 +15,8 @@ PAGE = Path(__file__).parent.parent / "docs" / "reference" / "options.md"
 
 BEGIN = """# Options of a run
 
-This page is for users of `outcrop run`, `outcrop plan`, `oc.Simulation` and files of options. Python's keywords and the
-keys of a file have the same names. `scripts/options_page.py` writes this page from `src/outcrop/run/options.py`.
+This page is for users of `outcrop run`, `outcrop plan`, `oc.Simulation` and files of options. Keywords in Python and
+keys in a file have the same names. `scripts/options_page.py` writes this page from `src/outcrop/run/options.py`.
 
 ## Keep the options in a file
 
@@ -34,13 +34,14 @@ memory = "256MiB"
 directory = "run.oc"        # or several: ["/mnt/a/run.oc", "/mnt/b/run.oc"]
 ```
 
-`outcrop run heat.toml` runs it. Options on the command line override those of the file, as in
-`outcrop run heat.toml --memory 2GiB`. `outcrop run ... --save heat.toml` writes such a file; a file that exists is not
-overwritten. Each section below is a table of the file. Paths are relative to the working directory.
+`outcrop run heat.toml` starts a run with these options. Options on the command line replace options in the file, as in
+`outcrop run heat.toml --memory 2GiB`. `outcrop run ... --save heat.toml` writes the options of a run to a new file. An
+existing file is not overwritten. Each section below describes one table of the file. Paths in the file are relative to
+the working directory.
 
-In a file, `sources`, `receivers`, `snapshots` and `norms` are tables with the arguments of [`oc.Source` and the
-others](../how-to/sources.md) as keys; `values` and `points` can be the name of a .npy file. A `box` is a list of
-`[begin, end]`. For example:
+In a file, `sources`, `receivers`, `snapshots` and `norms` are tables. The keys of these tables are the arguments of
+[`oc.Source`, `oc.Receivers`, `oc.Snapshots` and `oc.Norms`](../how-to/sources.md). `values` and `points` can also be
+the name of a .npy file. A `box` is a list with a pair `[begin, end]` for each axis. For example:
 
 ```toml
 [[problem.sources]]
@@ -64,7 +65,7 @@ In Python, `oc.Simulation("heat7", (512, 1024, 1024), memory="256MiB")` takes th
 END = """
 ## Options of the commands
 
-`run` and `plan` have these options beside those of the run:
+The commands `run` and `plan` have these options in addition to the options of a run:
 
 | option | meaning |
 |---|---|
@@ -72,10 +73,10 @@ END = """
 | `--quiet` | print no progress and no report |
 | `--save FILE` | only `run`: write the options to a new TOML file |
 | `--check` | only `plan`: [prove the plan legal](../how-to/plan.md#prove-a-plan-legal), as `run` always does |
-| `--explain` | only `plan`: list the best candidates, with the reason why each was not chosen |
+| `--explain` | only `plan`: list the best candidates, and the reason why each candidate was not chosen |
 | `--draw FILE.png` | only `plan`: draw the plan |
-| `--gradient` | only `plan`: compare [ways of keeping states](../how-to/adjoints.md#let-outcrop-choose) |
-| `--wrt NAME` | only `plan`: `--gradient` by this input or field; repeat for several. Default: all inputs |
+| `--gradient` | only `plan`: compare [the ways to keep states](../how-to/adjoints.md#let-outcrop-choose) |
+| `--wrt NAME` | with `--gradient`: the gradient by this input or field; repeat for several. Default: all inputs |
 | `--machine FILE` | only `plan`: plan for [another machine](../how-to/plan.md#plan-for-another-machine) |
 """
 
@@ -97,7 +98,7 @@ def _row(name: str, option: Option) -> str:
         line = "STENCIL"
     text = option.help if not option.details else f"{option.help}. {option.details}"
     if not option.in_files:
-        text += " A file cannot set it." if option.details else ". A file cannot set it."
+        text += " A TOML file cannot set this option." if option.details else ". A TOML file cannot set this option."
     words = (line and f"`{line}`", text, default_text(name))
     return "| " + " | ".join([f"`{name}`", *(word.replace("|", "\\|") for word in words)]) + " |"
 

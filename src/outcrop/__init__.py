@@ -1,4 +1,4 @@
-"""Outcrop: stencil simulations on grids larger than memory, at the speed of memory.
+"""Outcrop: stencil simulations on grids larger than memory, at nearly the speed of runs in memory.
 
 import outcrop as oc
 sim = oc.Simulation(oc.stencils.heat(ndim=3), shape=(2048, 1024, 1024), directory="run.oc", memory="1GiB")

@@ -21,27 +21,27 @@ agg = Typer(help="Aggregation: many ranks, one file.", rich_markup_mode=None)
 @agg.command()
 def simulate(
     topology: Annotated[
-        str, Option(metavar="NAME", help="torus, dragonfly, fat-tree, also torus:4x4x8, or a file of lines "
-                    "`rank: group switch port`")
+        str, Option(metavar="NAME", help="torus, dragonfly or fat-tree, also with sizes such as torus:4x4x8; "
+                    "or a file of lines `rank: group switch port`")
     ],
     nodes: Annotated[int, Option(metavar="N", help="number of nodes")],
     ranks_per_node: Annotated[int, Option(metavar="R", help="number of ranks on each node")],
     workload: Annotated[str, Option(help="s3d, hacc (both layouts), hacc-aos or hacc-soa")],
     tiers: Declared = None,
     aggregators: Annotated[
-        int | None, Option(metavar="N", help="number of aggregators [default: the fastest number]")
+        int | None, Option(metavar="N", help="number of aggregators [default: the number predicted to be fastest]")
     ] = None,
     bytes_per_rank: Annotated[
-        str | None, Option(metavar="SIZE", help="what each rank writes [default: the workload's]")
+        str | None, Option(metavar="SIZE", help="bytes that each rank writes [default: set by --workload]")
     ] = None,
     tier: Annotated[
-        str | None, Option(metavar="NAME", help="tier of the buffers [default: the one that costs least]")
+        str | None, Option(metavar="NAME", help="tier of the buffers [default: the tier with the lowest cost]")
     ] = None,
     persistence: Annotated[
         str | None, Option(metavar="HOW", help="minimum persistence of the buffers: process, reboot, job or permanent")
     ] = None,
     buffer: Annotated[
-        str | None, Option(metavar="SIZE", help="size of each of an aggregator's two buffers [default: 16MiB]")
+        str | None, Option(metavar="SIZE", help="size of each of the two buffers of an aggregator [default: 16MiB]")
     ] = None,
     bandwidth: Annotated[str, Option(metavar="RATE", help="bandwidth of a network card")] = "12.5GB/s",
     cards: Annotated[int, Option(metavar="N", help="number of network cards of a node")] = 1,
@@ -52,10 +52,10 @@ def simulate(
     ] = None,
     json: options.Json = None,
 ) -> None:  # fmt: skip
-    """Place aggregators on another machine, predict the time that they take, and compare with ROMIO's placement.
+    """Place aggregators on a simulated machine, predict the time of a write, and compare with ROMIO's placement.
 
-    A file can describe the tiers of the nodes (docs/reference/aggregation.md). Without such a file, the tiers of this
-    machine are used. A file is written only with --json.
+    With --tiers, a file describes the tiers of the nodes (docs/reference/aggregation.md). Without this option, the
+    nodes have the tiers of this machine. The command writes a file only with --json.
     """
     from outcrop.aggregate.nodes import node_tiers
     from outcrop.aggregate.placement import Network, Target
@@ -99,20 +99,20 @@ def simulate(
 def bench(
     directory: options.BenchDirectory = Path("."),
     ranks: Annotated[
-        str | None, Option(metavar="N,...", help="numbers of ranks to start by mpirun [default: 4,8,16; under mpirun "
-                           "its own ranks]")
+        str | None, Option(metavar="N,...", help="numbers of ranks that are started with mpirun [default: 4,8,16; "
+                           "under mpirun, the ranks that it has started]")
     ] = None,
     workload: Annotated[str, Option(help="s3d, hacc-aos, hacc-soa, hacc (both) or all")] = "all",
-    size: Annotated[str, Option(metavar="SIZE", help="bytes of each rank")] = "16MiB",
+    size: Annotated[str, Option(metavar="SIZE", help="number of bytes of each rank")] = "16MiB",
     turns: Annotated[int, Option(metavar="N", help="number of repeats")] = 5,
-    ways: Annotated[str, Option(metavar="NAME,...", help="what to measure")] = "outcrop,mpi-io,posix",
-    durable: Annotated[str, Option(help="flush the files: yes, no, or both")] = "both",
+    ways: Annotated[str, Option(metavar="NAME,...", help="methods to measure")] = "outcrop,mpi-io,posix",
+    durable: Annotated[str, Option(help="flush the files after writing: yes, no, or both (measure both)")] = "both",
     json: options.Json = None,
     png: options.Png = None,
 ) -> None:  # fmt: skip
-    """Write and read one file by many ranks with Outcrop, MPI-IO and plain system calls, alternately.
+    """Measure how fast many ranks write and read one file: with Outcrop, MPI-IO and plain system calls, alternately.
 
-    Prints the figures.
+    The command prints the figures.
     """
     from outcrop.bench.aggregate.bench import BenchRequest
     from outcrop.bench.aggregate.bench import bench as run
@@ -131,10 +131,10 @@ def machine(
     tiers: Declared = None,
     refresh: Refresh = False,
 ) -> None:
-    """Write a machine file for OUTCROP_AGG_MACHINE: tiers of this node, the target of files, and network cards.
+    """Write a machine file for OUTCROP_AGG_MACHINE: the tiers of this node, the target of the files, the network cards.
 
     Programs in C, Fortran and Python that use the same file place aggregators in the same way. Tiers that have not been
-    measured before are measured, as by `outcrop tiers`. Distances between ranks are not in the file.
+    measured before are measured, as by `outcrop tiers`. The file does not contain the distances between ranks.
     """
     from outcrop.aggregate.nodes import machine_text
     from outcrop.tiers.survey import find_tiers
@@ -147,7 +147,7 @@ def machine(
 
 @agg.command()
 def merge(
-    index: Annotated[Path, Argument(metavar="INDEX", help="the index of the files of all nodes: NAME.index")],
+    index: Annotated[Path, Argument(metavar="INDEX", help="the index of the node files: NAME.index")],
     target: Annotated[Path, Argument(metavar="FILE", help="the file to write; an existing file is replaced")],
 ) -> None:
     """Join the files that nodes have written separately into one file. The separate files are kept."""

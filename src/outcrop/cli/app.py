@@ -22,7 +22,7 @@ COMMANDS = (
 UsageProblem: type[Exception] = next(one for one in typer.BadParameter.__mro__ if one.__name__ == "ClickException")
 
 app = typer.Typer(
-    help="Stencil simulations on grids larger than memory, at the speed of memory.",
+    help="Stencil simulations on grids larger than memory, at nearly the speed of runs in memory.",
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,

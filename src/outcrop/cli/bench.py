@@ -13,16 +13,16 @@ from outcrop.cli import options
 from outcrop.errors import InputError
 
 BENCHMARKS = {
-    "adjoint": ("adjoint", "adjoint runs beside their forward runs"),
-    "core": ("core", "in memory, cache-blocked and out of core"),
-    "io": ("io", "a device by access size, queue depth and interface"),
-    "kernel": ("kernel", "generated loops beside loops written by hand"),
-    "ladder": ("literature.ladder", "from plain sweeps over swapped memory to wavefronts over direct I/O"),
-    "stencils": ("stencils", "every family of the library, beside Devito"),
-    "stream": ("stream", "bandwidth of DRAM and of arrays on a tier, by all ranks of mpirun"),
-    "table2": ("literature.table2", "blocks and traffic of a published table, planned only"),
-    "trajectory": ("trajectory", "push and pop of states beside the bandwidth of the tier"),
-    "tuner": ("tuner", "the plan of the tuner beside a sweep over plans"),
+    "adjoint": ("adjoint", "speed of adjoint runs, compared with forward runs"),
+    "core": ("core", "speed in memory, with and without temporal blocking, and out of core"),
+    "io": ("io", "speed of a device for each access size, queue depth and interface"),
+    "kernel": ("kernel", "speed of generated loops, compared with loops written by hand"),
+    "ladder": ("literature.ladder", "speed of published methods, from plain sweeps in swapped memory to wavefronts"),
+    "stencils": ("stencils", "speed of the built-in stencils, compared with Devito"),
+    "stream": ("stream", "bandwidth of DRAM and of a tier, used by all ranks that mpirun has started"),
+    "table2": ("literature.table2", "blocks and transferred bytes of a published table; only makes plans"),
+    "trajectory": ("trajectory", "speed of push and pop of states, compared with the bandwidth of the tier"),
+    "tuner": ("tuner", "the plan that the tuner chooses, compared with many other plans"),
 }
 """The benchmarks: for each benchmark, its module in `outcrop.bench` and its help text. Each module has a function
 `bench(directory, small, ...)`, which prints the figures and returns them. The function has a parameter for each option
@@ -48,25 +48,28 @@ def bench(
     ],
     directory: options.BenchDirectory = Path("."),
     json: options.Json = None,
-    small: Annotated[bool, Option("--small", help="try the benchmark in a few seconds; ignore the figures")] = False,
+    small: Annotated[
+        bool, Option("--small", help="try the benchmark in a few seconds; its figures mean nothing")
+    ] = False,
     size: Annotated[
-        tuple[int, int, int] | None, Option("-n", metavar="NX NY NZ", help="cells along x (fastest), y, z")
+        tuple[int, int, int] | None,
+        Option("-n", metavar="NX NY NZ", help="number of cells along x (contiguous), y and z"),
     ] = None,
-    memory: Annotated[str | None, Option(help="memory out of core: 512MiB, or 50% of both arrays")] = None,
-    steps: Annotated[int | None, Option("-t", "--steps", metavar="STEPS", min=1, help="time steps")] = None,
+    memory: Annotated[str | None, Option(help="memory of runs out of core: 512MiB, or 50% of both arrays")] = None,
+    steps: Annotated[int | None, Option("-t", "--steps", metavar="STEPS", min=1, help="number of time steps")] = None,
     png: options.Png = None,
     swap_file: Annotated[
-        bool, Option("--swap-file", help="root only: use a swap file in WHERE during the benchmark")
+        bool, Option("--swap-file", help="use a swap file in WHERE during the benchmark (only as root)")
     ] = False,
-    only: Annotated[str | None, Option(metavar="NAME,...", help="measure these stencils, or parts of io, only")] = None,
+    only: Annotated[str | None, Option(metavar="NAME,...", help="measure only these stencils, or parts of io")] = None,
     raw_device: Annotated[
-        Path | None, Option(metavar="DEVICE", help="measure this block device, too; it is only read")
+        Path | None, Option(metavar="DEVICE", help="also measure this block device; it is only read")
     ] = None,
     write_device: Annotated[
-        bool, Option("--write-device", help="write to --raw-device, too; it must hold nothing")
+        bool, Option("--write-device", help="also write to the device of --raw-device, which must hold no data")
     ] = False,
-    tier: Annotated[str | None, Option(metavar="NAME", help="measure this tier of outcrop tiers, not WHERE")] = None,
-    threads: Annotated[int | None, Option(metavar="N", min=1, help="threads of each rank")] = None,
+    tier: Annotated[str | None, Option(metavar="NAME", help="measure this tier (see outcrop tiers), not WHERE")] = None,
+    threads: Annotated[int | None, Option(metavar="N", min=1, help="number of threads of each rank")] = None,
     turns: Annotated[int | None, Option(metavar="N", min=1, help="number of repeats")] = None,
 ) -> None:
     """Run a benchmark, print its figures, and write them as JSON."""

@@ -10,12 +10,15 @@ from typer import Argument, Option
 
 def gather(
     parts: Annotated[
-        list[Path], Argument(metavar="PARTS...", help="directories of all ranks, or the one with rank-0, rank-1, ...")
+        list[Path],
+        Argument(
+            metavar="PARTS...", help="directories of all parts, or the directory that contains rank-0, rank-1, ..."
+        ),
     ],
     directory: Annotated[Path, Option("-d", "--directory", metavar="WHERE", help="directory of the new run")],
     force: Annotated[bool, Option("--force", help="replace the run in WHERE")] = False,
 ) -> None:
-    """Make one run of the parts that ranks have computed, which one process can continue. The parts are kept."""
+    """Make one run from the parts of several ranks. One process can continue this run. The parts are kept."""
     from outcrop.paths import as_place
     from outcrop.run.ranks.gather import gather as gather_parts
 

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 
 def info(
-    where: Annotated[Path, Argument(metavar="WHERE", help="directory or device of a run, or directory of all parts")],
+    where: Annotated[
+        Path, Argument(metavar="WHERE", help="directory or device of a run, or the directory with all its parts")
+    ],
 ) -> None:
     """Describe the run in WHERE: grid, stencil, parameters, fields, step."""
     from outcrop.axes import NAMES
@@ -88,7 +90,7 @@ def info(
 
 
 def _parts(where: Path, manifests: list[Manifest]) -> list[tuple[str, str]]:
-    """Return rows about the parts of a run of several ranks, whose manifests are given."""
+    """Return rows about the parts of a run. `manifests` has the manifest of each part."""
     from outcrop.run.ranks.shared import group_of
 
     counts = [one.shape[1] for one in manifests]

@@ -28,17 +28,21 @@ if TYPE_CHECKING:
 
 Machine = Annotated[
     str | None,
-    Option("--machine", metavar="FILE", help="plan for the machine a TOML file declares, or crest6 or crest10"),
+    Option(
+        "--machine", metavar="FILE", help="plan for another machine: a TOML file that declares it, or crest6 or crest10"
+    ),
 ]
-Json = Annotated[Path | None, Option("--json", metavar="FILE", help="write the report as JSON")]
+Json = Annotated[Path | None, Option("--json", metavar="FILE", help="write the report as JSON to this file")]
 Save = Annotated[
-    Path | None, Option("--save", metavar="FILE", help="write these options to a new TOML file, to run them again")
+    Path | None, Option("--save", metavar="FILE", help="write these options to a new TOML file, for later runs")
 ]
-Png = Annotated[Path | None, Option("--png", metavar="FILE", help="draw the figures")]
-BenchDirectory = Annotated[Path, Option("-d", "--directory", metavar="WHERE", help="for its files; made if missing")]
+Png = Annotated[Path | None, Option("--png", metavar="FILE", help="draw the figures in this PNG file")]
+BenchDirectory = Annotated[
+    Path, Option("-d", "--directory", metavar="WHERE", help="directory for the files of the benchmark; made if missing")
+]
 Quiet = Annotated[bool, Option("--quiet", help="print errors only: no progress and no report")]
 
-STENCIL = "a TOML file with the options, or a stencil: "
+STENCIL = "a TOML file with the options, or "
 _TYPES: dict[str, Any] = {
     "shape": str,
     "directory": list[Path],
@@ -62,7 +66,7 @@ _MMAP_THRESHOLD, _THRESHOLD_BYTES = -3, 128 << 10
 def takes_run_options(*names: str, unless: str = "") -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Return a decorator that adds options of a run to a command: the options in `names`, or all options if `names` is
     empty. The command then gets a dictionary with the values on the command line as its first argument. If `unless` is
-    not "", the help shows `unless` as the default of each option."""
+    not "", the help shows `unless` as the default of each option except `ranks`."""
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         own = get_type_hints(command, include_extras=True)
@@ -95,7 +99,9 @@ def _run_parameters(names: Sequence[str], unless: str) -> list[inspect.Parameter
         elif option.flags:
             kind = _TYPES.get(name, bool if RunOptions.__dataclass_fields__[name].default is False else str)
             # the help shows no default for the directory, because `run` needs a directory
-            default = unless or ("" if name == "directory" else default_text(name))
+            default = "" if name == "directory" else default_text(name)
+            if unless and name != "ranks":  # a run does not store the option `ranks`
+                default = unless
             text = f"{option.help} [default: {default}]" if default else option.help
             flags = Option(*option.flags, metavar=option.metavar, help=text, show_default=False)
             found.append(_optional(name, kind, flags))

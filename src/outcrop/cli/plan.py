@@ -33,28 +33,27 @@ def plan(
     quiet: options.Quiet = False,
     machine: options.Machine = None,
     draw: Annotated[Path | None, Option(metavar="PNG", help="draw slabs, cache tiles and a time line")] = None,
-    explain: Annotated[bool, Option("--explain", help="list the best candidates and why each was not chosen")] = False,
+    explain: Annotated[bool, Option("--explain", help="list the best candidates, and why each was not chosen")] = False,
     check: Annotated[
-        bool, Option("--check", help="prove the plan legal, as run does, and measure how long that takes")
+        bool, Option("--check", help="prove the plan legal, as run does, and show how long the proof takes")
     ] = False,
-    gradient: Annotated[
-        bool, Option("--gradient", help="compare the ways of keeping the states for a gradient")
-    ] = False,
+    gradient: Annotated[bool, Option("--gradient", help="compare the ways to keep states for a gradient")] = False,
     wrt: Annotated[
-        list[str] | None, Option("--wrt", metavar="NAME", help="an input or field of --gradient; repeat for several")
+        list[str] | None, Option("--wrt", metavar="NAME", help="with --gradient: an input or field; repeat for several")
     ] = None,
     simulate: Annotated[
-        bool, Option("--simulate", help="simulate the time line of all --ranks; --draw then shows this time line")
+        bool, Option("--simulate", help="simulate the time line of all ranks of --ranks; --draw then shows it")
     ] = False,
     jitter: Annotated[
-        str | None, Option(metavar="PERCENT", help="random changes of the time of each slab, such as 5%")
+        str | None,
+        Option(metavar="PERCENT", help="with --simulate: random changes of the time of each slab, such as 5%"),
     ] = None,
     stall: Annotated[
-        float | None, Option(metavar="SECONDS", help="random pauses of this length, in one of 200 slabs of a rank")
+        float | None, Option(metavar="SECONDS", help="with --simulate: pauses of this length in one of 200 slabs")
     ] = None,
-    seed: Annotated[int, Option(metavar="N", help="the seed of --jitter and --stall")] = 0,
+    seed: Annotated[int, Option(metavar="N", help="the seed of the random numbers of --jitter and --stall")] = 0,
 ) -> None:
-    """Show what run with the same arguments would do, and its predicted cost. Changes nothing."""
+    """Show what `outcrop run` would do with the same arguments, and predict its cost. Nothing is changed."""
     options.check_output(json, "--json")
     options.check_output(draw, "--draw")
     is_gradient = gradient or bool(wrt)
@@ -270,7 +269,8 @@ def _periodic(plan: Plan) -> str:
 
 
 def _cells_updated(plan: Plan) -> float:
-    """Return the number of cells that a run updates, each once for each step. A rank may also update rows of others."""
+    """Return the number of cells that a run updates, each once for each step. A rank may also update rows of other
+    ranks."""
     from outcrop.plan.cost import works_of
 
     if not plan.problem.is_part:

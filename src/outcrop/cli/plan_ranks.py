@@ -1,7 +1,7 @@
-"""`outcrop plan --ranks`: the plan of a run on several ranks, without the ranks. Each rank has a machine of its own: a
-machine like this one, or the machine that `--machine` declares.
+"""`outcrop plan --ranks`: plans a run of several ranks without starting the ranks. The plan assumes that each rank has
+its own machine. Each of these machines is like this machine, or like the machine that `--machine` declares.
 
-To measure update rates on this machine, a run with as many rows as the largest part is planned.
+To measure update rates on this machine, this module plans a run that has as many rows as the largest part.
 """
 
 from __future__ import annotations

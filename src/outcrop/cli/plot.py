@@ -29,10 +29,11 @@ def plot(
     where: Annotated[Path, Argument(metavar="WHERE", help="directory or device of a run, or a file of values")],
     output: Annotated[Path, Option("-o", "--output", metavar="PNG", help="the picture to write")],
     slice_at: Annotated[
-        str | None, Option("--slice", metavar="AXIS=K", help="z=K, y=K or x=K of three axes [default: the middle of z]")
+        str | None,
+        Option("--slice", metavar="AXIS=K", help="z=K, y=K or x=K on a grid of three axes [default: the middle of z]"),
     ] = None,
     field: Annotated[
-        str | None, Option(metavar="NAME", help="a field of the run [default: the first that is updated]")
+        str | None, Option(metavar="NAME", help="a field of the run [default: the first field that is updated]")
     ] = None,
     colors: Annotated[str, Option(help="a colour map of matplotlib")] = "gray",
 ) -> None:
@@ -114,7 +115,7 @@ def _open(where: Path, field: str | None) -> tuple[FieldView | WholeView | Input
 
 def _cut(slice_at: str | None, shape: tuple[int, ...]) -> tuple[str, tuple[int | slice, ...], str]:
     """Return the letters of the picture's axes (the vertical axis first), the index that selects the slice, and a text
-    with the place of the slice."""
+    that names the slice."""
     thinned: list[int | slice] = [slice(None, None, -(-size // MAX_PIXELS)) for size in shape]
     if len(shape) < 3:
         if slice_at is not None:

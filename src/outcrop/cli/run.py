@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def run(
     given: dict[str, Any], json: options.Json = None, quiet: options.Quiet = False, save: options.Save = None
 ) -> None:
-    """Run a simulation and leave its result in WHERE, in a directory as a Zarr array."""
+    """Run a simulation and store its result in WHERE. If WHERE is a directory, the result is a Zarr group."""
     from outcrop.run.options_file import SUFFIX, write_options
     from outcrop.run.progress import stage
     from outcrop.run.ranks.group import together
@@ -79,18 +79,18 @@ def _about_ranks(simulation: Simulation, prepared: Prepared) -> tuple[Problem | 
     ]
 
 
-@options.takes_run_options("memory", "threads", "io", "bind", "ranks", unless="as before")
+@options.takes_run_options("memory", "threads", "io", "bind", "ranks", unless="the value that the run has stored")
 def resume(
     given: dict[str, Any],
     where: Annotated[Path, Argument(metavar="WHERE", help="directory or device of a run")],
     steps: Annotated[
         int | None,
-        Option("-t", "--steps", metavar="STEPS", help="number of further steps [default: those still missing]"),
+        Option("-t", "--steps", metavar="STEPS", help="number of further steps [default: all missing steps]"),
     ] = None,
     json: options.Json = None,
     quiet: options.Quiet = False,
 ) -> None:
-    """Finish an interrupted run, or continue a finished one with -t. An interruption does not change the result."""
+    """Finish an interrupted run, or continue a finished run with -t. An interruption does not change the result."""
     from outcrop.run.progress import stage
     from outcrop.run.ranks.group import together
     from outcrop.run.ranks.launch import join

@@ -24,15 +24,17 @@ LASTS = ("process ends", "reboot", "job ends", "removed")
 Declared = Annotated[
     Path | None,
     Option("--tiers", metavar="FILE",
-                 help="a TOML file of tiers [default: $OUTCROP_TIERS, or ~/.config/outcrop/tiers.toml]"),
+                 help="a TOML file that declares tiers [default: $OUTCROP_TIERS, or ~/.config/outcrop/tiers.toml]"),
 ]  # fmt: skip
-Refresh = Annotated[bool, Option("--refresh", help="measure tiers again that were measured before")]
+Refresh = Annotated[bool, Option("--refresh", help="measure all tiers again, even if they were measured before")]
 
 
 def tiers(
     directory: Annotated[
         list[Path] | None,
-        Option("-d", "--directory", metavar="DIR", help="measure the file system of DIR; repeat for several"),
+        Option(
+            "-d", "--directory", metavar="DIR", help="measure the file system of DIR; repeat the option for several"
+        ),
     ] = None,
     refresh: Refresh = False,
     declared: Declared = None,
@@ -40,8 +42,8 @@ def tiers(
 ) -> None:
     """Show the memory and storage of this machine: capacity, speed, and how long stored data lasts.
 
-    Tiers that have not been measured before are measured, memory in a second and a file system in at most ten. For
-    this, scratch files of at most 1 GiB are made and removed; nothing else is written.
+    Tiers that have not been measured before are measured. Memory takes a second, and a file system at most ten seconds.
+    The measurement makes scratch files of at most 1 GiB and removes them. Nothing else is written.
     """
     from outcrop.tiers.survey import find_tiers
 

@@ -15,16 +15,18 @@ if TYPE_CHECKING:
 
 
 def verify(
-    where: Annotated[Path, Argument(metavar="WHERE", help="directory or device of a run, or directory of all parts")],
+    where: Annotated[
+        Path, Argument(metavar="WHERE", help="directory or device of a run, or the directory with all its parts")
+    ],
     mend: Annotated[
         bool, Option("--repair", help="write links and metadata again, and accept damaged traces and norms")
     ] = False,
     quiet: Annotated[bool, Option("--quiet", help="print errors only")] = False,
 ) -> None:
-    """Compare all checksums of the committed state in WHERE: planes, indices, traces, norms, points, snapshots.
+    """Test all checksums of the committed state in WHERE: planes, indices, traces, norms, points, snapshots.
 
-    Links and metadata for readers of Zarr are compared, too. For an adjoint run, so are the states of its forward run
-    that it will read. Nothing is changed without --repair.
+    The command also tests the links and metadata for other Zarr programs. For an adjoint run, it also tests the
+    checksums of the states of the forward run that the adjoint run will read. Nothing is changed without --repair.
     """
     from outcrop.run.disk.verify import find_damage, repair
     from outcrop.run.places import open_state

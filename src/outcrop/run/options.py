@@ -6,7 +6,7 @@
     manifest of a run ───────┘
 
 The annotation of an option contains all that the command line, TOML files (options_file.py) and the reference page
-need. This module does not import NumPy or SymPy, so that `outcrop --help` is quick.
+need. This module does not import NumPy or SymPy, so that `outcrop --help` starts quickly.
 
 `Source`, `Receivers`, `Snapshots` and `Norms` are types for the values of four options:
 
@@ -78,7 +78,7 @@ class Snapshots:
 
     Without `fields`, all updated fields are kept. Step 0 means the initial values, which the first pass stores. With
     `initial=False`, the initial values are not kept. `box` is a slice, in cells, for each axis. Without `box`, the
-    whole grid is kept. `time_units` are the units of the coordinate `time`, such as "s". This coordinate exists when
+    whole grid is kept. `time_units` are the units of the coordinate `time`, such as "s". The coordinate exists only if
     the stencil has a parameter dt.
 
     A run may have a list of several `Snapshots`, each with a different `name`. The results for the name "side" are
@@ -103,16 +103,17 @@ class History:
     "500GiB". The limit is checked before the run begins. The results are `sim.history` and the Zarr group
     snapshots.zarr/history.
 
-    With `recompute`, an adjoint run computes the states between two kept states again, with the same bits. So the
-    gradients are exact. A kept state then also has the previous values of fields, if a step needs them. For a field
-    `u`, these are `sim.history["u.previous"]`. "all" does not allow `recompute`. If `limit` has room for two or more,
-    but not all kept states, an adjoint run repeats parts of the run to compute the others.
+    With `recompute`, an adjoint run computes the states between two kept states again, with the same bits. Gradients
+    are therefore exact. If a step needs the previous values of fields, a kept state also has these values. For a field
+    `u`, they are `sim.history["u.previous"]`. "all" does not allow `recompute`. If `limit` is too small for all states
+    0, k, 2 * k, ..., but large enough for two, only some of them are kept. An adjoint run then repeats parts of the run
+    to compute the missing states.
 
     With "auto", the run keeps no states, all states, or every k-th state with `recompute`. Outcrop chooses the way in
     which the run and an exact adjoint run together are fastest within the memory, the disk and the limit. Outcrop
     predicts the times from measured rates. `wrt` has the names of the gradients that the adjoint run will compute, as
-    in `sim.adjoint`. By default, these are all static fields, parameters and signals. The choice is made once, when the
-    run begins, and is stored with the run.
+    in `sim.adjoint`. By default, these are all static fields, parameters and signals. Outcrop chooses once, when the
+    run begins, and stores this choice with the run.
     """
 
     every: int | str
@@ -138,9 +139,9 @@ class Norms:
 class Option:
     """The description of an option for users.
 
-    `help` is one line for `--help`. In docs/reference/options.md, `details` follow this line. `flags` are the names of
-    the option on the command line. Without flags, the option can be given only in Python and in TOML files. `default`
-    describes in words what None means. `in_files` is False for an option that no TOML file may set."""
+    `help` is the text of the option in `--help`. In docs/reference/options.md, `details` follow this text. `flags` are
+    the names of the option on the command line. An option without flags can be given only in Python and in TOML files.
+    `default` describes the effect of the value None. `in_files` is False for an option that a TOML file cannot set."""
 
     group: str
     help: str
@@ -162,87 +163,107 @@ class RunOptions:
         Any,
         Option(
             "problem",
-            "a built-in one, such as heat2, acoustic8_2d, maxwell or d3q19; an unknown name lists all there are",
-            details="A `Stencil`, the name of a built-in one, or a list of Devito's equations with `inject` and "
-            "`interpolate`. Devito's equations have a grid, parameters and signals of their own, and need `dt`.",
+            "the name of a built-in stencil, such as heat2, acoustic8_2d, maxwell or d3q19; an unknown name prints the "
+            "list of all names",
+            details="In Python it can also be a `Stencil`, or a list of Devito's equations with `inject` and "
+            "`interpolate`. Devito's equations define the grid, the parameters and the signals, and need the option "
+            "`dt`.",
         ),
     ]
     shape: Annotated[
         Any,
         Option(
-            "problem", "cells along x (fastest), y, z; the file's when --init names one", ("-n",), "NX [NY [NZ]]",
-            details="In Python and in files (nz, ny, nx), (ny, nx) or (nx,), by the stencil's axes: the reverse order.",
+            "problem",
+            "number of cells along x (contiguous in memory), y and z; if --init names a file, the default is the shape "
+            "of the file",
+            ("-n",), "NX [NY [NZ]]",
+            details="In Python and in TOML files, the order is reversed: (nz, ny, nx), (ny, nx) or (nx,), depending on "
+            "the number of axes of the stencil.",
         ),
     ] = None
-    dtype: Annotated[Any, Option("problem", "float32 or float64", ("--dtype",), "TYPE", default="float32")] = None
+    dtype: Annotated[
+        Any, Option("problem", "number type: float32 or float64", ("--dtype",), "TYPE", default="float32")
+    ] = None
     directory: Annotated[
         str | Path | Sequence[str | Path],
         Option(
-            "output", "directory or block device; repeat to use several", ("-d", "--directory"), "WHERE",
-            details="A missing directory is made, with its parents. Planes are spread over several directories. With "
-            "`--raw-device` it is a [block device](../how-to/raw-device.md). Python's default is `run.oc`.",
+            "output", "directory or block device of the run; repeat the option to use several", ("-d", "--directory"),
+            "WHERE",
+            details="A missing directory is created, with its parents. If you give several directories, the planes are "
+            "distributed over them. With `--raw-device`, WHERE is a [block device](../how-to/raw-device.md). In Python "
+            "the default is `run.oc`.",
         ),
     ] = "run.oc"
     memory: Annotated[
         str | int | None,
         Option(
-            "resources", "limit of the memory for the run's data: 256MiB, 1GiB, 25% of the machine", ("--memory",),
-            "SIZE", default="1GiB",
-            details="The window, and the data of sources, receivers and snapshots, stay within it. The process takes "
-            "at most 150 MiB more. A percentage refers to the memory of the machine, container or job. In Python and "
-            "in files it may also be a number of bytes. [What the budget covers]"
+            "resources", "maximum memory for the data of the run, such as 256MiB, 1GiB, or 25% of the machine",
+            ("--memory",), "SIZE", default="1GiB",
+            details="This limit covers the window, and the data of sources, receivers and snapshots. The process takes "
+            "at most 150 MiB more. A percentage is a share of the memory of the machine, container or job. In Python "
+            "and in TOML files, the value can also be a number of bytes. See [What the budget covers]"
             "(../how-to/memory-and-disk.md#what-the-budget-covers).",
         ),
     ] = None
     threads: Annotated[
         int | None,
-        Option("resources", "threads that update", ("--threads",), "N", default="all cores this process may use"),
+        Option(
+            "resources", "number of threads that update the grid", ("--threads",), "N",
+            default="one for each core that the process may use",
+        ),
     ] = None
     scheme: Annotated[
         str,
         Option(
-            "sizes", "auto, wavefront, split, naive, overlapped, skewed-full, -3y or -5y", ("--scheme",), "NAME",
-            details="[Schemes](../explanation/schemes.md) explains each of them.",
+            "sizes",
+            "name of the scheme: auto, wavefront, split, naive, overlapped, skewed-full, skewed-3y or skewed-5y",
+            ("--scheme",), "NAME", details="[Schemes](../explanation/schemes.md) explains each scheme.",
         ),
     ] = "auto"
     io: Annotated[
         str,
         Option(
-            "resources", "storage backend: auto, io_uring, libaio, threads or mmap", ("--io",), "NAME",
-            details="`auto` is the first that works. `mmap` uses the page cache, which the budget does not cover.",
+            "resources", "storage interface: auto, io_uring, libaio, threads or mmap", ("--io",), "NAME",
+            details="`auto` uses the first of `io_uring`, `libaio` and `threads` that works. `mmap` uses the page "
+            "cache, which the budget does not cover.",
         ),
     ] = "auto"
     boundary: Annotated[
         Any,
         Option(
             "problem",
-            "fixed (the rim keeps its values), mirror or periodic; or by axis: x=periodic,z=fixed:mirror",
+            "fixed (the rim keeps its values), mirror or periodic; or one word for each axis, such as "
+            "x=periodic,z=fixed:mirror",
             ("--boundary",), "SIDES", default="fixed",
-            details="`mirror`: no gradient across the side. Axes that are not named are fixed. In Python it may also "
-            'be a mapping, {"x": "periodic", "z": ("fixed", "mirror")}.',
+            details="With `mirror`, the gradient across the side is zero. Axes that you do not name are fixed. In "
+            'Python the value can also be a mapping, such as {"x": "periodic", "z": ("fixed", "mirror")}.',
         ),
     ] = None
     params: Annotated[
         Mapping[str, float] | None,
         Option(
-            "problem", "a parameter of the stencil, in place of its default; repeat for several", ("--param",),
-            "NAME=VALUE",
+            "problem", "value of a parameter of the stencil; repeat the option for several parameters", ("--param",),
+            "NAME=VALUE", default="the defaults of the stencil",
         ),
     ] = None
     in_place: Annotated[
         bool,
         Option(
-            "resources", "one copy, not two: half the disk, but an interrupted pass loses the run", ("--in-place",),
+            "resources",
+            "keep one copy of the state instead of two; this halves the disk space, but an interrupted pass destroys "
+            "the run",
+            ("--in-place",),
             details="[Runs with one copy](../explanation/durability.md#runs-with-one-copy) explains the risk.",
         ),
     ] = False
     force: Annotated[
-        bool, Option("output", "replace the run, or other content of a raw device", ("--force",), in_files=False)
+        bool,
+        Option("output", "replace an existing run, or other content of a raw device", ("--force",), in_files=False),
     ] = False
     raw_device: Annotated[
         bool,
         Option(
-            "output", "WHERE is a block device, all of whose content may be overwritten", ("--raw-device",),
+            "output", "WHERE is a block device, and all of its content may be overwritten", ("--raw-device",),
             details="A device that is in use is refused. Without `force`, a device that holds a file system, a "
             "partition table or a run is refused, too.",
             in_files=False,
@@ -251,112 +272,137 @@ class RunOptions:
     bind: Annotated[
         str,
         Option(
-            "resources", "bind threads: auto (on several NUMA nodes), cores or none", ("--bind",), "HOW",
+            "resources",
+            "how to bind threads: auto (bind if there are several NUMA nodes), cores (always bind) or none",
+            ("--bind",), "HOW",
             details="[Several NUMA nodes](../how-to/numa.md) explains what is bound.",
         ),
     ] = "auto"
     sizes: Annotated[
         Mapping[str, int] | None,
         Option(
-            "sizes", "sizes of the plan that the tuner must keep", default="chosen by the tuner",
-            details='Values by name, such as {"bt": 48, "by": 128}. In TOML files each size is a key of its own.',
+            "sizes", "sizes of the plan that the tuner must not change", default="chosen by the tuner",
+            details='A mapping of names to values, such as {"bt": 48, "by": 128}. In TOML files each size has its own '
+            "key.",
         ),
     ] = None
     signals: Annotated[
         Mapping[str, Any] | None,
         Option(
-            "problem", "values of the stencil's signals",
-            details="One finite number for each step from the first step of the run on. In TOML files a list, or the "
-            "name of a .npy file.",
+            "problem", "values of the signals of the stencil",
+            details="A mapping of names to values. Each signal needs one finite number for each step, beginning with "
+            "the first step of the run. In TOML files the values are a list, or the name of a .npy file.",
         ),
     ] = None
     spacing: Annotated[
         float | Sequence[float] | None,
         Option(
-            "problem", "distance between cells, for coordinates and points",
-            details="One number, or one for each axis. It gives the coordinates of cells in the Zarr group, and points "
-            "of sources and receivers use these coordinates. The computation does not use it: give built-in stencils "
-            "`h` in `params`, too, when it differs from their default.",
+            "problem", "distance between neighbouring cells",
+            details="One number, or one number for each axis. The spacing determines the coordinates of cells in the "
+            "Zarr group. Points of sources and receivers use these coordinates. The equation does not use the spacing: "
+            "if it differs from the default of `h` in a built-in stencil, also give `h` in `params`.",
         ),
     ] = None
     origin: Annotated[
         float | Sequence[float] | None,
-        Option("problem", "coordinates of the first cell", details="One number, or one for each axis."),
+        Option("problem", "coordinates of the first cell", details="One number, or one number for each axis."),
     ] = None
-    units: Annotated[str | None, Option("problem", "units of coordinates, such as m", details="Any text.")] = None
-    dt: Annotated[float | None, Option("problem", "the parameter dt", details="The same as `dt` in `params`.")] = None
+    units: Annotated[str | None, Option("problem", "unit of the coordinates, such as m", details="Any text.")] = None
+    dt: Annotated[
+        float | None, Option("problem", "value of the parameter dt", details="Same as `dt` in `params`.")
+    ] = None
     sources: Annotated[
         Sequence[Source],
-        Option("problem", "sources", details="A list of `Source`; in TOML files [[problem.sources]]."),
+        Option(
+            "problem", "sources, which add values to fields",
+            details="A list of `Source`; in TOML files the tables [[problem.sources]].",
+        ),
     ] = ()
     receivers: Annotated[
         Sequence[Receivers],
-        Option("problem", "receivers", details="A list of `Receivers`; in TOML files [[problem.receivers]]."),
+        Option(
+            "problem", "receivers, which record fields at points",
+            details="A list of `Receivers`; in TOML files the tables [[problem.receivers]].",
+        ),
     ] = ()
     snapshots: Annotated[
         Snapshots | Sequence[Snapshots] | None,
-        Option("output", "snapshots", details="One `Snapshots`, or several; in TOML files [output.snapshots]."),
+        Option(
+            "output", "snapshots, which keep fields during the run",
+            details="One `Snapshots`, or a list of them; in TOML files the table [output.snapshots].",
+        ),
     ] = None
     norms: Annotated[
-        Norms | None, Option("output", "norms of fields", details="`Norms`; in TOML files [output.norms].")
+        Norms | None,
+        Option(
+            "output", "norms of fields during the run",
+            details="An object of the class `Norms`; in TOML files the table [output.norms].",
+        ),
     ] = None
     unstable: Annotated[
         bool,
         Option(
-            "problem", "run parameters that let waves grow, which are refused otherwise", ("--unstable",),
-            details="[Stability](stencils.md#stability) explains how they are found.",
+            "problem", "allow parameters with which waves grow without limit; by default, they are refused",
+            ("--unstable",), details="[Stability](stencils.md#stability) explains how Outcrop finds such parameters.",
         ),
     ] = False
     records: Annotated[
         str | Path | None,
         Option(
             "output", "directory for traces, norms and snapshots of a run on block devices",
-            details="A run in a directory keeps them in that directory.",
+            details="A run in a directory keeps these data in its own directory.",
         ),
     ] = None
     steps: Annotated[
         int | None,
         Option(
-            "problem", "time steps", ("-t", "--steps"), "STEPS", details="`Simulation.run` can be given another number."
+            "problem", "number of time steps", ("-t", "--steps"), "STEPS",
+            details="In Python you can give another number to `Simulation.run`.",
         ),
     ] = None
     init: Annotated[
         Any,
         Option(
             "problem",
-            "zeros, gaussian, random:SEED, a number, or a file (.npy, .npz, .zarr, .nc, .sgy), FILE@resample to fit "
-            "it to the grid; with several fields NAME=VALUE, repeat for each",
+            "initial values: zeros, gaussian, random:SEED, a number, or a file (.npy, .npz, .zarr, .nc, .sgy); "
+            "FILE@resample fits the file to the grid; for several fields, repeat the option with NAME=VALUE",
             ("--init",), "[NAME=]VALUE", default="zeros",
-            details="[Initial values](../how-to/initial-values.md) lists the files. In Python they may also be arrays "
-            "and functions (z0, z1) -> planes, by field. They are written when the run begins, unless the field was "
-            "assigned before with `sim[name] = values`.",
+            details="[Initial values](../how-to/initial-values.md) lists the kinds of files. In Python a value can "
+            "also be an array, or a function that takes (z0, z1) and returns planes. For several fields, give a "
+            "mapping of names to values. The values are written when the run begins, except to fields that you have "
+            "already assigned with `sim[name] = values`.",
         ),
     ] = None
-    check_finite: Annotated[bool, Option("problem", "refuse NaN and infinity in --init", ("--check-finite",))] = False
+    check_finite: Annotated[
+        bool, Option("problem", "refuse NaN and infinity in initial values", ("--check-finite",))
+    ] = False
     ranks: Annotated[
         Any,
         Option(
-            "resources", "ranks that compute the run together: auto (all that mpirun has started), or a number",
+            "resources",
+            "number of ranks that compute the run together, or auto (all ranks that mpirun has started)",
             ("--ranks",), "N",
-            details="The grid is cut along y. With 1, each process is a run of its own, even under mpirun. In Python "
-            "it may also be `(py,)`. [Several nodes](../nodes.md) explains runs of several ranks.",
+            details="The grid is divided among the ranks along y. With 1, each process computes its own run, even "
+            "under mpirun. In Python the value can also be `(py,)`, with the number of ranks py. "
+            "[Several nodes](../nodes.md) explains such runs.",
         ),
     ] = "auto"
     comm: Annotated[
         Any,
         Option(
-            "resources", "the ranks as a communicator of mpi4py", default="MPI.COMM_WORLD under mpirun",
-            details="A communicator of several ranks makes them compute the run together.", in_files=False,
+            "resources", "communicator of mpi4py with the ranks that compute the run",
+            default="MPI.COMM_WORLD under mpirun",
+            details="If the communicator has several ranks, these ranks compute the run together.", in_files=False,
         ),
     ] = None
 
 
 SIZES = {
-    "bt": "steps of a pass; sizes that are not given are chosen",
-    "bx": "cells of a block in x",
-    "by": "rows of a block",
-    "bz": "planes of a block",
-    "slab": "planes that are updated together",
+    "bt": "number of steps of a pass; the tuner chooses all sizes that you do not give",
+    "bx": "number of cells of a block along x",
+    "by": "number of rows of a block",
+    "bz": "number of planes of a block",
+    "slab": "number of planes that are updated together",
     "diamond": "half the height of the cache tiles, in levels",
 }
 """The meaning of each entry of `sizes`. On the command line, the entry "bt" is the option `--bt N`, and so on."""
@@ -385,7 +431,8 @@ def takes_options(
     _: Callable[P, RunOptions], *whole: type
 ) -> Callable[[Callable[[T, Any], None]], Callable[Concatenate[T, P], None]]:
     """Return a decorator for a constructor that takes a `RunOptions`. The decorated constructor takes the keywords of
-    `RunOptions`, which type checkers and `help` show. A single argument of a type in `whole` is passed on unchanged."""
+    `RunOptions` instead. Type checkers and `help` show these keywords. If the only argument has a type in `whole`, the
+    original constructor gets this argument unchanged."""
 
     def decorate(init: Callable[[T, Any], None]) -> Callable[Concatenate[T, P], None]:
         @wraps(init)
