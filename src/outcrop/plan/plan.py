@@ -1,5 +1,5 @@
 """Define a plan, which has sizes, passes of actions, and a predicted cost. A candidate is a plan without its actions. A
-scheme is the interface of a file in `schemes` to the planner."""
+`Scheme` object is the interface between a file in `schemes` and the planner."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ class Pass:
 
 @dataclass(frozen=True)
 class Prediction:
-    """The predicted cost of a plan. `seconds` is wall-clock time. Each other time is the time of one phase if this
-    phase runs alone. `bytes_sent` and `bytes_received` are the bytes of rows that a rank exchanges with its
+    """The predicted cost of a plan. `seconds` is wall-clock time. Each of the other times is the time that one kind of
+    work would take alone. `bytes_sent` and `bytes_received` are the bytes of rows that a rank exchanges with its
     neighbours."""
 
     seconds: float
@@ -156,7 +156,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Volume:
-    """The work of one pass, estimated by the formulas of the scheme. The formulas are exact enough to rank sizes.
+    """The work of one pass, estimated by the formulas of the scheme. The formulas are exact enough to compare sizes.
 
     `exposed_bytes` are the bytes that are transferred before the first update of a block or after its last update.
     `slabs` is the number of Update actions. `requests` is the number of transfers of a plane or of a part of a plane.
