@@ -132,8 +132,8 @@ def compiler_identity(compiler: tuple[str, ...]) -> list[str]:
 
 @lru_cache
 def _program(compiler: tuple[str, ...]) -> tuple[str, ...]:
-    """Return two texts about a compiler. The first text has the path, the size and the time of the compiler's file. It
-    is needed because a wrapper can change while its version stays the same. The second text is the version."""
+    """Return two texts about a compiler. The first text has the path, the size and the time of the compiler's file,
+    because a wrapper can change while its version stays the same. The second text is the version."""
     found = Path(shutil.which(compiler[0]) or compiler[0]).resolve()
     try:
         file = f"{found} {found.stat().st_size} {found.stat().st_mtime_ns}"

@@ -4,8 +4,8 @@
 //     message:  | bytes | CRC32C of the bytes: 4 bytes, little endian |
 //
 // Both sides know the order and the lengths of all messages from their plans. So messages have no headers. One system
-// call can transfer several short messages. This does not change the bytes of the connection, so the two sides need not
-// combine the same messages.
+// call can transfer several short messages. Combining messages does not change the bytes of the connection, so the two
+// sides need not combine the same messages.
 //
 // All calls block. The link starts no thread, and allocates no memory after its construction. The socket may be in
 // non-blocking mode, as sockets of Python are after settimeout().

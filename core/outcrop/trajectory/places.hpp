@@ -73,7 +73,7 @@ class Places {
   /// Returns the path of a file, for messages.
   std::string label(std::size_t field, std::uint64_t state) const;
 
-  /// Closes the directories. This also releases the locks on the directories.
+  /// Closes the directories, and so releases the locks on them.
   void close();
 
   /// Deletes all files of the trajectory, and the directories if they are empty. Throws StorageError.

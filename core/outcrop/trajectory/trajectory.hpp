@@ -6,8 +6,8 @@
 // States are counted from 0, in the order in which they were pushed. State k always has the same place: memory for the
 // first states, then the files in the first directory, then the files in the next directory. So states never move
 // between tiers. A push into memory copies the state to its place. A popped state must stay unchanged until the next
-// pop. So if it was in memory, its memory becomes a buffer, and a free buffer takes the place of this memory: the next
-// state with the same number is pushed there.
+// pop. So if a popped state was in memory, its memory becomes a buffer. A free buffer takes the place of this memory,
+// for the next state that is pushed with the same number.
 //
 // A commit makes all pushed states durable. A program that was killed must find the states of its last commit again. So
 // committed states that are popped stay on storage until the next commit. A push is refused if its place still belongs
@@ -67,8 +67,9 @@ class Trajectory {
   /// Returns true if all states have files, so that commit() is possible.
   bool is_durable() const { return places_.manifest().all_have_files(); }
 
-  /// Copies a state. `fields` contains the address of the cells of each field. Waits only if all buffers are in flight.
-  /// Returns the number of the state. Throws StorageError. Throws InputError if no place is left.
+  /// Copies a state. `fields` contains the address of the cells of each field. Waits only if the transfers of all
+  /// buffers are still in flight. Returns the number of the state. Throws StorageError. Throws InputError if no place
+  /// is left.
   std::uint64_t push(std::span<const std::byte *const> fields);
 
   struct Popped {

@@ -17,7 +17,7 @@ the commit of generation g + 2 begins. If generation g + 1 is damaged, generatio
 opened, every tile is compared with its checksum.
 
 A new array begins with commit.0.json.tmp, the record of generation 0, which has no values. The record proves that
-Outcrop made the file `tiles`. Therefore Outcrop may replace `tiles` as long as no commit exists.
+Outcrop made the file `tiles`, so Outcrop may replace `tiles` as long as no commit exists.
 
 A process that changes the array locks the folder exclusively. Readers share the lock and map the tiles into memory. The
 folder is locked before any file in the folder is read or made. All files are opened relative to the descriptor of the

@@ -1,8 +1,8 @@
 """`oc.array`, `oc.open_array` and `oc.place`: plan and show the places of arrays on the tiers of a machine, and make
 the arrays.
 
-The plan depends on two numbers for each array and each possible tier: the number of bytes that the array takes there,
-and the time of the array's transfers in one step.
+The plan depends on two numbers for each array and each possible tier: the bytes that the array takes on the tier, and
+the time of the array's transfers in one step.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Each repeat has a forward run and an adjoint run with the same grid, steps and memory, which stream the grid from the
 disk. The first repeat does not count, because kernels are compiled during this repeat.
 
-For stencils of one field, each repeat also computes gradients with respect to an input, three times: with a history of
-every fourth state, with a history of all states, and with the exact history that the planner chooses. The forward run
+For stencils of one field, each repeat also computes gradients with respect to an input. The three gradients use
+different histories: every fourth state, all states, and the exact history that the planner chooses. The forward run
 writes these states, and the adjoint run reads them. For each history, the table has a ratio: the time of both runs with
 this history, divided by the time of both runs without states. An adjoint run without states has fewer updates, because
 it computes no gradient with respect to an input. The column "sums" has the time of an adjoint run that has all updates

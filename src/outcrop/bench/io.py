@@ -1,7 +1,7 @@
 """`outcrop bench io`: measure the rates of a device for several access sizes, queue depths and interfaces. The same
 kind of rates is in the benchmark IOR, and in Figure 7 of the papers about out-of-core stencils.
 
-    `sizes` Requests of 256 B to 16 MiB by each interface, on a file of which no part is in the page cache at first.
+    `sizes`    Requests of 256 B to 16 MiB by each interface, on a file of which no part is in the page cache at first.
     `depths`   Requests of 4 KiB without the page cache, with 1 to 64 requests in flight.
     `cached`   Requests of 256 B to 16 MiB on a file in the page cache. One thread uses system calls, or loads and
                stores on a mapping.
@@ -79,8 +79,8 @@ def bench(
     """Measure a file in `directory`, print the figures, and draw them to `png`. Returns the figures as plain data.
 
     `only` contains names of parts, separated by commas. The device `raw_device` is written only if `write_device` is
-    true. It must then hold no content of a known kind, such as a file system. If an option is wrong, raises InputError
-    before any file or device is changed.
+    true. In this case, the device must not hold content of a known kind, such as a file system. If an option is wrong,
+    raises InputError before any file or device is changed.
     """
     scale, parts = SMALL if small else FULL, _parts(only, raw_device)
     if write_device and raw_device is None:

@@ -6,7 +6,7 @@ Jackson's benchmark:
 
     `dram`         Reads from DRAM and writes to DRAM.
     `none`         Reads from the tier and writes to the tier, without flushes.
-    `individual` Like `none`, but each element is flushed separately, or each page if the tier needs msync.
+    `individual`   Like `none`, but each element is flushed separately, or each page if the tier needs msync.
     `collective`   Like `none`, but the whole result is flushed at once.
     `read-only`    Reads from the tier and writes to DRAM.
     `write-only`   Reads from DRAM and writes to the tier.

@@ -50,8 +50,8 @@ class Adjoint:
 
     `sources` maps the name of each field that has sources to the name of a gradient field. The values of the gradient
     field are the gradients with respect to the sources of the step. There are two cases. If the last stage of a step
-    updates the field with sources, its gradient field is the field that holds its adjoint, and must be read before the
-    step of the adjoint. Otherwise, a stage of the adjoint writes the gradient field.
+    updates the field with sources, its gradient field is the field that holds its adjoint. This gradient field must be
+    read before the step of the adjoint. Otherwise, a stage of the adjoint writes the gradient field.
 
     `history` maps names of read-only fields to the values of the forward step that these fields must have. The values
     differ for each step. `edges` maps the name of each edge field to an axis (0 for z). Along this axis, the edge field

@@ -5,10 +5,10 @@ the loop over rows. So the rows that two neighbouring planes both need are still
 kept several rows or planes in registers was slower in measurements, because the prefetchers cannot follow so many
 streams.
 
-At both ends of a row, the results of whole vectors are wrong. So the right values are stored at the ends after the row:
-cells of a fixed rim get their old values, cells that need values beyond the grid are computed one by one, and padding
-is set to zero. The values for the ends are computed or saved before the row is stored, because a field may be updated
-in place:
+At both ends of a row, the results of whole vectors are wrong. So the right values are stored at the ends after the row.
+Cells of a fixed rim get their old values. Cells that need values beyond the grid are computed one by one. Padding is
+set to zero. The values for the ends are computed or saved before the row is stored, because a field may be updated in
+place:
 
     | edge: computed or kept |        whole vectors, stored        | edge | padding: 0 |
       ──────────────────────── stored again afterwards ─────────────────────────────

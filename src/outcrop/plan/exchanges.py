@@ -82,7 +82,7 @@ class ExchangeProof:
 
     def _of_neighbours(self, level: int) -> Runs[CellLevels]:
         """Return the contents of an array of the neighbours at a level. Rows of a neighbour have the level RIM only if
-        their whole plane belongs to the rim, because a pass uses no other rim rows of a neighbour after level 0."""
+        their whole plane belongs to the rim. A pass does not use other rim rows of a neighbour after level 0."""
         if level not in self._received:
             problem, parts, runs = self._proof.problem, self._proof.parts, Runs(self._proof.wide_rim)
             low, high = (problem.radii[2] if side == "fixed" else 0 for side in problem.sides[2])

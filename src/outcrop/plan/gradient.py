@@ -288,8 +288,8 @@ def _planned(way: Way, machine: Machine, limits: Limits, rates: Rates) -> Judged
 
 def _parts(problem: Problem, steps: int) -> Iterator[Problem]:
     """Yield the problems of an adjoint run with the updates of all steps of a pass. If passes compute states again,
-    there may be two problems: that of a first pass with fewer steps, which ends at the newest state of the history, and
-    that of all other passes.
+    there may be two problems. The first problem is a pass with fewer steps, which ends at the newest state of the
+    history. The second problem has all other passes.
     """
     if problem.forward is None:
         yield listed(problem, steps) if problem.histories else problem

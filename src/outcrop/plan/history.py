@@ -39,10 +39,10 @@ adjoint run, so their rings are long:
 The recomputed values have the same bits as in the forward run, because the same kernels compute these values from the
 same input. With memory for P planes, k can be sqrt(P / r). The disk then holds 1 / k words for each cell and step.
 
-A value that no adjoint step reads is needed only until the lead replaces it. Such values share two rings, as in the
-forward run: the first ring has the results of updates with even numbers, and the second ring has the results of updates
-with odd numbers. For example, the adjoint may read only sums of values of u (language/hoist.py). Then all values of u
-share two rings, and only the sums have long rings.
+A value that no adjoint step reads is needed only until the lead replaces it. Such values of a field share two rings, as
+in the forward run: one ring for the results of updates with even numbers, and one for odd numbers. For example, the
+adjoint may read only sums of values of u (language/hoist.py). Then all values of u share two rings, and only the sums
+have long rings.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@ measured on this machine, or declared for another machine.
 
 The model of a declared machine has two limits. If the data of updates are in the caches, the declared rate limits the
 updates. If the data are not in the caches, the bandwidth of the memory also limits the updates. For each cell, a plain
-sweep moves three words between memory and caches: the read of the old value, the fetch of the cache line of the new
-value, and the write of the new value. A diamond of half height D moves these three words once for D levels. A band of
-half height D moves them once for 2 D levels. The update rate of diamonds is:
+sweep moves three words between memory and caches: it reads the old value, fetches the cache line of the new value, and
+writes the new value. A diamond of half height D moves these three words once for D levels. A band of half height D
+moves them once for 2 D levels. The update rate of diamonds is:
 
     rate(D) = min(declared rate, memory bandwidth / (3 e / D)), e bytes per cell, D = 1 for plain sweeps
 """

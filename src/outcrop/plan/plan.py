@@ -16,8 +16,7 @@ from outcrop.plan.problem import Problem
 class Sizes:
     """The sizes of a plan, which a scheme may choose.
 
-    `levels`               The number of levels of a pass (L). It is the number of steps (`bt`) times the stages of a
-                           step.
+    `levels`               The number of levels of a pass (L): the number of steps (`bt`) times the stages of a step.
     `slab`                 The number of planes of zeta that are updated together (b).
     `diamond`              The half height D of the cache tiles, in levels. 0 means plain sweeps.
     `sweep_rows`           The number of rows of each block of a plain sweep.

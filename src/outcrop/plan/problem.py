@@ -126,8 +126,8 @@ class AcquisitionDemand:
     of steps before the first pass of the plan.
 
     `ends` has the intervals of all snapshots of a grid that is divided among ranks. If ranks share the updates at their
-    cuts, a pass must end at each step with a snapshot, because a rank has the values of all its rows only at the end of
-    a pass."""
+    cuts, a rank has the values of all its rows only at the end of a pass. So a pass must end at each step with a
+    snapshot."""
 
     snapshots: tuple[SnapshotDemand, ...] = ()
     point_bytes: int = 0
@@ -151,16 +151,19 @@ class Problem:
     `shape` is (nz, ny, nx) in cells, and `radii` is the radius of the stencil along the same axes. The distance between
     rows is `pitch_bytes`. The rows of a plane have `plane_bytes` bytes together. A record, which is a plane with its
     checksum and padding, has `record_bytes` bytes. `sides` are the boundaries below and above the grid along z, y and
-    x: "fixed", "mirror" or "periodic". If the grid is divided among ranks (ranks.py), the problem of a rank has only
-    the rows of this rank. A side along y is "neighbour" if another rank has the rows beyond this side. A pass may use
-    at most `max_halo` rows of a neighbour. If `block_order` is 1, a pass divides the rows of a rank into blocks,
-    beginning with the lowest rows; if it is -1, beginning with the highest rows. If it is 0, the rows of a rank are not
-    divided. The user's grid has `ndim` axes: with two axes, y has one cell in `shape`, and with one axis, z and y have
-    one cell each. `acquisition` has the memory and transfers that sources, receivers and snapshots need in addition to
-    the window. `updates` has the stages of `listed_steps` steps. Usually, `listed_steps` is 1, and all steps have the
-    same stages. If fields are a history, `updates` has all steps of the longest pass, because different steps read
-    different states. If the history has only every `every`-th state, step j of a pass reads the history if j - `phase`
-    is a multiple of `every`. All other steps have the updates `plain_updates`.
+    x: "fixed", "mirror" or "periodic". The user's grid has `ndim` axes. With two axes, y has one cell in `shape`. With
+    one axis, z and y have one cell each.
+
+    If the grid is divided among ranks (ranks.py), the problem of a rank has only the rows of this rank. A side along y
+    is "neighbour" if another rank has the rows beyond this side. A pass may use at most `max_halo` rows of a neighbour.
+    `block_order` is 0 if a pass does not divide the rows of a rank into blocks. It is 1 if the first block has the
+    lowest rows, and -1 if the first block has the highest rows.
+
+    `acquisition` has the memory and transfers that sources, receivers and snapshots need in addition to the window.
+    `updates` has the stages of `listed_steps` steps. Usually, `listed_steps` is 1, and all steps have the same stages.
+    If fields are a history, `updates` has all steps of the longest pass, because different steps read different states.
+    If the history has only every `every`-th state, step j of a pass reads the history if j - `phase` is a multiple of
+    `every`. All other steps have the updates `plain_updates`.
 
     If passes compute steps of another run again, `forward` is the problem of the other run, with the updates of one
     step. Each pass then has `every` steps, and its first `lead` levels belong to steps of the other run. A step of the

@@ -45,15 +45,15 @@ PROPOSALS_TRIED = 12
 memory."""
 
 Gather: TypeAlias = Callable[[list[Any]], list[Any]]
-"""A function that takes one value for each rank that this process plans (its members), and returns the values of the
-members of all processes, in the same order on all processes. All processes must call the function together. Values are
-plain data."""
+"""A function that collects values of all processes. Its argument has one value for each member of this process: each
+rank that the process plans. Its result has the values of the members of all processes, in the same order on all
+processes. All processes must call the function together. Values are plain data."""
 
 
 @dataclass(frozen=True)
 class PlannedRank:
-    """A rank that chooses its plan together with the other ranks: its number, its machine, its memory, and a function
-    that returns the update rates for the problem of its part. The problem includes `acquisition`."""
+    """A rank that chooses its plan together with the other ranks: its number, its machine and its memory. `update_rate`
+    returns the update rates for the problem of the rank's part. This problem includes `acquisition`."""
 
     rank: int
     machine: Machine
@@ -209,9 +209,9 @@ def _tried(
 
 @dataclass(frozen=True)
 class ChosenRanks:
-    """The plans of all ranks, the number of the slowest rank, and candidates: the plan of the slowest rank, the slowest
-    plan of each other proposal, and other plans of the slowest rank. `seconds_single` is the time of one rank for the
-    whole grid, or None if the window of this rank does not fit the memory."""
+    """The plans of all ranks, and the number of the slowest rank. `considered` has candidates: the plan of the slowest
+    rank, then the slowest plan of each other proposal, then other plans of the slowest rank. `seconds_single` is the
+    time of one rank for the whole grid, or None if the window of this rank does not fit the memory."""
 
     every: RankPlans
     slowest: int

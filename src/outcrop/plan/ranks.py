@@ -229,8 +229,7 @@ def validate_ranks(every: RankPlans, budget_bytes: int | None = None) -> None:
 
 
 class _Exchanges:
-    """The messages and the steps of passes. Ranks can share a pass, so the messages and steps of each pass are computed
-    only once."""
+    """Computes the messages and the steps of passes. Ranks can share a pass, so the result for each pass is kept."""
 
     def __init__(self) -> None:
         self._messages: dict[tuple[int, int, int], list[Message]] = {}

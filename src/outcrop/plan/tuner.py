@@ -193,8 +193,8 @@ class _Ranking:
         """Yield candidates, each with its predicted seconds by formulas. The fastest candidate comes first. If `every`
         is given, yield only these candidates.
 
-        The cost of snapshots takes long to compute. So it is computed for a candidate only if the candidate can be the
-        next one: its cost without snapshots must be less than the cost of the next candidate with snapshots."""
+        The cost of snapshots takes long to compute. So it is computed only for candidates that can come next: their
+        cost without snapshots is less than the lowest known cost with snapshots."""
         listed = self.every if every is None else every
 
         def key(seconds: float, place: int) -> tuple[float, int, int]:
@@ -214,8 +214,8 @@ class _Ranking:
         yield from ((seconds, listed[place]) for seconds, _, place in waiting)
 
     def worth_building(self, rate: UpdateRate) -> list[_Listed]:
-        """Return the best candidates. If no best candidate is of a certain kind (`_kind`), also return the best
-        candidate of the missing kinds, because the formulas are not exact enough to exclude them."""
+        """Return the best candidates. If a kind of candidates (`_kind`) is missing among them, also return the best
+        candidate of the missing kinds, because the formulas are not exact enough to exclude a kind."""
         first = list(islice(self.ranked(rate), BUILT))
         best = [one for seconds, one in first if seconds < float("inf")]
         if not best:
@@ -234,8 +234,8 @@ class _Ranking:
         return snapshot_writes(problem, tiled, staging, machine.threads, first_step, steps)
 
     def _seconds(self, one: _Listed, rate: UpdateRate, snapshots: SnapshotWrites = NO_WRITES) -> float:
-        """Return the approximate seconds of a candidate: the longest of the times of the cores, of the transfers and of
-        the exchanges with neighbours, plus the time of transfers during which no update takes place."""
+        """Return the approximate seconds of a candidate. The result is the longest of three times (cores, transfers,
+        exchanges with neighbours), plus the time of the transfers during which no update takes place."""
         problem, sizes, volume = self._problem, one.sizes, one.volume
         machine, device = self._machine, self._machine.device
         values = len(problem.computed) if sizes.block_y else 0
@@ -380,7 +380,7 @@ def tilings(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine) ->
     share = max(machine.cache_bytes, machine.last_cache_bytes // (2 * machine.threads))
     useful = _useful_diamonds(problem, sizes.levels, machine.threads)
     rows = problem.shape[1]
-    values = problem.histories + len(problem.recomputed)  # each level uses only a few of the values of the other run
+    values = problem.histories + len(problem.recomputed)  # a level uses only some of the values of the other run
     rings = problem.rings - values + values // problem.listed_steps
     row_bytes = 2 * rings * problem.skew_z * problem.pitch_bytes
     fitting = [one for one in useful if row_bytes * one * min(problem.skew_y * max(1, one), rows) <= share]

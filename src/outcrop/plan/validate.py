@@ -8,7 +8,7 @@ be in progress when the next action begins. The proof is still valid, because in
 of the same slot wait for each other.
 
 The proof performs an update level by level, and updates all planes of a level at once. The executor updates planes in
-the order of zeta. Both orders have the same effect: a level reads planes at a distance of at most one skew, and the
+the order of zeta. Both orders have the same effect, because a level reads planes at a distance of at most one skew. The
 executor writes these planes at the same or an earlier zeta, and overwrites them at the same or a later zeta. Fields
 with equal properties that are updated by the same stages are of one kind (`one_of_each`). All fields of one kind always
 have the same levels, so the proof follows only one field of each kind.
@@ -375,7 +375,8 @@ class Proof:
         parts, level, last, cycle = self.parts.of_levels(action.region), 1, action.levels, self.uses.cycle
         is_same = last > 4 * cycle and self._is_same_at_all_levels(action)
         before: _RingContents | None = None
-        # levels before this range would update planes above the grid, and levels after it planes below the grid
+        # the first levels of a slab at the upper end of the grid, and the last levels of a slab at the lower end,
+        # update no plane
         if self._is_free(action.region):
             level = max(level, (action.zeta0 - self._end) // self._skew + 2)
             last = min(last, -(-(action.zeta1 - self._first) // self._skew))
@@ -536,7 +537,7 @@ class Proof:
         require(0 <= z0 < z1 <= self.problem.planes, f"planes outside 0 .. {self.problem.planes - 1}")
 
     def _single(self, name: str) -> Runs[CellLevels]:
-        """Return the array `name`, which holds unfinished levels. Only problems with a single field have such arrays."""
+        """Return the array `name`, which holds unfinished levels. Only problems with one field have such arrays."""
         require(self.single, "unfinished levels of several fields")
         require(name != "other" or self.uses_other, "the pass does not use the array `other`")
         return self.other if name == "other" else self.targets[0]

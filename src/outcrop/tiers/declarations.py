@@ -296,13 +296,13 @@ class Table:
         return value
 
     def table(self, key: str) -> Table:
-        """Return a table inside this table."""
+        """Return the inner table with this key."""
         if not isinstance(values := self._get(key, "a table"), dict):
             raise self.wrong(key, f"a table: write [{key}]")
         return Table(self._file, f"{self._place}{_key(key)}.", values)
 
     def count(self, key: str) -> int:
-        """Return a whole number of at least 1."""
+        """Return the value of a key, which must be a whole number of at least 1."""
         right = "a whole number of at least 1"
         value = self._get(key, right)
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:

@@ -4,8 +4,8 @@ The benchmark repeats Figures 4 and 8 to 10 of Midorikawa and Tan. Each program 
 eleven columns, and we add one (ladder_columns.py). All columns solve the same 7-point problem with two arrays, in core
 and out of core. Two of the columns are then measured again with several shares of memory.
 
-    `in core` The memory has twice the size of both arrays. So it has room for the arrays, and for a window or page
-                    cache with a copy of both arrays.
+    `in core`       The memory has twice the size of both arrays. So it has room for the arrays, and for a window or
+                    page cache with a copy of both arrays.
     `out of core`   The memory is a share of the size of both arrays. The default is one half, as in the paper.
 
 Each measurement is a separate process in a control group. The group limits the memory of the process, including the

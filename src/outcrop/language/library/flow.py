@@ -24,7 +24,7 @@ _RATIONALS = {  # ndim -> weights of the velocity 0, of velocities along one axi
 
 
 def lattice_directions(ndim: int) -> tuple[Vector, ...]:
-    """Return the velocity of each field f0, f1, ... The first velocity is 0. Pairs of opposite velocities follow. These
+    """Return the velocity of each field f0, f1, ... The first velocity is 0. Pairs of opposite velocities follow. There
     are 9 velocities (y, x) or 19 velocities (z, y, x)."""
     require("lattice_boltzmann", "ndim", ndim, (2, 3))
     half = [c for c in product((-1, 0, 1), repeat=ndim) if 1 <= sum(map(abs, c)) <= 2 and c > (0,) * ndim]

@@ -214,7 +214,7 @@ def recomputed_reaches(problem: Problem, number: int) -> tuple[int, int]:
 
 
 def linked(problem: Problem, levels: int, slab: int) -> bool:
-    """Return True if planes of the next block can be read before a block ends. This is not possible if each ring holds
+    """Return True if planes of the next block can be read before a block ends. The result is False if each ring holds
     all planes of the grid."""
     return problem.planes >= _max_ring_planes(problem, levels, slab)
 
@@ -508,8 +508,8 @@ def block_sizes(problem: Problem, levels: int, smallest: int = 0) -> Iterator[in
     a half of all rows, a third, and so on. Each number is larger than the rows of the fringe, and at least `smallest`.
     A periodic y is not divided.
 
-    If blocks were smaller than `smallest`, the blocks at the two sides of a cut between ranks could have different
-    numbers of rows, and one rank would wait for the other."""
+    With blocks smaller than `smallest`, the blocks at the two sides of a cut between ranks could differ in their
+    numbers of rows. One rank would then wait for the other."""
     yield 0
     if problem.periodic[1] or not problem.block_order:
         return

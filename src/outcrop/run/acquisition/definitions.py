@@ -126,8 +126,8 @@ def define(
     snapshots: Snapshots | Sequence[Snapshots] | None = None, norms: Norms | None = None,
     more: AcquisitionDefinitions | None = None,
 ) -> AcquisitionDefinitions:  # fmt: skip
-    """Check the options of the acquisition, and return the acquisition that they define. It also has the sources and
-    receivers of `more`. Raises InputError for invalid options."""
+    """Check the options of the acquisition, and return the acquisition that they define. The result also has the
+    sources and receivers of `more`. Raises InputError for invalid options."""
     injections = [*(more.injections if more else ()), *(_injection(grid, *one) for one in enumerate(_list(sources)))]
     samplings = list(more.samplings if more else ())
     for one in _list(receivers):

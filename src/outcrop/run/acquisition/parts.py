@@ -108,9 +108,9 @@ class PartRows:
         return self.part.rank > 0 or self.is_ring
 
     def images(self, cells: Points) -> tuple[NDArray[np.int64], Points]:
-        """Return the cells of `cells` that passes of this part update, with rows counted from the first row of the
-        part, and the index of each of these cells in `cells`. In a ring of few ranks, the same cell may be both below
-        and above the part, and is then returned twice."""
+        """Return those of `cells` that passes of this part update: the index of each of these cells in `cells`, and the
+        cells themselves, with rows counted from the first row of the part. In a ring of few ranks, the same cell may be
+        both below and above the part, and is then returned twice."""
         first, end = self.part.rows
         height = self.part.cut[-1]
         places, found = [], []
@@ -414,8 +414,8 @@ class MovedRecords:
                         yield entry, field, number
 
     def _common(self, entry: SnapshotsEntry, rank: int) -> tuple[slice, slice]:
-        """Return the rows of the box that the old part `rank` and the new part have in common, as two slices: counted
-        from the first row of the box in the old part, and in the new part."""
+        """Return the rows of the box that the old part `rank` and the new part have in common, as two slices. The first
+        slice counts from the first row of the box in the old part, and the second slice from that in the new part."""
         first, end = entry.box[1]
         old, new = (self._cut[rank], self._cut[rank + 1]), self._new.rows
         low, high = max(first, old[0], new[0]), min(end, old[1], new[1])

@@ -160,7 +160,7 @@ def arrange(array: InputArray, axes: str, cache_bytes: int) -> InputArray:
 
 class _Across:
     """An input array whose axes are reordered so that another axis becomes the first. The class has the interface of a
-    chunked array, with one chunk."""
+    chunked array that has a single chunk."""
 
     def __init__(self, array: InputArray, order: tuple[int, ...]) -> None:
         self._array, self._order = array, order

@@ -191,8 +191,8 @@ struct DeclaredExtent {
   Range hull;
 };
 
-/// The extents of all variables of a rank, sorted by their places in the file. Because they are sorted, the extents in
-/// a range are found fast. The bytes of a message also have this order, so the sender and the receiver agree on it
+/// The extents of all variables of a rank, sorted by their places in the file. The order makes it fast to find the
+/// extents in a range. The sender and the receiver of a message both use this order for the bytes of the message
 /// (messages.cpp).
 class Pattern {
  public:

@@ -84,7 +84,7 @@ class MpiWindow {
 
   /// Begins access to the windows of all ranks. All ranks must have a window. The windows must have MPI's unified
   /// memory model. With MPI's separate memory model, a rank must lock its own window before other ranks can see new
-  /// data in it.
+  /// data in the window.
   void open() {
     int *model = nullptr, found = 0;
     check(MPI_Win_get_attr(window_, MPI_WIN_MODEL, &model, &found), "asking for the memory model of a window");

@@ -71,8 +71,8 @@ bool dominates(const Tier &one, const Tier &other, bool is_first) {
          one.empty_bytes_per_second > other.empty_bytes_per_second;
 }
 
-// Returns true if placement can ignore a tier of a node. This is the case if another tier of the node dominates this
-// tier, and has room for all aggregators that the node may have.
+// Returns true if placement can ignore a tier of a node, because another tier of the node dominates it and has room for
+// all aggregators that the node may have.
 bool superfluous(const Machine &machine, std::span<const std::uint32_t> slots, std::size_t tier, std::uint32_t needed) {
   for (std::size_t other = 0; other < slots.size(); ++other)
     if (other != tier && slots[other] >= needed && dominates(machine.tiers[other], machine.tiers[tier], other < tier))

@@ -138,8 +138,8 @@ struct StepUsage {
 };
 
 /// The rates at which an aggregator's thread performs the work that staging adds, without the transfers from or to the
-/// tier. scripts/staged_beside_direct.py has measured these rates on the machine of docs/decisions.md, with a stage in
-/// memory.
+/// tier. The values were measured by scripts/staged_beside_direct.py on the machine of docs/decisions.md, with a stage
+/// in memory.
 struct StagingRates {
   double write_bytes_per_second = 2.5e9;  ///< the rate of allocating pages and computing a checksum
   double read_bytes_per_second = 8e9;     ///< the rate of testing a checksum

@@ -205,8 +205,8 @@ void Messages::add_domain(const DomainWork &work) {
   flow.items = work.remote_parts().size();
   flow.flights.resize(flights_of_aggregator);
   const int tag = tag_of(work.domain());
-  // Copies between the message of an item and the buffer. Then decrements `pending`, because the message is one part of
-  // the round.
+  // Copies between message number `item` and the buffer. Then decrements `pending`, because a message is one part of
+  // its round.
   const auto copy = [this, &work, first](std::size_t item, Flight &flight) {
     const Node &node = *engine_.node;
     const RemotePart &part = work.remote_parts()[item];

@@ -136,7 +136,7 @@ def array_in_file(
 
 class _FortranOrder:
     """An array in Fortran order, in which columns along z are contiguous. The class has the interface of a chunked
-    array, with one chunk."""
+    array that has a single chunk."""
 
     def __init__(self, file: NumberFile, start: int, shape: Shape, dtype: np.dtype[Any]) -> None:
         self._file, self._start = file, start
