@@ -35,7 +35,7 @@ State: TypeAlias = Mapping[str, float]
 """One value for each read-only field, or for each field if the stencil is not linear."""
 
 Measure: TypeAlias = Callable[[Mapping[str, NDArray[Any]]], NDArray[Any]]
-"""Computes one array from the arrays of all read-only fields."""
+"""A function that computes one array from the arrays of all read-only fields."""
 
 MAX_GROWTH, MAX_GROWTH_SECOND = 1 + 1e-6, 1 + 1e-4
 """Because of rounding, eigenvalues up to these limits count as 1. The first limit is for stencils that need one value

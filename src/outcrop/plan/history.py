@@ -154,8 +154,8 @@ class Values:
 
     def of_step(self, step: int, stage: int, field: int, age: int) -> Value:
         """Return the value of a field before a stage of a forward step. If `age` is -1, return the value after the
-        stage. The older value of a field that no stage reads is not kept. In its place, return the older value of
-        another field, the companion: an updated field that the stage reads.
+        stage. If no stage reads the field, the older value of the field is not kept. In this case, return the older
+        value of another field, the companion: an updated field that the stage reads.
         """
         assert self.forward is not None
         if age >= 0:

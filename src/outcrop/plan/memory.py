@@ -43,8 +43,8 @@ class Ring:
 class Window:
     """The sizes of all rings. There are three kinds of rings: for first copies, for second copies, and for static
     fields. `ring_planes` has the number of slots of a ring of each kind, and `copies` has the number of rings of each
-    kind. Both leave out the `resident` rings of static fields and the rings of values of another run. The latter have
-    `history_planes` slots."""
+    kind. Both leave out the `resident` rings of static fields and the rings of values of another run. Rings of values
+    of another run have `history_planes` slots."""
 
     ring_planes: tuple[int, int, int]
     slot_bytes: int

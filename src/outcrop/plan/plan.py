@@ -192,9 +192,9 @@ class Scheme:
                         grid.
     `reads_histories`   True if passes can read the states of another run.
     `has_halos`         True if passes can use rows of neighbours, for grids that are divided among ranks.
-    `shared_levels`     For a scheme in which ranks share the updates at their cuts, so that no cell is updated twice: a
-                        function of the problem of a rank. It returns the maximum number of levels of a pass. The scheme
-                        is only for grids that are divided among ranks. None for all other schemes.
+    `shared_levels`     A function of the problem of a rank. It returns the maximum number of levels of a pass. Only
+                        schemes in which ranks share the updates at their cuts have this function, and only grids that
+                        are divided among ranks can use these schemes. None for all other schemes.
     """
 
     name: str

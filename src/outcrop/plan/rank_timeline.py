@@ -169,8 +169,8 @@ def _keyed(work: PassWork) -> Iterator[tuple[_Key, Event]]:
 
 
 def _filled(events: dict[_Key, Event], keys: Sequence[_Key]) -> list[Event]:
-    """Return the events of all `keys`. A missing event is replaced by an event without work. The transfers of the next
-    event then begin before the replacement, because they follow directly after the previous event."""
+    """Return the events of all `keys`. In place of a missing event, the result has an event without work. This event
+    also begins the transfers of the next event, which follow directly after the previous event."""
     found = list[Event]()
     begun = dict(events)
     left = sorted(events)

@@ -98,8 +98,8 @@ def balanced_cut(problem: Problem, cut: Cut, scheme: Scheme, levels: int) -> Cut
     If ranks share updates, the lower rank at a place of the cut also updates rows above this place: r(L+1)/2 rows, on
     average over the levels. So a rank between two others takes over as many updates as it gives away. But unless y is
     periodic, the lowest rank only takes over updates, and the highest rank only gives updates away. So all places are
-    moved down by r(L+1)/2 rows, rounded to the group of rows that all places of `cut` are multiples of. If ranks do not
-    share updates, return `cut`."""
+    moved down by r(L+1)/2 rows, rounded so that they stay at the beginning of a group of rows. If ranks do not share
+    updates, return `cut`."""
     if scheme.shared_levels is None or problem.periodic[1] or len(cut) == 2:
         return cut
     unit = problem.row_group if all(place % problem.row_group == 0 for place in cut[1:-1]) else 1

@@ -10,8 +10,8 @@ successive periods have the same effect:
 A period depends only on a range of planes, its window. Assume that the windows of two successive periods have the same
 contents, `distance` planes apart. Also assume that all planes above the window have the same contents as the highest
 `distance` planes in the window. Under these two conditions, every later period has the same effect, but `distance`
-planes higher. A period changes nothing outside its window, and all periods leave the same contents below it. So the
-proof knows the state after many periods without performing them.
+planes higher. Each period leaves the same contents below its window, and changes nothing else. So the proof knows the
+state at the beginning of a later period without performing the periods before it.
 """
 
 from __future__ import annotations

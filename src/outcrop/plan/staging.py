@@ -27,8 +27,7 @@ from outcrop.plan.problem import Problem, SnapshotDemand
 MAX_SLOT_BYTES = 1 << 20
 MAX_SLOTS = 2048
 LARGE_DIAMOND = 16
-"""The half height, in levels, of the largest tiles for which the staging is made.
-"""
+"""The half height, in levels, of the largest tiles for which the staging has enough memory."""
 EDGES_OF_PIECE = 2
 """The number of additional writes for a piece of a slot. Usually, a piece begins in the middle of a page and ends in
 the middle of another page. The first page and the last page of a piece are written separately. If rows consist of whole

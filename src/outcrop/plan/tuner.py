@@ -6,9 +6,9 @@ slabs with one assumed cache tiling. The second round measures the update rates 
 tilings.
 
 The cache tiles of a slab are usually diamonds of half height D (core/outcrop/exec/tiles.hpp). With a stencil of radius
-r, a diamond needs 2 r D neighbouring rows, and each thread needs at least one diamond. If the grid has too few rows,
-threads share the streaming axis instead. For example, a plane of a two-axis grid has only one row. The slab is then
-divided into bands of 2 D levels, and each band is divided into chunks along the skewed coordinate zeta.
+r, a diamond needs 2 r D neighbouring rows, and each thread needs at least one diamond. If the grid has too few rows (a
+plane of a two-axis grid has only one row), threads share the streaming axis instead. The slab is then divided into
+bands of 2 D levels, and each band is divided into chunks along the skewed coordinate zeta.
 """
 
 from __future__ import annotations

@@ -34,9 +34,9 @@ many planes as the even ring. In the rings, plane z of block i has the number z 
 block can be read before a block ends.
 
 If a pass computes states again (history.py), each recomputed state is in a field that levels write and later levels
-read. A block writes the rows of this field that the next block needs to the array `recomputed`. Their number is r times
-the number of levels from the first level that writes the field to the last level that reads it. For k steps, all fields
-together have about r k^2 such rows, so a pass moves 2 r k^2/by more words per cell.
+read. A block writes the rows of this field that the next block needs to the array `recomputed`. The number of these
+rows is r times the number of levels from the first level that writes the field to the last level that reads it. For k
+steps, all fields together have about r k^2 such rows, so a pass moves 2 r k^2/by more words per cell.
 
 If the grid is divided among ranks, a rank reads rows of its neighbours together with its own rows (deep_halo.py).
 

@@ -2,7 +2,7 @@
 `recompute=True`, the history also has the previous values of those fields whose previous values a step needs.
 
 A history is stored like snapshots with the reserved name HISTORY. A pass writes the states that it computes to files,
-the commit of the pass makes them valid, and each file has a checksum. A history differs from other snapshots in these
+which have checksums. The commit of the pass makes these states valid. A history differs from other snapshots in these
 ways:
 
     begin       run(history=...) adds the entry to the manifest of a run at step 0 (`history_entry`, `begin_history`)
@@ -63,7 +63,8 @@ _PART_BYTES = 4 << 20
 
 
 def as_history(given: object) -> History:
-    """Return an `oc.History`. `given` may also be its first argument. Raises InputError for other values."""
+    """Return an `oc.History`. `given` may also be the first argument of `oc.History`. Raises InputError for other
+    values."""
     if isinstance(given, History):
         return given
     if isinstance(given, (str, Integral)):

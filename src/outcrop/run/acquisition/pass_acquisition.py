@@ -86,9 +86,9 @@ class SnapshotFile:
     file already has its full size. If `age` is 1, the previous values of the field are written. In this case, the state
     must have an array with these values.
 
-    If `direct` is true, writes of the box bypass the page cache if the file system allows this. If the descriptor
-    `folder` is given, `path` is a regular file beneath this folder, and links are not followed. The descriptor must
-    stay open until the pass has ended. `label` names the file in messages."""
+    If `direct` is true and the file system allows direct I/O, writes of the box bypass the page cache. If the
+    descriptor `folder` is given, `path` is a regular file beneath this folder, and links are not followed. The
+    descriptor must stay open until the pass has ended. `label` names the file in messages."""
 
     field: int
     step: int
@@ -304,9 +304,9 @@ def rounded(value: int, special: float) -> float:
 def demand_of(
     entries: AcquisitionEntries, dtype: str, states: StatesEntry | None = None, first_step: int = 0
 ) -> AcquisitionDemand:
-    """Return the resources that these entries need in addition to the window. `dtype` is the dtype of the fields. If
-    passes compute steps of another run again, `states` has the sources of that run. The plan begins after step
-    `first_step`."""
+    """Return the memory and the transfers that the acquisition `entries` needs in addition to the window. `dtype` is
+    the dtype of the fields. If passes compute steps of another run again, `states` has the sources of that run. The
+    plan begins after step `first_step`."""
     item_bytes = np.dtype(dtype).itemsize
     sources = sum(one.points * one.corners for one in entries.sources) + (states.source_cells if states else 0)
     points = [entries.traces.get(one.name, 0) for one in entries.samplings]  # a part has only some of the points

@@ -163,9 +163,9 @@ class Recorder:
         return whole
 
     def _injection(self, number: int, first_step: int, steps: int) -> PointInjection:
-        """Return the values that a source adds to each corner in each step of a pass. After the last value of the
-        source, it adds 0. The file with the values is mapped again for each pass, because a single mapping would keep
-        all pages that were read in memory."""
+        """Return the values that a source adds to each corner in each step of a pass. After its last value, the source
+        adds 0. The file with the values is mapped again for each pass, because a single mapping would keep in memory
+        all pages that were read."""
         source, (places, cells) = self._sources[number], self._corners[number]
         points, weights = places // source.weights.shape[1], source.weights.reshape(-1)[places]
         values = np.zeros((steps, len(places)), self._state.manifest.dtype)
