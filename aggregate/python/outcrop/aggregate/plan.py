@@ -134,8 +134,8 @@ class Plan:
 
     @property
     def seconds(self) -> float:
-        """The predicted seconds to write a step directly to the file. If `reads_only` is true, the predicted seconds to
-        read a step.
+        """The predicted seconds to write a step directly to the file. If `reads_only` is true, these are the predicted
+        seconds to read a step.
         """
         return self._core.seconds
 

@@ -90,7 +90,7 @@ OpenMode agree_on_open_mode(const Link &link, const OpenMode &mine);
 //     reading                                    buffered, if the pages are in the cache, or if a step has ample room
 //
 // If direct writes to a device are slow, buffered writes to this device are measured, too. Later writes to the device,
-// also to other files, are direct or buffered, whichever was faster in the last measurements. Ranks that perform their
+// also to other files, then use the kind of write that was faster in the last measurements. Ranks that perform their
 // own I/O ignore these measurements. All of these ranks use one common decision about ample room, because the median
 // time was longer when each rank decided separately. A buffered read takes about as long as a direct read, because the
 // system reads ahead. In addition, the next reader finds the pages in the cache. A step for which the cache has no
