@@ -43,7 +43,8 @@ __all__ = [
 ]  # fmt: skip
 __version__ = "0.1.0"
 
-# Names are loaded on first use, so that `outcrop --help` and `outcrop info` load neither NumPy nor SymPy.
+# Modules are imported on the first use of a name, so that `outcrop --help` and `outcrop info` load neither NumPy nor
+# SymPy.
 _MODULES = {"aggregate": "outcrop.aggregate", "stencils": "outcrop.language.library"}
 _NAMES = {
     "arrays.array": ("Array",),

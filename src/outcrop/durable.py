@@ -40,8 +40,8 @@ MAX_TEXT_BYTES = 256 << 20
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _INSIDE = os.O_NOFOLLOW | os.O_CLOEXEC
 _ATTEMPTS, _PAUSE_SECONDS = 20, 0.01
-"""`hold` tries for 0.2 s, because another process may lock the directory for a moment, only to check whether the
-directory is in use."""
+"""`hold` tries for 0.2 s, because another process may hold the lock for a moment, only to check whether the directory
+is in use."""
 
 
 class System:
@@ -74,8 +74,8 @@ SYSTEM = System()
 
 
 class Directory:
-    """An open directory. `path` is the path that the user gave, for messages and to detect that the directory was
-    moved. Names are relative to the directory, with "/" between folders. Each OSError contains the whole path."""
+    """An open directory. `path` is the path that the user gave. Messages contain this path, and `is_here` checks it.
+    Names are relative to the directory, with "/" between folders. Each OSError contains the whole path."""
 
     def __init__(self, path: Path, handle: int) -> None:
         self.path, self.handle = path, handle
@@ -200,7 +200,7 @@ class Directory:
                 raise
 
     def create_whole(self, name: str, content: bytes, size: int) -> None:
-        """Make a durable file as `create` does. The file gets its name only when it is complete. Raises
+        """Make a durable file. Works like `create`, but the file gets its name only when it is complete. Raises
         FileExistsError."""
         beside = f"{name.rpartition('/')[0]}/.outcrop-{uuid4().hex}".lstrip("/")  # no other process uses this name
         self.create(beside, content, size=size, flush=True)
@@ -343,7 +343,8 @@ class Directory:
                 assert part not in ("", ".", ".."), name
                 with self._named(name):
                     inner = self._system.open(part, _FOLDER | _INSIDE, dir_fd=handle)
-                # `handle` is changed before the close, because Ctrl-C may arrive just after the close.
+                # `handle` is changed before the close. If it were changed after the close, a Ctrl-C in between would
+                # make the cleanup close it twice.
                 outer, handle = handle, inner
                 if outer != self.handle:
                     self._system.close(outer)
@@ -363,8 +364,8 @@ class Directory:
 
 
 def flush_parents(path: Path) -> None:
-    """Make the names of all parents of a directory durable, also those that other processes have made. Folders that
-    this user must not read, or that the file system cannot flush, are skipped. Raises OSError."""
+    """Make the names of all parents of a directory durable, also of parents that other processes have made. Folders
+    that this user must not read, or that the file system cannot flush, are skipped. Raises OSError."""
     for parent in path.absolute().parents:
         try:
             with Directory.open(parent) as folder:

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 MAX_MESSAGE = 2000
-"""Maximum number of characters of a message. Longer messages contain large values of the user, such as whole arrays."""
+"""The maximum number of characters of a message. A message becomes longer only by large values of the user, such as
+whole arrays."""
 
 
 class OutcropError(Exception):

@@ -68,7 +68,7 @@ def is_there(path: str | os.PathLike[str]) -> bool:
 
 
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
-    """Open a regular file for reading. Raises InputError for other files, such as pipes. This function never waits."""
+    """Open a regular file for reading. Raises InputError for other files. Does not wait if the file is a pipe."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError) as error:
@@ -95,7 +95,7 @@ def require_output(path: Path, name: str) -> None:
         found = os.stat(path)
     except FileNotFoundError:
         folder = Path(os.path.realpath(path)).parent
-        if folder.is_relative_to("/proc"):  # for example /dev/fd/9 without an open descriptor 9
+        if folder.is_relative_to("/proc"):  # for example /dev/fd/9 if descriptor 9 is not open
             raise InputError(f"{name} {path} cannot be written: there is no such descriptor") from None
         if os.path.islink(path) and not folder.is_dir():
             raise InputError(f"{name} {path}: the link leads to {folder}, which does not exist") from None
@@ -193,7 +193,7 @@ def _is_held(found: os.stat_result) -> bool:
             mode = fcntl.fcntl(handle, fcntl.F_GETFL) & os.O_ACCMODE
             if mode != os.O_RDONLY and os.path.samestat(os.fstat(handle), found):
                 return True
-        except OSError:  # the descriptor with which listdir read the folder is closed by now
+        except OSError:  # this number was the descriptor with which listdir read the folder; it is closed by now
             continue
     return False
 

@@ -27,10 +27,10 @@ from outcrop.errors import InputError
 from outcrop.user_cache import CacheFolder, open_folder
 
 MAX_BYTES = 64 << 20
-"""Larger files in the cache are treated as damaged. Kernels have about 50 KB, transports 1 MB."""
+"""Larger files in the cache are treated as damaged. A kernel has about 50 KB, and a transport has about 1 MB."""
 
 MAX_COMPILE_SECONDS = 1200.0
-"""A longer compilation is stopped. Kernels take seconds and the library of aggregation takes a minute, but a stencil
+"""A longer compilation is stopped. A kernel takes seconds and the library of aggregation takes a minute, but a kernel
 from an untrusted file could take days."""
 
 
@@ -47,9 +47,9 @@ def shared_object(kind: str, content: Sequence[str], build: Callable[[Path], Non
 
 
 def load_library(path: Path) -> ctypes.CDLL:
-    """Load a file that `shared_object` has returned to any process of this user. The file is checked first, and only
-    the checked file is loaded. Raises InputError if the file is damaged or missing, if other users may write it, or if
-    it cannot be loaded."""
+    """Load a file that `shared_object` has returned to this process or to another process of this user. The file is
+    checked first, and exactly the checked file is loaded. Raises InputError if the file is damaged or missing, if other
+    users may write it, or if it cannot be loaded."""
     with open_folder(path.parent.name, path.parents[2], make=False) as folder:
         if folder.read(path.name, MAX_BYTES) is None:
             raise InputError(f"{path} is damaged, or other users may write it: remove it, and try again")
@@ -81,7 +81,8 @@ def _keep(folder: CacheFolder, name: str, build: Callable[[Path], None]) -> None
 
 
 def _machine() -> list[str]:
-    """Return the names of the processor and the C library, because machines may share the folder of the cache."""
+    """Return the names of the processor and of the C library. They are a part of the key, because several machines may
+    share the folder of the cache."""
     try:
         libc = os.confstr("CS_GNU_LIBC_VERSION") or ""
     except (ValueError, OSError):
@@ -108,8 +109,8 @@ VARIABLES = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "C
 
 @lru_cache
 def find_compiler(language: str) -> tuple[str, ...]:
-    """Return the command of a compiler for "C" or "C++". These are tried in this order: $CC or $CXX, usual commands
-    such as `cc`, the `ziglang` package. Raises InputError if no compiler is found."""
+    """Return the command of a compiler for "C" or "C++". The function tries, in this order, $CC or $CXX, usual commands
+    such as `cc`, and the `ziglang` package. Raises InputError if no compiler is found."""
     variable, names, in_zig = COMPILERS[language]
     try:
         named = shlex.split(os.environ.get(variable, ""))
@@ -131,8 +132,8 @@ def compiler_identity(compiler: tuple[str, ...]) -> list[str]:
 
 @lru_cache
 def _program(compiler: tuple[str, ...]) -> tuple[str, ...]:
-    """Return two texts about a compiler. The first text has the path, size and time of its file, because a wrapper may
-    change. The second text is the version."""
+    """Return two texts about a compiler. The first text has the path, the size and the time of the compiler's file,
+    because a wrapper can change while its version stays the same. The second text is the version."""
     found = Path(shutil.which(compiler[0]) or compiler[0]).resolve()
     try:
         file = f"{found} {found.stat().st_size} {found.stat().st_mtime_ns}"
@@ -142,8 +143,8 @@ def _program(compiler: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    """Run a command without input. Other users cannot change the files that it makes. Raises InputError if the command
-    cannot be run, or takes too long."""
+    """Run a command without input. Other users cannot change the files that the command makes. Raises InputError if the
+    command cannot be run, or takes too long."""
     try:
         return subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", umask=0o077,

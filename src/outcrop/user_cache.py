@@ -3,10 +3,10 @@
     $XDG_CACHE_HOME/outcrop/<kind>/<name>     content, then a seal: the SHA-256 of kind, name and content
 
 Outcrop executes compiled code from the cache, so other users must not be able to change it. The folders belong to this
-user, have mode 0700 and are not links. The folders are opened one by one, from the outermost to the innermost. Files
-are opened only through the open folder. Therefore no other user can replace a folder or file after the check. A file is
-valid if it belongs to this user, is not a link, has the right seal, and cannot be written by other users. A file that
-is not valid is made again.
+user, have mode 0700 and are not links. The folders are opened one by one, from the outermost to the innermost, and
+files are opened only through the open folder. Therefore no other user can replace a folder or file after the check. A
+file is valid if it belongs to this user, is not a link, has the right seal, and cannot be written by other users.
+Outcrop makes a file that is not valid again.
 
 Several processes can write the same file at the same time. Each process writes a whole file under a temporary name,
 flushes the file and renames it.
@@ -135,9 +135,9 @@ def open_folder(kind: str = "", home: Path | None = None, *, make: bool) -> Iter
 def _make_folders(path: Path) -> None:
     for folder in (*reversed(path.parents), path):
         if not os.path.isdir(folder):
-            with suppress(FileExistsError):  # another process has made the folder in the meantime
+            with suppress(FileExistsError):  # another process may have made the folder in the meantime
                 os.mkdir(folder, 0o700)
-                os.chmod(folder, 0o700)  # `mkdir` applies the umask, `chmod` does not
+                os.chmod(folder, 0o700)  # `mkdir` applies the umask to the mode, and `chmod` does not
 
 
 def _open_inner(outer: int, name: str, make: bool) -> int:

@@ -1,8 +1,8 @@
 // This header rounds numbers of bytes to an alignment, and allocates memory for planes. The memory comes directly from
-// the system, is aligned to 2 MiB, and has huge pages if possible. The allocation does not touch the pages, so the
-// thread that will use a page can also be the first thread that touches this page. The system then takes the page from
-// memory near this thread. The size is rounded up to a multiple of 4 KiB. The size is not rounded up to a multiple of a
-// huge page, because the larger size could exceed the budget.
+// the system, is aligned to 2 MiB, and has huge pages if possible. The allocation does not touch the pages. So the
+// thread that will use a page can be the first to touch it, and the system then takes the page from memory near this
+// thread. The size is rounded up to a multiple of 4 KiB only, because a multiple of a huge page could exceed the
+// budget.
 #pragma once
 
 #include <sys/mman.h>

@@ -1,5 +1,5 @@
-// This file has tools for threads. The tools set the floating-point mode of a thread, and divide work among threads.
-// The results of a run depend on the floating-point mode.
+// This file has tools for threads. The tools set the floating-point mode of a thread, on which the bits of results
+// depend, and divide work among threads.
 #pragma once
 
 #if defined(__SSE__)
@@ -96,7 +96,7 @@ void in_parallel(std::uint64_t count, std::uint64_t threads, const Work &work) {
   std::vector<std::jthread> others;
   try {
     for (std::uint64_t i = 1; i < std::min(count, threads); ++i) others.emplace_back(loop);
-    // the system refuses to start more threads, so the threads that have started do the work
+    // the system refuses to start more threads, so the threads that have already started do all the work
   } catch (const std::system_error &) {
   }
   loop();

@@ -23,9 +23,9 @@
  *   z   If the boundary is fixed, no call asks for planes of the rim. If the boundary is a mirror or periodic, the
  *       caller passes the addresses of the planes that stand for the planes beyond the boundary.
  *
- * In the part of a rank, memory may hold rows of a neighbour before or behind the rows of the plane. For the kernel,
- * they are rows of the plane: row 0 is the first row in memory, ny counts all rows, and the boundary on this side is
- * fixed.
+ * In the part of a rank, memory may hold rows of a neighbour before or behind the rank's own rows of a plane. The
+ * kernel treats the rows of the neighbour as rows of the plane: row 0 is the first row in memory, ny counts all rows,
+ * and the boundary on this side is fixed.
  *
  * A kernel may read memory before the first cell and behind the last cell of a plane. On each side, the kernel reads at
  * most 64 bytes for each unit of the radius in x, rounded up to whole vectors. The window keeps this memory readable.

@@ -1,4 +1,4 @@
-// Computes CRC32C in one of three ways. At run time, the features of the processor decide which way is used:
+// Computes CRC32C in one of three ways. The program chooses the way at run time, by the features of the processor:
 //
 //   fold         x86 with AVX-512 and VPCLMULQDQ: 512 bytes are folded onto the next 512 by carry-less products
 //   instruction  the CRC instruction of x86 (SSE4.2) or ARMv8; it takes three cycles, so three streams alternate
@@ -140,9 +140,9 @@ __attribute__((target("+crc"))) std::uint32_t update_instruction(std::uint32_t s
 #if defined(__x86_64__)
 
 // These functions return the constants K1 and K2. The 16 bytes of a lane are the polynomial A x^64 + B. If `distance`
-// more bits follow the lane, the value of the lane is A K1 + B K2. K1 and K2 contain the factor x^-33, for the
-// following reason. A 64-bit half (bit i is x^(63-i)) is multiplied by a 32-bit constant, and the product is read as
-// 128 bits. The value that is read is too large by the factor x^33.
+// more bits follow the lane, the lane contributes A K1 + B K2. A 64-bit half (bit i is x^(63-i)) is multiplied by a
+// 32-bit constant, and the product is read as 128 bits. The value that is read is too large by the factor x^33, so the
+// constants contain the factor x^-33.
 constexpr std::uint32_t fold_first(std::uint64_t distance) { return power_of_x(distance + 64 - 33); }
 constexpr std::uint32_t fold_second(std::uint64_t distance) { return power_of_x(distance - 33); }
 
@@ -210,8 +210,8 @@ std::span<const Crc32cVariant> crc32c_variants() {
 
 std::uint32_t crc32c_factor(std::uint64_t length_bytes) { return power_of_x(8 * length_bytes); }
 
-// Returns the CRC of both parts together. Appending n zero bits multiplies the polynomial of a message by x^n. The bit
-// complements of the register before and after each message cancel out.
+// Returns the CRC of both parts together. Appending n zero bits to a message multiplies its polynomial by x^n. The bit
+// complements that CRC32C takes before and after each message cancel out.
 std::uint32_t crc32c_join(std::uint32_t first, std::uint32_t second, std::uint32_t second_factor) {
   return multiply(first, second_factor) ^ second;
 }
@@ -244,11 +244,11 @@ std::string plane_damage(long z, bool is_whole, const std::string &path, std::ui
 namespace {
 
 constexpr std::uint64_t golden_ratio = 0x9E3779B97F4A7C15;
-// several chains run at once, because each step of a chain waits for the step before it
+// several chains are computed side by side, because each step of a chain must wait for the step before it
 constexpr std::size_t chains = 8;
 
-// Mixes a word into the state. If one of the two arguments stays the same, different values of the other argument give
-// different results. So a change of a single word always changes the fingerprint.
+// Mixes a word into the state. For a fixed `state`, different words give different results, and for a fixed `word`,
+// different states do. So a change of a single word always changes the fingerprint.
 constexpr std::uint64_t mix(std::uint64_t state, std::uint64_t word) {
   const std::uint64_t product = (state ^ word) * golden_ratio;
   return product ^ (product >> 32);

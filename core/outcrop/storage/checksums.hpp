@@ -35,9 +35,9 @@ std::span<const Crc32cVariant> crc32c_variants();
 
 // --- The seal of a plane: it identifies the plane --------------------------------------------------------------------
 //
-// The checksum behind a plane shows that the bytes of the plane were written together, but not where and when. So the
-// checksum does not detect planes or arrays that were swapped, or writes that were lost or misplaced. For this reason,
-// a seal follows the checksum:
+// The checksum behind a plane shows that the bytes of the plane belong together, but not where and when they were
+// written. So the checksum detects neither swapped planes or arrays, nor lost or misplaced writes. For this reason, a
+// seal follows the checksum:
 //
 //     record:  | plane | CRC32C: 4 bytes | seal: 4 bytes | zeros to a multiple of 4096 |
 //     seal  =  CRC32C of | z: 8 bytes | CRC32C of the plane: 4 bytes |, continued from the seed; all little endian
@@ -56,9 +56,9 @@ std::string plane_damage(long z, bool is_whole, const std::string &path, std::ui
 /// Returns a number of 64 bits that changes if `bytes` change. The number is never stored on disk, because another
 /// version of this program may compute a different number.
 ///
-/// A commit that skips a changed tile mixes two states, and no checksum detects this later, because the checksum of the
-/// old tile is right. A CRC has too few bits (32): a long run has 10^9 changed tiles, and the probability that one of
-/// them looks unchanged would be 1/4.
+/// A commit that skips a changed tile would mix two states. No checksum would detect the error later, because the
+/// checksum of the old tile is right. The 32 bits of a CRC are too few: a long run has 10^9 changed tiles, and one of
+/// them would look unchanged with a probability of about 1/4.
 std::uint64_t fingerprint(std::span<const std::byte> bytes);
 
 }  // namespace outcrop

@@ -18,8 +18,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Returns a random word. The word depends only on the seed, on the number of the transfer, and on the number of the
-// decision that uses the word. So the word does not depend on the order of completions.
+// Returns a random word. The word depends on the seed, on the number of the transfer, and on the number of the decision
+// that uses the word. It does not depend on the order of completions.
 std::uint64_t random_word(std::uint64_t seed, std::uint64_t number, std::uint64_t question) {
   std::uint64_t word = seed * 0x9E3779B97F4A7C15 + number * 0xBF58476D1CE4E5B9 + question * 0x94D049BB133111EB;
   for (int round = 0; round < 2; ++round) {  // the last steps of the generator splitmix64
@@ -115,7 +115,7 @@ class FaultyStore final : public Store {
   // Returns the number of bytes for a short transfer. The number is smaller than the requested number, but at least one
   // unit of the file's alignment.
   std::size_t shortened(const Transfer &transfer, std::uint64_t number) {
-    const std::lock_guard lock(replacing_);  // alignment() reads all files, and replace() changes them
+    const std::lock_guard lock(replacing_);  // alignment() reads the list of files, and replace() changes this list
     const std::size_t unit = inside_->alignment();
     if (transfer.length <= unit) return transfer.length;
     const auto length = round_down(1 + random_word(faults_.seed, number, where) % (transfer.length - 1), unit);

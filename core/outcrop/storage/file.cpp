@@ -26,8 +26,8 @@ namespace {
 constexpr std::size_t usual_alignment = 4096;
 constexpr std::size_t min_memory_alignment = 512;
 
-// Returns the alignment that the file reports for O_DIRECT. Returns 0 if O_DIRECT cannot be used. Returns the usual
-// alignment if the file reports no alignment.
+// Returns the alignment that the file reports for O_DIRECT, or the usual alignment if the file reports none. Returns 0
+// if O_DIRECT cannot be used.
 std::size_t direct_alignment([[maybe_unused]] int descriptor) {
 #ifdef STATX_DIOALIGN
   struct statx status {};
@@ -195,8 +195,8 @@ void File::flush() const {
 
 int File::descriptor(std::uint64_t offset, const std::byte *data, std::size_t length) const {
   if (!direct()) return buffered_.get();
-  // Only whole pages are transferred directly, even if the device accepts smaller units. If a page is written directly
-  // and through the page cache at the same time, the page may keep old bytes.
+  // Only whole pages are transferred directly, even if the device accepts smaller units. If a page were written both
+  // directly and through the page cache at the same time, old bytes could remain in the page.
   const std::uint64_t range = (begin_ + offset) | length;
   const bool is_direct = range % AlignedMemory::page_bytes == 0 && range % alignment_ == 0 &&
                          reinterpret_cast<std::uintptr_t>(data) % memory_alignment_ == 0;
@@ -258,7 +258,7 @@ int open_by_components(int folder, const std::string &path, int flags) {
     Descriptor next(openat(i == 0 ? folder : inside.get(), names[i].c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
     struct stat status {};
     if (next.get() < 0 || fstat(next.get(), &status) != 0) return -1;
-    if (S_ISLNK(status.st_mode)) return refuse(ELOOP);  // O_PATH opens the link and not the target of the link
+    if (S_ISLNK(status.st_mode)) return refuse(ELOOP);  // with O_PATH, a link itself is opened, not its target
     inside = std::move(next);
   }
   return openat(names.size() == 1 ? folder : inside.get(), names.back().c_str(), flags | O_NOFOLLOW | O_CLOEXEC);

@@ -2,9 +2,9 @@
 // safely.
 //
 // If the file system supports O_DIRECT, a file has a direct and a buffered descriptor. The buffered descriptor serves
-// transfers that do not consist of whole pages. Examples are an index at the end of a file, and some rows of a plane.
-// It also serves transfers from or to memory that is not aligned. A page is never written both by direct and by
-// buffered transfers, because the system does not keep the order of such writes.
+// transfers that do not consist of whole pages, such as an index at the end of a file or some rows of a plane. It also
+// serves transfers from or to memory that is not aligned. A page is never written both by direct and by buffered
+// transfers, because the system does not keep the order of such writes.
 //
 // A File may be restricted to a part of the open file. For example, each shard on a raw block device is a part of the
 // device.
@@ -86,7 +86,8 @@ class File {
   const std::string &path() const { return path_; }
   const std::string &whole_path() const { return whole_path_; }
 
-  /// A store does not flush a scratch file, because the content of the file is not needed after the run.
+  /// Marks the file as a scratch file. A store does not flush a scratch file, because its content is not needed after
+  /// the run.
   void set_scratch(bool scratch) { scratch_ = scratch; }
   bool scratch() const { return scratch_; }
 

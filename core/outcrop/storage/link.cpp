@@ -75,7 +75,8 @@ bool is_connected_stream(int descriptor) {
 Link::Link(int descriptor, const std::string &name) : name_(name), socket_(fcntl(descriptor, F_DUPFD_CLOEXEC, 0)) {
   if (!is_connected_stream(socket_.get()))
     throw InputError("descriptor ", descriptor, " is no connected stream socket, so it is no link to ", name);
-  // The last bytes of a message leave at once. A socket that is not a socket of TCP refuses this option.
+  // With this option, the last bytes of a message are sent at once. Only sockets of TCP have the option, so a failure
+  // is ignored.
   const int yes = 1;
   setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
 }
@@ -199,15 +200,16 @@ void Link::check(bool is_right) const {
 }
 
 // Waits until the socket has room for more bytes. If the neighbour has cancelled the link but its process goes on, the
-// system keeps a connection of TCP, and there may never be room. But the system reports that the neighbour sends no
-// more. Without an error, a neighbour closes the connection only when it has received everything.
+// system keeps a connection of TCP, and there may never be room. So this function also waits for the report that the
+// neighbour sends no more, and then fails. A neighbour without an error closes the connection only when it has received
+// everything.
 void Link::wait_for_room() const {
   pollfd one{socket_.get(), POLLOUT | POLLRDHUP, 0};
   poll(&one, 1, -1);
   if ((one.revents & POLLRDHUP) != 0 && (one.revents & POLLOUT) == 0) fail(0);
 }
 
-// Throws the error for an errno. 0 means that the neighbour has closed the connection.
+// Throws the error for an errno. The value 0 means that the neighbour has closed the connection.
 void Link::fail(int error) const {
   if (cancelled_) throw Cancelled("the connection to " + name_ + " was cancelled");
   const bool is_plain = error == 0 || error == EPIPE || error == ECONNRESET;

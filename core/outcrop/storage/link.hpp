@@ -1,11 +1,11 @@
-// A link is the connection to a neighbour: a stream socket that another process, or another thread, holds the other end
-// of. The link gets the connected socket from its creator, and does not know how it was connected.
+// A link is the connection to a neighbour: a stream socket whose other end belongs to another process or another
+// thread. The link gets a connected socket from its creator.
 //
 //     message:  | bytes | CRC32C of the bytes: 4 bytes, little endian |
 //
-// Both sides know the order and the lengths of all messages from their plans. So messages have no headers. Several short
-// messages can be transferred by one system call. The bytes of the connection are then the same, so the two sides may
-// divide their messages differently.
+// Both sides know the order and the lengths of all messages from their plans. So messages have no headers. One system
+// call can transfer several short messages. Combining messages does not change the bytes of the connection, so the two
+// sides need not combine the same messages.
 //
 // All calls block. The link starts no thread, and allocates no memory after its construction. The socket may be in
 // non-blocking mode, as sockets of Python are after settimeout().
@@ -31,29 +31,30 @@ class Link {
   /// errors contain the `name` of the neighbour, for example "rank 3". Throws InputError.
   Link(int descriptor, const std::string &name);
 
-  /// Transfer one message. Throw CommunicationError if the neighbour has closed its socket or cannot be reached, and
-  /// Cancelled after cancel(). receive() throws CorruptionError if the checksum is wrong. After an error, the link
-  /// cannot be used.
+  /// These functions transfer one message. They throw CommunicationError if the neighbour has closed its socket or
+  /// cannot be reached, and Cancelled after cancel(). receive() throws CorruptionError if the checksum is wrong. After
+  /// an error, the link cannot be used.
   void send(std::span<const std::byte> bytes);
   void receive(std::span<std::byte> bytes);
 
   static constexpr std::size_t max_batch = 64;
 
-  /// Transfer up to `max_batch` messages in order, with as few system calls as possible. A system call may complete some
-  /// of the messages. After each such call, call `completed` with the number of these messages, so that nothing waits
-  /// for the later messages. The memory of received messages must not overlap. Throw the same errors.
+  /// These functions transfer up to `max_batch` messages in order, with as few system calls as possible. A system call
+  /// may complete only some of the messages. After each system call, the functions call `completed` with the number of
+  /// messages that this call has completed. So the caller can use these messages before the later ones are complete.
+  /// The memory of received messages must not overlap. The errors are the same as for one message.
   using Messages = std::span<const std::span<std::byte>>;
   using Completed = std::function<void(std::size_t)>;
   void send(Messages messages, const Completed &completed);
   void receive(Messages messages, const Completed &completed);
 
-  /// Closes the connection. Calls of send() and receive() throw Cancelled soon, and those of the neighbour fail. Any
-  /// thread may call this.
+  /// Closes the connection. Calls of send() and receive() soon throw Cancelled, and calls of the neighbour fail. Any
+  /// thread may call this function.
   void cancel();
 
   const std::string &name() const { return name_; }
 
-  /// Return the bytes of all complete messages, without checksums.
+  /// These functions return the number of bytes of all complete messages, without their checksums.
   std::uint64_t bytes_sent() const { return bytes_sent_; }
   std::uint64_t bytes_received() const { return bytes_received_; }
 

@@ -140,8 +140,8 @@ Moved measure_threads(const std::string &path, bool mapped, const Workload &work
     file.narrow(0, workload.span_bytes);
     mapping.emplace(file);
   }
-  // At a page fault, the system reads this number of bytes around the address. The additional bytes are useless if the
-  // next request is in another part of the file.
+  // At a page fault, the system reads this number of bytes around the address. If the next request is in another part
+  // of the file, the additional bytes are not used.
   constexpr std::size_t read_ahead_bytes = std::size_t{128} << 10;
   if (mapping && workload.random && workload.request_bytes < read_ahead_bytes)
     madvise(mapping->data(), mapping->size(), MADV_RANDOM);

@@ -16,8 +16,8 @@ Pump::Pump(Store &store, const PumpOptions &options)
       queues_{TicketQueue(requests_.size()), TicketQueue(requests_.size())} {
   assert(options.chunk_bytes > 0);
   const std::size_t by_bytes = std::max<std::size_t>(options.in_flight_bytes / options.chunk_bytes, 1);
-  // A small request is a separate chunk. So the number of chunks in flight may exceed the number of chunks of full size
-  // that `in_flight_bytes` allows.
+  // A small request is a chunk of its own, so `in_flight_bytes` allows more small chunks in flight than chunks of full
+  // size.
   chunks_.resize(std::min(store.depth(), std::max<std::size_t>(4 * by_bytes, 32)));
   free_chunks_.reserve(chunks_.size());
   for (std::size_t i = chunks_.size(); i > 0; --i) free_chunks_.push_back(i - 1);
@@ -86,8 +86,8 @@ void Pump::cancel() {
 
 // --- with the lock held --------------------------------------------------------------------------------------------
 
-// Returns true if a request is complete. An entry is reused only after its request is complete. So a request is
-// complete if its entry contains a later request.
+// Returns true if a request is complete. A request is also complete if its entry contains a later request, because an
+// entry is reused only after its request is complete.
 bool Pump::complete(Ticket ticket) const {
   if (ticket == no_ticket) return true;
   const QueuedRequest &found = queued(ticket);
@@ -141,8 +141,8 @@ bool Pump::gather_from(TicketQueue &queue) {
   return true;
 }
 
-// If a chunk is a whole request, adds the following requests of the queue to the chunk. Only requests that may start
-// are added, so no request waits for another request of the same chunk.
+// If a chunk is a whole request, adds the following requests of the queue to the chunk. Adds only requests that may
+// start already, so no request has to wait for another request of the same chunk.
 void Pump::join(TicketQueue &queue, Chunk &chunk) {
   Transfer &whole = chunk.transfer;
   for (Ticket last = chunk.ticket; queue.count() > 0; queue.pop()) {
@@ -165,7 +165,7 @@ void Pump::join(TicketQueue &queue, Chunk &chunk) {
 // Fills batch_ with the transfers that must be submitted now.
 void Pump::gather() {
   batch_.clear();
-  if (stopped()) {  // chunks that wait for a retry count as in flight, so remove them from this count
+  if (stopped()) {  // chunks that wait for a retry count as in flight, so they must be removed from the count
     for (const std::size_t number : retries_) release(number);
     retries_.clear();
     return;

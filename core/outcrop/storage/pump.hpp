@@ -13,7 +13,7 @@
 // After the first failure, the pump starts no new transfer. It waits for the results of the transfers in flight. Every
 // thread that waits gets the error. The pump allocates no memory after its construction.
 //
-// Request number t is in entry t mod capacity. An entry is reused only after its previous request is complete. So if
+// Request number t is in entry t mod capacity. An entry is reused only after its previous request is complete. So when
 // request t is in the entry, request t - capacity is complete.
 #pragma once
 
@@ -75,7 +75,8 @@ class Pump {
 
   bool done(Ticket ticket) const;
 
-  /// Stops the pump. The pump starts no more transfers, and the functions that wait throw Cancelled in their threads.
+  /// Stops the pump. The pump starts no more transfers, and all threads that wait in a function of the pump get
+  /// Cancelled.
   void cancel();
 
   std::uint64_t bytes_read() const { return bytes_read_; }

@@ -92,8 +92,8 @@ struct Backend {
   MakeStore *make;
   bool automatic;  // true if "auto" may choose this backend
   bool direct;     // true if this backend can bypass the page cache
-  // true if this backend opens the files of the FileSpecs; otherwise files in memory take only their initial sizes from
-  // the FileSpecs
+  // true if this backend opens the files of the FileSpecs; if false, its files are in memory, and only their initial
+  // sizes come from the FileSpecs
   bool on_disk;
 };
 

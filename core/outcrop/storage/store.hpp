@@ -2,7 +2,7 @@
 //
 //     submit(transfers) ──► at most depth() in flight ──► reap(completions)
 //
-// submit() and reap() of a store never throw. A failure is reported as the result of a completion, so the caller always
+// submit() and reap() of a store never throw. They report a failure as the result of a completion. So the caller always
 // knows which memory the system may still use. Transfers complete in any order. A transfer may be short, as with pread.
 // Only one thread may use a store at a time. Another thread may begin to use the store while no transfer is in flight.
 #pragma once
@@ -88,8 +88,8 @@ class Store {
   /// Returns the alignment, in bytes, of offset, length and address for O_DIRECT. Returns 1 if no file is direct.
   std::size_t alignment() const;
 
-  /// Returns the reason why the store does not use the preferred backend or mode. Returns an empty text if it uses
-  /// them.
+  /// Returns the reason why the store does not use the preferred backend or mode, or an empty text if the store uses
+  /// both.
   const std::string &note() const { return note_; }
   void add_note(const std::string &text) { note_ += (note_.empty() ? "" : "; ") + text; }
 
@@ -99,9 +99,9 @@ class Store {
   void write(std::uint32_t file, std::uint64_t offset, const std::byte *data, std::size_t length);
 
  protected:
-  /// The descriptor and the offset for the system call of a transfer. If the transfer is not possible, the descriptor
-  /// is -1, and the system call fails with EBADF. A transfer is not possible if the store has no file with this number,
-  /// if the file was not opened for writing, or if the transfer reaches beyond the part of the file.
+  /// The descriptor and the offset for the system call of a transfer. A transfer is not possible if the store has no
+  /// file with this number, if the file was not opened for writing, or if the transfer reaches beyond the part of the
+  /// file. The descriptor is then -1, and the system call fails with EBADF.
   struct Location {
     int descriptor = -1;
     std::uint64_t offset = 0;

@@ -30,7 +30,7 @@
 namespace outcrop {
 namespace {
 
-// The maximum number of threads. This number of threads keeps a device busy if each transfer has a size of megabytes.
+// The maximum number of threads. If each transfer has a size of megabytes, this number of threads keeps a device busy.
 // The threads sleep in the kernel nearly all the time.
 constexpr std::size_t max_threads = 8;
 
@@ -49,7 +49,7 @@ class PoolStore : public Store {
   virtual std::int64_t move(const Transfer &transfer);
 
   // Finishes the submitted transfers and ends the threads. A derived class that overrides move() must call this
-  // function in its destructor, because the threads call move().
+  // function in its destructor, because the threads still call move().
   void stop();
 
  private:
@@ -168,7 +168,7 @@ class MmapStore final : public PoolStore {
   }
 
  private:
-  // Removes mapped pages from the memory of this process, because the system counts them as memory of the process. The
+  // Drops the mapped pages of a finished transfer, because the system counts them as memory of this process. The
   // content of the pages stays in the page cache.
   static void forget(std::byte *place, std::size_t length) {
     const std::size_t into_page = reinterpret_cast<std::uintptr_t>(place) % AlignedMemory::page_bytes;

@@ -170,7 +170,7 @@ std::string with_sum(const std::string &text) {
   return text_from(text, "crc32c ", hex(crc32c(std::as_bytes(std::span(text)))), "\n");
 }
 
-// The part of a text that has not been read yet. Every function throws a text that says what is wrong.
+// The part of a text that has not been read yet. If the text is invalid, every function throws a text with the reason.
 class Unread {
  public:
   explicit Unread(std::string_view text) : text_(text) {}

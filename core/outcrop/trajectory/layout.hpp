@@ -7,7 +7,8 @@
 // A file has the same content as a snapshot of a run. With three or more axes, the file is a shard of Zarr v3: its
 // inner chunks are the planes of the first axis, and the index follows the cells. With fewer axes, the file is a plain
 // chunk. The folder of a field contains a Zarr array with the shape (time, *shape). The names of the files have dots
-// instead of folders. With folders, each state would need new folders, and each new folder would have to be flushed.
+// instead of folders. With folders in the names, each state would need new folders, and each new folder would have to
+// be flushed.
 //
 // The manifest is a text file. A commit replaces the manifest by a rename. So a reader always finds a complete
 // manifest, either of the last commit or of the commit before.
@@ -92,7 +93,7 @@ struct TrajectoryManifest {
 
   std::uint64_t committed() const { return sums.size() / fields.size(); }
 
-  /// Returns true if the states in memory have files, too, so that a commit can write these states.
+  /// Returns true if states in memory also have files, to which a commit can write them.
   bool all_have_files() const;
 
   std::string to_text() const;
@@ -102,7 +103,7 @@ struct TrajectoryManifest {
   static TrajectoryManifest parse(const std::string &text, const std::string &label);
 };
 
-/// Returns the text of the MEMBER file of a further directory. This file proves that the directory belongs to the
+/// Returns the text of the MEMBER file of a further directory. The MEMBER file proves that the directory belongs to the
 /// trajectory.
 std::string member_text(const std::string &identity, std::size_t place);
 

@@ -195,7 +195,7 @@ std::vector<std::filesystem::path> make_directory(const std::string &given) {
   if (error) throw InputError("directory ", given, " cannot be made: ", error.message());
   for (const std::filesystem::path &path : missing) {
     const Descriptor parent(::open(path.parent_path().c_str(), folder_flags));
-    if (parent.get() >= 0) fsync(parent.get());  // a failure is ignored: some folders may not be read or flushed
+    if (parent.get() >= 0) fsync(parent.get());  // failures are ignored: flushing may not be permitted here
   }
   return missing;
 }
@@ -296,7 +296,7 @@ bool Places::has_file(std::uint64_t state) const {
 }
 
 // Returns the index of the directory that has the files of a state. The first directories have the files of the states
-// that are not in memory, because these files are used first.
+// that are not in memory, because these files are written first.
 std::size_t Places::place_of(std::uint64_t state) const {
   const std::uint64_t in_memory = manifest_.memory_states;
   std::uint64_t slot = state >= in_memory ? state - in_memory : manifest_.states - in_memory + state;

@@ -7,8 +7,8 @@
 //     further/member.txt          names the trajectory
 //     further/u/c.K.0.0.0
 //
-// All files of states are made before the first state is pushed. At this time, the bytes of the files are allocated,
-// and their indices are written. States in memory get files only if the directories have room for all states.
+// All files of states are made before the first state is pushed. When a file is made, all of its bytes are allocated,
+// and its index is written. States in memory get files only if the directories have room for all states.
 //
 // The content of a directory may be untrusted. Files are opened beneath the directory without following links. A
 // further directory is used only if its MEMBER file names the trajectory. The links in the first directory serve
@@ -73,7 +73,7 @@ class Places {
   /// Returns the path of a file, for messages.
   std::string label(std::size_t field, std::uint64_t state) const;
 
-  /// Closes the directories. This also releases the locks on the directories.
+  /// Closes the directories, and so releases the locks on them.
   void close();
 
   /// Deletes all files of the trajectory, and the directories if they are empty. Throws StorageError.

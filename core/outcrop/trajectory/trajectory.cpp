@@ -55,7 +55,8 @@ AlignedMemory memory_for(const StateLayout &layout, std::uint64_t states, std::s
   if (buffers > SIZE_MAX / 4 / bytes || states > SIZE_MAX / 4 / bytes)
     throw InputError("cannot take memory for ", states, " states and ", buffers, " buffers");
   const std::uint64_t needed = (states + buffers) * bytes, available = available_bytes();
-  // the system allocates more memory than it has, and ends the program when the memory is touched
+  // without this check, the system would allocate more memory than it has, and end the program when it touches the
+  // memory
   if (needed > available)
     throw InputError("the states in memory and the buffers need ", needed, " bytes of memory, but ", available,
                      " are free; give less memory");
@@ -92,7 +93,7 @@ Trajectory::Trajectory(Places places, AlignedMemory memory, const TrajectoryOpti
     }
   const std::size_t count = buffers_of(options), bytes = layout().buffer_bytes();
   const std::uint64_t kept = memory_states();
-  std::memset(memory_.data(), 0, memory_.size());  // the first touch of a page is slow, so it happens before a push
+  std::memset(memory_.data(), 0, memory_.size());  // a slow first touch of each page, here and not in a push
   for (std::size_t i = 0; i < kept; ++i) memory_states_.push_back(memory_.data() + i * bytes);
   in_memory_.resize(kept);
   buffers_.resize(count);
@@ -254,8 +255,8 @@ void Trajectory::wait(StateBuffer &buffer) {
   buffer.first = buffer.last = no_ticket;
 }
 
-// An earlier state with the same number may have been pushed and popped. This function waits until that state is
-// written, because two writes of one file must not overlap.
+// Waits until an earlier state with the same number, which was popped, is written. Two writes of one file must not
+// overlap.
 void Trajectory::wait_for_writes(std::uint64_t state) {
   for (StateBuffer &buffer : buffers_)
     if (buffer.files == state) wait(buffer);
@@ -345,7 +346,7 @@ void Trajectory::read_ahead(std::uint64_t newest) {
     const std::uint64_t state = newest - i;
     if (is_in_memory(state) || find(state) != nullptr) continue;
     const StateBuffer &buffer = best();
-    if (!is_idle(buffer) || buffer.state >= newest - count) return;  // an empty optional is less than any number
+    if (!is_idle(buffer) || buffer.state >= newest - count) return;  // an empty `state` is less than any number
     start_reading(take(), state);
   }
 }

@@ -4,14 +4,14 @@
 //      pop ◄──view── buffer ◄──pump── files of state n - 1      older states are read ahead
 //
 // States are counted from 0, in the order in which they were pushed. State k always has the same place: memory for the
-// first states, then the files in the first directory, then the files in the next directory. So no transfer between
-// tiers is ever needed. A push into memory copies the state to its place. The buffer of a popped state stays unchanged
-// until the next pop. For this reason, if the popped state is in memory, its memory becomes the buffer of the popped
-// state. A free buffer becomes the memory for the next state with this number.
+// first states, then the files in the first directory, then the files in the next directory. So states never move
+// between tiers. A push into memory copies the state to its place. A popped state must stay unchanged until the next
+// pop. So if a popped state was in memory, its memory becomes a buffer. A free buffer takes the place of this memory,
+// for the next state that is pushed with the same number.
 //
-// A commit makes all pushed states durable. A program that is killed must find the states of its last commit again. So
-// states that were popped stay on storage until the next commit. A push is refused if its place still belongs to a
-// committed state. If a program never commits, no push is refused for this reason.
+// A commit makes all pushed states durable. A program that was killed must find the states of its last commit again. So
+// committed states that are popped stay on storage until the next commit. A push is refused if its place still belongs
+// to such a state. If a program never commits, no push is refused for this reason.
 //
 //     committed ▒▒▒▒▒▒▒▒▒▒▒▒       pop ──► ▒▒▒▒▒▒▒▒░░░░       push is refused: the place belongs to a committed state
 //                                  commit ──► ▒▒▒▒▒▒▒▒        push is possible
@@ -64,11 +64,12 @@ class Trajectory {
   std::uint64_t committed() const;
   /// the number of states that are kept in memory
   std::uint64_t memory_states() const { return places_.manifest().memory_states; }
-  /// Returns true if commit() is possible, because all states have files.
+  /// Returns true if all states have files, so that commit() is possible.
   bool is_durable() const { return places_.manifest().all_have_files(); }
 
-  /// Copies a state. `fields` contains the address of the cells of each field. Waits only if all buffers are in flight.
-  /// Returns the number of the state. Throws StorageError. Throws InputError if no place is left.
+  /// Copies a state. `fields` contains the address of the cells of each field. Waits only if the transfers of all
+  /// buffers are still in flight. Returns the number of the state. Throws StorageError. Throws InputError if no place
+  /// is left.
   std::uint64_t push(std::span<const std::byte *const> fields);
 
   struct Popped {
@@ -98,7 +99,7 @@ class Trajectory {
  private:
   struct StateBuffer {
     std::byte *data = nullptr;
-    std::optional<std::uint64_t> state{};        // the state that the buffer holds, or that is read into it
+    std::optional<std::uint64_t> state{};        // the state that the buffer holds or will hold after its read
     std::optional<std::uint64_t> files{};        // the state whose files are open for this buffer
     Ticket first = no_ticket, last = no_ticket;  // the first and the last transfer of these files
     bool is_held = false;                        // true if the state was popped

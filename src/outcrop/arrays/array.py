@@ -5,8 +5,8 @@ NumPy functions work on the plain array inside an `Array`. So results of operato
 `a += 1`, `np.add(b, 1, out=a)` and `np.copyto(a, b)` change the values in place. Views (`a[2:5]`, `a.T`) are plain
 arrays that share the same bytes.
 
-The path of an array and the folders above this path may be links, because the user has named them. A link whose target
-does not exist is refused, and no file is made at the target. The files in the folder of an array must not be links
+The user has named the path of an array, so the path and the folders above it may be links. A link whose target does not
+exist is refused, and no file is made at the target. The files in the folder of an array must not be links
 (committed.py).
 """
 
@@ -65,7 +65,7 @@ class NumpyLike(np.lib.mixins.NDArrayOperatorsMixin):
         return self._result(function(*_plain(inputs), **_plain(options)), (options.get("out"),))
 
     def _result(self, result: Any, out: Any) -> Any:
-        """Return the object in `out` whose plain array is `result`, If no such object exists, return `result`."""
+        """Return the object in `out` whose plain array is `result`, or `result` if `out` has no such object."""
         given = next((one for one in out if isinstance(one, NumpyLike) and one.values is result), None)
         return result if given is None else given
 
@@ -263,8 +263,8 @@ def make_storage(spec: ArraySpec, tier: Tier, working: Tier) -> ArrayStorage:
 
 
 def check_name(path: Path) -> None:
-    """Raise InputError if the system cannot follow a path. The cause may be a name that is too long, a link without a
-    target, a circle of links, or a folder that this process may not search."""
+    """Raise InputError if the system cannot follow a path. The system cannot follow a name that is too long, a link
+    without a target, a circle of links, or a folder that this process may not search."""
     try:
         names = [os.fsencode(part) for part in path.parts]
         existing = nearest_existing(path)

@@ -16,15 +16,15 @@ The commit of generation g + 1 does not write to the slots of generation g. Ther
 the commit of generation g + 2 begins. If generation g + 1 is damaged, generation g is used instead. When the array is
 opened, every tile is compared with its checksum.
 
-A new array begins with commit.0.json.tmp, the record of generation 0. This record has no values. The record proves that
-Outcrop made the file `tiles`. Therefore Outcrop may replace `tiles` if no commit exists.
+A new array begins with commit.0.json.tmp, the record of generation 0, which has no values. The record proves that
+Outcrop made the file `tiles`, so Outcrop may replace `tiles` as long as no commit exists.
 
 A process that changes the array locks the folder exclusively. Readers share the lock and map the tiles into memory. The
 folder is locked before any file in the folder is read or made. All files are opened relative to the descriptor of the
 folder, and links are not followed. Each file must be a regular file. Each record must have a valid checksum, and its
 generation must be even in commit.0.json and odd in commit.1.json. If both records exist, they must belong to the same
 array. The file `tiles` must be large enough. `parse_record` checks the type and the range of each field, and that the
-tables have one entry for each tile. Therefore later code may rely on the sizes in a record.
+tables have one entry for each tile. Therefore the code after this check may rely on the sizes in a record.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ TILE_BYTES = 1 << 20
 MAX_RECORD_BYTES = 1 << 30
 """The maximum size of a record in bytes. The record of an array of 100 TiB has about this size."""
 BYTES_PER_TILE, OTHER_BYTES = 10, 1 << 14
-"""The number of characters in a record for each tile (its slot and its checksum in hexadecimal), and the maximum number
-of characters for all other fields."""
+"""The number of characters that a record has for each tile (the slot and the checksum in hexadecimal), and the maximum
+number of characters of all other fields."""
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_NUMBER)]
 _Cells = Annotated[int, msgspec.Meta(ge=1, le=MAX_NUMBER)]
@@ -92,8 +92,8 @@ class Committed(ArrayStorage):
                 self._folder = Directory.open(path.absolute())
                 undo.callback(self.close)
                 reads_only = self._hold(spec.access)
-                # If the constructor fails, the empty folders among `made` are removed before `close` unlocks the folder
-                # of the array.
+                # If the constructor fails, this call removes the new folders that are empty, before `close` unlocks the
+                # folder of the array.
                 undo.callback(remove_made, made)
                 records, problems = self._look(spec)
                 if not reads_only:
@@ -146,7 +146,7 @@ class Committed(ArrayStorage):
         except OSError as error:
             raise StorageError(f"cannot commit to {self.path / name}: {error.strerror}") from error
         with storage_errors(self.path, "used"):
-            self._check_here()  # the path is checked again: if it leads to this folder, readers find this commit
+            self._check_here()  # again: only if the path still leads to this folder, readers find the commit
         self._file.accept()
         self._record = record
         if record.access == "read":
@@ -202,8 +202,8 @@ class Committed(ArrayStorage):
             status = os.fstat(handle)
             if not reads_only and status.st_nlink != 1:
                 raise StorageError(f"{tiles} has another name, too (a hard link); copy the folder and use the copy")
-            # If the file has only one slot for each tile, the array was only read until now. An update needs two slots
-            # for each tile.
+            # A file with one slot for each tile belongs to an array that was only read until now. An update needs two
+            # slots.
             if not reads_only and status.st_size < slots_bytes(spec):
                 self._folder.grow(TILES, slots_bytes(spec))
             # The core opens the file again through the same folder descriptor and does not follow links.
@@ -276,8 +276,8 @@ class Record:
     `access` are the arguments with which the array was made.
 
     `array` is a random name that is the same in all records of one array. A record with another name belongs to another
-    array. In records of older versions, `array` is None. Generation 0 is a new array without values. In its record,
-    `slots` and `checksums` are empty.
+    array. In records of older versions, `array` is None. Generation 0 is a new array without values, so its record has
+    empty `slots` and `checksums`.
     """
 
     array: str | None
@@ -448,8 +448,8 @@ def no_commit_left(path: Path, problems: list[str]) -> CorruptionError:
 def _read_record(folder: Directory, name: str, number: int, tiles_bytes: int) -> Record | None:
     """Read and check the record in the file `name`. Return None if the file does not exist."""
     path = folder.path / name
-    # A record that lists more tiles than the file `tiles` can hold is damaged. Such a record is refused before it is
-    # read.
+    # A record with more tiles than the file `tiles` can hold is damaged. Its length shows this, so it is refused before
+    # it is read.
     max_bytes = min(MAX_RECORD_BYTES, _record_bytes(tiles_bytes))
     try:
         status = folder.status(name)

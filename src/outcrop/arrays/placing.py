@@ -1,8 +1,8 @@
 """`oc.array`, `oc.open_array` and `oc.place`: plan and show the places of arrays on the tiers of a machine, and make
 the arrays.
 
-The plan depends on two numbers for each array and each possible tier: the number of bytes that the array takes there,
-and the time of the array's transfers in one step.
+The plan depends on two numbers for each array and each possible tier: the bytes that the array takes on the tier, and
+the time of the array's transfers in one step.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def array(
     """
     spec = ArraySpec(shape, dtype, tier, access, persist, path, working, bytes_read_per_step, bytes_written_per_step)
     if spec.is_committed and spec.path is None:
-        # If the tier keeps no values, `possible_tiers` raises an InputError about the tier. Otherwise, the next line
-        # raises an error about the missing path.
+        # If the tier does not keep values, `possible_tiers` raises InputError with this reason. Otherwise, the next
+        # line raises an error about the missing path.
         possible_tiers("array", spec, find_tiers())
         raise InputError(f"persist={persist!r} needs a path, by which the array is found again")
     return _make(spec, seconds_per_step)
@@ -90,8 +90,8 @@ def _make(spec: ArraySpec, seconds_per_step: float) -> Array:
 
 @dataclass(frozen=True)
 class PlacedArray:
-    """The planned place of one array. `takes` has the names of the tiers that the array uses, with the number of bytes
-    on each tier. `transfer_seconds` is the time of the array's transfers in one step."""
+    """The planned place of one array. `takes` maps the name of each tier that the array uses to the number of bytes on
+    this tier. `transfer_seconds` is the time of the array's transfers in one step."""
 
     name: str
     spec: ArraySpec
@@ -161,7 +161,7 @@ def place(
     capacities: Mapping[str, str | int] | None = None,
     tiers: Sequence[Tier] | None = None,
 ) -> Placement:
-    """Plan the places of arrays. This function makes no files and changes no files.
+    """Plan the places of arrays. This function neither makes nor changes files.
 
     `seconds_per_step` is the computing time of a step with all data in memory. Transfers that take at most this time do
     not slow down a step. With the default, 0, each array goes to the fastest tier with room. `capacities` maps the name
@@ -203,8 +203,8 @@ def place(
 
 
 def _with_shared(demand: Demand, shared: Sequence[SharedRoom]) -> Demand:
-    """Return a copy of `demand`. Some tiers share free space, such as DRAM and tmpfs. In this copy, `takes` of each
-    choice also has the number of bytes that the choice takes of each shared space."""
+    """Return a copy of `demand` that also counts shared space: some tiers, such as DRAM and tmpfs, share free bytes. In
+    the copy, `takes` of each choice also has the number of bytes that the choice takes from each shared space."""
 
     def takes(one: Choice) -> tuple[tuple[str, int], ...]:
         sums = ((room.name, sum(count for place, count in one.takes if place in room.tiers)) for room in shared)
@@ -327,8 +327,8 @@ def _choice(spec: ArraySpec, tier: Tier, working: Tier) -> Choice:
 
 
 def _seconds(count: float, per_second: float | None) -> float:
-    """Return the time of a transfer. For an unmeasured tier, the time is 0. This does not affect the choice, because an
-    unmeasured tier is used only if no measured tier is possible."""
+    """Return the time of a transfer. For an unmeasured tier, the time is 0. The value 0 does not affect the choice,
+    because an unmeasured tier is used only if no measured tier is possible."""
     return count / per_second if per_second else 0.0
 
 
@@ -371,7 +371,8 @@ def _objections(
     free_bytes: Mapping[str, int],
     computing_seconds: float,
 ) -> Iterator[str]:
-    """For demand `number`, yield the reason against each choice in `passed`. All other demands keep their places."""
+    """Yield, for each choice in `passed`, the reason why demand `number` does not use it while all other demands keep
+    their places."""
     places = tuple(free_bytes)
     now = placement.cost(demands, found.chosen, places, computing_seconds)[0]
     for one in passed:
@@ -384,8 +385,8 @@ def _objections(
 
 
 def no_room(demands: Sequence[Demand], free_bytes: Mapping[str, int]) -> str:
-    """Return an error message: one array fits on no tier, or the arrays do not fit together. The message also says how
-    many bytes are free."""
+    """Return the message for arrays that do not fit. The message names an array that fits on no tier, or says that the
+    arrays do not fit together, and how many bytes are free."""
     for demand in demands:
         if not any(placement.fits([one], free_bytes) for one in demand.choices):
             needs = "; ".join(_lacks(one, free_bytes) for one in demand.choices)

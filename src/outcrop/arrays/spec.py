@@ -1,4 +1,5 @@
-"""The description of an array on a tier (shape, dtype, tier, use in a step, commits), and the tiers that it allows."""
+"""The description of an array on a tier (shape, dtype, tier, use in a step, commits), and the tiers on which such an
+array can be placed."""
 
 from __future__ import annotations
 
@@ -36,8 +37,8 @@ Persist: TypeAlias = "str | int"
 class ArraySpec:
     """An array of `shape` and `dtype` (booleans, integers, real or complex numbers), in C order.
 
-    `tier` is the name or kind of a tier, or "auto". An array with access "read" is filled once, before the first step.
-    Later the array refuses writes. An array with access "update" changes at each step. `persist` says when values are
+    `tier` is the name or kind of a tier, or "auto". An array with access "read" is filled once, before the first step,
+    and then refuses writes. An array with access "update" changes at each step. `persist` says when values are
     committed: "never", "end" (when the array is closed), "step", or an interval in steps. A later process finds
     committed values at `path`, even after a crash. The program works on a copy of an array with commits. By default the
     copy is in a file on the same tier, which needs little memory. With `working="dram"` the copy is in DRAM, which is
@@ -140,7 +141,7 @@ def parse_shape(shape: object) -> tuple[int, ...]:
 def _whole(size: object, shape: object) -> int:
     try:
         found = operator.index(size)  # type: ignore[arg-type]
-    except Exception:  # the value is not a whole number, or a user's class has raised an exception
+    except Exception:  # the value is not a whole number, or a method of a user's class has raised an exception
         found = None
     if found is None or isinstance(size, (bool, np.bool_)):
         raise InputError(f"shape {shown(shape)} must be whole numbers, such as (1000, 2000)")

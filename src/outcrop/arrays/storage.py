@@ -41,7 +41,7 @@ from outcrop.tiers.survey import MAIN_MEMORY
 from outcrop.tiers.tier import Tier
 
 MIN_TRANSFERS = 16
-"""The minimum number of concurrent transfers. With this number, the queue of a device does not become empty."""
+"""The minimum number of concurrent transfers. With fewer transfers, the queue of a device could become empty."""
 
 HEADER_BYTES = 4096
 MAX_HEADER_BYTES = 1 << 16
@@ -53,7 +53,7 @@ Header = tuple[tuple[int, ...], np.dtype[Any], int]
 
 _IN_USE: defaultdict[str, WeakValueDictionary[int, NDArray[np.uint8]]] = defaultdict(WeakValueDictionary)
 """The memory of the open arrays of this process, by tier. The system counts a page as free until a thread first touches
-it. Without this table, two arrays could reserve the same memory."""
+the page. So without this table, the same free memory could be given to two arrays."""
 
 
 def path_of(handle: int) -> str:
@@ -63,7 +63,8 @@ def path_of(handle: int) -> str:
 
 @contextmanager
 def named(opened: str, path: Path) -> Iterator[None]:
-    """Replace `opened` by `path` in the message of a StorageError. Only this process can use the path `opened`."""
+    """Replace `opened` by `path` in the message of a StorageError, because only this process can use the path
+    `opened`."""
     try:
         yield
     except StorageError as error:
@@ -130,10 +131,10 @@ class Volatile(ArrayStorage):
 
 
 def take_memory(tier: Tier, nbytes: int) -> NDArray[np.uint8]:
-    """Return `nbytes` bytes of zeros on a tier. The bytes exist until the process ends. If the tier is memory, the
-    bytes are in the memory of the tier's NUMA nodes. If the tier is a file system, the bytes are in a mapped file
-    without a name. A page of DRAM comes from the NUMA node of the thread that touches the page first. Raises InputError
-    or StorageError if this is not possible."""
+    """Return `nbytes` bytes of zeros on a tier. The bytes exist until the process ends. If the tier is a file system,
+    the bytes are in a mapped file without a name. If the tier is DRAM, each page comes from the NUMA node of the thread
+    that touches the page first. On other memory, the bytes are on the tier's NUMA nodes. Raises InputError or
+    StorageError if this is not possible."""
     if tier.directory is not None:
         with storage_errors(tier.directory, "used"), Directory.open(tier.directory) as folder:
             opened = path_of(folder.handle)
@@ -276,7 +277,7 @@ def _parsed(path: Path, data: bytes) -> tuple[tuple[int, ...], bool, np.dtype[An
         if length > MAX_HEADER_BYTES:
             raise ValueError(length)
         with warnings.catch_warnings():
-            # without this line, Python may print a warning about the text of the header
+            # without this line, Python may print a warning about an odd text in the header
             warnings.simplefilter("ignore")
             shape, fortran, dtype = reader(file)
     except Exception:

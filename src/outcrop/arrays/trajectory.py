@@ -52,10 +52,10 @@ class Trajectory:
                 step, state = history.pop()
                 go_back(step, state["u"])
 
-    States survive the process only after `commit()`. If a committed state is popped, it remains on storage until the
-    next commit. If a program that pops states must survive a crash, it therefore saves its own data first, and then
-    calls `commit()`. After a crash, `oc.Trajectory.open` gives the states of the last commit. The program pops the
-    states that its saved data already include, and continues.
+    States survive the process only after `commit()`. A committed state that is popped remains on storage until the next
+    commit. So a program that pops states and must survive a crash saves its own data first, and then calls `commit()`.
+    After a crash, `oc.Trajectory.open` gives the states of the last commit. The saved data may already include the
+    newest of these states. The program pops these states without using them, and continues.
 
     The directory is a group of Zarr v3 with an array of shape `(time, *shape)` for each field. `xarray.open_zarr` shows
     the committed states.
@@ -139,8 +139,8 @@ class Trajectory:
 
     @property
     def can_commit(self) -> bool:
-        """True if the directories also have room for the states in memory. If they have no such room, `commit` raises
-        InputError."""
+        """True if the directories have room for all states, including the states in memory. If this is false, `commit`
+        raises InputError."""
         return self._stack.is_durable
 
     def __len__(self) -> int:
@@ -159,13 +159,12 @@ class Trajectory:
         return self._stack.push([np.ascontiguousarray(one) for one in self._checked(state)])
 
     def pop(self, into: Mapping[str, NDArray[Any]] | None = None) -> tuple[int, State]:
-        """Remove the newest state, and return its number and its fields. Older states are read in the background in
-        advance.
+        """Remove the newest state, and return its number and its fields. Older states are read ahead in the background.
 
-        The arrays are valid until the next pop. If `into` is given, it maps each field to an array. The values are
-        copied into these arrays, and these arrays are returned. Raises InputError if no state is left, and StorageError
-        if the state cannot be read. Raises CorruptionError if the state differs from the state that was pushed. In this
-        case the state is not removed.
+        The arrays are valid until the next pop. If `into` is given, it maps each field to an array. The values are then
+        copied into the arrays of `into`, and `into` has the returned arrays. Raises InputError if no state is left, and
+        StorageError if the state cannot be read. Raises CorruptionError if the state differs from the state that was
+        pushed. In this case the state is not removed.
         """
         targets = None if into is None else self._checked(into)
         number, parts = self._stack.pop()
@@ -191,7 +190,7 @@ class Trajectory:
         return found
 
     def commit(self) -> None:
-        """Make the present states durable. States that were popped are no longer kept.
+        """Make the states that were not popped durable. Storage no longer keeps states that were popped.
 
         After a crash, `open` finds the states of the last commit. States in memory are also written to files, and stay
         in memory. Raises InputError if the directories have no room for all states. Raises StorageError if a write

@@ -3,13 +3,13 @@
 Each repeat has a forward run and an adjoint run with the same grid, steps and memory, which stream the grid from the
 disk. The first repeat does not count, because kernels are compiled during this repeat.
 
-For stencils of one field, each repeat also computes gradients with respect to an input. The gradients are computed
-three times: with every fourth state, with all states, and with the exact history that the planner chooses. The forward
-run writes these states, and the adjoint run reads them. For each history, the table has a ratio: the time of both runs
-with this history, divided by the time of both runs without states. An adjoint run without states has fewer updates,
-because it computes no gradient with respect to an input. The column "sums" has the time of an adjoint run that has all
-updates of the gradient, but reads the same state in each step. If the disk or the memory has no room for a gradient,
-this gradient is left out, with a note.
+For stencils of one field, each repeat also computes gradients with respect to an input. The three gradients use
+different histories: every fourth state, all states, and the exact history that the planner chooses. The forward run
+writes these states, and the adjoint run reads them. For each history, the table has a ratio: the time of both runs with
+this history, divided by the time of both runs without states. An adjoint run without states has fewer updates, because
+it computes no gradient with respect to an input. The column "sums" has the time of an adjoint run that has all updates
+of the gradient, but reads the same state in each step. If the disk or the memory has no room for a gradient, this
+gradient is left out, with a note.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from outcrop.run.report import Report
 from outcrop.run.simulation import Simulation
 
 WAYS: dict[str, int | str] = {"every": 4, "all": "all", "auto": "auto"}
-"""The histories with which gradients are computed, by the names of their figures."""
+"""The histories with which gradients are computed. The keys are the names of the figures."""
 DEFAULT = ("heat2", "acoustic8", "acoustic8_sponge", "elastic4", "maxwell")
 
 

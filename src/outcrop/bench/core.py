@@ -109,7 +109,7 @@ def table(figures: dict[str, Any]) -> str:
 
 def fitting(scale: CoreScale, directory: Path) -> CoreScale:
     """Halve the number of planes of `scale` until both arrays fit on the disk and into memory. Both arrays must fit
-    into memory, because rate (b) needs them there."""
+    into memory, because rate (b) is measured in memory."""
     room = min(0.75 * discover.memory_bytes(), 0.9 * discover.free_disk_bytes(directory))
     nz, ny, nx = scale.shape
     while 2 * nz * ny * nx * 4 > room:
@@ -148,8 +148,8 @@ def bench_dtype(directory: Path, scale: CoreScale, dtype: str, threads: int) -> 
                 reports[name].append(rates.advance(where, scale.steps, budget_bytes, limit, sizes))
                 print(f"  {line_of(name, reports[name][-1])}", flush=True)
                 if name == "in_memory":
-                    # A short run out of core follows. So the next measured run finds the memory in the same state as
-                    # the later runs.
+                    # A short run out of core follows, so that the first measured run finds the memory in the same state
+                    # as later runs.
                     time.sleep(scale.settle_seconds)
                     rates.advance(where, max(1, scale.steps // 4), largest, None)
         middle = scale.shares[len(scale.shares) // 2]
@@ -236,8 +236,7 @@ def summary(
 
 
 def checks(every: list[dict[str, Any]]) -> dict[str, bool | float]:
-    """Check the runs of one budget. Return the measured values. Also return, for each value, whether it is within its
-    limit."""
+    """Check the runs of one budget. Return each measured value, and whether the value is within its limit."""
     prediction = median(report["predicted"]["seconds"] / report["seconds"] for report in every)
     above = max(report["memory_peak_bytes"] - report["memory_budget_bytes"] for report in every)
     return {

@@ -62,7 +62,7 @@ def _grid(shape: tuple[int, ...], spacing: float) -> Any:
 
 
 def _filled(function: Any, value: float) -> Any:
-    """Fill `function` with `value`, or with waves if `value` is 0. Return the function."""
+    """Fill `function` with `value`, or with waves if `value` is 0. Return `function`."""
     import numpy as np
 
     if value:

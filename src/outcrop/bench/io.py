@@ -1,7 +1,7 @@
-"""`outcrop bench io`: measure the rates of a device for several access sizes, queue depths and interfaces. The
-benchmark IOR, and Figure 7 of the papers about out-of-core stencils, show such rates.
+"""`outcrop bench io`: measure the rates of a device for several access sizes, queue depths and interfaces. The same
+kind of rates is in the benchmark IOR, and in Figure 7 of the papers about out-of-core stencils.
 
-    `sizes`    Requests of 256 B to 16 MiB, by each interface. At the start, no part of the file is in the page cache.
+    `sizes`    Requests of 256 B to 16 MiB by each interface, on a file of which no part is in the page cache at first.
     `depths`   Requests of 4 KiB without the page cache, with 1 to 64 requests in flight.
     `cached`   Requests of 256 B to 16 MiB on a file in the page cache. One thread uses system calls, or loads and
                stores on a mapping.
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 PARTS = ("sizes", "depths", "cached", "raw", "beyond")
 IN_FLIGHT_BYTES, MAX_DEPTH = 32 << 20, 64
-"""The number of bytes in flight, which is the same as in runs, and the maximum number of requests in flight."""
+"""The maximum number of bytes in flight (the same as in runs), and the maximum number of requests in flight."""
 RECORD_BYTES = 1 << 20
 BEYOND_INTERFACES = ("buffered", "mmap", "load/store")
 """The interfaces that use the page cache. The part `beyond` compares these interfaces with the best interface that
@@ -78,9 +78,9 @@ def bench(
 ) -> dict[str, Any]:
     """Measure a file in `directory`, print the figures, and draw them to `png`. Returns the figures as plain data.
 
-    `only` contains names of parts, separated by commas. `raw_device` is only read if `write_device` is false. If
-    `write_device` is true, the device is also written, so the device must not hold content of a known kind. If an
-    option is wrong, raises InputError before any file or device is changed.
+    `only` contains names of parts, separated by commas. The device `raw_device` is written only if `write_device` is
+    true. In this case, the device must not hold content of a known kind, such as a file system. If an option is wrong,
+    raises InputError before any file or device is changed.
     """
     scale, parts = SMALL if small else FULL, _parts(only, raw_device)
     if write_device and raw_device is None:
@@ -227,8 +227,8 @@ class _Parts:
 
 MIN_DEVICE_BYTES = 1 << 20
 DEVICE_END_BYTES = 4 << 20
-"""The number of bytes that are cleared at each end of a device after writes. The ends are cleared, because other
-programs might mistake random bytes for content of a known kind."""
+"""The number of bytes that are cleared at each end of a device after writes, so that no program mistakes random bytes
+there for content of a known kind."""
 
 
 @contextmanager
@@ -385,6 +385,6 @@ def _bars(axes: Axes, chosen: Figures) -> None:
     axes.margins(y=0.25)
     axes.set_xticks(range(len(names)), names)
     handles, labels = axes.get_legend_handles_labels()
-    # if bars have the same label, the legend shows only the last of them
+    # a label can occur several times, but the legend shows it only once
     each = dict(zip(labels, handles, strict=True))
     axes.legend(each.values(), each.keys(), frameon=False, fontsize=7, loc="upper left")

@@ -43,8 +43,8 @@ pwrite, and `load/store` uses a mapped file. `buffered` and `load/store` use one
 `mmap` copies with a pool of threads, like runs with --io mmap."""
 PAGE_BYTES = 4096
 REQUESTS_UNTIL_FLUSH = 16384
-"""The maximum number of random writes through the page cache. The flush of these writes takes much longer than the
-writes."""
+"""The maximum number of random writes through the page cache before a flush. The number is limited, because the flush
+takes much longer than the writes."""
 
 
 def find_interface(name: str) -> Interface:
@@ -70,9 +70,8 @@ def pattern_of(one: Mapping[str, Any]) -> str:
 class IoCase:
     """Requests that transfer the first `span_bytes` bytes of a file, with `depth` requests in flight.
 
-    If `warm` is true, as much of the span as possible is in the page cache before the measurement. Otherwise, no part
-    of the span is in the page cache. If `flush` is true, the time of writes through the page cache includes their
-    flush.
+    Before the measurement, as much of the span as possible is in the page cache if `warm` is true, and no part of the
+    span otherwise. If `flush` is true, the time of writes through the page cache includes their flush.
     """
 
     interface: str
@@ -95,7 +94,7 @@ class IoCase:
             (_fill_cache if self.warm else drop_from_page_cache)(path, self.span_bytes)
         total = self.span_bytes
         if self.warm and not self.flush:
-            # the span is transferred several times, because the first transfer includes page faults
+            # the span is transferred several times, because only the first transfer includes page faults
             total = sys.maxsize
         elif self.write and self.random and not interface.is_direct:
             total = min(total, REQUESTS_UNTIL_FLUSH * self.request_bytes)

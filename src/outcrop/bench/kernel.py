@@ -5,7 +5,7 @@
                number of rows.
 
 Generated kernels and hand-written loops are measured alternately, and medians are compared. The hand-written loops are
-in `handwritten/`. Up to rounding, the results of these loops must equal the results of generated kernels.
+in `handwritten/`. The results of the loops must equal the results of generated kernels, except for rounding.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from outcrop.units import format_rate
 
 FLAGS = ("-std=gnu11", "-O3", "-march=native", "-fopenmp", "-fPIC", "-shared")
 """The usual compiler flags for hand-written loops. With these flags, the compiler may fuse multiplications and
-additions. Generated kernels do not allow this."""
+additions. For generated kernels it may not."""
 SOURCES = Path(__file__).parent / "handwritten"
 Array32 = NDArray[np.float32]
 ROWS = (8, 16, 32, 64)
 """The numbers of rows of a block that the benchmark tries for sweeps."""
 LOOPS: dict[str, tuple[float, ...]] = {"heat7": (0.0, 1.0), "acoustic8": (1.0, 1.0, 2000.0)}
-"""The stencils with a loop in `handwritten/`, and the mean value of each array. The order of the arrays is: the array
-that is written, the newest values, the read-only arrays."""
+"""The stencils with a loop in `handwritten/`, and the mean value of each of their arrays: first the array that is
+written, then the newest values, then the read-only arrays."""
 SHARE_OF_CACHE = 0.75
 MAX_ROUNDING = 1e-5
 

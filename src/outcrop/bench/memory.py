@@ -62,8 +62,8 @@ GROUP_FILES = {
 
 @dataclass(frozen=True)
 class Output:
-    """The output of a child process. `is_limited` is true if a group limited its memory. `peak_bytes` is the peak
-    memory of this group, including the page cache, or None if the kernel does not count it."""
+    """The output of a child process. `is_limited` is true if a control group limited the memory of the child.
+    `peak_bytes` is the peak memory of the group, including its page cache, or None if the kernel does not count it."""
 
     text: str
     is_limited: bool
@@ -160,8 +160,8 @@ PROC, PAGE_BYTES = Path("/proc/self"), mmap.PAGESIZE
 
 
 class PeakMemory:
-    """The peak memory of this process since this object was made. If n processes share a page, each process counts 1/n
-    of the page."""
+    """The peak memory of this process since this object was made. A page that n processes share counts as 1/n of a page
+    for each of them."""
 
     def __init__(self) -> None:
         try:
@@ -201,7 +201,7 @@ def drop_from_page_cache(path: Path, length: int = 0) -> None:
 def cached_share(path: Path) -> float | None:
     """Return the share of a file's pages that are in the page cache, from 0 to 1. Return None if this share is
     unknown."""
-    with path.open("r+b") as file:  # mincore reports only pages of files that may be written
+    with path.open("r+b") as file:  # mincore reports the pages only to a process that may write the file
         if os.fstat(file.fileno()).st_size == 0:
             return 0.0
         with mmap.mmap(file.fileno(), 0) as mapped:
@@ -216,7 +216,7 @@ def cached_share(path: Path) -> float | None:
 
 SWAP_PROGRAMS = ("mkswap", "swapon", "swapoff")
 SYSTEM_FOLDERS = "/usr/sbin:/sbin"
-"""The folders of programs for root. The user's search path may lack these folders."""
+"""The folders of programs for root, which the user's search path may lack."""
 
 
 def swap_free_bytes() -> int:
@@ -271,7 +271,7 @@ def _find_program(name: str) -> str:
 
 
 def _call(command: list[str], path: Path) -> None:
-    """Run a program in its own session, so that a Ctrl-C in the terminal does not reach it."""
+    """Run a program in its own session, so that a Ctrl-C in the terminal does not stop the program."""
     done = subprocess.run(command, capture_output=True, text=True, start_new_session=True)
     if done.returncode != 0:
         reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]

@@ -46,7 +46,7 @@ class Ranks:
 
 
 class MpiRanks(Ranks):
-    """All processes of an MPI program. `mpi` is mpi4py.MPI."""
+    """The processes of an MPI program are its ranks. `mpi` is mpi4py.MPI."""
 
     def __init__(self, mpi: Any) -> None:
         self._mpi, self._world, self._name = mpi, mpi.COMM_WORLD, mpi.Get_processor_name()

@@ -104,8 +104,8 @@ def sweep_rate(problem: Problem, calls: Calls, scalars: bytes, threads: int, pla
 
 
 def in_one_slab(problem: Problem) -> dict[str, int]:
-    """Return the sizes of a plan that reads the whole grid before it begins to update. Only a run of such a plan shows
-    the time of the updates alone."""
+    """Return the sizes of a plan that reads the whole grid before the first update. Only a run of such a plan shows the
+    time of the updates without transfers."""
     return {"bt": problem.steps, "slab": problem.planes, **({"by": problem.shape[1]} if problem.ndim == 3 else {})}
 
 
@@ -116,8 +116,8 @@ def advance(
     has the given `sizes`.
 
     `limit_bytes` limits all memory of the child process, including its page cache. The report contains
-    `cgroup_limit_bytes`, which is None if this process may not make a control group. Raises StorageError with the last
-    line that the child printed if the child fails.
+    `cgroup_limit_bytes`, which is None if this process may not make a control group. If the child fails, raises
+    StorageError with the last line that the child printed.
     """
     words = str(directory), str(steps), str(budget_bytes), json.dumps(dict(sizes or {}))
     try:
@@ -162,7 +162,7 @@ def smooth_planes(z0: int, z1: int, shape: tuple[int, int, int]) -> NDArray[np.f
 def main() -> None:
     directory, steps, budget_bytes = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     sizes = json.loads(sys.argv[4])
-    scheme = "wavefront" if sizes else "auto"  # the scheme must be named, because other schemes also accept these sizes
+    scheme = "wavefront" if sizes else "auto"  # the sizes alone do not determine the scheme
     simulation = open_simulation(directory, memory=budget_bytes, scheme=scheme, sizes=sizes)
     print(json.dumps(simulation.run(steps, progress="none").to_json()))
 

@@ -57,8 +57,8 @@ Planes: TypeAlias = Callable[[int, int], NDArray[np.float32]]
 class StencilCase:
     """One stencil of the library. `plane` is (ny, nx) for a grid of three axes, and (nx,) for a grid of two axes.
 
-    Fields are smooth waves around 0, or around their value in `means`. From such values, the simulation does not grow
-    without bound. It also does not compute denormal numbers, which would make the processor slower.
+    Fields are smooth waves around 0, or around their value in `means`. From such values, results neither grow without
+    bound nor become denormal numbers, which would make the processor slower.
     """
 
     name: str
@@ -95,8 +95,8 @@ def smooth(shape: tuple[int, ...], mean: float) -> Planes:
 _WIDE, _LONG, _NARROW, _ROW = (256, 512), (128, 512), (128, 256), (16384,)
 _VELOCITY = {"v": 2000.0}
 
-# For each step, the window needs r more planes, where r is the radius of the stencil. So stencils with a large radius
-# get a grid with smaller planes, but with more planes.
+# For each step of a pass, the window needs r more planes, where r is the radius of the stencil. So the grid of a
+# stencil with a large radius has smaller planes, and more of them.
 CASES = (
     StencilCase("heat2", _WIDE, 96, {"u": 1.0}),
     StencilCase("heat4", _WIDE, 64, {"u": 1.0}),

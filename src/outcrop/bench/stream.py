@@ -6,8 +6,7 @@ Jackson's benchmark:
 
     `dram`         Reads from DRAM and writes to DRAM.
     `none`         Reads from the tier and writes to the tier, without flushes.
-    `individual`   Like `none`, but each element is flushed separately. If the tier needs msync, each page is flushed
-                   separately.
+    `individual`   Like `none`, but each element is flushed separately, or each page if the tier needs msync.
     `collective`   Like `none`, but the whole result is flushed at once.
     `read-only`    Reads from the tier and writes to DRAM.
     `write-only`   Reads from DRAM and writes to the tier.
@@ -220,8 +219,8 @@ class RankStream:
     def __init__(self, tier: Tier, scale: StreamScale, threads: int, ranks: Ranks) -> None:
         """Allocate all memory and write it. Raises InputError or StorageError if the arrays do not fit."""
         self._scale, self._ranks, self._threads = scale, ranks, threads
-        # If several ranks on a node bound their own threads, all ranks would choose the same cores. So the threads are
-        # bound here only if the node has one rank. Otherwise, mpirun may bind the ranks.
+        # Several ranks on a node would bind their threads to the same cores. So threads are bound here only if the node
+        # has one rank. Otherwise, mpirun may bind the ranks.
         self._stream = _core.Stream(threads, may_bind=ranks.on_node == 1)
         self._pitch = -(-scale.array_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
         nbytes = len(STARTS) * self._pitch
@@ -280,7 +279,7 @@ class RankStream:
         return LoopTime(begin, *self._stream.run(loop.name, first, second, result, mode.flush, mapping))
 
     def _count_of(self, mode: StreamMode) -> int:
-        """Return the number of values (float64) of an array. For individual flushes, this number is limited, so that
+        """Return the number of values (float64) of an array. For individual flushes, the number is limited, so that
         even the slowest rank ends its turn in time."""
         if mode.flush != "individual":
             return self.count
@@ -480,8 +479,7 @@ def table(figures: dict[str, Any]) -> Iterator[str]:
 
 
 def remarks(figures: dict[str, Any]) -> Iterator[str]:
-    """Yield lines about modes that were measured differently, modes that were not measured, and the check of
-    the results."""
+    """Yield lines about modes that were measured in another way or not at all, and about the check of the results."""
     for mode in figures["modes"]:
         repeats = min(loop["repeats"] for loop in mode["loops"].values())
         notes = [] if repeats == figures["repeats"] else [counted(repeats, "repeat")]

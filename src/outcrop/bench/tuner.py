@@ -93,8 +93,7 @@ def _case(where: Path, scale: TunerScale, share: float, budget_bytes: int) -> di
     sweep = [plan for plan in every if plan.sizes != own.sizes]
     once = sorted(((_seconds(prepared, state, plan), plan) for plan in sweep), key=lambda pair: pair[0])
     finalists = [own, *(plan for _, plan in once[: scale.finalists])]
-    # Short runs are measured more often than long runs, because the times of short runs vary more and a measurement
-    # takes little time.
+    # Short runs are measured more often than long runs: their times vary more, and a measurement takes little time.
     seconds_turn = once[0][0] * (scale.finalists + 1)
     turns = max(scale.turns, min(scale.max_turns, round(SECONDS_OF_TURNS / seconds_turn)))
     rounds = [[_seconds(prepared, state, plan) for plan in finalists] for _ in range(turns)]
@@ -150,7 +149,8 @@ def _wavefronts(problem: Problem, scale: TunerScale, budget_bytes: int) -> Itera
     scheme = SCHEMES["wavefront"]
     for levels in scale.levels:
         for blocks in scale.blocks:
-            # The first block has more rows than the other blocks, because it takes over no fringe.
+            # The first block takes over no fringe, so it has more rows than the other blocks. These additional rows are
+            # subtracted here.
             rows = problem.shape[1] - problem.radius_y * min(levels, problem.steps)
             sizes = Sizes(min(levels, problem.steps), 1, 0, block_y=0 if blocks == 1 else max(1, -(-rows // blocks)))
             thickest = thickest_slab(problem, sizes.levels, sizes, budget_bytes)
@@ -170,7 +170,8 @@ def _seconds(prepared: Prepared, state: State, plan: Plan) -> float:
     """Run all passes of `plan` between both copies on disk, without a commit, and return the wall-clock seconds."""
     trial = replace(prepared, plan=plan)
     arrays = state.files(0), state.files(1), state.static_files()
-    # all passes write the seals of the committed state, so that later passes accept the planes that were written
+    # all passes write the seals of the committed state, so that later passes accept the planes that earlier passes have
+    # written
     sources, _, statics = state.seeds()
     with Engine(trial, *arrays, state.layout, scratch=state.scratch) as engine:
         start = time.perf_counter()

@@ -18,7 +18,7 @@ each cell. In this case the adjoint stencil reads `previous` of the adjoint of u
 
 The gradient with respect to a static field is the sum of D(y - o) a_i(y - o) over all loads of this field and over all
 steps. The sum begins with the last step. The gradient with respect to a parameter is stored as one contribution for
-each cell. Therefore no gradient depends on the plan of the run that computes it.
+each cell. Therefore the bits of a gradient do not depend on the plan of the run that computes it.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ class Adjoint:
     the program that computes the factor. `values` has a program for each adjoint that no field holds, such as a scaled
     adjoint. Each program reads fields of `stencil`, only in the cell for which it computes a value.
 
-    `gradients` maps names in `wrt` to names of fields. For a static field, the values of this field are the gradient.
-    For a parameter, this field has the contribution of each cell, and the gradient is the sum over all cells. For a
-    signal, the sum over all cells is the gradient with respect to the signal's value in the latest step of the adjoint.
-    If a name in `wrt` does not affect the updates, it is left out.
+    `gradients` maps names in `wrt` to names of fields. For a static field, the values of the named field are the
+    gradient. For a parameter, the named field has the contribution of each cell, and the gradient is the sum over all
+    cells. For a signal, the sum over all cells is the gradient with respect to one value of the signal: its value in
+    the step that the adjoint has reversed last. If a name in `wrt` does not affect the updates, it is left out.
 
     `sources` maps the name of each field that has sources to the name of a gradient field. The values of the gradient
-    field are the gradients with respect to the sources of the step. If the last stage updates the field with sources,
-    the gradient field is the adjoint of this field. In this case, the gradient field must be read before the step of
-    the adjoint. Otherwise, a stage of the adjoint writes the gradient field.
+    field are the gradients with respect to the sources of the step. There are two cases. If the last stage of a step
+    updates the field with sources, its gradient field is the field that holds its adjoint. This gradient field must be
+    read before the step of the adjoint. Otherwise, a stage of the adjoint writes the gradient field.
 
     `history` maps names of read-only fields to the values of the forward step that these fields must have. The values
-    differ for each step. `edges` maps names of read-only fields to an axis (0 for z). Along this axis, the field must
-    have the values that `edge_values` returns.
+    differ for each step. `edges` maps the name of each edge field to an axis (0 for z). Along this axis, the edge field
+    must have the values that `edge_values` returns.
     """
 
     stencil: Stencil
@@ -79,9 +79,9 @@ def adjoint_of(
 
     `wrt` has the names of static fields, parameters and signals whose gradients are computed, too. `sources` has the
     names of updated fields that have sources. In each step, sources act after the last update of their field. The
-    adjoint of the state is always computed. If `is_scaled` is false, no adjoint is scaled. A scaled adjoint loses its
-    value in cells where the factor is 0. Raises InputError for unknown names, and for an adjoint that no kernel can
-    compute.
+    adjoint of the state is always computed. If `is_scaled` is false, no field holds a multiple of an adjoint. An
+    adjoint cannot be computed from its multiple in cells where the factor is 0. Raises InputError for unknown names,
+    and for an adjoint that no kernel can compute.
     """
     return _Derivation(stencil, wrt, boundary, sources, is_scaled).result()
 
@@ -195,9 +195,9 @@ class _Derivation:
 
     def _may_repeat(self, load: Load) -> bool:
         """Return True if a core that contains this load may be computed again at each neighbour. The result is False
-        for values of the forward step. If the core were computed again, the adjoint would read these values at twice
-        the distance. If a side is fixed, the result is also False for static fields. Their values in the rim may be 0
-        or NaN, because the forward step does not compute with them."""
+        for values of the forward step, because the adjoint would have to read them at twice the distance. If a side is
+        fixed, the result is also False for static fields: their values in the rim may be 0 or NaN, because the forward
+        step does not use these values."""
         name = self.fields.names[load.field]
         has_rim = any("fixed" in self.boundary.sides[axis] for axis in range(3) if self.stencil.radii[axis])
         return name not in self.fields.versions and not (has_rim and name in self.fields.forward)
@@ -205,10 +205,9 @@ class _Derivation:
     def _of_field(
         self, field: int, stage: Stage, newest: Sequence[Term], older: Sequence[Term], more: list[int], gather: Gather
     ) -> dict[int, int]:
-        """If the stage changes the adjoint of a field or of its previous value, append the new adjoint to the tape of
-        `gather`. `more` has positions on this tape that are added to the adjoint of the field. The keys of the returned
-        mapping are the numbers of the fields that hold these adjoints. The values of the mapping are positions on the
-        tape."""
+        """Append the adjoints of a field and of its previous value to the tape of `gather`, if the stage changes them.
+        `more` has positions on this tape that are added to the adjoint of the field. Return a mapping from the number
+        of each field that holds a changed adjoint to the position of the new adjoint on the tape."""
 
         def here(number: int) -> int:
             return gather.tape.append(Load(number, HERE))
@@ -250,15 +249,16 @@ class _Derivation:
         return found
 
     def _unscaled(self, tape: Tape, core: int, seeds: Mapping[int, int]) -> int:
-        """Return the position of the scaled adjoint that a core reads. Return `core` if it reads no scaled adjoint."""
+        """Return the position of the scaled adjoint that a core reads, or `core` itself if the core reads no scaled
+        adjoint."""
         for field in _fields_in(tape, core, seeds):
             if field in self.scales:
                 return seeds[field]
         return core
 
     def _scales(self) -> dict[int, Program]:
-        """Return a factor for each adjoint that neighbours read only in a product with this factor. The factor depends
-        only on parameters, and on static fields in the same cell. The keys are the numbers of the fields."""
+        """Return a factor for each adjoint that neighbours read only multiplied by this factor. The factor depends only
+        on parameters, and on static fields in the same cell. The keys are the numbers of the fields."""
         found: dict[int, Program | None] = {}
         far: set[int] = set()
         for stage in self.stencil.stages:

@@ -1,6 +1,6 @@
 """Boundaries define the values beyond the sides of the grid.
 
-`fixed`      A rim as thick as the stencil's radius keeps its initial values.
+`fixed`      The rim, which is as thick as the stencil's radius, keeps its initial values.
 `mirror`     All cells are updated. Cell -1-k beyond a side has the value of cell k. The gradient at the side is 0.
 `periodic`   All cells are updated. Beyond a side, the grid continues with the cells at the opposite side.
 """

@@ -31,8 +31,9 @@ vectors."""
 PROCESSOR = ("vendor_id", "cpu family", "model", "model name", "stepping", "flags", "cache size",
              "CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision", "Features",
              "cpu", "revision", "isa", "uarch", "features")  # fmt: skip
-"""Lines of /proc/cpuinfo that determine the effect of -march=native, for several architectures. The model name is not
-enough. Virtual machines use one name for processors of several generations, and may hide some of their instructions."""
+"""Lines of /proc/cpuinfo that determine the effect of -march=native, for several architectures. The model name alone is
+not enough, because virtual machines use one name for processors of several generations, and may hide some instructions
+of the processor."""
 
 Copy: TypeAlias = tuple[int, int]
 Calls: TypeAlias = tuple[tuple[int, tuple[Copy, ...], tuple[Copy, ...]], ...]
@@ -42,9 +43,9 @@ Calls: TypeAlias = tuple[tuple[int, tuple[Copy, ...], tuple[Copy, ...]], ...]
 class Kernel:
     """A compiled kernel.
 
-    `calls` has one entry for each stage of an even step, then one for each stage of an odd step. An
-    entry has the address of a function, and the pairs (field, copy) that the function reads and writes. The address is
-    valid until the process ends."""
+    `calls` has one entry for each stage of an even step, then one for each stage of an odd step. An entry has the
+    address of a function, and (field, copy) for each array that the function reads or writes. The address is valid
+    until the process ends."""
 
     isa: str
     calls: Calls

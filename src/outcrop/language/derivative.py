@@ -7,14 +7,13 @@ times the number of operations of the program:
     tangent    from loads to results: d(a b) = a db + b da                forward mode
     adjoint    from results to loads: a̅ += b r̅ and b̅ += a r̅ for r = a b   reverse mode
 
-The adjoint of each load is a sum of products `coefficient * core`. The coefficient is the same for all cells (it
-depends only on constants, parameters and signals). The core depends on the cell. The loads of a difference operator
-share one core and differ in their coefficients. So the adjoint of the operator is again a difference operator, which is
-applied to the core.
+The adjoint of each load is a sum of products `coefficient * core`. The coefficient depends only on constants,
+parameters and signals, so it is the same for all cells. The core depends on the cell. The loads of a difference
+operator share one core and differ in their coefficients. So the adjoint of the operator is again a difference operator,
+which is applied to the core.
 
-At some points an operation has no derivative. At such a point, a one-sided derivative is used. If a = b, min(a, b) and
-max(a, b) return b, so they have the derivative of b. At a = 0, abs(a) has the derivative 1. At a = 0, sqrt(a) has an
-infinite derivative.
+Where an operation has no derivative, a one-sided derivative is used. If a = b, min(a, b) and max(a, b) return b, so
+they have the derivative of b. At a = 0, abs(a) has the derivative 1, and sqrt(a) has an infinite derivative.
 """
 
 from __future__ import annotations
@@ -43,8 +42,8 @@ def balanced(items: list[Item], combine: Callable[[Item, Item], Item]) -> Item:
 
 class Tape:
     """Appends operations to a program. Equal operations are appended once. Sums with 0, products with 0, 1 and -1, and
-    double minus signs are simplified. Constants are combined only if the result is exact. Therefore these
-    simplifications add no rounding errors."""
+    double minus signs are simplified. Constants are combined only if the result is exact, so simplifications add no
+    rounding errors."""
 
     def __init__(self) -> None:
         self.operations: list[Operation] = []

@@ -6,7 +6,8 @@ adjoint, cell y gathers the contributions of these cells:
     result(y) = carried(y) + sum of  coefficient * core(y - o)
 
 A core is the part of a contribution that depends on the cell (derivative.py). A core with few operations is computed
-again at each neighbour. Other cores are computed once, in an additional stage, which stores them in a field w:
+again for each cell that gathers it. Other cores are computed once, in an additional stage, which stores them in a field
+w:
 
     core reads only adjoints and static fields at its own cell, few operations     computed at y - o
     other cores, o is 0                                                            computed at y
@@ -19,8 +20,8 @@ reflected offsets:
     (o' is o with the sign of this axis changed)
 
 In an even difference operator, o and o' have equal coefficients. In this case the adjoint reads the core at y - o with
-a mirrored boundary. If the coefficients differ, a static field decides which of the two coefficients a cell uses. For
-the z axis, this field is `edge_z`. The field tells how far a cell is from the sides (`edge_values`).
+a mirrored boundary. If the coefficients differ, a static field (`edge_z` for the z axis) decides which of the two
+coefficients a cell uses. It tells how far the cell is from the sides (`edge_values`).
 """
 
 from __future__ import annotations
@@ -88,7 +89,8 @@ class Gather:
 
     def sum(self, terms: Sequence[Term], carried: Sequence[int] = ()) -> int:
         """Append the sum of all terms and of the values at the positions `carried` of the new tape. Return the position
-        of the sum. Terms with the same coefficient are added first. Nearer terms come before farther terms."""
+        of the sum. Terms with the same coefficient are added to each other first. Terms of near neighbours come before
+        terms of far neighbours."""
         tables: dict[int, dict[Offset, int]] = {}
         for term in terms:
             table = tables.setdefault(term.core, {})

@@ -1,13 +1,14 @@
 """Generate C for a Stencil: one function for each stage, with the signature of core/outcrop/kernel/kernel.h.
 
 A row is updated as whole aligned vectors. The inner loop handles one row of one plane. The loop over planes is inside
-the loop over rows. So when a plane needs the same rows as the plane before it, these rows are still in the first-level
-cache. A kernel that kept several rows or planes in registers was slower in measurements, because the prefetchers cannot
-follow that number of streams.
+the loop over rows. So the rows that two neighbouring planes both need are still in the first-level cache. A kernel that
+kept several rows or planes in registers was slower in measurements, because the prefetchers cannot follow so many
+streams.
 
-At both ends of a row, the results of whole vectors are wrong. So the ends are stored again after the row. Cells of a
-fixed rim get their old values. Cells that need values beyond the grid are computed one by one. Padding is set to zero.
-The values for the ends are computed or saved before the row is stored, because a field may be updated in place:
+At both ends of a row, the results of whole vectors are wrong. So the right values are stored at the ends after the row.
+Cells of a fixed rim get their old values. Cells that need values beyond the grid are computed one by one. Padding is
+set to zero. The values for the ends are computed or saved before the row is stored, because a field may be updated in
+place:
 
     | edge: computed or kept |        whole vectors, stored        | edge | padding: 0 |
       ──────────────────────── stored again afterwards ─────────────────────────────
@@ -109,8 +110,8 @@ class _StageWriter:
         yield from self._block_function()
 
     def _row_arguments(self) -> str:
-        """Return the parameters of the row function. q are the target rows, p are rows with the values of the rim, and
-        r are the rows that are read."""
+        """Return the parameters of the row function. In their names, q stands for target rows, p for rows with the
+        values of the rim, and r for rows that are read."""
         alone = "" if self.reads_target else "restrict "
         targets = "".join(
             f", {self.type} *{alone}q{j}, const {self.type} *{alone}p{j}" for j in range(len(self.in_place))
@@ -158,7 +159,7 @@ class _StageWriter:
         if not radius:
             return []
         low_side, high_side = self.boundary.x
-        # if both edges of a short row contain the same cells, these cells belong to the rim and are not computed
+        # in a short row, both edges can contain the same cells; these cells belong to the rim and are not computed
         if high_side == "fixed" and low_side != "fixed":
             high_first = f"within(b->nx - {radius}, 0, b->nx)"
             low_end = f"within({radius}, 0, {high_first})"
@@ -172,8 +173,8 @@ class _StageWriter:
         ]
 
     def _take_edges(self) -> Iterator[str]:
-        """Yield the code that computes or saves the cells at both ends of the row. Some cells of the rim can be copied
-        after the row is stored. These cells are not saved."""
+        """Yield the code that computes or saves the cells at both ends of the row. Cells of the rim that can still be
+        copied after the row is stored are not saved."""
         for side, name, first, end in self._edges():
             yield f"  const long {name}0 = {first}, {name}1 = {end};"
             if side == "fixed" and not any(self.in_place):
@@ -299,8 +300,8 @@ class _Expressions:
             yield f"    v w{row}_{_index(last)} = *(const v *)(r{row} + x + {last * self.lanes});"
 
     def move_along(self) -> Iterator[str]:
-        """Yield the assignments at the end of the loop's body. They rename the vectors, because the next iteration of
-        the loop begins one vector further along x."""
+        """Yield the assignments at the end of the loop's body. The assignments rename the vectors, because the next
+        iteration of the loop begins one vector further along x."""
         for row, first, last in self.reaches:
             for i in range(first, last):
                 yield f"    w{row}_{_index(i)} = w{row}_{_index(i + 1)};"

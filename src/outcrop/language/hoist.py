@@ -2,13 +2,13 @@
 
 A gradient multiplies the adjoint by derivatives of the forward step. Often such a derivative is a sum over neighbours,
 such as the Laplacian of u in the gradient with respect to a velocity. If a pass computes the forward steps again, a
-forward step can also compute this sum. It already reads these values of u to compute the new u:
+forward step can also compute this sum, because it reads the same values of u anyway:
 
     not hoisted    forward step: u            adjoint step: reads u of all neighbours, and computes the sum again
     hoisted        forward step: u, the sum   adjoint step: reads the sum in its own cell
 
-Then the sum waits in memory for the adjoint step, instead of u. `hoisted` does not change the operations that it moves,
-so all results keep their bits.
+With hoisting, the sum is kept in memory for the adjoint step, instead of u. `hoisted` does not change the operations
+that it moves, so all results keep their bits.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from outcrop.language.stencil import Stencil
 def hoisted(stencil: Stencil, adjoint: Adjoint) -> tuple[Stencil, Adjoint]:
     """Return the forward stencil with a field for each hoisted value, and the adjoint that reads these fields.
 
-    Return both arguments unchanged if no sum over neighbours can be hoisted. Also return them unchanged if hoisting
-    would increase the number of values that wait in memory for the adjoint step. These values need most of the memory.
+    Return both arguments unchanged if no sum over neighbours can be hoisted, or if hoisting would increase the number
+    of values that are kept in memory for the adjoint step. These values need most of the memory.
     """
     found = _Hoisting(stencil, adjoint)
     if not found.values or found.waiting_after > found.waiting_before:
@@ -59,8 +59,8 @@ def _content(stencil: Stencil) -> tuple[object, ...]:
 
 @dataclass(frozen=True)
 class _Value:
-    """A value that stage number `stage` of the forward step can compute. In its program, fields and scalars have their
-    numbers in the forward stencil."""
+    """A value that stage number `stage` of the forward step can compute. The program of the value uses the numbers that
+    fields and scalars have in the forward stencil."""
 
     stage: int
     program: Program
@@ -136,8 +136,8 @@ class _Hoisting:
         )  # fmt: skip
 
     def _used_places(self, program: Program) -> Iterator[int]:
-        """Yield the positions of the largest parts of a program that depend on values of the forward step, but on no
-        adjoint. Such a part is a result of the stage, or an operand of an operation that depends on an adjoint."""
+        """Yield the positions of the largest parts of a program that depend on values of the forward step but not on an
+        adjoint. Such a part is a result of the stage, or an operand of an operation that does depend on an adjoint."""
         depends, is_other = list[bool](), list[bool]()
         uses: dict[int, list[int]] = {}
         for place, operation in enumerate(program.operations):
@@ -204,8 +204,8 @@ class _Hoisting:
         return (self._adjoint.history[name] for name in names if name in self._adjoint.history)
 
     def _chain(self, one: Version) -> tuple[str, int]:
-        """Return an identifier that is equal for versions with the same value. The last version of a step is the same
-        value as the first version of the next step."""
+        """Return an identifier that is the same for versions with the same value: the last version in a step has the
+        value of the first version in the next step."""
         updates = sum(self._own[one.field] in stage.targets for stage in self._forward.stages)
         return one.field, one.updates % updates
 

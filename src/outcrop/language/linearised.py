@@ -21,8 +21,9 @@ HERE: Offset = (0, 0, 0)
 
 @dataclass(frozen=True)
 class Version:
-    """The value of `field` after it was updated `updates` times in a forward step. If `updates` is 0, this is the value
-    at the start of the step. If `updates` is -1, this is the previous value at the start of the step."""
+    """The value of `field` after it was updated `updates` times in a forward step. If `updates` is 0, the version is
+    the value at the start of the step. If `updates` is -1, the version is the previous value at the start of the
+    step."""
 
     field: str
     updates: int
@@ -72,7 +73,7 @@ class Fields:
         return self._numbers.setdefault(name, len(self._numbers))
 
     def forward_value(self, load: Load, updates: Sequence[int]) -> Load:
-        """Return a load for the new stencil. This load reads the value that `load` reads in the forward step. `updates`
+        """Return the load with which the new stencil reads the value that `load` reads in the forward step. `updates`
         has one number for each field: how often the field was updated in this step before the stage."""
         name = self.forward[load.field]
         if self.is_static[load.field]:
@@ -97,9 +98,8 @@ def updates_before(stencil: Stencil) -> list[tuple[int, ...]]:
 
 def without_updates(stencil: Stencil, sums: Sequence[str]) -> Stencil | None:
     """Return the stencil without the updates of the fields `sums`, and without fields that no remaining stage uses. The
-    other fields get the same bits, and the scalars are the same. Return None if a stage updates only `sums`, or if
-    other updates read `sums`. Also return None if a field in `sums` has two copies, or if another field would be stored
-    differently."""
+    bits of the other fields and the scalars stay the same. Return None if a stage updates only `sums`, if other updates
+    read `sums`, if a field in `sums` has two copies, or if the storage of another field would change."""
     names = [one.name for one in stencil.fields]
     dropped = set(map(names.index, sums))
     stages = []

@@ -6,8 +6,8 @@ the expressions:
 * Terms nearest to the centre come first. Terms at the same distance are ordered by offset.
 * Terms of a sum with the same coefficient are added before they are multiplied.
 * Sums are balanced trees, so that chains of dependent additions are short.
-* In products, factors that do not depend on the cell are multiplied first. Their product is then computed only once per
-  call of the kernel.
+* In products, factors that do not depend on the cell are multiplied first, so that their product is computed only once
+  per call of the kernel.
 * Equal operations are computed once.
 * A sum inside a sum is computed separately, and so is a product inside a product. SymPy keeps such nested terms only
   with `evaluate=False`.
@@ -124,8 +124,8 @@ class _Builder:
         return self._signed(self._scaled(coefficient, rest), negative)
 
     def _scaled(self, coefficient: sympy.Expr, rest: sympy.Expr) -> int:
-        """Return the position of a product. The uniform factors are multiplied first, then the factors that depend on
-        the cell. Then the product is divided by the divisors."""
+        """Return the position of a product. Uniform factors (the same for all cells) are multiplied first, then the
+        factors that depend on the cell. Then the product is divided by the divisors."""
         uniform = [factor for factor in sympy.Mul.make_args(coefficient) if factor != 1]
         factors = [factor for factor in sympy.Mul.make_args(rest) if factor != 1]
         below = [factor for factor in factors if _is_divisor(factor)]
@@ -189,7 +189,7 @@ def _ordered(terms: Sequence[sympy.Expr]) -> list[sympy.Expr]:
 
 def _key(term: sympy.Expr) -> tuple[object, ...]:
     """Return the sort key of a term. Numbers come first, then scalars, then terms with loads, by distance and
-    direction. Terms that are equal in these respects are sorted by their text.
+    direction. Terms that are still equal are sorted by their text.
     """
     loads = sorted(_offset_key(load) for load in term.atoms(AppliedUndef))
     kind = 0 if term.is_Number else 1 if not loads else 2

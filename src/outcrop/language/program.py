@@ -26,8 +26,8 @@ where(a, b, c, d) is `a > b ? c : d`."""
 
 @dataclass(frozen=True)
 class Load:
-    """The value of field number `field` at `offset` (z, y, x). If `age` is 0, this is the newest value. If `age` is 1,
-    this is the value before the field's latest update."""
+    """The value of field number `field` at `offset` (z, y, x). With `age` 0, the load reads the newest value. With
+    `age` 1, the load reads the value before the field's latest update."""
 
     field: int
     offset: tuple[int, int, int]
@@ -81,7 +81,7 @@ class Program:
 
     @cached_property
     def uniform(self) -> tuple[bool, ...]:
-        """One bool for each operation. True means that the value of the operation is the same for every cell."""
+        """For each operation, True if its value is the same for every cell."""
         found: list[bool] = []
         for operation in self.operations:
             found.append(is_uniform(operation, found))
@@ -203,8 +203,8 @@ class Stage:
 
     @cached_property
     def reaches(self) -> dict[tuple[int, int], bool]:
-        """Maps each pair (field, age) that the stage reads to a bool. The bool is True if the stage also reads this
-        field in neighbouring cells."""
+        """Each pair (field, age) that the stage reads, with the value True if the stage also reads this field in
+        neighbouring cells."""
         found: dict[tuple[int, int], bool] = {}
         for load in self.program.loads:
             key = load.field, load.age
@@ -213,8 +213,8 @@ class Stage:
 
     @property
     def span(self) -> int:
-        """The number of cells that the stage reads to update one cell. In each row, all cells from the first to the
-        last cell that is read are counted."""
+        """The number of cells that the stage reads to update one cell. In each row, all cells count that lie between
+        the first and the last cell that is read."""
         rows: dict[tuple[int, int, int, int], list[int]] = {}
         for load in self.program.loads:
             dz, dy, dx = load.offset

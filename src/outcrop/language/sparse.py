@@ -37,16 +37,16 @@ ReadCells: TypeAlias = Callable[[str, Cells], Weights]
 """A function that returns the values of the named field at cells of shape (..., 3)."""
 
 _NEAR = 1e-6
-"""A point may lie outside the grid by this fraction of the grid's length along an axis, because coordinates are rounded
-to float32."""
+"""Coordinates may be rounded to float32, so a point may lie outside the grid by this fraction of the grid's length
+along an axis."""
 
 
 @dataclass(frozen=True)
 class SourceFactor:
     """A factor, such as dt**2/m, that multiplies sources. The factor is computed from read-only fields at the corners
     of the sources. `program` has one result. Field number i of the program is `fields[i]`. `scalars` has the values of
-    the program's scalars, and `names` has the names of their parameters. Factors that earlier versions of Outcrop have
-    stored have no names."""
+    the program's scalars, and `names` has the names of their parameters. If an earlier version of Outcrop stored the
+    factor, `names` is empty."""
 
     program: Program
     fields: tuple[str, ...]
@@ -156,8 +156,8 @@ class Injection:
         return len(self.values)
 
     def resolved(self, read: ReadCells) -> Injection:
-        """Return the same sources with weights that are multiplied by the values of `scale`. `read` returns the values
-        of the fields that the scale needs."""
+        """Return the same sources, with their weights multiplied by the values of `scale`. `read` returns the values of
+        the fields that `scale` reads."""
         if self.scale is None:
             return self
         return replace(self, weights=self.weights * self.scale.at(self.cells, read), scale=None)

@@ -4,9 +4,9 @@ stencil that is not linear is analysed near a uniform state.
 For a plane wave exp(i k x), the value of each load is the value of the field in the updated cell, times a complex
 number. So a whole step, with its stages and previous values, is one matrix for each wave number k (J. von Neumann and
 R. D. Richtmyer, J. Appl. Phys. 21, 232, 1950). The step is stable if no eigenvalue of these amplification matrices
-exceeds 1. Wave numbers are sampled on a lattice. The lattice contains 0 and the shortest waves of the grid, because the
-usual stencils have their extreme eigenvalues at these wave numbers. Read-only fields are treated as uniform, so the
-caller passes the extremes of their values.
+exceeds 1. Wave numbers are sampled on a lattice that contains 0 and the shortest waves of the grid, because the usual
+stencils have their extreme eigenvalues at these wave numbers. Read-only fields are treated as uniform, so a caller
+analyses one state for each extreme of their values.
 
 The linear part of a program gives the weight of each load in each result:
 
@@ -35,16 +35,16 @@ State: TypeAlias = Mapping[str, float]
 """One value for each read-only field, or for each field if the stencil is not linear."""
 
 Measure: TypeAlias = Callable[[Mapping[str, NDArray[Any]]], NDArray[Any]]
-"""Computes one array from the arrays of all read-only fields."""
+"""A function that computes one array from the arrays of all read-only fields."""
 
 MAX_GROWTH, MAX_GROWTH_SECOND = 1 + 1e-6, 1 + 1e-4
-"""Eigenvalues up to these limits count as 1, because of rounding. The first limit is for stencils that need one value
+"""Because of rounding, eigenvalues up to these limits count as 1. The first limit is for stencils that need one value
 of each field. The second limit is for stencils that need two values of a field.
 
 In schemes of second order in time, 1 is a double eigenvalue of the longest wave. A relative rounding error e of the
-weights moves this eigenvalue by about the square root of e. Devito writes weights with nine digits. A step that exceeds
-the stable limit by the fraction d makes waves grow by about the square root of d. So the tolerance hardly changes the
-stable limit.
+weights moves this eigenvalue by about the square root of e, and Devito writes weights with only nine digits. The
+tolerance hardly changes the stable limit: a step that exceeds the limit by the fraction d already makes waves grow by
+about the square root of d.
 """
 
 _MAX_UNKNOWNS = 64
@@ -74,8 +74,8 @@ def linearise(
     """Return the linear part of each result. The state is uniform: field number f has the value `state[f]` in all
     cells.
 
-    Fields with a number in `fixed` do not change and have no slopes. NaN in `state` is an unknown value. Linear results
-    have finite slopes even if values are unknown, but the slopes of other results are then NaN. If a known value is
+    Fields with a number in `fixed` do not change and have no slopes. NaN in `state` is an unknown value. If values are
+    unknown, linear results still have finite slopes, but the slopes of other results are NaN. If a known value is
     divided by zero, slopes are infinite.
     """
     found: list[Linear] = []
@@ -236,11 +236,11 @@ def corners(ranges: Mapping[str, tuple[float, float]]) -> list[dict[str, float]]
 
 
 class Extremes:
-    """Collects states from the planes of the read-only fields. The stability of a run is checked for these states.
+    """Collects the states for which the stability of a run is checked, from the planes of the read-only fields.
 
     A state has the values of all read-only fields in one cell. The class keeps the states of the cells in which a field
     or one of `measures` has its smallest or largest value. An example of a measure is the squared wave speed. The
-    function `corners` is different: it combines, for example, the smallest density with the largest stiffness, although
+    function `corners`, in contrast, combines the smallest density with the largest stiffness, for example, although
     perhaps no cell has both values. If the stencil has no read-only fields, the class gives one state without values.
     """
 
@@ -272,8 +272,8 @@ class Extremes:
 
 
 class _Amplification:
-    """Computes one matrix for each wave number. The matrix represents one step of the stencil. One step multiplies the
-    vector of all values of a cell that the step needs by this matrix."""
+    """Computes the amplification matrix for each wave number. One step of the stencil multiplies the vector of all
+    values of a cell that the step needs by this matrix."""
 
     def __init__(self, stencil: Stencil, stages: Sequence[Sequence[Linear]]) -> None:
         self.stencil, self.stages = stencil, stages
@@ -283,8 +283,8 @@ class _Amplification:
         self.waves = self._wave_numbers()
 
     def _wave_numbers(self) -> NDArray[np.float64]:
-        """Return how much the phase of each sampled wave changes per cell, as an array of shape (waves, 3). A wave and
-        its mirror image grow equally fast, so half of the waves are enough."""
+        """Return the change of phase per cell of each sampled wave, as an array of shape (waves, 3). A wave and its
+        mirror image grow equally fast, so half of the waves are enough."""
         parts = _PHASES if len(self.unknowns) > 1 else _PHASES_ALONE
         whole = np.linspace(-np.pi, np.pi, parts + 1)
         axes = [whole if radius else np.zeros(1) for radius in self.stencil.radii]

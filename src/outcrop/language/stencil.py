@@ -12,7 +12,7 @@ before the field's latest update:
     yee = Stencil("yee", [{h: h[0] - k * (e[1] - e[0])}, {e: e[0] - k * (h[0] - h[-1])}])
 
 A Stencil contains no SymPy expressions. When a Stencil is made, expressions are lowered to Programs, which are plain
-data. The manifest of a run stores the Programs. So Outcrop can read the stencil without the user's script. A manifest
+data. The manifest of a run stores the Programs, so Outcrop can read the stencil without the user's script. A manifest
 may come from an untrusted source (see `from_json`).
 """
 
@@ -116,7 +116,7 @@ class Stencil:
     `fields` starts with the fields that are updated, in the order of their first updates. The fields that are only read
     follow. The scalars of a kernel are the `parameters`, then the `signals`. A grid with `ndim` = 2 has the engine's
     axes z and x. A grid with `ndim` = 1 has only x. Offsets along axes that the grid does not have are 0. The fixed rim
-    is at least `min_radii` cells thick. An adjoint uses `min_radii` to get the same rim as its stencil.
+    is at least `min_radii` cells thick, so that an adjoint can have the same rim as its stencil.
     """
 
     name: str
@@ -151,8 +151,8 @@ class Stencil:
             raise InputError(f"stencil {name!r}: {error}") from None
 
     def _set(self, *values: Any) -> None:
-        """Set the members to `values`, in the order of their declaration. Raises ValueError if no kernel
-        can compute them."""
+        """Set the members to `values`, in the order of their declaration. Raises ValueError if no kernel can compute
+        the stencil."""
         for key, value in zip(_MEMBERS, values, strict=True):
             object.__setattr__(self, key, value)
         self._require_sound()
@@ -265,7 +265,7 @@ class Stencil:
         ndim: int,
         min_radii: tuple[int, int, int] = (0, 0, 0),
     ) -> Stencil:
-        """Make a stencil from lowered stages. Raises InputError if no kernel can compute them."""
+        """Make a stencil from lowered stages. Raises InputError if no kernel can compute the stages."""
         stencil = cls.__new__(cls)
         try:
             stencil._set(name, tuple(fields), tuple(parameters), tuple(signals), tuple(stages), "", ndim, min_radii)
@@ -278,7 +278,7 @@ class Stencil:
         """Make the stencil that `to_json` described. Raises InputError for any other data. Does not need SymPy.
 
         No part of the data is trusted. Types, names, ranges and counts are checked (`schema`). All other properties are
-        computed again. The result must be a stencil that `Stencil(...)` can make.
+        computed again. Only data of a stencil that `Stencil(...)` could also make are accepted.
         """
         stencil = cls.__new__(cls)
         try:

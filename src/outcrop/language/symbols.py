@@ -41,8 +41,8 @@ class Parameter(sympy.Symbol):  # type: ignore[misc]
         return parameter
 
     def _hashable_content(self) -> tuple[Any, ...]:
-        # SymPy's cache returns an existing symbol if the new symbol is equal to it. Therefore the comparison includes
-        # the default value. Otherwise, the cache could return a parameter of another stencil.
+        # SymPy's cache returns an existing symbol that is equal to the new symbol. Without the default value in the
+        # comparison, the cache could return a parameter of another stencil, with another default.
         return (*super()._hashable_content(), self.default)
 
 
@@ -96,8 +96,8 @@ def _analyse(name: str, stages: Sequence[Mapping[Field, Any]], ndim: int | None)
 
 
 def _terms(expressions: Sequence[sympy.Expr]) -> int:
-    """Return the number of terms in the expressions. A term counts each time it occurs, so the number can be huge.
-    Therefore this function visits each distinct term only once."""
+    """Return the number of terms in the expressions. A term counts each time it occurs, so the number can be huge. To
+    be fast, this function visits each distinct term only once."""
     known: dict[sympy.Basic, int] = {}
     waiting: list[sympy.Basic] = list(expressions)
     while waiting:

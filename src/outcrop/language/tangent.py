@@ -1,12 +1,12 @@
 """Derive the tangent-linear model of a stencil (`tangent`). The model computes how a small change of the state or of
-the medium spreads. In seismics, this method is called Born modelling.
+the medium spreads. In seismics, the use of this model is called Born modelling.
 
 The new stencil updates each field of the given stencil and the change of this field, in the same stages:
 
     u_i          =  F_i                                                          the same bits as without the changes
     u_i_tangent  =  sum over j, o of  dF_i/du_j(z + o) * u_j_tangent(z + o)  +  the same for the names in wrt
 
-So a run needs no history, because it also computes the values of u on which the derivatives depend.
+A run of the new stencil also computes the values of u on which the derivatives depend, so it needs no history.
 """
 
 from __future__ import annotations

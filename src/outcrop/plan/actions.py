@@ -1,15 +1,15 @@
 """This module has the actions of a plan, and the parts of the grid that actions name.
 
-An action is a small object that cannot be changed. The validator, the cost model, the executor and the rehearsal
-(tests/rehearsal.py) interpret an action in the same way. All ranges are half open. The coordinate y counts rows. The
+An action is a small object that cannot be changed. An action has the same meaning for the validator, the cost model,
+the executor and the rehearsal (tests/rehearsal.py). All ranges are half open. The coordinate y counts rows. The
 coordinate x counts the cells of a row, including its padding, so that x0 and x1 can be multiples of 64 bytes. An action
 applies to all fields.
 
-The window has one ring of slots for the first copy of each field. If a field has two copies, the window has another
-ring for the second copy. Updates write the two copies alternately. For example, a single field that is updated in one
-stage has levels 0, 2, ... in the first copy and levels 1, 3, ... in the second copy. Plane z lies in slot z + shift
-modulo the size of its ring. A slot holds the part of its plane that the current block needs. The part of a plane that
-is in a slot is called the frame. The frame may be the whole plane.
+The window has one ring of slots for the first copy of each field, and another ring for the second copy if the field has
+two copies. Updates write the two copies alternately. For example, a single field that is updated in one stage has
+levels 0, 2, ... in the first copy and levels 1, 3, ... in the second copy. Plane z lies in slot z + shift modulo the
+size of its ring. A slot holds the part of its plane that the current block needs. The part of a plane that is in a slot
+is called the frame. The frame may be the whole plane.
 
 A pass uses the following arrays on disk. The arrays `other`, `fringes` and `recomputed` are discarded when the pass
 ends:
@@ -106,10 +106,10 @@ EVERY_CELL = Rectangle(-FAR, FAR, -FAR, FAR)
 @dataclass(frozen=True, slots=True)
 class Block:
     """Start a block. The actions that follow a Block action apply to the block that it starts. Each slot of the block
-    holds the cells `frame` of a plane. If another block has left cells in a slot, this block can use those cells only
-    after a Carry has moved them.
+    holds the cells `frame` of a plane. The block can use cells that another block has left in a slot only after a Carry
+    has moved them.
 
-    The updates of a block also compute checksums: those of the cells `own` in the planes `own_z0 <= z < own_z1`. If two
+    The updates of a block also compute the checksums of the cells `own` in the planes `own_z0 <= z < own_z1`. If two
     Block actions of a plan are equal, they start the same block. Blocks with different values of `shift` use different
     slots for a plane, so a plan may alternate between such blocks.
     """
@@ -131,14 +131,14 @@ class Read:
     If the array is `source` or `statics`, the read of the last cell of a plane also reads the plane's checksum.
 
     If the array is `faces` or `static_faces`, the action receives the cells from the neighbour at the side `level`,
-    which is LOW or HIGH. With the array `faces`, the action receives rows of all arrays of the state. With the array
-    `static_faces`, the action receives rows of all static arrays. Each plane of each array is one message with all rows
-    of the area. The messages of a connection are sent in the order of the actions.
+    which is LOW or HIGH. `faces` stands for rows of all arrays of the state, and `static_faces` for rows of all static
+    arrays. Each plane of each array is one message with all rows of the area. The messages of a connection are sent in
+    the order of the actions.
 
     If the array is `stairs`, the action receives the cells from the upper neighbour. The cells belong to the fields
-    that the level `level` has written, and are stored in the rings that hold this level. If `level` is 0, the cells
-    belong to all arrays of the state. If the array is `finished`, the action receives cells of all arrays of the state
-    from the lower neighbour. The received cells are at the last level of the pass, which is `level`.
+    that the level `level` has written, and go to the rings that hold this level. If `level` is 0, the cells belong to
+    all arrays of the state. If the array is `finished`, the action receives cells of all arrays of the state from the
+    lower neighbour. These cells are at the last level of the pass, which is `level`.
     """
 
     z0: int
@@ -177,9 +177,9 @@ class Update:
 @dataclass(frozen=True, slots=True)
 class Write:
     """Write the cells `area` of planes z0 <= z < z1 to an array. If the array is `target`, write the newest value of
-    each field. If the state includes previous values of a field, also write these previous values. If the array is
-    `other` or `fringes`, write from the rings of first copies for an even `level`, and from the rings of second copies
-    for an odd `level`. If the array is `recomputed`, `level` is the position of the field in `Problem.computed`.
+    each field, and also its previous value if the state includes it. If the array is `other` or `fringes`, write from
+    the rings of first copies for an even `level`, and from the rings of second copies for an odd `level`. If the array
+    is `recomputed`, `level` is the position of the field in `Problem.computed`.
 
     The write of the last cell of a plane to the target also writes the plane's checksum. If the blocks of a rank begin
     with the highest rows (`Problem.block_order`), the checksum is written with the first cell instead.
@@ -200,9 +200,9 @@ class Write:
 @dataclass(frozen=True, slots=True)
 class Check:
     """Add the cells `area` of planes z0 <= z < z1 to the checksums of an array. This action is needed for cells of the
-    plan's own rows that other ranks update. If the array is `source`, the cells have the values that were read from the
-    source. The cells of the static fields are then also added to the checksums of the static fields. If the array is
-    `target`, the cells are at the last level."""
+    rank's own rows that other ranks update. If the array is `source`, the cells have the values that were read from the
+    source, and cells of the static fields are added to the checksums of the static fields. If the array is `target`,
+    the cells are at the last level."""
 
     z0: int
     z1: int

@@ -2,13 +2,13 @@
 reads and writes of each level of a pass.
 
 The proof divides rows and columns at all coordinates at which an action of the pass begins or ends. All cells between
-two neighbouring coordinates have the same state. So one number describes all cells between two coordinates: the level
-that wrote these cells. Neighbouring planes with the same content are stored as one range. Planes with equal contents
-share one object. So the proof checks each content only once.
+two neighbouring coordinates have been written by the same level, so one number, this level, describes all of them.
+Neighbouring planes with the same content are stored as one range. Planes with equal contents share one object, so the
+proof checks each content only once.
 
 If a side of the grid is not fixed, the cells beyond this side have the values of other cells of the grid. A periodic
-axis continues at its other end. Beyond a mirror boundary, the cells near the boundary are repeated. The distance from
-an updated cell to a cell that it reads is at most the radius of the stencil.
+axis continues at its other end. Beyond a mirror boundary, the cells near the boundary are repeated in reverse order.
+The distance from an updated cell to a cell that it reads is at most the radius of the stencil.
 """
 
 from __future__ import annotations
@@ -191,8 +191,8 @@ class Runs(Generic[Value]):
         return self._starts[min(1, len(self._starts) - 1)], self._starts[-1]
 
     def advance(self, z0: int, z1: int, distance: int, times: int) -> None:
-        """Move the values of planes z0 <= z < z1 up by `distance` planes, `times` times. After each move, the planes
-        that have become free get the values of planes z0 - `distance` <= z < z0."""
+        """Move the values of planes z0 <= z < z1 up by `distance` planes, and repeat this `times` times. After each
+        move, the planes that have become free get the values of planes z0 - `distance` <= z < z0."""
         window, left = self.over(z0, z1), self.over(z0 - distance, z0)
         for moves in range(1, times + 1) if len(left) > 1 else ():
             for first, end, value in left:
@@ -206,8 +206,8 @@ class Runs(Generic[Value]):
 def together(
     one: Sequence[tuple[int, int, Value]], other: Sequence[tuple[int, int, Value]]
 ) -> Iterator[tuple[int, int, Value, Value]]:
-    """Combine two lists of ranges that cover the same planes. A range of the result ends wherever a range of either
-    list ends. Yield each range together with the value from the first list and the value from the second list."""
+    """Combine two lists of ranges that cover the same planes. A range of the result ends wherever a range of one of the
+    lists ends. Yield each range with its value in the first list and its value in the second list."""
     if len(one) == len(other) == 1:
         yield (*one[0], other[0][2])
         return
@@ -230,9 +230,9 @@ def common(one: PlaneSpan, other: PlaneSpan) -> PlaneSpan | None:
 
 
 class Slots:
-    """The slots of one ring. Plane z of a block has the position z + shift, where `shift` is an attribute of the Block
-    action. The plane is in the slot with the number of this position modulo the number of slots. A resident ring has
-    one slot for each plane. All blocks share the slots of a resident ring, and these slots have the frame `disk`."""
+    """The slots of one ring. Plane z of a block is in slot z + shift modulo the number of slots, where `shift` is an
+    attribute of the Block action. A resident ring has one slot for each plane. All blocks share the slots of a resident
+    ring, and these slots have the frame `disk`."""
 
     def __init__(self, ring: Ring, number: int, disk: Frame) -> None:
         self.ring, self._number, self._disk = ring, number, disk
@@ -339,8 +339,8 @@ def planes_seen(problem: Problem, z0: int, z1: int) -> Ranges:
     reach, count = problem.radius_z, problem.planes
     if not problem.periodic[0]:
         return [(max(0, z0 - reach), min(count, z1 + reach))]
-    # successive positions belong to opposite ends of the grid, so an update of two positions reads all positions
-    # between them
+    # successive positions belong to opposite ends of the grid, so an update of two or more positions reads all
+    # positions up to the distance 2 reach
     if z1 - z0 > 1:
         return [(max(0, z0 - 2 * reach), min(count, z1 + 2 * reach))]
     plane = z0 // 2 if z0 % 2 == 0 else count - 1 - z0 // 2
@@ -432,9 +432,9 @@ def _coordinates(problem: Problem, one: Pass) -> tuple[set[int], set[int]]:
 
 @dataclass(frozen=True)
 class Use:
-    """Describes the cells of a ring that one level reads. The last level that has written the cells must be `wanted`.
-    If `moves` is true, `wanted` grows with the level: an equivalent level n levels later reads cells that level `wanted
-    + n` has written. If `beside` is true, the level also reads neighbouring cells."""
+    """Describes the cells of a ring that one level reads. The cells must have been written last by level `wanted`. If
+    `moves` is true, `wanted` grows with the level: an equivalent level n levels later reads cells that level `wanted +
+    n` has written. If `beside` is true, the level also reads neighbouring cells."""
 
     field: int
     ring: int
@@ -454,8 +454,8 @@ class LevelUses:
 
 class Uses:
     """The reads and writes of each level. The copies of a field are written alternately, so each level is equivalent to
-    the level that comes `cycle` levels before it. Only the first `cycle` levels are different, because they read values
-    from before the pass."""
+    the level `cycle` levels before. Only the first `cycle` levels differ, because they read values from before the
+    pass."""
 
     def __init__(self, problem: Problem, levels: int) -> None:
         self._problem, self._levels = problem, levels

@@ -10,8 +10,8 @@ needs have arrived:
     write          |0  |1  |2  |3     transfers take longer than updates
 
 If the grid is divided among ranks, a rank also exchanges rows with its neighbours. The transfers of these rows use the
-network and not the storage device. The time line assumes that the neighbours have the same plan and the same speed. So
-the neighbours send rows at the same times as this rank.
+network and not the storage device. The time line assumes that the neighbours have the same plan and the same speed, so
+that they send rows at the same times as this rank.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ SLAB_SECONDS = 3e-4
 wait for each other, and reads wait for free slots."""
 MEMORY_BYTES_PER_SECOND = 1e10
 """The rate at which cores read data that a device has just transferred. The measured update rates do not include the
-time of such reads. Update rates are measured without a device, and with a window that may fit the last-level cache."""
+time of such reads, because they are measured without a device, and with a window that may fit the last-level cache."""
 REQUEST_SECONDS = 1e-5
 """The CPU time that the operating system needs to transfer a plane or a part of a plane. Updates wait during this time.
 """
@@ -77,8 +77,8 @@ def transfer_bytes(problem: Problem, action: Read | Write) -> int:
 
 
 def has_tail(problem: Problem, action: Read | Write) -> bool:
-    """Return True if a Read or Write also moves the tails of the records. The tail of a record is read with the last
-    cell of the plane. The tail is written together with the last part of the plane that is written."""
+    """Return True if a Read or Write also moves the tails of the records. A Read moves the tail of a record with the
+    last cell of the plane. A Write moves the tail with the part of the plane that is written last."""
     area = action.area
     if action.array not in ("source", "target", "statics"):
         return False
@@ -163,12 +163,12 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An event of a pass. An event is a Copy, an Update, a Check or the commit, together with the transfers that begin
-    between the previous event and this event. The event begins when enough data have arrived: the first `needed` bytes
-    of all reads of the pass, and the first `needed_faces` bytes of all rows from neighbours. If the event is an Update,
-    it updates `cells` cells. `phase` is the place of the event within a slab: COPY, UPDATE, TRIANGLE (the second Update
-    of a slab, in split tiling), CHECK or COMMIT. `block` is the number of the block. `sent_high` is the part of the
-    bytes `sent` for the upper neighbour."""
+    """An event of a pass. An event is a Copy, an Update, a Check or the commit, together with the transfers that start
+    after the previous event. The event begins when enough data have arrived: the first `needed` bytes of all reads of
+    the pass, and the first `needed_faces` bytes of all rows from neighbours. If the event is an Update, it updates
+    `cells` cells. `phase` is the place of the event within a slab: COPY, UPDATE, TRIANGLE (the second Update of a slab,
+    in split tiling), CHECK or COMMIT. `block` is the number of the block. `sent_high` is the part of the bytes `sent`
+    for the upper neighbour."""
 
     phase: int
     read: int
@@ -233,7 +233,8 @@ def work_of(problem: Problem, one: Pass) -> PassWork:
         match action:
             case Read() if action.array in FACES:
                 (count, calls), is_static = moved(action), action.array == "static_faces"
-                # rows that level p has written are needed one slab after the rows of level 0 that are p skews higher
+                # rows that level p has written are needed one slab later than the rows of level 0 in the planes p skews
+                # higher
                 first = action.z0 + shift + (problem.skew_z * action.level if action.array == "stairs" else 0)
                 each = finished if action.array == "finished" else asked_faces
                 each.append((first, first + action.z1 - action.z0, is_static, received, count))
@@ -285,22 +286,21 @@ def work_of(problem: Problem, one: Pass) -> PassWork:
 
 
 def _uses_neighbours(problem: Problem, action: Update) -> bool:
-    """Return True if an Update reads rows of a neighbour at level 1. An Update that reads rows of a neighbour at level
-    1 also reads rows of the neighbour at all other levels."""
+    """Return True if an Update reads rows of a neighbour at level 1. Such an Update also reads rows of the neighbour at
+    all other levels."""
     low, high = problem.neighbours
     reads_below = low and action.region.y_low.at(1) < problem.radius_y
     return reads_below or (high and action.region.y_high.at(1) > problem.shape[1] - problem.radius_y)
 
 
 _Asked: TypeAlias = tuple[int, int, bool, int, int]
-"""A read of planes z0 <= z < z1. The tuple of a read has z0, z1 and a flag that is true for static fields. It also has
-the number of bytes of all earlier reads, and the number of bytes of the read."""
+"""A read of planes z0 <= z < z1: z0, z1, a flag that is true for static fields, the number of bytes of all earlier
+reads, and the number of bytes of this read."""
 
 
 def _needed(asked: Sequence[_Asked], z_end: int, z_end_static: int) -> float:
-    """Return the number of bytes that must arrive before certain planes are in memory. These are the planes of updated
-    fields below `z_end`, and the planes of static fields below `z_end_static`. Planes arrive in the order of their
-    requests."""
+    """Return the number of bytes that must arrive until the planes of updated fields below `z_end` and the planes of
+    static fields below `z_end_static` are in memory. Planes arrive in the order of their requests."""
     for z0, z1, is_static, before, count in reversed(asked):
         end = z_end_static if is_static else z_end
         if end > z0:
@@ -336,8 +336,7 @@ def _simulate(
     device, updates = machine.device, max(1, work.updates)
     transfers, each_aside = _Transfers(device, spans), seconds_aside / updates
     received, sent = _Messages(machine.network, "receive", spans), _Messages(machine.network, "send", spans)
-    # for one update: the number of bytes that other writes could transfer in the time that the device needs for
-    # snapshots
+    # the bytes that other writes could transfer in the time in which the device writes the snapshots of one update
     each_snapshots = snapshot_seconds_device(snapshots, device) * device.write_bytes_per_second / updates
     waiting = snapshots.waiting_bytes * updates * each_snapshots / max(1, snapshots.bytes)
     for event in work.events:

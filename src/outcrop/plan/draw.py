@@ -26,7 +26,7 @@ class Patch:
     """A patch of the drawing: the outline of a set of points (cell, level). The outline is a list of its corners, in
     the order in which a pen would draw them. In the drawing, level t extends from t - 1/2 to t + 1/2.
 
-    Patches with the same number `wave` do not wait for each other.
+    Patches with the same number `wave` can be updated at the same time.
     """
 
     corners: tuple[tuple[float, float], ...]
@@ -147,8 +147,8 @@ def time_line(plan: Plan, one: Pass, machine: Machine) -> tuple[Span, ...]:
 
 
 def _merged(spans: Iterable[Span]) -> Iterator[Span]:
-    """Yield the spans of a time line. Reads that follow each other without a gap are joined into one span. Writes that
-    follow each other without a gap are also joined."""
+    """Yield the spans of a time line. Reads that follow each other without a gap are joined into one span, and so are
+    writes."""
     last: dict[str, Span] = {}
     for span in spans:
         before = last.get(span.what)
@@ -162,8 +162,8 @@ def _merged(spans: Iterable[Span]) -> Iterator[Span]:
 
 
 def _outline(levels: range, bounds: Callable[[int], tuple[int, int]], wave: int) -> list[Patch]:
-    """Return a list with one patch. The patch has the levels at which the range `bounds` is not empty. The levels of a
-    patch must be adjacent. Return an empty list if the range is empty at all levels."""
+    """Return a list with one patch. The patch has the levels at which the range `bounds` is not empty. These levels
+    must be adjacent. Return an empty list if the range is empty at all levels."""
     full = [(level, *bounds(level)) for level in levels]
     full = [(level, low, high) for level, low, high in full if low < high]
     right = [corner for level, _, high in full for corner in ((high, level - 0.5), (high, level + 0.5))]

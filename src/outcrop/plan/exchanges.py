@@ -1,8 +1,8 @@
 """This module has a part of the proof of a plan (validate.py): the rows that a rank exchanges with its neighbours.
 
-The proof of one rank assumes that each received row has the level that the action names. The proof of one rank also
-checks that each sent row has the level that the action names. The module ranks.py proves that a rank receives the rows
-that its neighbour sends.
+Each rank has its own proof. It assumes that each received row has the level that the action names, and checks that each
+sent row has the level that the action names. The module ranks.py proves that a rank receives the rows that its
+neighbour sends.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class ExchangeProof:
         self._received: dict[int, Runs[CellLevels]] = {}
 
     def receive(self, action: Read, span: PlaneSpan) -> None:
-        """Put the received rows `span` into the rings. Some received rows need not have the level of the action. The
-        proof marks such rows as empty, so that no later action may use these rows. Raises IllegalPlan if the action is
-        not possible."""
+        """Put the received rows `span` into the rings. The neighbour need not send all rows at the level of the action.
+        The proof marks rows that may have another level as empty, so that no later action may use them. Raises
+        IllegalPlan if the action is not possible."""
         self._require_possible(action)
         nothing = self._proof.no_cells
         for ring, level, valid in self._exchanged(action, span):
@@ -82,7 +82,7 @@ class ExchangeProof:
 
     def _of_neighbours(self, level: int) -> Runs[CellLevels]:
         """Return the contents of an array of the neighbours at a level. Rows of a neighbour have the level RIM only if
-        their whole plane belongs to the rim. A pass uses no other rim rows of a neighbour after level 0."""
+        their whole plane belongs to the rim. A pass does not use other rim rows of a neighbour after level 0."""
         if level not in self._received:
             problem, parts, runs = self._proof.problem, self._proof.parts, Runs(self._proof.wide_rim)
             low, high = (problem.radii[2] if side == "fixed" else 0 for side in problem.sides[2])

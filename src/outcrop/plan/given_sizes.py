@@ -21,8 +21,8 @@ from outcrop.plan.plan import Scheme
 from outcrop.plan.problem import Problem
 
 MAX_STEPS_OF_PASS = 10_000
-"""The maximum number of steps in a pass. A pass with more steps would not make a run faster, but would have a longer
-list of actions."""
+"""The maximum number of steps in a pass. More steps would not make a run faster, but they would make the list of
+actions longer."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,9 @@ class GivenSizes:
         return tried if size is None else (size,)
 
     def levels(self, problem: Problem, tried: Iterable[int]) -> Iterable[int]:
-        """Return the numbers of levels that a pass may have. If the user has given `bt`, return only the number of
-        levels of `bt` steps, but at most the levels of the run. If the user has not given `bt`, return `tried`. If
-        passes read a history, the problem determines the number of levels."""
+        """Return the numbers of levels that a pass may have. If passes read a history, the problem determines the
+        number. If the user has given `bt`, return only the number of levels of `bt` steps, or of the whole run if the
+        run has fewer steps. Otherwise return `tried`."""
         if problem.histories:
             return (min(len(problem.updates), problem.levels),)
         return tried if self.bt is None else (max(1, min(self.bt, problem.steps)) * problem.stages,)

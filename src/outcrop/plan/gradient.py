@@ -1,5 +1,4 @@
-"""Choose the way in which the adjoint run of a gradient gets the states of the forward run. All ways give the same,
-exact gradient:
+"""Choose how the adjoint run of a gradient gets the states of the forward run. All ways give the same, exact gradient:
 
     no history              for an adjoint that reads no states
     all states              both runs transfer a word for each cell, step and updated field
@@ -8,10 +7,10 @@ exact gradient:
     some of these states    if the disk does not have room for every k-th state, the forward run keeps fewer states, and
                             parts of the forward run are repeated (schedule.py)
 
-Formulas give the time of both runs for each way (`estimate`). If the runs are not short, `choose_way` also makes plans
-for the ways whose time is close to the shortest time. The predicted times of these plans then replace the times of the
-formulas. The way with the shortest predicted time is chosen. With a larger k, the runs need fewer transfers, but the
-adjoint run needs more memory. So the budget of the adjoint run limits k.
+Formulas give the time of both runs for each way (`estimate`). Unless the runs are short, `choose_way` also makes plans
+for the ways whose time is close to the shortest time, and uses the predicted times of these plans instead. The way with
+the shortest predicted time is chosen. With a larger k, the runs need fewer transfers, but the adjoint run needs more
+memory. So the budget of the adjoint run limits k.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ from outcrop.units import format_bytes, format_seconds
 INTERVALS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """The intervals that are tried. An interval is the number of steps from one kept state to the next."""
 CLOSE, PLANNED = 1.25, 3
-"""Plans are made for at most PLANNED ways. According to the formulas, each planned way takes at most CLOSE times the
-time of the fastest way."""
+"""Plans are made for at most PLANNED ways, and only for ways that take, by the formulas, at most CLOSE times the time
+of the fastest way."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +45,7 @@ class Way:
     `forward` is the problem of the forward run, whose last snapshot is the history. `adjoint` is the problem of the
     adjoint run, with the updates of one step. The history has `states` states, which take `history_bytes` on the disk.
     If the adjoint run needs more states than the history has, `repeated_steps` steps of the forward run are repeated.
-    `refusal` is the reason why the adjoint run cannot use this history. If the adjoint run can use the history,
-    `refusal` is "".
+    `refusal` is the reason why the adjoint run cannot use this history, or "" if it can.
     """
 
     every: int
@@ -92,7 +90,7 @@ class Way:
 @dataclass(frozen=True)
 class RunCost:
     """The cost of the forward run or of the adjoint run. `bytes_read` and `bytes_written` include the history.
-    `bytes_read` and `bytes_written` are None if the time was computed by formulas."""
+    Both are None if the time was computed by formulas."""
 
     seconds: float
     memory_bytes: int
@@ -144,9 +142,8 @@ class WayChoice:
 class Limits:
     """The memory and the disk for a gradient. `memory_forward_bytes` and `memory_adjoint_bytes` are the budgets of the
     two runs. The plan of the forward run has the scheme `scheme` and the sizes `given`. The history may take
-    `disk_bytes`. `disk_why` is the reason for this limit, such as "12 GiB are free". If parts of the forward run are
-    repeated, the history may take `replay_disk_bytes`, because the replay also needs space. `disk_bytes` and
-    `replay_disk_bytes` are None if they are not known."""
+    `disk_bytes`, for the reason `disk_why`, such as "12 GiB are free". If parts of the forward run are repeated, the
+    replay also needs space, and the history may take only `replay_disk_bytes`. A limit that is not known is None."""
 
     memory_forward_bytes: int
     memory_adjoint_bytes: int
@@ -172,9 +169,9 @@ def intervals(steps: int) -> tuple[int, ...]:
 def choose_way(
     ways: Sequence[Way], machine: Machine, limits: Limits, rates: Rates, is_rough: bool = False
 ) -> WayChoice:
-    """Choose the way with the shortest predicted time. The result gives the reason why each way is chosen or not. If
-    two ways are equally fast, the way with the smaller history is chosen. If `is_rough` is true, no plans are made, and
-    the times come from formulas.
+    """Choose the way with the shortest predicted time. The result says for each way why it is chosen or not. If two
+    ways are equally fast, the way with the smaller history is chosen. If `is_rough` is true, no plans are made, and the
+    times come from formulas.
     """
     if limits.disk_bytes is not None and limits.replay_disk_bytes is not None:
         most, less = limits.disk_bytes, limits.replay_disk_bytes
@@ -243,8 +240,8 @@ class _Task:
 
 
 def _tasks(way: Way, machine: Machine, limits: Limits, rates: Rates) -> tuple[_Task, list[_Task]]:
-    """Return the tasks of the forward run and of the parts of the adjoint run. If the adjoint run reads all states,
-    formulas choose the number of steps of its passes. The formulas use the update rate of the forward run."""
+    """Return the tasks of the forward run and of the parts of the adjoint run. If the adjoint run reads all states, the
+    number of steps of its passes is chosen by formulas, with the update rate of the forward run."""
     forward = _Task(way.forward, limits.memory_forward_bytes, limits.scheme, limits.given)
     steps, budget_bytes = 1, limits.memory_adjoint_bytes
     if way.every == 1:
@@ -290,8 +287,9 @@ def _planned(way: Way, machine: Machine, limits: Limits, rates: Rates) -> Judged
 
 
 def _parts(problem: Problem, steps: int) -> Iterator[Problem]:
-    """Yield the problems of an adjoint run with the updates of all steps of a pass. If passes compute states again, the
-    adjoint run may need a first pass with fewer steps. The shorter first pass ends at the newest state of the history.
+    """Yield the problems of an adjoint run with the updates of all steps of a pass. If passes compute states again,
+    there may be two problems. The first problem is a pass with fewer steps, which ends at the newest state of the
+    history. The second problem has all other passes.
     """
     if problem.forward is None:
         yield listed(problem, steps) if problem.histories else problem
@@ -313,7 +311,7 @@ def _why_not(one: JudgedWay, chosen: JudgedWay) -> str:
         return f"as fast, but keeps {format_bytes(more)} more"
     forward = one.forward.seconds - chosen.forward.seconds
     adjoint = one.adjoint.seconds - chosen.adjoint.seconds
-    if forward <= 0 >= adjoint:  # formulas can be too optimistic, and plans are made only for the fastest ways
+    if forward <= 0 >= adjoint:  # only the fastest ways have plans, and formulas can be too optimistic for the others
         return "slower than others by formulas, so it is not planned"
     name, seconds = ("forward", forward) if forward > adjoint else ("adjoint", adjoint)
     return f"slower: the {name} run takes {format_seconds(seconds)} more"
@@ -328,7 +326,7 @@ def described(choice: WayChoice) -> list[str]:
 
 def _worth_showing(choice: WayChoice) -> Iterator[JudgedWay]:
     """Yield the ways for a table. If several ways recompute states and need too much memory, yield only the first of
-    these ways. The ways after the first one have larger intervals and need even more memory."""
+    them, because the later ways have larger intervals and need even more memory."""
     too_large = 0
     for one in choice.ways:
         too_large += one.way.every > 1 and _OVER_MEMORY in one.why

@@ -1,33 +1,32 @@
 """This module handles problems whose updates read the states of another run. For example, the adjoint run of a gradient
-reads the states of the forward run. The adjoint run goes back through the steps of a forward run, in the reverse pass.
-Each step of the reverse pass reads states of the forward run near this step.
+reads the states of the forward run. The passes of an adjoint run go back through the steps of the forward run (reverse
+pass). Each step of a reverse pass reads the states of the forward run at nearly the same time:
 
     forward run     state t-2 ──► state t-1 ──► state t ──► state t+1
     reverse pass                    step 2  ◄──  step 1  ◄──  step 0        step j reads states near t - j
     rings            u, state 3    u, state 2   u, state 1    u, state 0    `state` counts from the newest state
 
 If the history has only every k-th state, only every k-th step of the reverse pass reads a state. A step that reads a
-state adds terms to the sums of a gradient. All other steps have updates without these sums (`Problem.plain_updates`).
-Passes have a multiple of k steps, so that all passes have the same pattern.
+state adds terms to the sums of a gradient. The updates of all other steps leave these sums out
+(`Problem.plain_updates`). Passes have a multiple of k steps, so that all passes have the same pattern.
 
 Different steps read different states, so the updates of a pass do not repeat after one step. The function `listed`
-lists the updates of all steps of a pass. Each state becomes a separate field. Only a few levels use the field of a
-state. So the ring of a state holds only a few planes, and these planes are read later than the planes of other fields
-(`FieldPlan.ahead`).
+lists the updates of all steps of a pass. Each state becomes a separate field, which only a few levels use. So the ring
+of a state holds only a few planes, and these planes are read later than the planes of other fields (`FieldPlan.ahead`).
 
-A history with every state needs a large part of the disk. With recomputation, the history has only every k-th state. A
-pass first computes the states between two kept states again. The levels that compute states again are called the lead.
-Then the pass goes back through k steps:
+A history with every state takes much space on the disk. With recomputation, the history has only every k-th state. A
+pass first computes the states between two kept states again, in levels that are called the lead. Then the pass goes
+back through k steps:
 
     history   state t - k                                              state t
                   |                                                        |
     lead          └─► step 1 ──► step 2 ──► ... ──► step k                 levels 1, 2, ..., lead
     adjoint       adjoint t - k ◄── ... ◄── step 2 ◄── step 1 ◄── adjoint t    the levels that follow
 
-The levels of the lead and of the adjoint belong to one wavefront. So every plane is read once and written once. The
-values that the lead computes stay in memory. Each value that the adjoint reads is a separate field. The field of such a
-value has one copy in memory, and only one level writes the field. A late step of the adjoint run uses a value of an
-early step of the forward run, so the ring of such a value is long:
+The levels of the lead and of the adjoint belong to one wavefront, so every plane is read once and written once. The
+values that the lead computes stay in memory. Each value that the adjoint reads is a separate field with one copy in
+memory, and only one level writes the field. The values of early steps of the forward run are used by late steps of the
+adjoint run, so their rings are long:
 
     level
      2k  |              adjoint: the last step reads the state t - k + 1 ...
@@ -40,10 +39,10 @@ early step of the forward run, so the ring of such a value is long:
 The recomputed values have the same bits as in the forward run, because the same kernels compute these values from the
 same input. With memory for P planes, k can be sqrt(P / r). The disk then holds 1 / k words for each cell and step.
 
-A value that no adjoint step reads is needed only until the forward run replaces it. Values that no adjoint step reads
-share two rings, as in the forward run: the first ring has the results of updates with even numbers, and the second ring
-has the results of updates with odd numbers. For example, the adjoint may read only sums of values of u
-(language/hoist.py). In this example, all values of u share two rings, and only the sums have long rings.
+A value that no adjoint step reads is needed only until the lead replaces it. Such values of a field share two rings, as
+in the forward run: one ring for the results of updates with even numbers, and one for odd numbers. For example, the
+adjoint may read only sums of values of u (language/hoist.py). Then all values of u share two rings, and only the sums
+have long rings.
 """
 
 from __future__ import annotations
@@ -59,17 +58,17 @@ from outcrop.plan.problem import FieldPlan, Operand, Problem, StagePlan
 STEPS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """The numbers of steps of a pass that the tuner tries if passes read a history."""
 MAX_LEVELS = 8192
-"""The maximum number of levels of a pass. A plan with more levels takes minutes to make and to prove. With a radius of
-1, a pass of MAX_LEVELS levels needs a window with tens of millions of planes."""
+"""The maximum number of levels of a pass. A plan with more levels would take minutes to make and to prove. Even with a
+radius of 1, a pass of MAX_LEVELS levels needs a window with tens of millions of planes."""
 
 Operands: TypeAlias = tuple[tuple[int, int], ...]
 Calls: TypeAlias = tuple[tuple[int, Operands, Operands], ...]
 """The kernel calls of successive levels, in the format of `Kernel.calls` (language/compile.py)."""
 Value: TypeAlias = tuple[int, int]
-"""Identifies a value of the other run. The tuple has the number of the value's field and the time of the value. With
-recomputation, the field belongs to the forward problem. The time of a value is then the number of updates of the field
-since the state with which the pass begins. The time -1 means the previous value in the state with which the pass
-begins. Without recomputation, the time of a value is the number of steps from the newest state back to the value."""
+"""Identifies a value of the other run: the number of its field, and its time. Without recomputation, the time is the
+number of steps from the newest state back to the value. With recomputation, the field is a field of the forward
+problem, and the time is the number of updates of this field since the state with which the pass begins. The time -1
+then means the previous value in this state."""
 
 
 @dataclass(frozen=True)
@@ -86,8 +85,8 @@ class Values:
     `steps` to state 0. States are counted from the kept state with which the pass begins.
 
     `lead` is the number of levels of the other run that are computed again. `levels` has the values that each level of
-    the other run reads and writes. `fields` has the fields of the listed problem that store no values of the other run.
-    `numbers` maps each value to the number of its field in the listed problem.
+    the other run reads and writes. `fields` has the fields of the listed problem (see `listed`) that store no values of
+    the other run. `numbers` maps each value to the number of its field in the listed problem.
     """
 
     def __init__(self, problem: Problem, steps: int) -> None:
@@ -149,14 +148,14 @@ class Values:
         return self._statics[self.names[value[0]]] if found is None else found
 
     def number_read(self, field: int, step: int) -> int:
-        """Return a number of a field in the listed problem. In step `step`, this field holds the values of the field
-        number `field` of the original problem."""
+        """Return the number of the field of the listed problem that holds, in step `step`, the values of field number
+        `field` of the original problem."""
         return self.number(self.read(field, step)) if self.problem.fields[field].history else field
 
     def of_step(self, step: int, stage: int, field: int, age: int) -> Value:
         """Return the value of a field before a stage of a forward step. If `age` is -1, return the value after the
-        stage. If no stage reads the field, the older value of the field is not kept. If the older value is not kept,
-        return the older value of another field, the companion. The companion is an updated field that the stage reads.
+        stage. If no stage reads the field, the older value of the field is not kept. In this case, return the older
+        value of another field, the companion: an updated field that the stage reads.
         """
         assert self.forward is not None
         if age >= 0:
@@ -191,9 +190,9 @@ def steps_of_pass(problem: Problem, steps: int) -> int:
 
 
 def listed(problem: Problem, steps: int) -> Problem:
-    """Return the problem that lists all levels of a pass of `steps` steps. The list begins with the levels that compute
-    states of the other run again. Then the list has the levels of the `steps` steps. `problem` must have the updates of
-    one step that reads the history. The last fields of `problem` must be the fields that are a history."""
+    """Return the problem that lists all levels of a pass of `steps` steps. The levels that compute states of the other
+    run again come first. The levels of the `steps` steps follow. `problem` must have the updates of one step that reads
+    the history. The last fields of `problem` must be the fields that are a history."""
     values = Values(problem, steps)
     updates, uses, seen = list[StagePlan](), dict[int, list[int]](), set[int]()
 
@@ -222,7 +221,7 @@ def listed(problem: Problem, steps: int) -> Problem:
     follows = dict[int, int]()
     if problem.forward is not None:
         for number, (field, count) in first.items():
-            # if a value has an earlier value, its level copies the rim from the earlier value
+            # the level that computes a value copies the rim from the earlier value of the field, if there is one
             if count > 0:
                 place = divmod(min(uses[number]) - 1, problem.forward.stages)
                 follows[number] = values.number(values.of_step(*place, field, 0))
@@ -255,9 +254,9 @@ def listed_calls(
     problem: Problem, calls: Calls, plain: Calls, steps: int, forward: Sequence[ForwardCall] = ()
 ) -> Calls:
     """Return the kernel calls of all levels of a pass. `problem` has the updates of one step. `calls` has the calls of
-    an even step and of an odd step of `problem`. `plain` has the calls of steps that do not read the history. The calls
-    in `calls` and `plain` use the field numbers of `problem`. If passes compute steps of the other run again, `forward`
-    has the calls of one such step."""
+    an even step and of an odd step of `problem`. `plain` has the calls of steps that do not read the history. Both use
+    the field numbers of `problem`. If passes compute steps of the other run again, `forward` has the calls of one such
+    step."""
     values, found = Values(problem, steps), []
     for level in range(values.lead):
         step, number = divmod(level, len(forward))

@@ -3,9 +3,9 @@ measured on this machine, or declared for another machine.
 
 The model of a declared machine has two limits. If the data of updates are in the caches, the declared rate limits the
 updates. If the data are not in the caches, the bandwidth of the memory also limits the updates. For each cell, a plain
-sweep moves three words between memory and caches: the old value, the fetched cache line of the new value, and the new
-value. A diamond of half height D moves these three words once for D levels. A band of half height D moves these words
-once for 2 D levels. The update rate of diamonds is:
+sweep moves three words between memory and caches: it reads the old value, fetches the cache line of the new value, and
+writes the new value. A diamond of half height D moves these three words once for D levels. A band of half height D
+moves them once for 2 D levels. The update rate of diamonds is:
 
     rate(D) = min(declared rate, memory bandwidth / (3 e / D)), e bytes per cell, D = 1 for plain sweeps
 """
@@ -26,7 +26,7 @@ UpdateRate: TypeAlias = Callable[[Sizes], float]
 WORDS_PER_SWEEP = 3
 """The number of words that a plain sweep moves between memory and caches for each cell."""
 THIN_SLAB_COST = 0.15
-"""The cost of a plane that a tile updates only partly, relative to a plane that it updates fully."""
+"""The cost of a plane that a tile updates only partly, relative to a plane that the tile updates fully."""
 NARROW_BLOCK_COST = 0.3
 """The cost of a row in which the edge of a block cuts a tile, relative to a row that a tile updates fully."""
 
@@ -35,8 +35,8 @@ NARROW_BLOCK_COST = 0.3
 class StorageRates:
     """The bandwidths of the storage in bytes per second. The mixed bandwidth is measured with equal numbers of reads
     and writes at the same time, and counts the bytes of reads and writes together. A flush takes `seconds_flush`. The
-    first write to a part of a new file can be slower than later writes. At the first write, the file system must also
-    record that the part is in use. If the rate of first writes is unknown, it is None."""
+    first write to a part of a new file can be slower than later writes, because the file system must also record that
+    the part is in use. `first_write_bytes_per_second` is the rate of first writes, or None if it is unknown."""
 
     read_bytes_per_second: float
     write_bytes_per_second: float
@@ -75,8 +75,8 @@ ASSUMED_NETWORK = NetworkRates(1.25e9, 1e-4, "assumed")
 @dataclass(frozen=True)
 class Machine:
     """The figures of a machine. `checksum_bytes_per_second` is the rate of all threads together. `cache_bytes` is the
-    size of one core's second-level cache. `last_cache_bytes` is the size of the last-level cache of all cores. Only
-    plans for several ranks use `network`."""
+    size of one core's second-level cache. `last_cache_bytes` is the size of the last-level cache of all cores.
+    `network` is used only in plans for several ranks."""
 
     threads: int
     memory_bytes: int

@@ -2,9 +2,9 @@
 these messages.
 
 The proof assumes that a connection stores no messages. So a plane is transferred only when one rank has begun to send
-it and the other rank has begun to receive it. The proof also assumes that a rank performs the actions of one direction
-one after the other: the next action begins only after all planes of the previous action have been transferred. If ranks
-cannot block each other under these two conditions, they also cannot block each other if connections store messages.
+it and the other rank has begun to receive it. The proof also assumes that a rank begins an action of one direction only
+after all planes of the previous action of this direction have been transferred. If ranks cannot block each other under
+these two assumptions, they also cannot block each other if connections store messages.
 
 A rank performs its actions in order. Some actions of a rank wait for messages:
 
@@ -14,12 +14,13 @@ A rank performs its actions in order. Some actions of a rank wait for messages:
     Update           also waits for the rows of all planes that it reads
     Commit           waits for all messages
 
-The executor may wait for fewer rows than the proof. For example, an update of a trapezoid (schemes/split_tiling.py)
-needs no rows of a neighbour. But the executor never waits for an event for which the proof does not wait.
+The executor may wait for fewer rows than this list says. For example, it does not wait for rows of a neighbour before
+an update of a trapezoid (schemes/split_tiling.py), which needs none. But the executor never waits for an event for
+which the proof does not wait.
 
-All waits of a rank depend only on the numbers of planes that neighbours have begun to send and to receive. The numbers
-of planes that neighbours have begun to send and to receive only grow. So if one order of events completes the pass,
-every order completes the pass. The proof therefore tries only one order.
+All waits of a rank depend only on how many planes its neighbours have begun to send and to receive, and these numbers
+only grow. So if one order of events completes the pass, every order completes the pass. The proof therefore tries only
+one order.
 """
 
 from __future__ import annotations
@@ -41,15 +42,15 @@ Message: TypeAlias = tuple[str, int, int, int, int, int, int]
 """A message with rows of planes z0 <= z < z1. The tuple has the array, z0, z1, the first row, the end of the rows, the
 number of columns and the level. Rows are counted from the cut between the two ranks. For faces, the level is 0."""
 Step: TypeAlias = tuple[int, bool, int, int]
-"""A step of a rank in a pass. The tuple has the number of the action, a flag, a direction and a number of planes. If
-the flag is true, the rank begins to send or to receive planes, until the given number of planes has begun in the pass.
-If the flag is false, the rank waits until the given number of planes has been transferred."""
+"""A step of a rank in a pass: the number of its action, a flag, a direction, and a number of planes n, counted from the
+start of the pass. If the flag is true, the rank begins the transfers of all planes up to number n in this direction. If
+the flag is false, the rank waits until n planes have been transferred."""
 
 
 @dataclass(frozen=True)
 class _Job:
-    """A send or receive of planes z0 <= z < z1. The planes of a block are counted after the planes of the block before
-    it. Before this action, the rank has begun to transfer `before` planes in this direction."""
+    """A send or receive of planes z0 <= z < z1. The numbers of a block's planes continue the numbers of the previous
+    block. Before this action, the rank has begun to transfer `before` planes in this direction."""
 
     z0: int
     z1: int
@@ -82,8 +83,8 @@ def steps_of(problem: Problem, one: Pass) -> list[Step]:
     begun, waited = [0, 0, 0, 0], [0, 0, 0, 0]
     blocks: dict[Block, int] = {}
     first = 0  # the number of plane 0 of the current block
-    # Reads fill the rings of second copies only if these rings hold previous values. If the rings of second copies hold
-    # previous values, they are as large as the rings of first copies.
+    # Reads fill the rings of second copies only if these rings hold previous values. The rings then have the size of
+    # the rings of first copies.
     planes = one.window.ring_planes[0], one.window.ring_planes[2]
 
     def wait(index: int, directions: Sequence[int], is_static: bool, end: int) -> None:

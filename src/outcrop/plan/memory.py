@@ -5,9 +5,9 @@
 The window has rings of slots for the copies of all fields (core/outcrop/exec/window.hpp). The staging is the memory in
 which snapshots are collected until they are written (core/outcrop/exec/snapshots.hpp). Sources and receivers have one
 value for each point and step of a pass (acquisition.hpp). The smallest budget includes the minimum memory for the
-staging and for the values of sources and receivers. The values may use up to 1/SHARE of the memory above the smallest
-budget. With memory for more values, a pass can have more steps. The tuner divides the remaining memory between the
-window and the staging (staging.py).
+staging and for the values of sources and receivers. These values may also use up to 1/SHARE of the memory above the
+smallest budget, because a pass can have more steps if memory holds more values. The tuner divides the remaining memory
+between the window and the staging (staging.py).
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Ring:
 class Window:
     """The sizes of all rings. There are three kinds of rings: for first copies, for second copies, and for static
     fields. `ring_planes` has the number of slots of a ring of each kind, and `copies` has the number of rings of each
-    kind. `ring_planes` and `copies` do not count the `resident` rings of static fields or the rings of values of
-    another run. The rings of values of another run have `history_planes` slots."""
+    kind. Both leave out the `resident` rings of static fields and the rings of values of another run. Rings of values
+    of another run have `history_planes` slots."""
 
     ring_planes: tuple[int, int, int]
     slot_bytes: int
@@ -123,8 +123,8 @@ def slots_within(problem: Problem, slot: int, budget_bytes: int) -> int:
 
 def largest_within(bytes_of: Callable[[int], int], most: int, budget_bytes: int) -> int:
     """Return the largest number from 1 to `most` for which `bytes_of` is at most `budget_bytes`, or 0 if there is none.
-    The function `bytes_of` must not decrease. `bytes_of` is usually almost linear, so most guesses are linear
-    interpolations."""
+    `bytes_of` must not decrease with its argument. It is usually almost linear, so most guesses of the search are
+    linear interpolations."""
     low, below, high, above = 1, bytes_of(1), most, bytes_of(most)
     if above <= budget_bytes:
         return most
@@ -190,8 +190,8 @@ def min_acquisition_memory(demand: AcquisitionDemand, steps: int) -> Acquisition
 
 def acquisition_memory(demand: AcquisitionDemand, steps: int, max_steps: int, spare_bytes: int) -> AcquisitionMemory:
     """Return the memory for sources, receivers and snapshots, with the smallest staging. `spare_bytes` is the part of
-    the budget above the smallest budget. A pass has at least `steps` steps, and at most `max_steps` steps, the number
-    of steps of the run."""
+    the budget above the smallest budget. A pass has at least `steps` steps. It has at most `max_steps` steps, which is
+    the number of steps of the run."""
     room = max(0, spare_bytes) // SHARE
     fitting = min(max_steps, steps + room // demand.step_bytes) if demand.step_bytes else max_steps
     return replace(min_acquisition_memory(demand, steps), max_steps=fitting)

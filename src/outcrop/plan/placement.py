@@ -5,9 +5,10 @@ has several possible places. A place may be too small for all things.
                    └─ choice: nvme0   takes 8 GiB of nvme0   2.7 s
     demand: result ── choice: dram    ...
 
-A step takes as long as its computation or as all its transfers together, whichever is longer. Transfers and computation
-take place at the same time. But one transfer follows another, because the same cores perform all transfers. The best
-placement has the following properties. The first property is the most important, and the last is the least important:
+Transfers and computation take place at the same time, but one transfer follows another, because the same cores perform
+all transfers. So a step takes as long as its computation or as all its transfers together, whichever is longer. The
+best placement has the following properties. The first property is the most important, and the last is the least
+important:
 
 1. The shortest step.
 2. The shortest time for transfers of updated things. So updated things are in the fastest place that has room, even if
@@ -26,10 +27,10 @@ The static fields of a run, which no stage updates, have two possible places:
     `disk`     The window holds only the planes of static fields that the current updates need. Each pass reads all
                planes again.
 
-All static fields are in one place, because all fields need the same amount of memory and are read equally often. The
-place of static fields determines how much memory remains for slabs and levels, and so the cost of the run. So the tuner
-predicts the cost of whole plans for each of the two places, and the function `taken` chooses one of these plans. Tables
-of the same kind show the places of arrays and the places of static fields.
+All static fields are in the same place, because each of them needs the same amount of memory and is read equally often.
+The place determines how much memory remains for slabs and levels, and so the cost of the run. So the tuner predicts the
+cost of whole plans for each of the two places, and the function `taken` chooses one of these plans. The places of
+static fields are shown in a table of the same form as the places of arrays.
 """
 
 from __future__ import annotations
@@ -99,10 +100,10 @@ def assign(demands: Sequence[Demand], free_bytes: Mapping[str, int], computing_s
 
 
 def cost(demands: Sequence[Demand], chosen: Sequence[Choice], places: Sequence[str], computing_seconds: float) -> Cost:
-    """Return the cost of a placement as a tuple of numbers. The search minimises the cost. The first number of the
-    tuple is the time of a step in nanoseconds. The second number of the tuple is the time of the transfers of updated
-    things. All later numbers of the tuple are the numbers of bytes of read-only things in each of `places`, with the
-    fastest place first. Two costs are compared by the first number in which they differ."""
+    """Return the cost of a placement as a tuple of numbers. The search minimises the cost. The first number is the time
+    of a step in nanoseconds. The second number is the time of the transfers of updated things. The other numbers are
+    the bytes of read-only things in each of `places`, with the fastest place first. Two costs are compared by the first
+    number in which they differ."""
     pairs = list(zip(demands, chosen, strict=True))
     step = max(round(computing_seconds * 1e9), sum(one.nanoseconds for one in chosen))
     updated = sum(one.nanoseconds for demand, one in pairs if demand.updated)
@@ -139,7 +140,8 @@ class _Search:
             )
             for demand in demands
         ]
-        # Entry n of `_least` is the minimum cost of all demands except the first n demands in the order of the search.
+        # Entry n of `_least` is the minimum cost of the demands that remain after the first n demands in the order of
+        # the search.
         self._least = [(0, 0)]
         for number in reversed(self._order):
             least = min((one.nanoseconds for one in demands[number].choices), default=0)
@@ -191,14 +193,13 @@ FASTEST, FASTEST_WITH_ROOM = "the fastest", "the fastest with room"
 SLOWEST, SLOWEST_FOR_NOTHING, HIDDEN = "the slowest", "the slowest that delays nothing", "hidden behind the computing"
 
 MIN_SHOWN_SECONDS = 0.001
-"""The shortest time that the table of places shows, in seconds. A shorter time is shown as "less than" the shortest
-time."""
+"""The shortest time that the table of places shows, in seconds. A shorter time is shown as "less than" this time."""
 
 
 @dataclass(frozen=True)
 class PlacementRow:
-    """A row of the table of places. `takes` has the number of bytes that the thing needs in each place. `why` is a text
-    with the reason for `place`."""
+    """A row of the table of places. `takes` has the number of bytes that the thing needs in each place. `why` gives the
+    reason for `place`."""
 
     name: str
     nbytes: int
@@ -253,8 +254,8 @@ EQUALLY_FAST = 1.01
 
 def possible(problem: Problem, budget_bytes: int) -> tuple[bool, ...]:
     """Return the possible values of `Sizes.keeps_statics`. A value is possible if the budget is large enough for its
-    window. A rank does not keep the rows of its neighbours in memory between passes. So a rank always reads its static
-    fields again."""
+    window. A rank always reads its static fields again, because it does not keep the rows of its neighbours in memory
+    between passes."""
     if problem.is_part:
         return (False,)
     return (False, True) if 0 < problem.statics * problem.grid_bytes <= budget_bytes else (False,)

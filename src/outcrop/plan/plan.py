@@ -1,5 +1,5 @@
 """Define a plan, which has sizes, passes of actions, and a predicted cost. A candidate is a plan without its actions. A
-scheme is the interface of a file in `schemes` to the planner."""
+`Scheme` object is the interface between a file in `schemes` and the planner."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from outcrop.plan.problem import Problem
 class Sizes:
     """The sizes of a plan, which a scheme may choose.
 
-    `levels`               The number of levels of a pass (L). It is the number of steps (`bt`) times the stages of a
-                           step.
+    `levels`               The number of levels of a pass (L): the number of steps (`bt`) times the stages of a step.
     `slab`                 The number of planes of zeta that are updated together (b).
     `diamond`              The half height D of the cache tiles, in levels. 0 means plain sweeps.
     `sweep_rows`           The number of rows of each block of a plain sweep.
@@ -62,8 +61,8 @@ class Pass:
 
 @dataclass(frozen=True)
 class Prediction:
-    """The predicted cost of a plan. `seconds` is wall-clock time. Each other time is the time of one phase if this
-    phase runs alone. `bytes_sent` and `bytes_received` are the bytes of rows that a rank exchanges with its
+    """The predicted cost of a plan. `seconds` is wall-clock time. Each of the other times is the time that one kind of
+    work would take alone. `bytes_sent` and `bytes_received` are the bytes of rows that a rank exchanges with its
     neighbours."""
 
     seconds: float
@@ -156,7 +155,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Volume:
-    """The work of one pass, estimated by the formulas of the scheme. The formulas are exact enough to rank sizes.
+    """The work of one pass, estimated by the formulas of the scheme. The formulas are exact enough to compare sizes.
 
     `exposed_bytes` are the bytes that are transferred before the first update of a block or after its last update.
     `slabs` is the number of Update actions. `requests` is the number of transfers of a plane or of a part of a plane.
@@ -193,9 +192,9 @@ class Scheme:
                         grid.
     `reads_histories`   True if passes can read the states of another run.
     `has_halos`         True if passes can use rows of neighbours, for grids that are divided among ranks.
-    `shared_levels`     For a scheme in which ranks share the updates at their cuts, so that no cell is updated twice: a
-                        function of the problem of a rank. It returns the maximum number of levels of a pass. The scheme
-                        is only for grids that are divided among ranks. None for all other schemes.
+    `shared_levels`     A function of the problem of a rank. It returns the maximum number of levels of a pass. Only
+                        schemes in which ranks share the updates at their cuts have this function, and only grids that
+                        are divided among ranks can use these schemes. None for all other schemes.
     """
 
     name: str

@@ -23,8 +23,8 @@ from outcrop.units import format_bytes
 
 @dataclass(frozen=True)
 class Planned:
-    """The result of planning: a plan that stays within `budget_bytes` and has the sizes `given`. The plan is for this
-    machine or for another machine.
+    """The result of planning, for this machine or for another machine: a plan that stays within `budget_bytes` and has
+    the sizes `given`.
 
     `considered` has the candidate of the plan itself and the best of the other candidates. `updates_origin` says where
     the update rate comes from: "measured", "assumed", or a text that names the machine whose file declares the rate.
@@ -81,8 +81,8 @@ def choose(
     update_rate: UpdateRate,
     given: GivenSizes = FREE,
 ) -> TunedPlan:
-    """Choose the plan with the lowest cost within `budget_bytes`. The plan has the scheme `scheme` and the sizes
-    `given`. Return this plan and all candidates. If `scheme` is "auto", the plan may have any scheme.
+    """Choose the plan with the lowest cost within `budget_bytes`. The plan has the scheme `scheme` (any scheme if it is
+    "auto") and the sizes `given`. Return the plan and all candidates.
 
     If the budget is too small, raises BudgetError. The message names the smallest sufficient budget. Raises InputError
     for an unknown scheme or impossible sizes.
@@ -93,10 +93,10 @@ def choose(
     acquisition = acquisition_memory(problem.acquisition, _min_steps(problem, given), problem.steps, spare_bytes)
     window_bytes = budget_bytes - acquisition.bytes(acquisition.max_steps)
     if scheme == "auto" and not given and window_bytes >= largest_useful_bytes(problem):
-        # memory holds the whole grid, and the other schemes only save memory, except schemes that save updates
+        # memory holds the whole grid, so schemes that only save memory are left out; schemes that save updates stay
         schemes = [one for one in schemes if one is schemes[0] or one.shared_levels is not None]
     choice = tune(problem, schemes, machine, window_bytes, update_rate, acquisition)
-    if choice is None and problem.is_part and given.by and given.bt:  # shorter passes can have such blocks
+    if choice is None and problem.is_part and given.by and given.bt:  # a shorter pass can have the given blocks
         raise InputError(
             f"by {given.by}: the {problem.max_halo} rows of a rank are too few for blocks of {given.by} rows in passes "
             f"of {given.bt} steps; give fewer steps (bt), or leave by out"
@@ -113,8 +113,9 @@ def best_steps(
     given: GivenSizes,
     cells_per_second: float,
 ) -> int:
-    """Return the number of steps of a pass for a problem that reads a history. The problem depends on this number,
-    because the steps of a pass read different states. Formulas give the costs that are compared."""
+    """Return the number of steps of a pass for a problem that reads a history. This number is chosen before the plan,
+    because the updates of the problem depend on it: the steps of a pass read different states. The compared costs come
+    from formulas."""
 
     def seconds(steps: int) -> float:
         one = listed(problem, steps)

@@ -1,9 +1,9 @@
 """This module describes a run for planning: the grid, the steps, the fields, the stages, and the fields that each stage
 reads.
 
-Planes are numbered in the order in which the window reaches them (core/outcrop/exec/problem.hpp). On a periodic axis,
-the first plane and the last plane of the grid are neighbours. The window reaches planes from both ends of such an axis
-alternately. So the numbers of neighbouring planes are close to each other.
+Planes are numbered in the order in which the window reaches them (core/outcrop/exec/problem.hpp). If the streaming axis
+is periodic, the first plane and the last plane of the grid are neighbours. The window then reaches planes from both
+ends of the axis alternately, so that neighbouring planes have numbers that are close to each other.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class FieldPlan:
     alternately. `has_previous`: the previous value of the field is part of the state. `flips`: the newest value is in
     the first copy and in the second copy alternately, step by step. `name`: the user's name for the field.
 
-    `history`: if not "", the values belong to a state of another run, in which the field has this name (history.py).
-    `state`: the number of steps from the newest state that a pass reads back to this state. `later`: the number of
-    updates of the field `history` that lead from this state to the values; -1 means the previous values of this state.
+    `history`: if not "", the values come from a state of another run, in which the field has this name (history.py).
+    `state`: the number of steps that this state lies before the newest state that a pass reads. `later`: the number of
+    updates of the field `history` between this state and the values; -1 means the previous values of this state.
     `behind`, `ahead`: an update of the slab zeta0 <= zeta < zeta1 needs the planes from zeta0 - `behind` to zeta1 +
     `ahead` of this state.
 
@@ -126,7 +126,8 @@ class AcquisitionDemand:
     of steps before the first pass of the plan.
 
     `ends` has the intervals of all snapshots of a grid that is divided among ranks. If ranks share the updates at their
-    cuts, a pass ends at each step with a snapshot. Only then all ranks have the values of all their rows."""
+    cuts, a rank has the values of all its rows only at the end of a pass. So a pass must end at each step with a
+    snapshot."""
 
     snapshots: tuple[SnapshotDemand, ...] = ()
     point_bytes: int = 0
@@ -150,21 +151,23 @@ class Problem:
     `shape` is (nz, ny, nx) in cells, and `radii` is the radius of the stencil along the same axes. The distance between
     rows is `pitch_bytes`. The rows of a plane have `plane_bytes` bytes together. A record, which is a plane with its
     checksum and padding, has `record_bytes` bytes. `sides` are the boundaries below and above the grid along z, y and
-    x: "fixed", "mirror" or "periodic". If the grid is divided among ranks (ranks.py), the problem of a rank has only
-    the rows of this rank. A side along y is "neighbour" if another rank has the rows beyond this side. A pass may use
-    at most `max_halo` rows of a neighbour. If `block_order` is 1 or -1, a pass divides the rows of a rank into blocks.
-    If `block_order` is 1, the pass begins with the lowest rows. If `block_order` is -1, the pass begins with the
-    highest rows. If `block_order` is 0, the rows of a rank are not divided. The user's grid has `ndim` axes. If the
-    user's grid has two axes, y has one cell in `shape`. If the user's grid has one axis, z and y have one cell in
-    `shape`. `acquisition` has the memory and transfers that sources, receivers and snapshots need in addition to the
-    window. `updates` has the stages of `listed_steps` steps. Usually, `listed_steps` is 1, and all steps have the same
-    stages. If fields are a history, `updates` has all steps of the longest pass, because different steps read different
-    states. If the history has only every `every`-th state, step j of a pass reads the history if j - `phase` is a
-    multiple of `every`. All other steps have the updates `plain_updates`.
+    x: "fixed", "mirror" or "periodic". The user's grid has `ndim` axes. With two axes, y has one cell in `shape`. With
+    one axis, z and y have one cell each.
+
+    If the grid is divided among ranks (ranks.py), the problem of a rank has only the rows of this rank. A side along y
+    is "neighbour" if another rank has the rows beyond this side. A pass may use at most `max_halo` rows of a neighbour.
+    `block_order` is 0 if a pass does not divide the rows of a rank into blocks. It is 1 if the first block has the
+    lowest rows, and -1 if the first block has the highest rows.
+
+    `acquisition` has the memory and transfers that sources, receivers and snapshots need in addition to the window.
+    `updates` has the stages of `listed_steps` steps. Usually, `listed_steps` is 1, and all steps have the same stages.
+    If fields are a history, `updates` has all steps of the longest pass, because different steps read different states.
+    If the history has only every `every`-th state, step j of a pass reads the history if j - `phase` is a multiple of
+    `every`. All other steps have the updates `plain_updates`.
 
     If passes compute steps of another run again, `forward` is the problem of the other run, with the updates of one
-    step. If passes compute steps of another run again, each pass has `every` steps, and the first `lead` levels of a
-    pass belong to steps of the other run. A step of the other run has `lead_stages` levels.
+    step. Each pass then has `every` steps, and its first `lead` levels belong to steps of the other run. A step of the
+    other run has `lead_stages` levels.
 
     The properties of this class are cached, because the tuner and the proof of a plan (validate.py) read some of these
     properties hundreds of thousands of times.
@@ -210,8 +213,8 @@ class Problem:
 
     @cached_property
     def lead_planes(self) -> int:
-        """The number of planes by which the first use of the state lags behind, because the first levels of a pass
-        belong to another run."""
+        """The number of planes by which the first level that uses the state lags behind level 1, because the first
+        levels of a pass belong to another run."""
         return self.skew_z * self.lead
 
     @cached_property
@@ -268,9 +271,8 @@ class Problem:
 
     @cached_property
     def kernel_sides(self) -> tuple[tuple[str, str], ...]:
-        """The sides for which kernels are compiled. A side with a neighbouring rank is compiled as a fixed side. No
-        update uses the values that a kernel has beyond a side with a neighbouring rank, so the fixed side changes no
-        result."""
+        """The sides for which kernels are compiled. A side with a neighbouring rank is compiled as a fixed side. This
+        changes no result, because no update uses the values that the kernel computes at such a side."""
         low, high = ("fixed" if side == "neighbour" else side for side in self.sides[1])
         return self.sides[0], (low, high), self.sides[2]
 
@@ -288,7 +290,7 @@ class Problem:
         return low, high
 
     def frame(self, levels: int) -> Rectangle:
-        """Return the cells of a plane that a pass of `levels` levels holds in a slot, if it does not divide y."""
+        """Return the cells of a plane that a pass of `levels` levels holds in a slot, if the pass does not divide y."""
         low, high = self.halo(levels)
         return self.frame_of((-low, self.shape[1] + high))
 
@@ -320,7 +322,7 @@ class Problem:
     @cached_property
     def first_row(self) -> int:
         """The number of the first row that steps update. If the rows below row 0 belong to a neighbouring rank, the
-        number is -FAR. With -FAR, only the region of an update limits the rows that are updated."""
+        number is -FAR, so that only the region of an update limits its rows."""
         return min(self.rim_y[0], self.shape[1])
 
     @cached_property
@@ -340,15 +342,13 @@ class Problem:
 
     @cached_property
     def statics(self) -> int:
-        """The number of fields that no stage updates. Each field that no stage updates is an array on disk. A history
-        is not counted."""
+        """The number of static fields, which no stage updates. Each of them is an array on disk. Fields that are a
+        history are not counted."""
         return sum(one.is_static and not one.is_history for one in self.fields)
 
     @cached_property
     def histories(self) -> int:
-        """The number of fields that are states of another run. A pass reads each state of another run from a separate
-        file.
-        """
+        """The number of fields that are states of another run. A pass reads each state from a separate file."""
         return sum(one.is_history for one in self.fields)
 
     @cached_property
@@ -457,8 +457,8 @@ class Problem:
 
     @cached_property
     def row_group(self) -> int:
-        """The number of rows in a group of rows. Direct I/O can begin and end at the edges of groups. If a group of
-        this number of rows is too large for the grid, the number is 1. Without groups of rows, transfers of a part of a
+        """The number of rows in a group. A group is a multiple of DIRECT_BYTES bytes long, so direct I/O can begin and
+        end between groups. If such a group is too large for the grid, the number is 1, and transfers of a part of a
         plane use the page cache."""
         group = DIRECT_BYTES // gcd(DIRECT_BYTES, self.pitch_bytes)
         return group if 8 * group <= self.shape[1] else 1
@@ -473,8 +473,8 @@ def _rim_of_side(side: str, radius: int) -> int:
 @dataclass(frozen=True)
 class FieldVersion:
     """Identifies a value of a field during a pass. `level` is the level that wrote the value, and `copy` is the copy
-    that holds the value. Level 0 means the newest value at the start of the pass. Level -1 means the previous value at
-    that time."""
+    that holds the value. Level 0 means the newest value at the start of the pass, and level -1 the previous value at
+    the start of the pass."""
 
     level: int
     copy: int
@@ -515,7 +515,7 @@ def one_of_each(
 ) -> tuple[tuple[FieldPlan, ...], tuple[StagePlan, ...]]:
     """Reduce the fields and stages of a problem to one field of each kind. Fields are of the same kind if they have
     equal properties and the same stages update them. If a stage reads any field of a kind, the reduced stage reads the
-    remaining field of this kind in the same way."""
+    one field that represents this kind."""
     updating: list[list[int]] = [[] for _ in fields]  # for each field, the list of the stages that update the field
     for place, stage in enumerate(updates):
         for f in stage.targets:

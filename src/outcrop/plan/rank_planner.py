@@ -1,5 +1,5 @@
-"""Choose the plans of all ranks of a grid that is divided among ranks. Neighbours exchange the same planes in the same
-order, so all ranks have the same scheme, the same steps of a pass and the same slabs. Their machines, memories and
+"""Choose the plans of all ranks of a grid that is divided among ranks. Neighbours must exchange the same planes in the
+same order, so all ranks have the same scheme, the same steps of a pass and the same slabs. Their machines, memories and
 update rates may differ.
 
 The ranks choose together in three steps. Each arrow is a call of `Gather`, which gives all ranks the values of all:
@@ -8,12 +8,12 @@ The ranks choose together in three steps. Each arrow is a call of `Gather`, whic
     each rank finds the thickest slab that fits its memory     ──► for each proposal, the thinnest of these slabs
     each rank predicts its time for each proposal              ──► for each proposal, the time of the slowest rank
 
-The proposal with the shortest time of the slowest rank is chosen. If the cut can still be moved, each proposal is
-predicted for the cut with which it is equal work for all ranks (`balanced_cut`).
+The proposal with the shortest time of the slowest rank is chosen. If the cut can still be moved, each proposal has its
+own cut: the cut that gives all ranks equal work (`balanced_cut`).
 
-A run of several ranks does this with the figures that each rank has measured (run/joint_plan.py). `outcrop plan
---ranks` does it without the ranks (`choose_ranks`): all ranks have a machine with equal figures, so one rank of each
-kind is enough: the first, the last, and those between them.
+In a run of several ranks, each rank uses the figures that it has measured (run/joint_plan.py). `outcrop plan --ranks`
+makes the same choice in one process (`choose_ranks`). It assumes that the machines of all ranks have equal figures, so
+it needs one rank of each kind: the first rank, the last rank, and one rank between them.
 """
 
 from __future__ import annotations
@@ -37,21 +37,23 @@ from outcrop.plan.tuner import TunedPlan, estimate, rate_in_thick_slabs
 MAX_RANKS_COMPARED = 64
 """The maximum number of ranks for which the plan of one rank is predicted action by action."""
 PROPOSALS_OF_RANK = 3
-"""The maximum number of proposals of a rank for each scheme. They have different steps of a pass."""
+"""The maximum number of proposals of a rank for each scheme. The proposals differ in the steps of a pass."""
 WORTH_PROPOSING = 1.1
 """A rank proposes only sizes with which it needs at most this multiple of the time of its best sizes of the scheme."""
 PROPOSALS_TRIED = 12
-"""The number of proposals that all ranks predict. More are predicted only if none of these fits the memory."""
+"""The number of proposals that all ranks predict. More proposals are predicted only if none of these fits the
+memory."""
 
 Gather: TypeAlias = Callable[[list[Any]], list[Any]]
-"""A function that takes a value for each member of this process, and returns the values of the members of all
-processes, in the same order on all of them. All processes call it together. Values are plain data."""
+"""A function that collects values of all processes. Its argument has one value for each member of this process: each
+rank that the process plans. Its result has the values of the members of all processes, in the same order on all
+processes. All processes must call the function together. Values are plain data."""
 
 
 @dataclass(frozen=True)
 class PlannedRank:
-    """A rank that chooses its plan together with the other ranks: its number, its machine, its memory, and a function
-    that returns the update rates for the problem of its part. `acquisition` is added to this problem."""
+    """A rank that chooses its plan together with the other ranks: its number, its machine and its memory. `update_rate`
+    returns the update rates for the problem of the rank's part. This problem includes `acquisition`."""
 
     rank: int
     machine: Machine
@@ -69,7 +71,8 @@ class PlannedRank:
         return choose(part, self.machine, self.budget_bytes, shared.scheme, rate, sizes)
 
     def thickest_slab(self, part: Problem, shared: Shared, given: GivenSizes) -> int:
-        """Return the thickest slab, at most that of `shared`, with which the memory of this rank is enough, or 0."""
+        """Return the planes of the thickest slab that fits the memory of this rank, at most the slab of `shared`.
+        Return 0 if no slab fits."""
 
         def fits(slab: int) -> bool:
             sizes = replace(shared, slab=slab).with_given(given, part)
@@ -85,7 +88,7 @@ class PlannedRank:
 @dataclass(frozen=True)
 class Shared:
     """The choices that all ranks share: the name of the scheme, the steps of a pass, the planes of a slab, and the rows
-    of a block, or 0 if the rows of a rank are not divided into blocks."""
+    of a block. The rows of a block are 0 if the rows of a rank are not divided into blocks."""
 
     scheme: str
     steps: int
@@ -93,7 +96,8 @@ class Shared:
     block_y: int
 
     def with_given(self, given: GivenSizes, part: Problem) -> GivenSizes:
-        """Return the sizes `given` with the sizes in this object that the scheme has, for the problem of a rank."""
+        """Return the sizes `given`, completed by the sizes of this object that the scheme uses, for the problem of a
+        rank."""
         undivided = part.shape[1] if part.is_part and part.block_order else None
         sizes = {"bt": self.steps, "slab": self.slab, "by": self.block_y or given.by or undivided}
         known = find_scheme(self.scheme).sizes
@@ -103,8 +107,8 @@ class Shared:
 @dataclass(frozen=True)
 class JointChoice:
     """A proposal that all ranks have predicted. `plans` has the plans of the members of this process, and `seconds` is
-    the predicted time of the slowest rank. `is_final` is True if all ranks have measured the update rates of these
-    plans at the same time."""
+    the predicted time of the slowest rank. `is_final` is True if the update rates are final: all ranks have measured
+    them for these plans at the same time."""
 
     shared: Shared
     cut: Cut
@@ -117,15 +121,17 @@ def choose_together(
     problem: Problem, cut: Cut, members: Sequence[PlannedRank], gather: Gather, scheme: str, given: GivenSizes = FREE,
     may_move: bool = False,
 ) -> list[JointChoice]:  # fmt: skip
-    """Return the choice of all ranks, followed by the other proposals, the fastest first. `problem` is the problem of
-    the whole grid. If `may_move` is true, the places of `cut` are moved for schemes in which ranks share updates.
+    """Return the proposal that all ranks choose, then the other proposals, with the fastest first. `problem` is the
+    problem of the whole grid. If `may_move` is true, the places of `cut` are moved for schemes in which ranks share
+    updates.
 
     Raises InputError for an unknown scheme and impossible sizes. Raises BudgetError if the memory of a member is too
     small, or if no proposal fits the memory of all ranks."""
     known: dict[Hashable, list[list[Any]]] = {}  # several members may have equal problems and equal figures
     mine = [_proposals(problem, cut, one, scheme, given, may_move, known) for one in members]
     every = sorted(gather(mine), key=lambda one: one[0][0], reverse=True)
-    # the best proposal of each rank comes first, and the proposals of the slowest rank come before those of the others
+    # first the best proposals of all ranks, then their second best, and so on; in each group, the slowest rank comes
+    # first
     ordered = [Shared(*one[place][1:]) for place in range(max(map(len, every))) for one in every if place < len(one)]
     proposals = list(dict.fromkeys(ordered))
     for some in (proposals[:PROPOSALS_TRIED], proposals[PROPOSALS_TRIED:]):
@@ -148,7 +154,7 @@ def _proposals(
             if key not in known:
                 known[key] = _proposals_of_scheme(alike, one, each.name, given)
             found += known[key]
-        except BudgetError:  # another scheme needs less memory
+        except BudgetError:  # another scheme may need less memory
             continue
     return sorted(found)
 
@@ -170,9 +176,9 @@ def is_moved(problem: Problem, scheme: Scheme) -> bool:
 
 
 def _as_balanced(part: Problem) -> Problem:
-    """Return the problem of a rank with as many rows as `part` that has two neighbours. After the cut is moved, the
-    first and the last rank have about as many updates as such a rank. The levels are limited to those for which the
-    lowest rank can give away r(L+1)/2 rows and keep the 2rL rows that it needs."""
+    """Return the problem of a rank that has as many rows as `part`, but neighbours at both sides. After the cut is
+    moved, the first and the last rank have about as many updates as such a rank. The number of levels L is limited,
+    because the lowest rank gives away r(L+1)/2 rows and must keep the 2rL rows that it needs."""
     least = 2 * part.radius_y * part.stages
     rows = max(least, (8 * part.max_halo - 4 * part.radius_y) // 10)
     return replace(part, sides=(part.sides[0], ("neighbour", "neighbour"), part.sides[2]), max_halo=rows)
@@ -203,9 +209,9 @@ def _tried(
 
 @dataclass(frozen=True)
 class ChosenRanks:
-    """The plans of all ranks, the number of the slowest rank, and candidates: the plan of this rank, the slowest plan
-    of each other proposal, and other plans of this rank. `seconds_single` is the time of one rank for the whole grid,
-    or None if its window does not fit the memory."""
+    """The plans of all ranks, and the number of the slowest rank. `considered` has candidates: the plan of the slowest
+    rank, then the slowest plan of each other proposal, then other plans of the slowest rank. `seconds_single` is the
+    time of one rank for the whole grid, or None if the window of this rank does not fit the memory."""
 
     every: RankPlans
     slowest: int
@@ -228,8 +234,8 @@ class ChosenRanks:
 
     @property
     def halo(self) -> int:
-        """The number of rows that a pass needs from each neighbour, or only from the upper neighbour if ranks share
-        updates."""
+        """The number of rows that a pass needs from each neighbour. If ranks share updates, the pass needs these rows
+        only from the upper neighbour."""
         problem, levels = self.plan.problem, self.plan.passes[0].levels
         if self.shares_updates:
             return Stairs(problem, levels).rim_rows[1]
@@ -242,7 +248,8 @@ class ChosenRanks:
 
     @property
     def link_bytes(self) -> int:
-        """The bytes that a rank sends to one neighbour in the first pass, the maximum over all ranks and both sides."""
+        """The maximum, over all ranks and both sides, of the bytes that a rank sends to one neighbour in the first
+        pass."""
         sent = [0]
         for plan in {id(plan): plan for plan in self.every.plans}.values():
             sides = {LOW: 0, HIGH: 0}
@@ -254,8 +261,8 @@ class ChosenRanks:
 
     @property
     def twice(self) -> float:
-        """The number of updates of rows of neighbours, relative to the updates of the rank's own rows. The neighbours
-        update these rows, too. If ranks share updates, no rows are updated twice."""
+        """The number of updates of rows of neighbours, relative to the updates of the rank's own rows. These updates
+        are made twice, because the neighbours make them, too. The number is 0 if ranks share updates."""
         if self.shares_updates:
             return 0.0
         own, every = 0, 0
@@ -277,7 +284,7 @@ def choose_ranks(
     update_rate: Callable[[Problem], UpdateRate],
     given: GivenSizes = FREE,
 ) -> ChosenRanks:
-    """Choose the plans of `ranks` ranks with equal machines for a grid with the lowest predicted time, and the cut.
+    """Choose the cut of a grid and the plans of `ranks` ranks with equal machines that have the lowest predicted time.
     Each rank has `budget_bytes` of memory. `update_rate` returns the update rates for the problem of a rank.
 
     Raises InputError if a rank would have too few rows, for an unknown scheme and for impossible sizes. Raises
@@ -294,7 +301,7 @@ def choose_ranks(
     members = [PlannedRank(rank, machine, budget_bytes, update_rate) for rank in kinds.values()]
     best, *others = choose_together(problem, cut, members, list, scheme, given, may_move=True)
     of_kind = {member.rank: choice for member, choice in zip(members, best.plans, strict=True)}
-    # moving the cut changes the rows of the first and the last rank only, so the kinds are the same
+    # moving the cut changes only the rows of the first and the last rank, so the kinds of ranks stay the same
     chosen = [of_kind[kinds[part]] for part in parts]
     slowest = max(range(ranks), key=lambda rank: (chosen[rank].plan.predicted.seconds, -rank))
     first, *rest = chosen[slowest].considered
@@ -313,8 +320,9 @@ def _slowest_of(one: JointChoice) -> Candidate:
 def _seconds_single(
     problem: Problem, ranks: int, machine: Machine, budget_bytes: int, scheme: str, rate: UpdateRate, given: GivenSizes
 ) -> float | None:
-    """Return the time of one rank for the whole grid, or None if the memory is too small. For many ranks, formulas give
-    the time, because a plan of a very large grid in little memory has a long list of actions."""
+    """Return the time of one rank for the whole grid, or None if the memory is too small. If there are many ranks, the
+    time comes from formulas, because the plan of such a large grid in the memory of one rank has a long list of
+    actions."""
     if budget_bytes < smallest_budget_bytes(problem, scheme, given):
         return None
     if ranks <= MAX_RANKS_COMPARED:

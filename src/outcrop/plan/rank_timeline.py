@@ -8,9 +8,9 @@ The ranks perform the same list of slabs (ranks.py). The simulation computes one
     rank j+1                     receive s+1  ──►  update s+1
 
 A rank begins to update a slab when it has updated the previous slab, and when the planes of the slab have arrived from
-the disk and from both neighbours. Reads and writes share the disk as in cost.py. The messages of a rank use its network
-card one after the other. The network keeps no bytes: a message ends when the neighbour has received it. Before a rank
-overwrites the older generation, all ranks must have committed the newer generation.
+the disk and from both neighbours. Reads and writes share the disk as in cost.py. The messages of a rank use the rank's
+network card one after the other. The network stores no bytes: a message ends when the neighbour has received all of it.
+Before a rank overwrites the older generation, all ranks must have committed the newer generation.
 
 `Disturbance` makes the times of updates random, because in reality no two ranks are equally fast at every moment.
 """
@@ -44,9 +44,9 @@ DRAWN_SPANS = 20_000
 class Disturbance:
     """Random delays of updates.
 
-    The update of each slab takes the predicted time multiplied by 1 + `jitter` * n, where n has the standard normal
-    distribution, cut off at -3 and 3. In addition, each slab of each rank is delayed by `stall_seconds` with the
-    probability 1 / SLABS_PER_STALL. The same `seed` gives the same delays.
+    The update of each slab takes the predicted time multiplied by 1 + `jitter` * n, where n is a random number with the
+    standard normal distribution, limited to -3 to 3. In addition, each slab of each rank is delayed by `stall_seconds`
+    with the probability 1 / SLABS_PER_STALL. The same `seed` gives the same delays.
     """
 
     jitter: float = 0.0
@@ -73,9 +73,9 @@ class RankTimeline:
     """The simulated times of all ranks. Each array has one number of seconds for each rank.
 
     `end` is the time at which the rank has committed its last pass. `update` is the time of updates, with their random
-    delays, and `twice` is the part of it that updates rows of neighbours. `faces`, `disk` and `commit` are times of
-    waiting: for messages of neighbours, for reads and flushes of the disk, and for the commits of other ranks. `spans`
-    has the periods of the first ranks, for a picture."""
+    delays. `twice` is the part of this time for updates of rows of neighbours. `faces`, `disk` and `commit` are times
+    of waiting: for messages of neighbours, for reads and flushes of the disk, and for the commits of other ranks.
+    `spans` has the periods of the first ranks, for a picture."""
 
     end: Numbers
     update: Numbers
@@ -96,8 +96,8 @@ class RankTimeline:
         return int(self.end.argmax())
 
     def shares(self) -> dict[str, float]:
-        """Return where the time of all ranks goes: the shares of useful updates, of updates of rows of neighbours, of
-        each kind of waiting, and of the time after a rank is finished. The sum of all shares is 1."""
+        """Return the shares of the time of all ranks: useful updates, updates of rows of neighbours, each kind of
+        waiting, and the time after a rank is finished. The sum of all shares is 1."""
         whole = self.seconds * len(self.end)
         times = {"faces": self.faces, "disk": self.disk, "commit": self.commit, "finished": self.seconds - self.end}
         shares = {what: float(one.sum()) / whole for what, one in times.items()}
@@ -121,8 +121,9 @@ class _Events:
     """The events of one pass of all ranks. Each attribute has the shape (events, ranks).
 
     Before event e, a rank begins to read `read` bytes, to write `written` bytes, and to send `sent[side]` bytes to the
-    neighbour at each side. The event begins when `needed` bytes of all reads have arrived, and the messages that were
-    begun before or at event `faces_of[e]` have arrived, unless this number is -1. It differs between ranks.
+    neighbour at each side. The event begins when `needed` bytes of all reads have arrived, and when the messages that
+    were begun before or at event `faces_of[e]` have arrived. If `faces_of[e]` is -1, the event waits for no messages.
+    `faces_of[e]` differs between ranks.
 
     With split tiling, the lowest and the highest rank lack some events of the other ranks. Ranks may also have
     different numbers of blocks. A rank has an event without work in place of a missing event."""
@@ -148,9 +149,9 @@ class _Events:
 
 
 _Key: TypeAlias = tuple[int, int, int, int]
-"""The number of the block of an event, the number of slabs of the block before the event or with it, the phase of the
-event, and the number of events before it that have the same block, slabs and phase. The last blocks of all ranks have
-the same number. Ranks perform their events in the order of these keys."""
+"""Identifies an event by four numbers: its block, the number of slabs of the block up to this event, its phase, and the
+number of earlier events that are equal in these three. The last blocks of all ranks have the same number. Ranks perform
+their events in the order of these keys."""
 LAST_BLOCK = 1 << 30
 
 
@@ -168,8 +169,8 @@ def _keyed(work: PassWork) -> Iterator[tuple[_Key, Event]]:
 
 
 def _filled(events: dict[_Key, Event], keys: Sequence[_Key]) -> list[Event]:
-    """Return the events of all `keys`. In place of a missing event, there is an event without work. It begins the
-    transfers of the next event, because these transfers follow the event before."""
+    """Return the events of all `keys`. In place of a missing event, the result has an event without work. This event
+    also begins the transfers of the next event, which follow directly after the previous event."""
     found = list[Event]()
     begun = dict(events)
     left = sorted(events)
@@ -228,18 +229,19 @@ class _Simulation:
         )  # fmt: skip
 
     def _run_pass(self, events: _Events, works: Sequence[PassWork], levels: int) -> None:
-        # the time of each update: its cells, and its share of all other work of the cores
+        # the time of each update is the time for its cells, plus its share of all other work of the cores
         rates = np.array(self._rates)[self._kinds]
         asides = [aside_seconds(work, self._machine, NO_WRITES) / max(1, work.updates) for work in works]
         aside = np.array(asides)[self._kinds]
         own = np.array([_own_cells(plan, levels) for plan in self._plans], float)[self._kinds]
         # with split tiling, the lowest rank updates more rows than its own, and the highest rank fewer
         self._twice += (events.cells.sum(axis=0) - own) / rates
-        arrivals = np.zeros(events.read.shape)  # for each event: when its messages have come and gone
+        arrivals = np.zeros(events.read.shape)  # the times at which all messages of an event have been transferred
         every_rank = np.arange(self._count)
         has_written = False
         for event, is_update in enumerate(events.is_update):
-            # the first write of a pass overwrites the older generation, so all ranks must have the newer one
+            # the first write of a pass overwrites the older generation, so all ranks must have committed the newer
+            # generation
             if not has_written and events.written[event].any():
                 has_written = True
                 self._wait(self._committed, self._waited_commit, "commit")
@@ -249,7 +251,7 @@ class _Simulation:
             awaited = events.faces_of[event]
             self._wait(np.where(awaited >= 0, arrivals[awaited, every_rank], 0.0), self._faces, "faces")
             if is_update:
-                has_work = events.cells[event] > 0  # other work of the cores is a part of real updates only
+                has_work = events.cells[event] > 0  # only updates have a share of the other work of the cores
                 seconds = np.where(has_work, events.cells[event] / rates + aside, 0.0) * self._factors()
                 self._spend(seconds, self._update, "update")
         self._wait(self._card_free, self._faces, "faces")
@@ -257,13 +259,14 @@ class _Simulation:
         self._now = self._disk.finish(self._now) + self._machine.device.seconds_flush
         self._waited_disk += self._now - before
         self._keep("flush", before, self._now)
-        # the reduction of the committed generations over all ranks takes a message there and back for each doubling
+        # the ranks agree on the committed generation by a reduction: one message up and one down for each doubling of
+        # their number
         hops = 2 * ceil(log2(self._count)) if self._count > 1 else 0
         self._committed = np.full(self._count, float(self._now.max()) + hops * self._network.seconds_latency)
 
     def _send(self, sent: Sequence[Numbers]) -> Numbers:
-        """Begin to send bytes to the lower and to the upper neighbour. Return the times at which the messages of both
-        neighbours have arrived, and the own messages have gone."""
+        """Begin to send bytes to the lower and to the upper neighbour. Return, for each rank, the time at which the
+        messages of both neighbours have arrived and its own messages have been sent."""
         ready = np.maximum(self._disk.seconds_until_read(self._now), self._card_free)
         come, gone = self._now.copy(), self._now.copy()
         for count, other in zip(sent, self._other, strict=True):
@@ -313,7 +316,7 @@ class _Simulation:
 
 
 def _own_cells(plan: Plan, levels: int) -> int:
-    """Return the number of cell updates of a pass without those in the halo."""
+    """Return the number of cell updates of a pass, without the updates in the halo."""
     problem = plan.problem
     first, end = problem.own_rows
     return levels * (problem.end_plane - problem.first_plane) * (end - first) * problem.shape[2]
@@ -332,7 +335,8 @@ class _Disk:
         self._written = self._written + written
 
     def go_on(self, seconds: Numbers) -> None:
-        """Transfer for a time. First reads and writes share the disk, then the rest of one of them has it alone."""
+        """Transfer for the given seconds. Reads and writes share the disk until one of the two kinds is complete. Then
+        the other kind has the disk alone."""
         each = self._rates.mixed_bytes_per_second / 2
         both = np.minimum(seconds, np.minimum(self._read, self._written) / each)
         alone = seconds - both
@@ -350,7 +354,7 @@ class _Disk:
         return result
 
     def until_read(self, now: Numbers, left: Numbers) -> Numbers:
-        """Transfer until at most `left` bytes remain to be read, and return the times of this."""
+        """Transfer until at most `left` bytes remain to be read, and return the times at which this is reached."""
         end = self.seconds_until_read(now, left)
         self.go_on(end - now)
         return end

@@ -1,13 +1,14 @@
 """Divide a grid among ranks along y, and plan for all ranks.
 
-Rank j has the rows eta[j] <= y < eta[j + 1] of the grid, its part. The places eta are the cut:
+Rank j has the rows eta[j] <= y < eta[j + 1] of the grid. These rows are the part of the rank, and the places eta are
+the cut:
 
     rows     0            eta[1]          eta[2]           ny
              |   rank 0   |    rank 1     |    rank 2      |
 
-In the problem of a rank, rows are counted from the first row of its part, and a side beyond which another rank has rows
-is a "neighbour". A rank whose lower side is a neighbour exchanges rows with the next lower rank. If y is periodic, the
-ranks form a ring: the lower neighbour of the first rank is the last rank.
+In the problem of a rank, rows are counted from the first row of the part. A side is a "neighbour" if another rank has
+the rows beyond it. A rank whose lower side is a neighbour exchanges rows with the next lower rank. If y is periodic,
+the ranks form a ring: the lower neighbour of the first rank is the last rank.
 
 Passes of all ranks have the same numbers of levels and the same slabs, so that neighbours exchange the same planes in
 the same order.
@@ -40,15 +41,17 @@ MIN_GROUPS = 8
 
 
 def rows_needed(problem: Problem, steps: int = 1, scheme: Scheme | None = None) -> int:
-    """Return the minimum number of rows of a rank for passes of `steps` steps, if the grid is divided. If ranks share
-    the updates at their cuts, they need twice the rows. Without `scheme`, return the number for halos."""
+    """Return the minimum number of rows of a rank for passes of `steps` steps, if the grid is divided among ranks. A
+    scheme in which ranks share the updates at their cuts needs twice as many rows as a scheme with halos. Without
+    `scheme`, return the number for halos."""
     cuts = 1 if scheme is None or scheme.shared_levels is None else 2
     return max(1, cuts * problem.radius_y * problem.stages * steps)
 
 
 def cut_rows(ny: int, ranks: int, group: int = 1, least: int = 1) -> Cut:
     """Divide `ny` rows into parts for `ranks` ranks. If parts are large, all parts except the last begin and end at
-    multiples of `group` rows. The numbers of rows differ by at most one group and the rest of the division by groups.
+    multiples of `group` rows. The numbers of rows of two ranks differ by at most one group, not counting the rows at
+    the end of the grid that do not fill a group.
 
     Raises InputError if a rank would have fewer than `least` rows. The message has the largest number of ranks that
     works.
@@ -77,7 +80,7 @@ def rows_of(cut: Cut) -> list[int]:
 
 def cut_problem(problem: Problem, ranks: int, steps: int = 1, scheme: Scheme | None = None) -> Cut:
     """Divide the grid of a whole problem among `ranks` ranks, whose passes have at least `steps` steps. If `scheme` is
-    given, they have this scheme.
+    given, the passes have this scheme.
 
     Raises InputError if the grid has no axis y, or too few rows. The message has the largest number of ranks that
     works.
@@ -89,12 +92,14 @@ def cut_problem(problem: Problem, ranks: int, steps: int = 1, scheme: Scheme | N
 
 
 def balanced_cut(problem: Problem, cut: Cut, scheme: Scheme, levels: int) -> Cut:
-    """Return a cut with which passes of `levels` levels are equal work for ranks whose parts in `cut` are equal.
+    """Return a cut with which passes of `levels` levels are equal work for all ranks. The parts of `cut` must have
+    equal numbers of rows.
 
-    If ranks share updates, the lower rank at a place of the cut also updates rows above this place, r(L+1)/2 on average
-    over the levels. A rank between two others gets as many updates as it gives away. The lowest rank only gets updates,
-    and the highest rank only gives updates away, unless y is periodic. So all places are moved down by r(L+1)/2 rows,
-    rounded to the multiples at which all places of `cut` are. If ranks do not share updates, return `cut`."""
+    If ranks share updates, the lower rank at a place of the cut also updates rows above this place: r(L+1)/2 rows, on
+    average over the levels. So a rank between two others takes over as many updates as it gives away. But unless y is
+    periodic, the lowest rank only takes over updates, and the highest rank only gives updates away. So all places are
+    moved down by r(L+1)/2 rows, rounded so that they stay at the beginning of a group of rows. If ranks do not share
+    updates, return `cut`."""
     if scheme.shared_levels is None or problem.periodic[1] or len(cut) == 2:
         return cut
     unit = problem.row_group if all(place % problem.row_group == 0 for place in cut[1:-1]) else 1
@@ -173,13 +178,13 @@ def plan_ranks(
 
 
 def validate_ranks(every: RankPlans, budget_bytes: int | None = None) -> None:
-    """Raise IllegalPlan unless the plans of all ranks are legal together, or if a plan exceeds the budget. The proof
-    needs no data. It shows four things:
+    """Raise IllegalPlan if the plans of all ranks are not legal together, or if a plan exceeds the budget. The proof
+    needs no data. The proof shows four things:
 
     1. The plan of each rank is legal, if its neighbours send the rows that it receives.
     2. All ranks have passes with the same levels.
     3. In each pass, a rank receives exactly the rows and planes that its neighbour sends, in the same order.
-    4. No ranks wait for each other without end.
+    4. No ranks wait for each other forever.
 
     Equal plans and equal passes are proved only once.
     """
@@ -224,7 +229,7 @@ def validate_ranks(every: RankPlans, budget_bytes: int | None = None) -> None:
 
 
 class _Exchanges:
-    """The messages and the steps of passes. They are computed once for each pass, because ranks share passes."""
+    """Computes the messages and the steps of passes. Ranks can share a pass, so the result for each pass is kept."""
 
     def __init__(self) -> None:
         self._messages: dict[tuple[int, int, int], list[Message]] = {}
@@ -237,7 +242,8 @@ class _Exchanges:
         return self._steps[key]
 
     def require_equal(self, low: Plan, low_pass: Pass, high: Plan, high_pass: Pass, rank: int, above: int) -> None:
-        """Raise IllegalPlan unless two neighbours receive what the other one sends. `high` is above `low`."""
+        """Raise IllegalPlan unless each of two neighbours receives what the other neighbour sends. `high` is the plan
+        of the upper rank."""
         ways = [(rank, low, low_pass, HIGH, above, high, high_pass, LOW)]
         ways += [(above, high, high_pass, LOW, rank, low, low_pass, HIGH)]
         for sender, one, one_pass, side, receiver, other, other_pass, other_side in ways:

@@ -10,8 +10,8 @@ successive periods have the same effect:
 A period depends only on a range of planes, its window. Assume that the windows of two successive periods have the same
 contents, `distance` planes apart. Also assume that all planes above the window have the same contents as the highest
 `distance` planes in the window. Under these two conditions, every later period has the same effect, but `distance`
-planes higher. Each period leaves the same contents below its window, and changes nothing else. So the state at the
-beginning of a later period is known, and the proof need not perform the periods before the later period.
+planes higher. Each period leaves the same contents below its window, and changes nothing else. So the proof knows the
+state at the beginning of a later period without performing the periods before it.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Repeats:
         self._last = index, state
         if last != index - series.length or before != state:
             return 0
-        # The planes above the window must equal the highest planes in the window, because later periods will use them.
+        # The planes above the window must equal the highest planes in the window, because later periods will read them.
         planes_left, distance = min(problem.end_plane, block.own_z1) - high, series.distance
         for runs, _, end, is_kept in self._parts(low, high):
             if is_kept:
@@ -123,9 +123,9 @@ class Repeats:
         return state
 
     def _parts(self, low: int, high: int) -> Iterator[tuple[Runs[Any], int, int, bool]]:
-        """Yield all rings and arrays, each with the range of planes of a window. Each result also has a flag that is
-        false if later planes replace the contents. The flag is false for a ring that has fewer slots than the grid has
-        planes. In a ring with fewer slots, a plane z replaces the plane with the number z minus the number of slots."""
+        """Yield all rings and arrays, each with the range of planes of a window. Each result also has a flag, which is
+        false for a ring with fewer slots than the grid has planes. In such a ring, plane z replaces the plane with the
+        number z minus the number of slots."""
         proof = self._proof
         for slots in proof.rings:
             planes, shift = slots.ring.planes, 0 if slots.ring.resident else proof.block.shift

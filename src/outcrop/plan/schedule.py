@@ -3,9 +3,8 @@ too small.
 
 A history with recomputation needs a state at the beginning of each segment of k steps. If the disk has room for only
 `slots` states, the forward run keeps only some of the necessary states. The adjoint run goes back over one segment
-after another. If the state of the next segment is missing, a part of the forward run is repeated from the newest state
-before this segment. Such a repetition of a part of the forward run is called a sweep. The sweep stores other states in
-the slots that have become free:
+after another. If the state of the next segment is missing, a sweep repeats a part of the forward run, from the newest
+state before this segment. The sweep stores other states in the slots that have become free:
 
     segments        0    1    2    3    4    5         4 slots: the states 0, 3, 4 and 5 are kept
     forward run     K──────────────►K───►K───►K───►    K: the state is kept
@@ -16,16 +15,14 @@ the slots that have become free:
     adjoint run               ◄────                    back over 2, 1 and 0
                     ◄────◄────
 
-The schedules of this module repeat the smallest possible number of segments. The schedules of this module are the
-schedules of Revolve: A. Griewank and A. Walther, Algorithm 799: Revolve, ACM Transactions on Mathematical Software 26
-(2000), p. 19. G. Aupy and J. Herrmann use the same rule for a disk whose transfers cost nothing (Optimization Methods
-and Software 32 (2017), p. 594). In Revolve, the state of the current segment is in memory and needs no slot. In
-Outcrop, the state of the current segment is on the disk. So `slots` slots in this module correspond to `slots - 1`
-slots of Revolve.
+The schedules of this module repeat the smallest possible number of segments. They are those of Revolve: A. Griewank and
+A. Walther, Algorithm 799: Revolve, ACM Transactions on Mathematical Software 26 (2000), p. 19. G. Aupy and J. Herrmann
+use the same rule for a disk whose transfers cost nothing (Optimization Methods and Software 32 (2017), p. 594). In
+Revolve, the state of the current segment is in memory and needs no slot. In Outcrop, this state is on the disk. So
+`slots` slots in this module correspond to `slots - 1` slots of Revolve.
 
 A sweep depends only on the states that are kept, on the next segment and on the number of slots. So an adjoint run does
-not store its position in the schedule. After an interruption, the states on the disk determine the position in the
-schedule.
+not store its position in the schedule: after an interruption, the states on the disk determine this position.
 """
 
 from __future__ import annotations
@@ -37,14 +34,14 @@ from math import comb
 
 def first_states(segments: int, slots: int) -> tuple[int, ...]:
     """Return the states that a forward run over `segments` segments keeps. At most `slots` states exist at the same
-    time. `slots` must be at least 2. For a single segment, 1 is enough."""
+    time. `slots` must be at least 2. For a single segment, `slots` may also be 1."""
     return (0, *_places(segments, slots))
 
 
 def usable(states: list[int], slots: int) -> int:
-    """Return the number of existing states that remain when a sweep begins. If a slot is free, all states remain. If no
-    slot is free, only the oldest states remain, so that the sweep has free slots. All slots may be in use if the
-    forward run has continued beyond the steps for which its states were chosen."""
+    """Return the number of existing states that remain when a sweep begins. If a slot is free, all states remain.
+    Otherwise, only the oldest states remain, so that the sweep has free slots. All slots can be in use if the forward
+    run has continued beyond the steps for which its states were chosen."""
     return min(len(states), slots - 1)
 
 

@@ -1,9 +1,9 @@
 """This module computes which rows a rank needs from its upper neighbour for split tiling (schemes/split_tiling.py).
 
-A version of a field is the values that one level has written. Level 0 means the values at the beginning of a pass. The
-cut is the boundary between the rows of a rank and the rows of its lower neighbour. Level q of the rank updates the rows
-from rq on, where r is the radius of the stencil. So in a drawing of rows and levels, the updated rows above the cut
-form stairs. The lower neighbour updates the rows below the stairs:
+A version of a field consists of the values that one level has written. Version 0 consists of the values at the
+beginning of a pass. The cut is the boundary between the rows of a rank and the rows of its lower neighbour. Level q of
+the rank updates the rows from rq on, where r is the radius of the stencil. So in a drawing of rows and levels, the
+updated rows above the cut form stairs. The lower neighbour updates the rows below the stairs:
 
     level 3   . . . . . . 3 3 3 3          The rows that hold version p begin at rp. They end where a later level
     level 2   . . . . 2 2 3 3 3 3          overwrites the copy that holds this version: at r(p+2) for a field with
@@ -12,7 +12,7 @@ form stairs. The lower neighbour updates the rows below the stairs:
               0   r   2r  3r               (rows above the cut)
 
 At level q, the lower neighbour reads rows below r(q+1). Let level p write version p of a field. Let n be the next level
-that writes the field, and let m be the next level after n that writes it. The levels p+1 to n read version p. If
+that writes the field, and let m be the level after n that writes it next. The levels p+1 to n read version p. If
 updates use the previous values of the field, the levels n+1 to m also read version p. So the neighbour needs the
 following rows of version p:
 
@@ -51,8 +51,8 @@ class Stairs:
         return problem.updates[(level - 1) % len(problem.updates)].targets
 
     def rows(self, level: int) -> tuple[int, int]:
-        """Return the range of rows that are sent at a level. The returned range includes all rows that the neighbour
-        needs of any field of this level."""
+        """Return the range of rows that are sent at a level. The range includes all rows of all fields of this level
+        that the neighbour needs."""
         return self._radius * level, max(self.end(field, level) for field in self.fields(level))
 
     def end(self, field: int, level: int) -> int:
@@ -66,8 +66,8 @@ class Stairs:
 
     @cached_property
     def rim_rows(self) -> tuple[int, int]:
-        """The range of rows that are sent for planes of the rim in z. No level updates the planes of the rim in z, so
-        all levels read the same values."""
+        """The range of rows that are sent for planes of the rim in z. No level updates these planes, so all levels read
+        the same values."""
         return 0, self._radius * (self._levels + 1)
 
     @cached_property

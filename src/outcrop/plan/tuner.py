@@ -6,10 +6,9 @@ slabs with one assumed cache tiling. The second round measures the update rates 
 tilings.
 
 The cache tiles of a slab are usually diamonds of half height D (core/outcrop/exec/tiles.hpp). With a stencil of radius
-r, a diamond needs 2 r D neighbouring rows, and each thread needs at least one diamond. Some grids have too few rows for
-diamonds. For example, a plane of a two-axis grid has one row. If the grid has too few rows, threads share the streaming
-axis. The slab is then divided into bands of 2 D levels, and each band is divided into chunks along the skewed
-coordinate zeta.
+r, a diamond needs 2 r D neighbouring rows, and each thread needs at least one diamond. If the grid has too few rows (a
+plane of a two-axis grid has only one row), threads share the streaming axis instead. The slab is then divided into
+bands of 2 D levels, and each band is divided into chunks along the skewed coordinate zeta.
 """
 
 from __future__ import annotations
@@ -41,30 +40,29 @@ from outcrop.plan.staging import NO_WRITES, SnapshotWrites, fit_staging, snapsho
 
 ASSUMED_CELLS_PER_SECOND = 5e9
 MAX_SLABS = 20_000
-"""The maximum number of slabs in a pass. A plan with more slabs has a list of actions that is larger than the window.
-So such a plan is made only if no other plan is possible."""
+"""The maximum number of slabs in a pass. The list of actions of a plan with more slabs would need more memory than the
+window. Such a plan is made only if no other plan is possible."""
 MAX_VALUE_SLABS = 80_000
-"""The maximum of the product of two numbers: the number of slabs and the number of recomputed values. The limit applies
-to a pass that computes states again and has blocks in y. In a pass that computes states again, each slab has a read, a
-copy and a write for each value."""
+"""The maximum number of slabs times recomputed values, for a pass that computes states again and has blocks in y. In
+such a pass, each slab has a read, a copy and a write for each recomputed value."""
 BUILT = 10
 """The number of candidates whose plans are made and predicted action by action. The formulas choose these candidates.
 """
 SHORTLIST = 4
 DIAMONDS = (2, 4, 6, 8, 12, 16, 24, 32)
 TILINGS = 4
-"""The number of tilings that are usually measured for given levels and a given slab. If fewer tilings are useful, fewer
-are measured."""
+"""The number of tilings that are usually measured for given levels and a given slab. Fewer tilings are measured if
+fewer are useful."""
 SWEEP_ROWS = (4, 8, 16, 32, 64)
 CHUNK_LEANS = 4
-"""The minimum length of a chunk, as a multiple of the total skew of all levels of its band. For each chunk, the cache
-must fetch additional planes, and the number of these planes is the total skew."""
+"""The minimum length of a chunk, as a multiple of the total skew of all levels of its band. The cache must fetch
+additional planes for each chunk: as many planes as the total skew."""
 SWEEP_LEAN = 16
-"""The total skew, in planes, that the tuner assumes for a plain sweep to choose the length of its chunks. A plain sweep
-has no skew of a band. The assumed skew makes chunks large enough for a thread."""
+"""The total skew, in planes, that the tuner assumes to choose the length of the chunks of a plain sweep, which has no
+bands. The assumed skew makes chunks large enough for a thread."""
 STAGING_SHARES = (16, 8, 4, 2)
-"""If a problem has snapshots, candidates are also made for budgets from which 1/16, 1/8, 1/4 or 1/2 is kept free for
-the staging."""
+"""If a problem has snapshots, candidates are also made for smaller budgets, so that 1/16, 1/8, 1/4 or 1/2 of the budget
+is left for the staging."""
 MAX_CHUNKS = 20_000
 """The maximum number of chunks in all bands together. The number of chunks is limited, because the list of chunks uses
 memory outside the window."""
@@ -97,9 +95,8 @@ def tune(
     acquisition: AcquisitionMemory = NO_ACQUISITION_MEMORY,
 ) -> TunedPlan | None:
     """Choose the plan with the lowest cost. Return this plan and the other candidates, or None if no window fits the
-    budget. The budget does not include the memory of `acquisition`. But the memory of `acquisition` may limit the
-    number of steps of a pass. If the problem has snapshots, memory of the budget that a window does not need is used
-    for a larger staging.
+    budget. The budget does not include the memory of `acquisition`, which may limit the number of steps of a pass. If
+    the problem has snapshots, memory of the budget that the window does not need is used for a larger staging.
     """
     max_steps = min(acquisition.max_steps, MAX_STEPS_OF_PASS) if acquisition.step_bytes else MAX_STEPS_OF_PASS
     fitting = replace(problem, steps=min(problem.steps, max_steps))
@@ -134,8 +131,8 @@ def tune(
     coarse.sort(key=seconds)
     first, others = coarse[0], coarse[1:]
 
-    # Measure several tilings of the first candidate. Then measure the best tilings of the first candidate for the other
-    # candidates.
+    # Measure several tilings of the first candidate. For the other candidates, measure only the tilings that were best
+    # for the first candidate.
     every_tiling = tilings(problem, named[first.scheme], first.sizes, machine)
     fine = [candidate(first.scheme, sizes, rate) for sizes in every_tiling]
     fine.sort(key=seconds)
@@ -188,8 +185,7 @@ class _Ranking:
         self.every = _listed(replace(problem, acquisition=NO_DEMAND), tuple(schemes), budgets)
 
     def first_tiling(self) -> Sizes:
-        """Return the sizes of the candidate that is the best by formulas, with the most promising tiling of this
-        candidate."""
+        """Return the sizes of the candidate that is the best by formulas, with its most promising tiling."""
         _, guess = next(self.ranked(_rough_rate(self._problem, ASSUMED_CELLS_PER_SECOND)))
         return next(iter(tilings(self._problem, guess.scheme, guess.sizes, self._machine)))
 
@@ -197,8 +193,8 @@ class _Ranking:
         """Yield candidates, each with its predicted seconds by formulas. The fastest candidate comes first. If `every`
         is given, yield only these candidates.
 
-        Snapshots increase the cost of a candidate, and this increase takes long to compute. The increase is computed
-        only for a candidate that costs less without snapshots than the next candidate costs with snapshots."""
+        The cost of snapshots takes long to compute. So it is computed only for candidates that can come next: their
+        cost without snapshots is less than the lowest known cost with snapshots."""
         listed = self.every if every is None else every
 
         def key(seconds: float, place: int) -> tuple[float, int, int]:
@@ -218,11 +214,8 @@ class _Ranking:
         yield from ((seconds, listed[place]) for seconds, _, place in waiting)
 
     def worth_building(self, rate: UpdateRate) -> list[_Listed]:
-        """Return the best candidates. If all best candidates have static fields in the same place, also return the best
-        candidate with static fields in the other place. If ranks share updates in all best candidates, also return the
-        best candidate in which ranks do not share updates. If ranks share updates in none of the best candidates, also
-        return the best candidate in which ranks share updates. The formulas are not exact enough to exclude the other
-        candidates."""
+        """Return the best candidates. If a kind of candidates (`_kind`) is missing among them, also return the best
+        candidate of the missing kinds, because the formulas are not exact enough to exclude a kind."""
         first = list(islice(self.ranked(rate), BUILT))
         best = [one for seconds, one in first if seconds < float("inf")]
         if not best:
@@ -241,9 +234,8 @@ class _Ranking:
         return snapshot_writes(problem, tiled, staging, machine.threads, first_step, steps)
 
     def _seconds(self, one: _Listed, rate: UpdateRate, snapshots: SnapshotWrites = NO_WRITES) -> float:
-        """Return the rough cost of a candidate, in seconds. The rough cost is the longest of three times, plus a fourth
-        time. The three times are the time of the cores, the time of the transfers, and the time of exchanges with
-        neighbours. The fourth time is the time of transfers during which no update takes place."""
+        """Return the approximate seconds of a candidate. The result is the longest of three times (cores, transfers,
+        exchanges with neighbours), plus the time of the transfers during which no update takes place."""
         problem, sizes, volume = self._problem, one.sizes, one.volume
         machine, device = self._machine, self._machine.device
         values = len(problem.computed) if sizes.block_y else 0
@@ -267,15 +259,14 @@ class _Ranking:
 
 
 def _kind(scheme: Scheme, sizes: Sizes) -> tuple[str, bool]:
-    """Return the two properties in which candidates differ most: the place of static fields, and a flag that is true if
-    ranks share updates."""
+    """Return the kind of a candidate: the place of static fields, and a flag that is true if ranks share updates."""
     return place_of(sizes), scheme.shared_levels is not None
 
 
 @lru_cache(maxsize=8)
 def _listed(problem: Problem, schemes: tuple[Scheme, ...], budgets: tuple[int, ...]) -> Sequence[_Listed]:
-    """Return the candidates for several budgets. The candidates do not depend on the acquisition. So all histories of a
-    run have the same candidates. The cache keeps these candidates for the next history that is tried."""
+    """Return the candidates for several budgets. The candidates do not depend on the acquisition, so they are the same
+    for all histories that are tried for a run. The cache keeps them for the next history."""
     found = ((scheme, sizes) for one in budgets for scheme in schemes for sizes in scheme.candidates(problem, one))
     every = {(scheme.name, sizes): (scheme, sizes) for scheme, sizes in found}.values()
     return [_Listed(scheme, sizes, scheme.volume(problem, sizes)) for scheme, sizes in every]
@@ -349,9 +340,9 @@ def without_statics(one: Pass) -> Pass:
 
 
 def _slab_within(problem: Problem, scheme: Scheme, levels: int, sizes: Sizes, window: Window) -> int:
-    """Return the number of planes of the largest slab with which a pass of `levels` levels fits `window`. The result is
-    at most the slab of `sizes`. The slab of `sizes` may be too thick, because a pass with fewer levels may need more
-    planes in one of the rings."""
+    """Return the number of planes of the thickest slab with which a pass of `levels` levels fits `window`, at most the
+    slab of `sizes`. The slab of `sizes` itself may be too thick, because a pass with fewer levels may need more planes
+    in one of the rings."""
     slab = sizes.slab
     while slab > 1 and not window.holds(scheme.window(problem, levels, replace(sizes, slab=slab))):
         slab -= 1
@@ -359,9 +350,8 @@ def _slab_within(problem: Problem, scheme: Scheme, levels: int, sizes: Sizes, wi
 
 
 def _rough_rate(problem: Problem, cells_per_second: float) -> UpdateRate:
-    """Return a function with assumed update rates. The tuner uses assumed rates to rank all candidates, because it
-    cannot measure so many candidates. In thick slabs, the assumed rate is the given rate. In thin slabs, the assumed
-    rate is lower."""
+    """Return a function with assumed update rates. The tuner ranks all candidates with assumed rates, because it cannot
+    measure so many candidates. The assumed rate is the given rate in thick slabs, and lower in thin slabs."""
 
     def rate(sizes: Sizes) -> float:
         return cells_per_second / edge_factor(problem, sizes, diamond=8) / (3 if sizes.levels == 1 else 1)
@@ -376,8 +366,8 @@ def tilings(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine) ->
     The working set of a tile is about 4 r^2 D^2 rows, or 2 r D planes if planes have few rows. The working set should
     fit into the second-level cache, or at least into a thread's share of the last-level cache. Threads are idle if
     diamonds are higher than the number of levels, or wider than a thread's share of the rows. Threads are also idle if
-    there are fewer bands than threads. With many fields, the best working set may be larger than this rule allows, so
-    at least TILINGS tilings are tried.
+    there are fewer bands than threads. With many fields, a larger working set than these rules allow may be the best.
+    So at least TILINGS tilings are tried.
     """
     if scheme.sweeps:
         block_rows = min(SWEEP_ROWS, key=lambda rows: abs(6 * rows * problem.pitch_bytes - machine.cache_bytes))
@@ -390,7 +380,7 @@ def tilings(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine) ->
     share = max(machine.cache_bytes, machine.last_cache_bytes // (2 * machine.threads))
     useful = _useful_diamonds(problem, sizes.levels, machine.threads)
     rows = problem.shape[1]
-    values = problem.histories + len(problem.recomputed)  # each level uses only a few of the values of the other run
+    values = problem.histories + len(problem.recomputed)  # a level uses only some of the values of the other run
     rings = problem.rings - values + values // problem.listed_steps
     row_bytes = 2 * rings * problem.skew_z * problem.pitch_bytes
     fitting = [one for one in useful if row_bytes * one * min(problem.skew_y * max(1, one), rows) <= share]
@@ -400,8 +390,8 @@ def tilings(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine) ->
 
 
 def _useful_diamonds(problem: Problem, levels: int, threads: int) -> list[int]:
-    """Return the half heights that give enough tiles for all threads. If no half height gives enough tiles for all
-    threads, return only the smallest half height."""
+    """Return the half heights that give enough tiles for all threads. If there are none, return only the smallest half
+    height."""
     if shares_planes(problem, threads):
         each = [one for one in (1, *DIAMONDS) if 2 * one * threads <= levels]
         return [one for one in each if problem.skew_z * one * threads <= problem.planes] or [0, 1][:levels]
@@ -411,8 +401,8 @@ def _useful_diamonds(problem: Problem, levels: int, threads: int) -> list[int]:
 
 
 def shares_planes(problem: Problem, threads: int) -> bool:
-    """Return True if threads share the streaming axis. Threads share this axis if the grid has too few rows for all
-    threads, but enough planes."""
+    """Return True if threads share the streaming axis, because the grid has too few rows for all threads, but enough
+    planes."""
     return _has_few_rows(problem, threads) and problem.planes >= 2 * threads
 
 

@@ -4,19 +4,18 @@ of the cells.
 The proof performs the actions of a pass one by one. For each cell in each ring of the window and in each array on disk,
 the proof records the level that wrote the cell. The proof stores levels for whole ranges of planes, rows and columns
 (contents.py). In the proof, each action is complete before the next one begins. In the executor, a transfer may still
-be in progress when the next action begins. Nevertheless the proof is valid for the executor, because in the executor
-all transfers and updates of the same slot wait for each other.
+be in progress when the next action begins. The proof is still valid, because in the executor all transfers and updates
+of the same slot wait for each other.
 
-The proof performs an update level by level. At each level, the proof updates all planes at once. The executor updates
-planes in the order of zeta. The order of the proof and the order of the executor have the same effect, for the
-following reason. A level reads planes at a distance of at most one skew. The executor writes these planes at the same
-or an earlier zeta, and overwrites them at the same or a later zeta. Fields with equal properties that are updated by
-the same stages are of one kind (`one_of_each`). All fields of one kind always have the same levels, so the proof
-follows only one field of each kind.
+The proof performs an update level by level, and updates all planes of a level at once. The executor updates planes in
+the order of zeta. Both orders have the same effect, because a level reads planes at a distance of at most one skew. The
+executor writes these planes at the same or an earlier zeta, and overwrites them at the same or a later zeta. Fields
+with equal properties that are updated by the same stages are of one kind (`one_of_each`). All fields of one kind always
+have the same levels, so the proof follows only one field of each kind.
 
-If the grid is divided among ranks, the proof is for one rank. The proof assumes that each row that the rank receives
-has the level that the action names. The proof also checks that each row that the rank sends has the level that the
-action names. The module ranks.py proves that neighbours exchange the same rows.
+If the grid is divided among ranks, the proof is for one rank. The proof assumes that each received row has the level
+that the action names, and checks that each sent row has the level that the action names. The module ranks.py proves
+that neighbours exchange the same rows.
 
 The proof skips repetitions of actions (repeats.py).
 """
@@ -115,12 +114,12 @@ def validate(plan: Plan, budget_bytes: int | None = None) -> None:
 
 
 def _keeps_statics(problem: Problem, window: Window) -> bool:
-    """Return True if each plane of each static field has its own slot, in which the plane stays.
+    """Return True if each plane of each static field has its own slot and stays in this slot.
 
-    Assume that each static plane stays in its slot, and that all static fields are in memory when a pass begins. Then a
-    legal pass is also legal without its reads of static fields. No action changes the slots of static fields, so each
-    action finds the same contents as before, and possibly more planes of static fields. No action requires that a plane
-    of a static field is absent."""
+    If the result is True, and if all static fields are in memory when a pass begins, a legal pass is also legal without
+    its reads of static fields. The reason is that no action changes the slots of static fields. So each action finds
+    the same contents as with the reads, and possibly more planes of static fields, and no action requires that such a
+    plane is absent."""
     rings = zip(problem.fields, window.rings(problem), strict=False)
     statics = [ring.resident for field, ring in rings if field.is_static and not field.is_history]
     return bool(statics) and all(statics)
@@ -197,12 +196,12 @@ class Proof:
         self._exchanges = ExchangeProof(self)
         self.fringes: dict[int, Runs[CellLevels | None]] = {ring: Runs(None) for ring in range(len(self.rings))}
         self.reads_statics = any(isinstance(action, Read) and action.array == "statics" for action in one.actions)
-        # In `source_sums`, RIM marks the cells whose checksum before the first level is computed. In `target_sums`, RIM
-        # marks the cells whose checksum after the last level is computed.
+        # In `source_sums`, RIM marks the cells whose values before the first level are already in the checksums. In
+        # `target_sums`, RIM marks the cells whose values after the last level are already in the checksums.
         self.source_sums = Runs(nothing)
         self.target_sums = Runs(nothing)
-        # In `written`, RIM marks the cells of the target that are written. In `sealed`, True marks the planes of the
-        # target whose checksum is written.
+        # In `written`, RIM marks the cells of the target that have been written. In `sealed`, True marks the planes of
+        # the target whose checksum has been written.
         self.written = Runs(nothing)
         self.sealed = Runs(False)
         self.committed = False
@@ -231,7 +230,7 @@ class Proof:
                 require(cells.holds((self.whole,), level), f"plane {z0} is not at the last level")
 
     def is_of_others(self, value: object) -> bool:
-        """Return True if a content belongs to another block. The current block cannot use such a content."""
+        """Return True if a content belongs to another block, so that the current block cannot use it."""
         return isinstance(value, SlotContent) and value.frame not in (self.frame, self._disk)
 
     def _shape(self, span: PlaneSpan) -> Shape:
@@ -350,8 +349,8 @@ class Proof:
             self.place(field, z0, z1, rims, self._rim)
 
     def _computed(self, number: int) -> int:
-        """Return the number of a computed field, which is a field of another run that the pass writes. The returned
-        number is also the number of the field's ring."""
+        """Return the number of a field of another run that the pass computes. This number is also the number of the
+        field's ring."""
         require(0 <= number < len(self.problem.computed), "a field that the pass does not compute again")
         return self.problem.computed[number]
 
@@ -376,7 +375,8 @@ class Proof:
         parts, level, last, cycle = self.parts.of_levels(action.region), 1, action.levels, self.uses.cycle
         is_same = last > 4 * cycle and self._is_same_at_all_levels(action)
         before: _RingContents | None = None
-        # planes of lower levels are above the grid, and planes of higher levels are below the grid
+        # the first levels of a slab at the upper end of the grid, and the last levels of a slab at the lower end,
+        # update no plane
         if self._is_free(action.region):
             level = max(level, (action.zeta0 - self._end) // self._skew + 2)
             last = min(last, -(-(action.zeta1 - self._first) // self._skew))
@@ -386,7 +386,7 @@ class Proof:
                 self._update_level(level, z0, z1, part)
                 if is_same and level % cycle == 0:
                     now = self._contents_around(z0, z1)
-                    # if two cycles have the same effect, all further cycles also have this effect
+                    # if two successive cycles have the same effect, all further cycles have the same effect, too
                     if before is not None and _raised(before, cycle) == now:
                         times = (last - 1 - level) // cycle
                         for ring, runs in _raised(now, times * cycle).items():
@@ -510,9 +510,8 @@ class Proof:
         self.committed = True
 
     def _require_statics(self, z0: int, z1: int, area: PlaneSpan, own: PlaneSpan) -> None:
-        """Raise IllegalPlan unless the static fields are in the window. The checksums of static fields are computed
-        together with the checksum of the source. When the checksum of the source is computed, the static fields must be
-        in the window."""
+        """Raise IllegalPlan unless the static fields are in the window. They must be there when the checksum of the
+        source is computed, because the checksums of static fields are computed at the same time."""
         part = common(area, own) if self.reads_statics else None
         for field in self.statics if part else ():
             for z, _, cells in self.there(field, z0, z1):
@@ -538,9 +537,7 @@ class Proof:
         require(0 <= z0 < z1 <= self.problem.planes, f"planes outside 0 .. {self.problem.planes - 1}")
 
     def _single(self, name: str) -> Runs[CellLevels]:
-        """Return the array `name`, which holds unfinished levels. Only problems with a single field have an array for
-        unfinished levels.
-        """
+        """Return the array `name`, which holds unfinished levels. Only problems with one field have such arrays."""
         require(self.single, "unfinished levels of several fields")
         require(name != "other" or self.uses_other, "the pass does not use the array `other`")
         return self.other if name == "other" else self.targets[0]

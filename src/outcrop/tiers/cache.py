@@ -50,8 +50,8 @@ def keep(name: str, key: str, value: DataclassInstance) -> None:
 
 
 def _are(figures: type[DataclassInstance], values: object) -> bool:
-    """Return True if an object of the type `figures` can be made from the values. Valid values are texts, finite
-    numbers, and None for an unknown figure."""
+    """Return True if the values are valid for an object of the type `figures`: texts, finite numbers, and None for an
+    unknown figure."""
     if not isinstance(values, Mapping):
         return False
     known = {field.name: field for field in fields(figures)}

@@ -58,7 +58,8 @@ MAX_COUNT = 10**6
 MAX_SIZE = 1 << 60
 MAX_PER_SECOND = 1e18
 MAX_SECONDS = 86400
-"""The limits of declared values. They are larger than the values of any machine, and small enough to prevent overflow.
+"""The limits of declared values. The limits are larger than the values of any machine, and small enough to prevent
+overflow.
 """
 MAX_SHOWN = 60
 
@@ -136,8 +137,8 @@ def _directory(table: Table) -> Path:
 
 
 def _mounted(name: str, folder: Path) -> Tier:
-    """Return the tier of a declared directory, without its declared values. Several machines may share the file of
-    declarations, so the directory may be missing on this machine."""
+    """Return the tier of a declared directory, without its declared values. The directory may be missing on this
+    machine, because several machines may share the file of declarations."""
     if is_folder(folder):
         tier = mounted_tier(mount_of(folder), [folder], name)
         if tier.directory == folder.resolve():
@@ -245,8 +246,7 @@ def read_text(path: Path, what: str, max_bytes: int = MAX_TEXT_BYTES) -> str:
     """Return the text of a file. `what` names the file in error messages. Raises InputError if the file cannot be read.
     Also raises InputError if the file is not a regular file, because a read of a device or FIFO may never end."""
     try:
-        # The kind of the file is checked before the file is opened, because some devices react when a program opens
-        # them.
+        # The kind of the file is checked before the file is opened, because opening some devices has an effect.
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise InputError(f"{what} is no regular file; name a TOML file")
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
@@ -277,8 +277,8 @@ def parse_table(text: str, name: str) -> Table:
 
 
 class Table:
-    """A table of a TOML file. The methods check the values of the table. For an invalid value, they raise an InputError
-    that names the file, the key, the value and a valid form."""
+    """A table of a TOML file. The methods check the values of the table. If a value is invalid, they raise an
+    InputError with the file, the key, the value and a valid form."""
 
     def __init__(self, file: str, place: str, values: Mapping[str, Any]) -> None:
         self._file, self._place, self.values = file, place, values
@@ -296,13 +296,13 @@ class Table:
         return value
 
     def table(self, key: str) -> Table:
-        """Return a table inside this table."""
+        """Return the inner table with this key."""
         if not isinstance(values := self._get(key, "a table"), dict):
             raise self.wrong(key, f"a table: write [{key}]")
         return Table(self._file, f"{self._place}{_key(key)}.", values)
 
     def count(self, key: str) -> int:
-        """Return a whole number of at least 1."""
+        """Return the value of a key, which must be a whole number of at least 1."""
         right = "a whole number of at least 1"
         value = self._get(key, right)
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:

@@ -1,8 +1,8 @@
 """This module gets facts about this machine from the operating system: memory and its limits, cores, caches, NUMA
 nodes, free space.
 
-Most facts come from short files in /proc and /sys. In containers and virtual machines, files may be missing or have
-impossible contents. Facts from such files count as unknown.
+Most facts come from short files in /proc and /sys. In containers and virtual machines, these files may be missing or
+may have impossible contents. The facts then count as unknown.
 
 Control groups of version 1 or 2 limit the memory of this process. hwloc finds the NUMA nodes. If HWLOC_SYNTHETIC or
 HWLOC_XMLFILE is set, hwloc simulates the layout of another machine, and threads are not bound.
@@ -21,7 +21,7 @@ from outcrop.paths import nearest_existing
 
 PROC, SYS = Path("/proc"), Path("/sys")
 MAX_BYTES = 1 << 62
-"""The largest number of bytes that is accepted. A larger number means "no limit", or is wrong."""
+"""The largest number of bytes that counts as a fact. A larger number means "no limit", or is wrong."""
 _CPUS = SYS / "devices" / "system" / "cpu"
 _NODES = SYS / "devices" / "system" / "node"
 UNLIMITED = 1 << 60
@@ -220,7 +220,7 @@ class NumaNode:
 @dataclass(frozen=True)
 class ThreadLayout:
     """The distribution of threads: the number of threads on each NUMA node that has threads. If only one of several
-    nodes has threads, `note` gives the reason."""
+    nodes has threads, `note` says why."""
 
     threads_on_nodes: tuple[int, ...]
     note: str = ""

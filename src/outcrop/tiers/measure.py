@@ -1,8 +1,8 @@
 """This module measures memory and storage: the figures of tiers, and the bandwidths of the storage of a run.
 
 In memory, all threads perform plain reads, plain writes, STREAM's triad, and random accesses to cache lines. The
-latency is also measured. Each of three arrays has four times the size of all last-level caches together, as STREAM
-requires. All arrays together have at most a quarter of the free memory.
+latency is also measured. As STREAM requires, each of the three arrays has four times the size of all last-level caches
+together. But the three arrays together take at most a quarter of the free memory.
 
 A storage tier is measured with the store that runs use, without the page cache if possible. The measurement uses up to
 1 GiB of scratch space and takes about ten seconds:
@@ -79,8 +79,8 @@ def measure_memory(nodes: tuple[int, ...], free_bytes: int) -> Figures:
     if array_bytes < MIN_ARRAY_BYTES:
         needed = format_bytes(ARRAYS * MIN_ARRAY_BYTES)
         raise InputError(f"not measured: needs {needed}, and may use a quarter of the free memory")
-    # One thread runs on each core. Two threads on the same core would share the limit of requests in flight of this
-    # core.
+    # One thread runs on each core, because two threads on the same core would share the core's limit of requests in
+    # flight.
     threads = max(1, min(available_cores(), sum(node.cores for node in numa_nodes())))
     meter = _core.MemoryMeter(threads, array_bytes, nodes)
     return Figures(
@@ -194,7 +194,7 @@ def device(directories: Sequence[Path], io: str, may_write: bool, problem: Probl
 
 def source_of(folder: Path) -> str:
     """Return the name of the device that holds `folder` on this node. Folders whose mounts have the same source share
-    the bandwidth of this source. A raw device has no mount, so the path of the device is used."""
+    the bandwidth of this source. For a raw device, which has no mount, return the path of the device."""
     return mount_of(folder).source if folder.is_dir() else str(folder)
 
 
@@ -262,7 +262,7 @@ def measure_device(folder: Path, io: str) -> StorageRates:
         # the test data are random bytes, because some devices are faster with zeros
         noise = _core.aligned_array(RECORD_BYTES)
         noise[:] = np.random.default_rng(0).integers(0, 256, RECORD_BYTES, np.uint8)
-        for z in range(ring):  # the ring is filled with these records, and every write transfers records of the ring
+        for z in range(ring):  # fills the ring with noise, which every write then transfers
             store.write_from(0, z * RECORD_BYTES, noise)
         fill: list[Action] = [Read(0, ring, WHOLE)]
         total = records * RECORD_BYTES
@@ -283,8 +283,8 @@ def measure_device(folder: Path, io: str) -> StorageRates:
 
 @contextmanager
 def _busy_processor() -> Iterator[None]:
-    """Keep all cores and the memory busy until the `with` block ends, as updates do. Transfers take longer if the cores
-    are busy."""
+    """Keep all cores and the memory busy until the `with` block ends, as updates do, because transfers take longer if
+    the cores are busy."""
     stop = threading.Event()
 
     def work() -> None:

@@ -19,8 +19,8 @@ from outcrop.errors import InputError
 from outcrop.tiers.tier import Persistence, Tier
 
 FASTER = 1.5
-"""Memory of unknown kind that is faster than local memory by this factor is HBM. Such memory cannot be CXL memory,
-which is slower than DRAM."""
+"""Memory of unknown kind that is faster than local memory by this factor counts as HBM. It cannot be CXL memory, which
+is slower than DRAM."""
 FAR = 1.25
 """The sizes of nodes are used if their sum is within this factor of the memory of the machine."""
 KINDS_BY_WORD = {"HBM": "hbm", "MCDRAM": "hbm", "SPM": "hbm", "DRAM": "dram", "NVM": "nvm", "CXL-DRAM": "cxl"}
@@ -64,10 +64,10 @@ def memory_tiers(nodes: Sequence[MemoryNode], limit_bytes: int, free_bytes: Call
 def believable_nodes(nodes: Sequence[MemoryNode], machine_bytes: int, nodes_of_machine: int) -> list[MemoryNode]:
     """Return the nodes with sizes that agree with the memory of the machine.
 
-    A single node gets all memory, because its reported size may be wrong in virtual machines. Several nodes keep their
-    sizes if the sum is near the memory of the machine. Otherwise the memory of the machine is divided in proportion to
-    the sizes, or equally if all sizes are unknown. `nodes_of_machine` also counts nodes that this process cannot use.
-    `nodes_of_machine` is 0 if the number is unknown.
+    In virtual machines, the reported size of a node may be wrong. So a single node gets all memory of the machine.
+    Several nodes keep their sizes if the sum is near the memory of the machine. Otherwise the memory of the machine is
+    divided in proportion to the sizes, or equally if all sizes are unknown. `nodes_of_machine` also counts nodes that
+    this process cannot use. `nodes_of_machine` is 0 if the number is unknown.
     """
     reported = sum(max(0, node.size_bytes) for node in nodes)
     is_all = len(nodes) >= nodes_of_machine
@@ -82,7 +82,7 @@ def believable_nodes(nodes: Sequence[MemoryNode], machine_bytes: int, nodes_of_m
 def bytes_on(tier: Tier, nbytes: int) -> NDArray[np.uint8]:
     """Return an array of zeros in the memory of the tier's nodes. Raises InputError if the system does not allow this
     choice of nodes."""
-    if not _core.is_this_system():  # hwloc describes another machine, so it binds no memory and reports no error
+    if not _core.is_this_system():  # hwloc simulates another machine, so it would bind no memory and report no error
         raise InputError(f"{tier.name} is memory of the machine that hwloc's variables describe: use it only in plans")
     return _core.memory_on_nodes(nbytes, tier.nodes)
 

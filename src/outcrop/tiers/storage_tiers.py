@@ -35,7 +35,7 @@ PSEUDO_FOLDERS = ("/dev", "/proc", "/run", "/snap", "/sys")
 USERS_FOLDERS = ("/dev/shm", "/run/user")
 """Folders inside PSEUDO_FOLDERS in which users keep files."""
 VIRTUAL = re.compile(r"(vd|xvd|loop|nbd|rbd|zram)")
-"""Names of virtual disks. The kind of such a disk is unknown, because it is stored in a file or on a disk of another
+"""Names of virtual disks. The kind of such a disk is unknown, because its data are in a file or on a disk of another
 machine."""
 MAP_SHARED_VALIDATE, MAP_SYNC = 0x03, 0x80000
 """Flags of mmap. Linux reports that it does not support MAP_SYNC only if both flags are given (man 2 mmap)."""
@@ -136,14 +136,14 @@ def all_mounts() -> list[Mount]:
 
 @lru_cache(maxsize=1)
 def _parse_all(text: str) -> tuple[Mount, ...]:
-    """Parse the text of the file mountinfo. The result is cached, because callers ask for the mounts often, but mounts
-    seldom change."""
+    """Parse the text of the file mountinfo. The result is cached, because callers often ask for the mounts, and the
+    mounts seldom change."""
     found = filter(None, map(_parse, text.split("\n")))
     return tuple({mount.point: mount for mount in found}.values())
 
 
 def _parse(line: str) -> Mount | None:
-    words = line.split(" ")  # the line is split at single spaces, because a source may be an empty word
+    words = line.split(" ")  # split at single spaces, because the source may be empty
     end = words.index("-") if "-" in words[6:] else len(words)
     if len(words) < end + 4:
         return None
@@ -163,7 +163,7 @@ def storage_mounts(mounts: Iterable[Mount]) -> list[Mount]:
 
 def _is_seen_through(mount: Mount) -> bool:
     """Return True if the mount is an overlay whose upper folder is visible. In this case, the device of the upper
-    folder is also mounted."""
+    folder is also mounted, so the overlay is left out."""
     uppers = [option.removeprefix("upperdir=") for option in mount.options if option.startswith("upperdir=")]
     return mount.type == "overlay" and any(is_folder(Path(upper)) for upper in uppers)
 
@@ -189,7 +189,8 @@ def mount_of(path: Path) -> Mount:
 def device_of(path: Path) -> str | None:
     """Return the device of the mount that holds a path, or None if the path does not exist.
 
-    The result is not st_dev. Each subvolume of btrfs has its own st_dev, but all subvolumes share their free space.
+    The result is not st_dev, because each subvolume of btrfs has its own st_dev, although all subvolumes share their
+    free space.
     """
     try:
         return mount_of(path).device

@@ -37,9 +37,9 @@ class Figures:
     """The measured figures of a tier, which Outcrop keeps between runs. A figure is None if it is not measured.
 
     Sequential figures are for requests as large as the requests of a run. In memory, all threads make requests at once.
-    In files, several requests are in flight. Random figures are for many accesses at once, of 4 KiB in files, and of a
-    cache line in memory. Latencies are for one access at a time. Bandwidths of memory count each byte read once and
-    each byte written once, as STREAM does.
+    In files, several requests are in flight. Random figures are for many accesses at the same time, each of 4 KiB in
+    files or of a cache line in memory. Latencies are for one access at a time. Bandwidths of memory count each byte
+    read once and each byte written once, as STREAM does.
     """
 
     origin: str

@@ -29,7 +29,7 @@ UPDATES_PER_MEASUREMENT = 1_200_000_000
 MIN_SECONDS, MAX_SECONDS = 2.0, 6.0
 SHARE_OF_RUN = 0.05
 SHORTEST_SECONDS = 1e-6
-"""The time limit for measurements if `only_one` is true. Every measurement takes longer than this limit, so the meter
+"""The time limit for measurements if `only_one` is true. The limit is shorter than any measurement, so the meter
 measures only once."""
 MIN_REPEATS, MAX_REPEATS = 2, 40
 """The minimum and the maximum number of slabs in a measurement. Before these slabs, one slab is updated that does not
@@ -38,7 +38,7 @@ AGAIN_SECONDS = 0.4
 """The minimum time for which the rate of some sizes is measured again."""
 MAX_SETTLE_SECONDS = 3.0
 SETTLED = 1.03
-"""Measurements are repeated until a measurement is faster than the previous one by at most this factor."""
+"""Measurements are repeated until the rate is at most this factor higher than in the previous measurement."""
 ASSUMED_CELLS_PER_SECOND = 1e9
 EXPECTED_CELLS_PER_SECOND = 5e9
 HEAT_OPERATIONS = 8
@@ -46,7 +46,8 @@ HEAT_OPERATIONS = 8
 
 
 def work_per_update(stencil: Stencil) -> float:
-    """Return the work of a cell update relative to `heat7`, at least 1, from the mean operations of a stage."""
+    """Return the work of a cell update relative to `heat7`, but at least 1. The work is the mean number of operations
+    of a stage."""
     programs = [stage.program for stage in stencil.stages]
     operations = sum(
         isinstance(operation, Apply) and not uniform
@@ -61,7 +62,7 @@ class UpdateRateMeter:
     threads together. The rate is measured on slabs of a block.
 
     The meter uses at most `budget_bytes` of memory. Its measurements take a twentieth of the expected time of the run,
-    but at least 2 s and at most 6 s. Before these measurements, the meter may need up to 3 s until the speed of the
+    but at least 2 s and at most 6 s. Before its first measurement, the meter may wait up to 3 s until the speed of the
     machine is constant. If `measure` is false, or when the time for measurements is used up, the meter measures no
     more. Then the meter returns the rate of the most similar measured sizes. If no sizes were measured, the meter
     returns an assumed rate.
@@ -80,9 +81,9 @@ class UpdateRateMeter:
         lead_scalars: bytes = b"",
         only_one: bool = False,
     ) -> None:
-        """Make a meter. `work` is the time of an update relative to the time of an update of a heat equation. The
-        larger `work` is, the fewer updates are measured. `lead_scalars` has the scalars of the steps of another run
-        that passes compute again. If `only_one` is true, the meter measures only the first sizes that it gets."""
+        """Make a meter. `work` is the time of an update relative to the time of an update of a heat equation. Fewer
+        updates are measured if `work` is larger. `lead_scalars` has the scalars of the steps of another run that passes
+        compute again. If `only_one` is true, the meter measures only the first sizes that it gets."""
         slots = slots_within(problem, problem.record_bytes, min(budget_bytes, WINDOW_BYTES))
         self._problem, self._threads, self._ring_planes = problem, threads, slots // problem.rings
         self._given = problem, problem.fields, calls, scalars, threads, self._ring_planes, bind, lead_scalars
@@ -114,8 +115,8 @@ class UpdateRateMeter:
         return self._known[reduced] * factors
 
     def measure_again(self, sizes: Sizes) -> None:
-        """Measure the rate of some sizes, for at least AGAIN_SECONDS. An earlier rate of these sizes is replaced. Some
-        other sizes must have been measured before."""
+        """Measure the rate of some sizes, for at least AGAIN_SECONDS. An earlier rate of these sizes is replaced. The
+        meter must already have measured other sizes before this call."""
         assert self._meter is not None, "the meter has measured nothing yet"
         reduced, end, rates = self._reduce(sizes), time.perf_counter() + AGAIN_SECONDS, list[float]()
         while not rates or time.perf_counter() < end:
@@ -132,7 +133,8 @@ class UpdateRateMeter:
         bands = 4 * sizes.diamond * self._threads if sizes.chunk else 0
         levels = min(sizes.levels, max(LEVELS_MEASURED, bands))
         slab = min(sizes.slab, max(8, self._updates_per_measurement // (levels * frame.cells)))
-        # a rate depends most on the slab if the slab is thin, so levels and planes are reduced in the same proportion
+        # if the slab is thin, the rate depends most on the slab, so levels and planes are reduced in the same
+        # proportion
         first_levels, first_slab = levels, slab
         while levels * slab > 1 and _core.UpdateMeter.planes_needed(problem, levels, slab) > planes:
             if slab == 1 or (levels > 1 and levels * first_slab >= slab * first_levels):

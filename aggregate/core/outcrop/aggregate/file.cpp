@@ -3,7 +3,8 @@
 //     agree on the mode ─► settle stages of earlier programs ─► rank 0 creates the file ─► each aggregator opens its sink
 //                          (one rank of each node)              (node files: one rank of each node)
 //
-// After each phase, all ranks check that no rank has failed. This check is the same for all kinds of sinks (sink.hpp).
+// After each phase, all ranks check that no rank has failed. The phases and the checks are the same for all kinds of
+// sinks (sink.hpp).
 #include "outcrop/aggregate/file.hpp"
 
 #include <fcntl.h>
@@ -227,8 +228,8 @@ std::unique_ptr<Opened> open_file(std::shared_ptr<Engine> of_plan, const std::st
 // --- steps -----------------------------------------------------------------------------------------------------------
 
 // Collective. Prepares the stages for a step whose base is `base`. If the step can overlap a staged step that has
-// another base, drains and empties all stages. If the stages were not emptied, a later drain of the older step could
-// overwrite bytes of the newer step. The reason is that different aggregators can have the overlapping bytes.
+// another base, drains and empties all stages. Without this, a later drain of the older step could overwrite bytes of
+// the newer step, because the two steps may have given the same bytes to different aggregators.
 void meet_staged(Opened &opened, bool write, std::uint64_t base) {
   if (!opened.is_staged() || !opened.writable) return;
   Engine &engine = *opened.engine;
@@ -272,8 +273,8 @@ void check(const Opened &opened, bool write, std::uint64_t base) {
                      std::to_string(opened.engine->summary.hull.end) + " go beyond 2^62 bytes");
 }
 
-// Makes the task of an operation. A rank with an error gets a task without data, so that the other ranks do not wait
-// for this rank. The task tells all ranks the error.
+// Makes the task of an operation. If this rank has an error, its task has no data and only reports the error to all
+// ranks. So no other rank waits for this rank.
 template <typename Memory>
 Task task_of(const Opened &opened, Task::Kind kind, std::span<const Memory> memory, std::uint64_t base,
              std::string wrong) {

@@ -18,8 +18,8 @@ namespace {
 constexpr int tag_pattern = 32765;
 constexpr int nowhere = -1;
 
-// The data that each rank sends to all other ranks about its part of a domain. These are the number of bytes of the
-// part, and the length of the message that describes the pattern of the part.
+// Describes one rank's part of a domain to all other ranks: the number of bytes of the part, and the length of the
+// message with the pattern of the part.
 struct Announced {
   Tally tally;
   std::uint64_t words = 0;
@@ -275,8 +275,8 @@ Settings agreed_settings(outcrop_transport &transport, GivenSettings given, bool
   try {
     if (given.problem.empty()) read();
   } catch (const InputError &error) {
-    // If `first_has_environment` is true, the environment of rank 0 replaces this rank's environment below. In this
-    // case, errors are ignored here, because the second call of read() finds all errors that remain.
+    // If `first_has_environment` is true, the environment of rank 0 replaces this rank's environment below, and read()
+    // is called again. The second call finds all errors that remain, so the errors of this call are ignored.
     if (!first_has_environment) given.problem = error.what();
   }
   if (first_has_environment) {

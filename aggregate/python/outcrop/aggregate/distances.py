@@ -16,8 +16,8 @@ Nodes are the leaves of a tree of switches. The distance between two nodes follo
 The unit of distance is a link. In a dragonfly, each pair of switches in a group has a link, and each pair of groups has
 a link. In a fat tree, a path goes up to the common switch and down again.
 
-Providers do not examine the machine. They get all facts from `Surroundings`, so tests of providers need no cluster. A
-provider returns distances. If the provider does not know the distances, it returns a text with the reason.
+A provider does not examine the machine itself. It gets all facts from `Surroundings`, so tests of providers need no
+cluster. A provider returns the distances, or a text with the reason if it does not know them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from outcrop.aggregate.placement import Distances, Floats
 
 MAX_PING_PONG_NODES = 64
-"""The maximum number of nodes for a ping-pong. With more nodes, it takes too long to measure all pairs of nodes."""
+"""The maximum number of nodes for a ping-pong. With more nodes, measuring all pairs of nodes takes too long."""
 
 DRAGONFLY = (5.0, 3.0, 2.0, 0.0)
 """The number of links between two nodes whose paths (group, switch, port) share the first 0, 1, 2 or 3 parts. The
@@ -75,7 +75,7 @@ class PathDistances:
 
 @dataclass(frozen=True)
 class PmixAnswer:
-    """The answer of the PMIx server: the name of the host, the coordinates of the host in the fabric, and the reason if
+    """The answer of the PMIx server: the name of the host, the coordinates of the host in the fabric, or the reason why
     the coordinates are missing.
     """
 
@@ -127,8 +127,8 @@ class TableDistances:
 
 @dataclass(frozen=True)
 class Found:
-    """The result of the search: the distances, the provider that knew them, and the reasons why earlier providers did
-    not know them.
+    """The result of the search: the distances, their provider, and the reason of each earlier provider that did not
+    know the distances.
     """
 
     distances: Distances
@@ -251,8 +251,8 @@ def _by_names(names: Sequence[str]) -> Distances | str:
 
 
 def _tree(paths: Iterable[Sequence[Hashable]]) -> PathDistances:
-    """Return the distances between nodes with these paths. Each path begins at the top of the tree. The first part of a
-    short path is repeated until the path is as long as the longest path.
+    """Return the distances between nodes with these paths. Each path begins at the top of the tree. A path that is
+    shorter than the longest path is made longer by repeating its first part.
     """
     listed = [list(path) for path in paths]
     levels = max(map(len, listed))

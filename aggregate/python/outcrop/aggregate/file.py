@@ -4,7 +4,8 @@
         for step in range(steps):
             file.write([u, v], base=step * plan.end)
 
-All ranks must call each function, and each rank passes its own arrays. If one rank has an error, all ranks raise it.
+All ranks must call each function, and each rank passes its own arrays. If one rank has an error, all ranks raise this
+error.
 """
 
 from __future__ import annotations
@@ -230,7 +231,8 @@ class File:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # If only this rank has an error, the other ranks may never call close(). So this rank does not wait for them.
+        # If only this rank has an error, the other ranks may never call close(). So this rank does not wait for the
+        # other ranks.
         if kind is None or self._plan.size == 1 or (issubclass(kind, OutcropError) and kind is not CommunicationError):
             self.close()
 

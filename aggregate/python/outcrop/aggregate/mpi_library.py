@@ -5,8 +5,8 @@
     mpi.h  ──► headers found by $MPICC, by mpi4py's compiler, near the library, or by an mpicc
 
 Each implementation of MPI has its own binary interface, and several implementations may be installed. A transport is
-compiled code that calls MPI. If it was compiled with the headers of another implementation, it crashes later. So
-Outcrop checks that the headers and the library belong to the same implementation. Outcrop looks for the mpirun in the
+compiled code that calls MPI, and crashes if it was compiled with the headers of another implementation. So Outcrop
+checks that the headers and the library belong to the same implementation. Outcrop looks for the mpirun in the
 installation of the library, in the folder of scripts of this Python, and in the folders of PATH.
 """
 
@@ -31,8 +31,8 @@ WRAPPERS = ("mpicc", "mpicc.openmpi", "mpicc.mpich", "mpicc_abi")
 REMEDY = "install its development package, or set MPICC to its mpicc"
 PROGRAMS = ("mpirun", "mpiexec", "mpirun.openmpi", "mpirun.mpich")
 OPEN_MPI_FLAGS = ("--oversubscribe", "--bind-to", "none")
-"""These options allow more ranks than cores, and do not bind ranks to cores. If several programs bound their ranks,
-they would all use the same first cores.
+"""These options allow more ranks than cores, and do not bind ranks to cores. If ranks were bound, the ranks of several
+programs would all use the same first cores.
 """
 
 # The program below prints the macros by which a header identifies its implementation of MPI. Libraries that are derived
@@ -204,7 +204,8 @@ class Launcher:
         return [str(self.program), *(flags if self.family == OPEN_MPI else []), *options, "-n", str(ranks)]
 
     def mpi_io(self) -> list[str]:
-        """Return the names that `mpirun --mca io NAME` of Open MPI accepts. Each names an implementation of MPI-IO."""
+        """Return the names that `mpirun --mca io NAME` of Open MPI accepts. Each name stands for an implementation of
+        MPI-IO."""
         if self.family != OPEN_MPI:
             return []
         lister = self.program.with_name("ompi_info")

@@ -90,7 +90,7 @@ HEAD = """\
 @dataclass(frozen=True)
 class KnownMachine:
     """The description of the machine that one rank gives to the core. On the first rank of a node, `node_text` is the
-    text of a machine file. If this text cannot be made, `problem` is the reason. `Plan.explain` shows `lines`.
+    text of a machine file, or `problem` is the reason why this text cannot be made. `Plan.explain` shows `lines`.
     """
 
     node_text: str

@@ -44,7 +44,8 @@ class Network:
 
 @dataclass(frozen=True)
 class BufferTier:
-    """A tier of the nodes that can hold buffers. Its buffers are filled and emptied at different rates."""
+    """A tier of the nodes that can hold buffers. The rate at which its buffers are filled may differ from the rate at
+    which they are emptied."""
 
     name: str
     latency_seconds: float

@@ -32,7 +32,7 @@ from outcrop.errors import InputError, shown
 
 Extent = _aggregate.Extent
 """An extent. `nbytes`, `begin` and `end` describe its bytes in the file. `memory_nbytes` is the number of bytes of
-memory that it needs.
+memory that the extent needs.
 """
 Settings = _aggregate.Settings
 Variable = Extent | Sequence[Extent]
@@ -134,8 +134,8 @@ class Plan:
 
     @property
     def seconds(self) -> float:
-        """The predicted seconds to write a step directly to the file. If `reads_only` is true, the predicted seconds to
-        read a step.
+        """The predicted seconds to write a step directly to the file. If `reads_only` is true, these are the predicted
+        seconds to read a step.
         """
         return self._core.seconds
 
@@ -203,8 +203,8 @@ def declare(
         communicator: an mpi4py communicator. With None, this process is the only rank, and MPI is not used.
         extents: the variables of this rank, as a list, or as a mapping from names to variables. Each variable is an
             extent or a list of extents. A rank may have no variables.
-        target: the folder of the files. The bandwidth and latency of this folder influence which ranks aggregate. The
-            default is the working directory.
+        target: the folder of the files. The choice of aggregators depends on the bandwidth and the latency of the
+            storage at this folder. The default is the working directory.
         machine: a file that describes the nodes. `outcrop agg machine` writes such a file. By default, the nodes have
             the tiers that `outcrop tiers` finds, with the figures of earlier measurements.
         reads_only: if true, ranks may declare the same bytes, and the plan cannot write.

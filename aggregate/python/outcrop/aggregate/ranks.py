@@ -5,8 +5,8 @@
                                                                  ▼
                                  address of the table of functions of transport.h, for the core
 
-The core is compiled without MPI, because many implementations of MPI exist. Only the transport depends on MPI. Like a
-kernel (`outcrop.language.compile`), the transport is compiled when it is first used.
+The core is compiled without MPI, because many implementations of MPI exist. Only the transport depends on MPI. The
+transport is compiled when it is first used, as a kernel is (`outcrop.language.compile`).
 """
 
 from __future__ import annotations
@@ -153,8 +153,9 @@ class Ranks:
 
 @lru_cache
 def compile_transport(library: MpiLibrary) -> Path:
-    """Return the path of the transport for this MPI. Compiles the transport if it is not in the cache. A process
-    searches the cache only once. Raises InputError if no C++ compiler or no headers of this MPI are found.
+    """Return the path of the transport for this MPI. Compiles the transport if it is not in the cache. A second call in
+    the same process does not search the cache again. Raises InputError if no C++ compiler or no headers of this MPI are
+    found.
     """
     compiler = find_compiler("C++")
     headers = find_headers(library, compiler)

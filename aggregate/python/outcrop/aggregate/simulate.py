@@ -4,7 +4,7 @@
     tiers, network, target ─┼─► machine ─► core ────┼─► round robin: the same number, on one node after the other
     workload ──► tallies ───┘                       └─► as ROMIO: one aggregator on each node, one buffer
 
-The same model predicts the times of all placements. So differences between these times come only from the placements.
+The same model predicts the times of all placements, so two times differ only because their placements differ.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Simulated:
     pattern: Pattern
     rows: tuple[Row, ...]
     note: str = ""
-    """A remark if more aggregators might be faster, but were not tried. Otherwise ""."""
+    """A remark, if larger numbers of aggregators might be faster but were not tried. Otherwise ""."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -206,8 +206,9 @@ def _as_romio(machine: Machine, pattern: Pattern) -> Placement:
 
 
 def _staged(scenario: Scenario, machine: Machine, pattern: Pattern, tallies: Tallies, domains: int) -> Iterator[Row]:
-    """Yield a row for staging on the fastest tier whose files last at least as long as a job. The predicted time does
-    not include the copy to the target. Yields nothing if no such tier exists, or if the nodes do not share the target.
+    """Yield a row for staging on the fastest tier that keeps its files at least until the job ends. The predicted time
+    does not include the copy to the target. Yields nothing if no tier keeps files so long, or if the nodes do not share
+    the target.
     """
     lasting = [one.tier for one in scenario.tiers.tiers if one.tier.persistence >= Persistence.JOB]
     if not lasting or not scenario.target.is_shared:

@@ -3,9 +3,9 @@ between nodes.
 
     every rank: facts_here() ──► gathered from all ranks ──► surroundings_of(...) ──► distances.find_distances
 
-PMIx: when a process starts, the launcher gives it the coordinates of its node. So no call below waits for the PMIx
-server. Outcrop uses only a PMIx library that MPI has loaded and initialised. The structures below have the layouts of
-pmix_common.h, versions 3 to 5.
+PMIx: when a process starts, the launcher gives the coordinates of the node to the process. So no call below waits for
+the PMIx server. Outcrop uses only a PMIx library that MPI has loaded and initialised. The structures below have the
+layouts of pmix_common.h, versions 3 to 5.
 
     MPI ──loads──► libpmix ◄──at the start── server of the launcher (Open MPI's prte, Slurm, PALS)
                       ▲
@@ -93,7 +93,8 @@ def ask_pmix(library: Path | None = None) -> PmixAnswer:
     except (OSError, AttributeError) as error:
         return PmixAnswer(refusal=f"{path} cannot be used: {error}")
     own = _Process()
-    # PMIx counts calls of PMIx_Init and PMIx_Finalize. So PMIx_Finalize below does not end the PMIx of MPI.
+    # PMIx ends only with as many calls of PMIx_Finalize as calls of PMIx_Init. So PMIx_Finalize below does not end the
+    # PMIx of MPI.
     if not is_ready or pmix.PMIx_Init(ctypes.byref(own), None, ctypes.c_size_t(0)) != 0:
         return PmixAnswer(refusal="MPI does not use PMIx")
     try:
@@ -217,9 +218,9 @@ def measure_ping_pong(communicator: Any, leaders: Sequence[int]) -> Floats:
 
 def partners(own: int, nodes: int) -> Iterator[int | None]:
     """Yield the partner of the node `own` in each round, or None in a round in which this node has no partner. The
-    numbers of two partners add up to the number of the round, modulo the number of rounds. This rule makes one node in
-    each round its own partner. With an even number of nodes, the last node becomes the partner of that node. With an
-    odd number of nodes, that node has no partner in the round.
+    numbers of two partners add up to the number of the round, modulo the number of rounds. By this rule, one node in
+    each round would be its own partner. If the number of nodes is even, the partner of this node is the last node, to
+    which the rule does not apply. If the number is odd, this node has no partner in the round.
     """
     rounds = nodes - 1 + nodes % 2
     for number in range(rounds):

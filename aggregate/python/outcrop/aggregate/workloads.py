@@ -4,9 +4,9 @@
     hacc-aos   HACC-IO, array of structures: particles of 38 bytes, first those of rank 0, then those of rank 1, ...
     hacc-soa   HACC-IO, structure of arrays: nine variables, one after the other, each in the order of ranks
 
-A pattern computes how many of the first bytes of the file, up to any place, belong to each rank. The difference of
-these numbers for two places is the number of bytes that the rank has between these places. So no list of segments is
-needed.
+For any place in the file, a pattern computes how many bytes before this place belong to each rank. The difference
+between the numbers for two places is the number of bytes that the rank has between these places. So no list of segments
+is needed.
 """
 
 from __future__ import annotations
@@ -34,8 +34,7 @@ S3D_COMPONENTS = 11 + 1 + 1 + 3
 S3D_CELLS = 50
 """The default number of cells along each axis of the box of a rank."""
 ALIGNMENT_BYTES = 1 << 20
-"""If domains are larger than this size, they begin at multiples of this size, as stripes and blocks of file systems
-do.
+"""Domains that are larger than this size begin at multiples of this size, as stripes and blocks of file systems do.
 """
 
 

@@ -82,9 +82,9 @@ OUTCROP_TRAJECTORY_API int outcrop_trajectory_open(const char *path, outcrop_tra
 OUTCROP_TRAJECTORY_API uint64_t outcrop_trajectory_states(const outcrop_trajectory *trajectory);
 
 /* Copies a state and returns. `fields` contains the address of each field's cells. The state is written in the
-   background. The function waits only if all buffers are in flight. Sets *number to the number of the state, unless
-   `number` is NULL. Fails if the place of the state belongs to a committed state that was popped. In this case, call
-   outcrop_trajectory_commit first. */
+   background. The function waits only if the transfers of all buffers are still in flight. Sets *number to the number
+   of the state, unless `number` is NULL. Fails if the place of the state belongs to a committed state that was popped.
+   In this case, call outcrop_trajectory_commit first. */
 OUTCROP_TRAJECTORY_API int outcrop_trajectory_push(outcrop_trajectory *trajectory, const void *const *fields,
                                                    uint64_t *number);
 
@@ -94,13 +94,12 @@ OUTCROP_TRAJECTORY_API int outcrop_trajectory_push(outcrop_trajectory *trajector
 OUTCROP_TRAJECTORY_API int outcrop_trajectory_pop(outcrop_trajectory *trajectory, const void **fields,
                                                   uint64_t *number);
 
-/* Copies the cells of each field of state `number` to the address that `fields` contains for the field. The state stays
-   in the trajectory. */
+/* Copies state `number`: the cells of field i go to the address fields[i]. The state stays in the trajectory. */
 OUTCROP_TRAJECTORY_API int outcrop_trajectory_read(outcrop_trajectory *trajectory, uint64_t number,
                                                    void *const *fields);
 
-/* Makes all states durable that were pushed and not popped. After the commit, states that were popped before it can no
-   longer be recovered. Fails if the directories have no room for all states. A program that must survive a crash saves
+/* Makes all states durable that were pushed and not popped. States that were popped before the commit can no longer be
+   recovered after it. Fails if the directories have no room for all states. A program that must survive a crash saves
    its own data before it calls this function. */
 OUTCROP_TRAJECTORY_API int outcrop_trajectory_commit(outcrop_trajectory *trajectory);
 

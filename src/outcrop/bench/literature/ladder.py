@@ -4,8 +4,8 @@ The benchmark repeats Figures 4 and 8 to 10 of Midorikawa and Tan. Each program 
 eleven columns, and we add one (ladder_columns.py). All columns solve the same 7-point problem with two arrays, in core
 and out of core. Two of the columns are then measured again with several shares of memory.
 
-    `in core`       The memory has twice the size of both arrays. This memory has room for the arrays, and for a window
-                    or page cache that holds a copy of both arrays.
+    `in core`       The memory has twice the size of both arrays. So it has room for the arrays, and for a window or
+                    page cache with a copy of both arrays.
     `out of core`   The memory is a share of the size of both arrays. The default is one half, as in the paper.
 
 Each measurement is a separate process in a control group. The group limits the memory of the process, including the
@@ -129,7 +129,7 @@ class Bar:
 
     @property
     def notes(self) -> list[str]:
-        """Remarks that a reader needs to understand the figures correctly."""
+        """Remarks without which a reader could misunderstand the figures."""
         one = self.typical
         if one is None:
             return [self.problem]
@@ -160,7 +160,7 @@ class Bar:
 
 
 class _Ladder:
-    """All bars of the ladder. If two figures of the paper show the same column with the same budget, they use the same
+    """All bars of the ladder. Two figures of the paper that show the same column with the same budget use the same
     bar."""
 
     def __init__(self, directory: Path, scale: LadderScale, budget_bytes: int) -> None:
@@ -278,8 +278,8 @@ def _times_table(figures: dict[str, Any]) -> Iterator[str]:
 
 
 def _moved(row: dict[str, Any]) -> list[str]:
-    """Return three texts: the bytes moved between memory and flash, the swapped bytes, and the sizes. All runs move the
-    same number of bytes."""
+    """Return three texts: the bytes moved between memory and flash, the swapped bytes, and the sizes. One run stands
+    for all runs of the bar, because all of them move the same number of bytes."""
     if not row["runs"]:
         return ["–", "–", "–"]
     one = row["runs"][0]["measured"]

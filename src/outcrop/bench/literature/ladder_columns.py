@@ -9,8 +9,7 @@ Each measurement is a separate process, so that its memory can be measured and l
 
     python -m outcrop.bench.literature.ladder_columns JOB     # JOB is JSON, and so is the printed ColumnRun
 
-This process also makes the initial values. For this reason, the pages of these values in the page cache count as memory
-of the process.
+The process also makes the initial values itself, so that their pages in the page cache count as memory of this process.
 """
 
 from __future__ import annotations
@@ -56,8 +55,8 @@ NAIVE_STEPS = 2
 new."""
 PAGED_SHARE = 0.5
 """The share of the budget for blocks if the system moves pages. The rest of the budget is for pages in transfer. In
-measurements, larger blocks were slower, because the system moved pages out before their last use. Columns with one
-layer were slower by a factor of three."""
+measurements, larger shares were slower, by a factor of three in columns with one layer: the system moved pages out
+before their last use."""
 
 
 @dataclass(frozen=True)
@@ -360,9 +359,9 @@ def _memory_scratch(count: int) -> Iterator[Sequence[ShardFile]]:
 
 
 def _moved_bytes() -> dict[str, int]:
-    """Return four counters of ColumnRun by name. Two counters are the numbers of bytes that this process has read from
-    devices and marked for writing. They are 0 if the system does not count these bytes. The other two counters are the
-    numbers of bytes that the machine has swapped in and out."""
+    """Return four counters of ColumnRun by name. Two of them count the bytes that this process has read from devices
+    and marked for writing, and are 0 if the system does not count these bytes. The other two count the bytes that the
+    machine has swapped in and out."""
     own, machine = _counters("/proc/self/io"), _counters("/proc/vmstat")
     page_bytes = os.sysconf("SC_PAGE_SIZE")
     return {

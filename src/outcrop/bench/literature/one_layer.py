@@ -1,20 +1,19 @@
-"""Run a program with which other programs are compared. This program updates both arrays in place, in plain memory or
-in a mapped file. The program does not read, write or copy planes.
+"""Run the program with one layer, with which programs of two layers are compared. It updates both arrays in place, in
+plain memory or in a mapped file. It does not read, write or copy planes.
 
 The window consists of the two arrays. Each ring has a slot for each plane. The even ring is the array with the even
 levels, and the odd ring is the array with the odd levels. The operating system moves pages between memory and a disk.
-Temporal blocking makes this program faster, too. The program uses the blocks of AL-NR (module `skewed`): in a block,
-each level covers cells at slightly lower positions than the level before. Without temporal blocking, each step sweeps
-over all planes.
+The program can use temporal blocking with the blocks of AL-NR (module `skewed`): in a block, each level covers cells at
+slightly lower positions than the level before. Without temporal blocking, each step sweeps over all planes.
 
     array of even levels   | plane 0 | plane 1 | ...            level 0, 2, ...
     array of odd levels    | plane 0 | plane 1 | ...            level 1, 3, ...; both arrays have the same rim
 
     memory:  | guard | array of even levels | guard | array of odd levels | guard |     (core/outcrop/exec/window.hpp)
 
-Blocks need no copies of their fringe, because the two arrays keep the cells at lower levels. After a pass with an odd
-number of levels, the two arrays are swapped. The program has no transactions, no checksums and no budget. The operating
-system decides which pages are in memory, and the caller limits their number.
+Blocks need no copies of their fringe, because the two arrays still have the values of the fringe at lower levels. After
+a pass with an odd number of levels, the two arrays are swapped. The program has no transactions, no checksums and no
+budget. The operating system decides which pages are in memory, and the caller limits their number.
 """
 
 from __future__ import annotations
@@ -44,8 +43,8 @@ from outcrop.run.engine import ring_specs, translated
 
 NAME = "one-layer"
 PLANE_LINES = 5
-"""The number of cache lines that a padded plane has in addition to whole pages. This number is odd, so that
-neighbouring planes use different cache sets."""
+"""The number of cache lines that a padded plane has in addition to whole pages. The number is odd, so that neighbouring
+planes use different cache sets."""
 
 InitialPlanes: TypeAlias = Callable[[int, int], NDArray[Any]]
 """A function of a and b that returns the planes a <= z < b of the initial values."""
@@ -166,8 +165,8 @@ class OneLayerRun:
         )
 
     def fill(self, source: InitialPlanes, planes: int) -> None:
-        """Write the initial values to both arrays, `planes` planes at a time. The second array needs only the values of
-        the rim."""
+        """Write the initial values to both arrays, `planes` planes at a time. The first level overwrites the second
+        array except for the rim, so of its values only those of the rim matter."""
         nz = self._plan.problem.planes
         for z0 in range(0, nz, planes):
             z1 = min(nz, z0 + planes)

@@ -25,16 +25,16 @@ following rules are published, or follow from their Table II (7-point, fp64, 100
                rounded up to 96 planes.
     `memory`   Both arrays of the largest block together have 2 X Y (Z + 2r) cells. X, Y and Z are the numbers of cells
                that a block needs along the axes: its own cells, and r bt more cells below them. The first block needs
-               no cells below. The second of two blocks needs at most the cells of the first block.
+               no cells below. If there are two blocks, the second block needs at most as many cells as the first.
     `moved`    For each cell, p (2 + 4 r bt/bz + 4 r bt/bx) words are moved. In y, the fringe stays in memory, so y has
                no term. An axis with one block has no term either.
     `fringe`   Along an axis that is cut, a block is at least twice as wide as its fringe of r bt cells.
 
-The following assumptions are our own. They agree with Table II. Sizes are rounded to 96 planes, because sockets and
-threads can share 96 planes evenly. Without the rounding, the numbers of blocks are the same. The factor in the rule
+The following assumptions are our own and agree with Table II. Sizes are rounded to 96 planes, because sockets and
+threads can share 96 planes evenly. The numbers of blocks would be the same without the rounding. The factor in the rule
 `fringe` is 2, but all factors from 1.8 to 2.04 give the same table. crest10.toml declares 120 of 128 GiB as usable, but
 any usable part from 91 to 97 % gives the same table. If several choices move the same number of bytes, the choice with
-the fewest blocks is used. The authors' poster shows an example with other sizes, on a machine that it does not name.
+the fewest blocks is used. A poster of the authors shows an example with other sizes, on a machine without a name.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@ fields and parameters.
 
 Devito executes the equations of a step one after another, in their order. Outcrop computes all updates of a stage from
 the values that exist before the stage. So an update that reads a value at t + dt must be in a later stage than the
-update that computes this value. An update that overwrites a value at t - dt must not be in an earlier stage than the
-updates that read this value.
+update that computes the value. An update that overwrites a value at t - dt must be in the same stage as, or in a later
+stage than, all updates that read the value.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Access:
 @dataclass(frozen=True)
 class FieldUpdate:
     """An update that sets `function` at t + dt to `expression`. `reads` describes each Indexed of the expression.
-    If this update continues an earlier update of the same field, `earlier` is that update. In this case, this update
-    reads the result of `earlier` in the same cell. Otherwise, `earlier` is None."""
+    If the update continues an earlier update of the same field, `earlier` is the earlier update, whose result in the
+    same cell is read. Otherwise, `earlier` is None."""
 
     where: str
     position: int
@@ -66,8 +66,8 @@ class FieldUpdate:
 
     @property
     def accesses(self) -> tuple[Access, ...]:
-        """The values that this update reads. If this update continues earlier updates, the values that they read are
-        included."""
+        """The values that this update reads. If this update continues earlier updates, the values that the earlier
+        updates read are included."""
         own = [one for one in self.reads.values() if not self.continues(one)]
         return (*own, *(self.earlier.accesses if self.earlier else ()))
 
@@ -187,8 +187,8 @@ def _dtype(thing: Any) -> str:
 
 def merge(updates: Sequence[FieldUpdate]) -> list[FieldUpdate]:
     """Return one update for each field. If a field has a second update, such as an Inc, this update continues the first
-    one. Raises InputError if an update reads a value at t + dt before it is computed, or if the order of equations
-    cannot be kept."""
+    one. Raises InputError if an update reads a value at t + dt before this value is computed, or if the order of
+    equations cannot be kept."""
     found: dict[str, FieldUpdate] = {}
     read_since: dict[str, str] = {}
     for update in updates:
@@ -255,8 +255,8 @@ def _check_read(update: FieldUpdate, access: Access, stages: dict[str, int]) -> 
 
 @dataclass(frozen=True)
 class SymbolValues:
-    """The values of symbols. The grid's spacings become numbers, so that equal spacings share products. The time step
-    and Constants become Parameters. `constants` maps names to the Constants that were used."""
+    """The values of symbols. The grid's spacings become numbers, so that products with equal spacings are computed only
+    once. The time step and Constants become Parameters. `constants` maps names to the Constants that were used."""
 
     grid: Any
     dt: float
@@ -319,8 +319,8 @@ def convert(where: str, node: Any, values: SymbolValues, leaf: Callable[[Any], s
 
 def _product(product: sympy.Expr) -> sympy.Expr:
     """Multiply out sums in which terms cancel: dt**2/m * (2*m*u/dt**2 + s) becomes 2*u + dt**2/m*s. Devito's `solve`
-    returns solutions of the first form. The factor of u must be exactly 2. An error in the last digit of this factor
-    acts on u like a constant force and becomes visible in long runs."""
+    returns solutions of the first form. The factor of u must be exactly 2: an error in its last digit would act on u
+    like a force in each step, and become visible in long runs."""
     factors = sympy.Mul.make_args(product)
     for number, factor in enumerate(factors):
         rest = sympy.Mul(*factors[:number], *factors[number + 1 :])

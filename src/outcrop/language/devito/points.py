@@ -2,9 +2,9 @@
 
 Devito executes each step in the order of the user's list. Outcrop's order is fixed. Sources act right after the last
 update of their field. Receivers of u.forward read the field at the end of the step. Receivers of u read the field
-before the first stage. If Outcrop's order gives another result than the order of the user's list, the list is refused.
-For example, a list is refused if an equation between an update and its source reads the field. A list is also refused
-if a receiver of u.forward comes before a source.
+before the first stage. A list is refused if Outcrop's order gives another result than the order of the list. One
+example is a list in which an equation between an update and its source reads the field. Another example is a list in
+which a receiver of u.forward comes before a source.
 """
 
 from __future__ import annotations

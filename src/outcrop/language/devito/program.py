@@ -1,8 +1,8 @@
 """Turn a list of Devito objects into a Lowered. The list is the program of one time step. A Lowered has a stencil and
 all other data that a run needs.
 
-Devito reads sources, coordinates, Constants and functions of time each time an operator is applied. Outcrop reads them
-only once. A later change has no effect, so Outcrop detects and reports such a change.
+Devito reads sources, coordinates, Constants and functions of time each time an operator is applied. Outcrop reads these
+values only once. A later change would have no effect, so Outcrop detects and reports it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _MAX_TEXT = 1000
 
 class ReadValues:
     """Checksums of the values that were read from Constants, functions of time and sparse functions. The data of
-    receivers is not included. An object that is both a source and a receiver counts as a receiver."""
+    receivers are not included. An object that is both a source and a receiver counts as a receiver."""
 
     def __init__(
         self, constants: Mapping[str, Any], signals: Mapping[str, Any], sources: Sequence[Any], receivers: Sequence[Any]
@@ -75,9 +75,9 @@ class Lowered:
     0, 0), in the grid's units. `dimensions` has the names of Devito's dimensions, and "" for an axis that Devito's grid
     does not have.
 
-    Devito updates every cell of its grid, and also reads a halo around the grid. No equation changes the halo. If the
-    user has not assigned values to the halo, these values are 0. The padding of the arrays holds this halo. The padding
-    is as thick as the stencil's radii. The boundary is `fixed`, and its rim is equally thick. So exactly the cells of
+    Devito updates every cell of its grid, and also reads a halo around the grid. No equation changes the halo, whose
+    values are 0 unless the user has assigned other values. The padding of the arrays holds this halo. The padding and
+    the rim of the boundary, which is `fixed`, are both as thick as the stencil's radii. So exactly the cells of
     Devito's grid are updated, and they get the same values as in Devito. If `from_devito` got another boundary, the
     arrays have no padding, and the halo is not used.
 
@@ -286,8 +286,8 @@ def _grid(operations: Sequence[Any]) -> Any:
 
 
 def _first_time(updates: Sequence[FieldUpdate]) -> int:
-    """Return the number of the first step of Devito's own loop: the first step for which all values that the step reads
-    exist."""
+    """Return the number of the first step of Devito's own loop. It is the first step for which all values exist that
+    the step reads."""
     return max((-read.shift for update in updates for read in update.reads.values() if read.shift < 0), default=0)
 
 

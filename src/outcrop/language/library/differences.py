@@ -104,8 +104,8 @@ def spacings(ndim: int, equal: bool, default: float) -> tuple[Parameter, ...]:
 
 
 def laplacian(u: Field, order: int, h: tuple[Parameter, ...]) -> sympy.Expr:
-    """Return the sum of the second derivatives along all axes. With equal spacings, the result lacks the factor 1/h^2
-    (`over_square`), and neighbours at the same distance along all axes share one product. With different spacings, each
+    """Return the sum of the second derivatives along all axes. With equal spacings, the result must still be multiplied
+    by 1/h^2 (`over_square`), and all neighbours at the same distance share one product. With different spacings, each
     distance along each axis has its own product."""
     ndim = len(h)
     centre, *around = second_derivative(order)
@@ -134,5 +134,5 @@ def behind(f: Field, axis: int, order: int, ndim: int) -> sympy.Expr:
 
 
 def as_one(*terms: sympy.Expr) -> sympy.Expr:
-    """Return a sum that SymPy does not rearrange, so that other expressions can share its terms."""
+    """Return the sum of the terms as one term that SymPy does not rearrange, so that other expressions can share it."""
     return sympy.Add(*terms, evaluate=False)

@@ -35,11 +35,11 @@ def sharpen() -> Stencil:
         sharp' = image - 2/(2d - 1)^2 sum over |i|, |j| <= d of w(i, j) image[i, j],    d = 8
         w = -40 (1 - delta) exp(-delta),  delta = (i^2 + j^2) / (2 sigma^2),  sigma = 1.4 d/4
 
-    Fields: sharp, which is updated but not read, and the read-only image (any unit). One step is enough. With a fixed
-    boundary, 8 cells along each side keep the initial values of sharp. The stencil has no parameters, and is always
-    stable, because sharp is not read. Pixels at the same distance share a product, so 289 taps need 42 products.
-    Source: D. Marr and E. Hildreth, Proc. R. Soc. Lond. B 207, 187, 1980; these weights: A. Jackson, EPCC's image
-    sharpening exercise.
+    Fields: sharp, which is updated but not read, and the read-only image (any unit). The result is complete after one
+    step. With a fixed boundary, 8 cells along each side keep the initial values of sharp. The stencil has no
+    parameters, and is always stable, because sharp is not read. Pixels at the same distance share a product, so 289
+    taps need 42 products. Source: D. Marr and E. Hildreth, Proc. R. Soc. Lond. B 207, 187, 1980; these weights: A.
+    Jackson, EPCC's image sharpening exercise.
     """
     sharp, image = Field("sharp"), Field("image")
     scale, width = -2 / (2 * REACH - 1) ** 2, 1.4 * REACH / 4

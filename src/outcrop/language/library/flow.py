@@ -24,7 +24,7 @@ _RATIONALS = {  # ndim -> weights of the velocity 0, of velocities along one axi
 
 
 def lattice_directions(ndim: int) -> tuple[Vector, ...]:
-    """Return the velocity of each field f0, f1, ... The first velocity is 0. Pairs of opposite velocities follow. These
+    """Return the velocity of each field f0, f1, ... The first velocity is 0. Pairs of opposite velocities follow. There
     are 9 velocities (y, x) or 19 velocities (z, y, x)."""
     require("lattice_boltzmann", "ndim", ndim, (2, 3))
     half = [c for c in product((-1, 0, 1), repeat=ndim) if 1 <= sum(map(abs, c)) <= 2 and c > (0,) * ndim]
@@ -66,7 +66,7 @@ def lattice_boltzmann(ndim: int = 3) -> Stencil:
     arriving = [f[tuple(-step for step in c)] for f, c in zip(fields, velocities, strict=True)]
     pairs = range(1, len(fields), 2)
     excess = as_one(arriving[0], *(as_one(arriving[i], arriving[i + 1]) for i in pairs))  # rho - 1
-    # The factors 3 and 3/2 of f_i^eq are included in two vectors: momentum = 3 j, speed = 3/2 j / rho.
+    # Two vectors include the factors 3 and 3/2 of f_i^eq: momentum = 3 j, speed = 3/2 j / rho.
     flows = {velocities[i]: arriving[i] - arriving[i + 1] for i in pairs}
     momentum = [_whole(_times(sympy.Integer(3), _carried(axis, flows))) for axis in range(ndim)]
     inverse = _times(sympy.Rational(1, 2), 1 / as_one(sympy.S.One, excess))
@@ -92,8 +92,8 @@ def _times(a: sympy.Expr, b: sympy.Expr) -> sympy.Expr:
 
 
 def _whole(term: sympy.Expr) -> sympy.Expr:
-    """Return `term` as one factor of a product. Then a sum does not combine `term` with other terms that have the same
-    coefficient."""
+    """Return `term` as one factor of a product, so that a sum does not combine `term` with other terms that have the
+    same coefficient."""
     return _times(sympy.S.One, term)
 
 
@@ -120,8 +120,9 @@ def stream_function() -> Stencil:
     psi (m^2/s) is the stream function of a flow without friction or vorticity. The contours of psi are stream lines.
     The difference of psi between two points is the flux between these points. The values on a fixed rim are the
     boundary condition. `inlet_outlet` computes such values. The stencil has no parameters. The iteration converges on
-    any grid. On a side of n cells, each step multiplies an error of k half waves by cos(pi k/n). Source: C. G. J.
-    Jacobi, Astron. Nachr. 22, 297, 1845; example: A. Jackson, EPCC's computational fluid dynamics exercise.
+    any grid. Along a side of n cells, each step multiplies an error with the shape of k half waves by cos(pi k/n).
+    Source: C. G. J. Jacobi, Astron. Nachr. 22, 297, 1845; example: A. Jackson, EPCC's computational fluid dynamics
+    exercise.
     """
     psi = Field("psi")
     near = both_sides(psi, 0, 1, 2) + both_sides(psi, 1, 1, 2)
@@ -150,7 +151,8 @@ def inlet_outlet(
     for name, (first, last), extent in (("inlet", inlet, nx), ("outlet", outlet, nz)):
         if not 0 <= first < last <= extent - 1:
             raise InputError(f"inlet_outlet: {name} {(first, last)} must ascend and lie within 0 and {extent - 1}")
-    # psi is 0 left of the inlet, grows across it, is constant along the corner, and falls again across the outlet.
+    # psi is 0 left of the inlet, grows along the inlet, is constant from the inlet to the outlet, and falls along the
+    # outlet.
     top = flux * np.interp(np.arange(nx), inlet, (0.0, 1.0))
     right = flux * np.interp(np.arange(nz), outlet, (1.0, 0.0))
 

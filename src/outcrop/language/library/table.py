@@ -1,7 +1,7 @@
 """The table of built-in stencils with their names, and the cache of stencils that earlier processes have made.
 
 A name consists of the family, the order in space, the number of axes unless it is 3, and an option: "heat7", "heat4",
-"acoustic8", "acoustic8_2d", "acoustic8_2d_sponge", "maxwell_2d_te". If a part of the name is missing, the default of
+"acoustic8", "acoustic8_2d", "acoustic8_2d_sponge", "maxwell_2d_te". If a part of the name is missing, its default in
 the family is used.
 
 Python needs more time to load SymPy than to load all other modules of a run. A stencil that was lowered before does not
@@ -61,8 +61,8 @@ def maker(function: str, **given: Any) -> Callable[..., Stencil]:
 class Family:
     """All stencils that one function makes. `orders`, `ndims` and `options` are the orders, numbers of axes and options
     that their names may have. `limit` is needed if the stencil is not linear, or if a parameter other than dt decides
-    whether it is stable. Each of `measures` combines several read-only fields into a quantity that decides whether a
-    step is stable (`stability.Extremes`)."""
+    whether a step is stable. A function in `measures` combines several read-only fields into a quantity that decides
+    whether a step is stable (`stability.Extremes`)."""
 
     make: Callable[..., Stencil]
     orders: Sequence[int] = ()
@@ -75,8 +75,8 @@ class Family:
 _EVEN = range(2, 17, 2)
 _MAXWELL = {"te": {"mode": "te"}, "vacuum": {"medium": "vacuum"}, "lossy": {"medium": "lossy"}}
 _AT_REACTION = Limit("dt", state={"u": 0.0, "v": 0.5})
-"""Stability is judged at the state in which the reaction removes u fastest. In the usual patterns, v stays below
-1/2."""
+"""Stability is judged at the state in which the reaction removes u fastest. In the usual patterns, v stays below the
+value 1/2 of this state."""
 
 
 def _squared_speed(planes: Mapping[str, NDArray[Any]]) -> NDArray[Any]:

@@ -40,12 +40,12 @@ def heat(ndim: int = 3, order: int = 2, *, equal_spacing: bool = True) -> Stenci
     """Make a stencil for the heat equation u_t = kappa (u_xx + u_yy + u_zz) in `ndim` = 1, 2 or 3 dimensions, of
     `order` 2, 4, ... 16.
 
-    The update is u' = u + dt kappa (sum over the axes of the second differences). This method is forward Euler. It is
-    of first order in time and of order `order` in space. Field: u (any unit, for example K). Parameters: kappa (m^2/s),
-    dt (s) and h (m). Without `equal_spacing`, dz, dy and dx (m) replace h. The stencil is stable for dt kappa ndim s /
-    h^2 <= 2. Here s is the largest symbol of the second difference: 4, 16/3, 6.04, 6.50, ... 7.43 for order 2, 4, 6, 8,
-    ... 16. For order 2 in 3-D, the limit is dt <= h^2 / (6 kappa). Source: R. Courant, K. Friedrichs, H. Lewy, Math.
-    Ann. 100, 32, 1928; weights: B. Fornberg, Math. Comp. 51, 699, 1988.
+    The update is u' = u + dt kappa (sum over the axes of the second differences). This forward Euler method is of first
+    order in time and of order `order` in space. Field: u (any unit, for example K). Parameters: kappa (m^2/s), dt (s)
+    and h (m). Without `equal_spacing`, dz, dy and dx (m) replace h. The stencil is stable for dt kappa ndim s / h^2 <=
+    2. Here s is the largest symbol of the second difference: 4, 16/3, 6.04, 6.50, ... 7.43 for order 2, 4, 6, 8, ...
+    16. For order 2 in 3-D, the limit is dt <= h^2 / (6 kappa). Source: R. Courant, K. Friedrichs, H. Lewy, Math. Ann.
+    100, 32, 1928; weights: B. Fornberg, Math. Comp. 51, 699, 1988.
 
     The update adds differences to the centre, so a constant state stays constant to the last bit.
     """

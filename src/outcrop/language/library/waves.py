@@ -62,9 +62,9 @@ def elastic(ndim: int = 3, order: int = 4, *, equal_spacing: bool = True) -> Ste
     Fields: vx, vy, vz (m/s), txx, tyy, tzz, tyz, txz, txy (Pa), and read-only lam, mu (Pa) and the buoyancy b = 1/rho
     (m^3/kg). In 2-D (axes y, x), the updated fields are vx, vy, txx, tyy, txy. The normal stresses, lam, mu and b lie
     at the centre of a cell. A velocity lies half a cell ahead along its own axis. A shear stress lies half a cell ahead
-    along both of its axes. The values of b and mu at these points are means over the cells around them. A step is
-    leapfrog in two stages: velocities, then stresses. Before the first step, stresses belong to time 0 and velocities
-    to -dt/2. Parameters: dt (s) and h (m). Without `equal_spacing`, dz, dy and dx (m) replace h.
+    along both of its axes. At these points, b and mu are means over the surrounding cells. A step is leapfrog in two
+    stages: velocities, then stresses. Before the first step, stresses belong to time 0 and velocities to -dt/2.
+    Parameters: dt (s) and h (m). Without `equal_spacing`, dz, dy and dx (m) replace h.
 
     The stencil is stable for dt vp <= h / (sqrt(ndim) sum |weights|), where vp^2 = (lam + 2 mu) b. The sum of the
     absolute weights is 1 for order 2 and 7/6 for order 4. Source: J. Virieux, Geophysics 51, 889, 1986; fourth order:
@@ -162,10 +162,10 @@ def maxwell(ndim: int = 3, mode: str = "tm", *, medium: str = "eps", equal_spaci
     2-D (axes y, x) `mode` "tm" has ez, hx and hy, and "te" has ex, ey and hz. In 1-D the fields are ez and hy. `medium`
     is "vacuum", "eps" or "lossy". "eps" has the read-only relative permittivity eps. "lossy" has eps and the read-only
     conductivity sigma (S/m). A component of E lies half a cell ahead along its own axis. A component of H lies half a
-    cell ahead along the two other axes. eps and sigma lie at the centre, and E uses their means over two cells. A step
-    is leapfrog in two stages: H, then E. Before the first step, E belongs to time 0 and H to -dt/2. Parameters: c
-    (m/s), dt (s), h (m), and eps0 (F/m) for "lossy". Without `equal_spacing`, dz, dy and dx (m) replace h. All cells
-    have the magnetic permeability mu0 of free space.
+    cell ahead along the two other axes. eps and sigma lie at the centre of a cell, so an update of E uses the mean of
+    the two nearest cells. A step is leapfrog in two stages: H, then E. Before the first step, E belongs to time 0 and H
+    to -dt/2. Parameters: c (m/s), dt (s), h (m), and eps0 (F/m) for "lossy". Without `equal_spacing`, dz, dy and dx (m)
+    replace h. All cells have the magnetic permeability mu0 of free space.
 
     The stencil is stable for c dt <= h sqrt(eps / ndim), where eps is the smallest value of the field. Source: K. S.
     Yee, IEEE Trans. Antennas Propag. 14, 302, 1966; limit: A. Taflove and M. E. Brodwin, IEEE Trans. Microwave Theory

@@ -1,9 +1,9 @@
 """Deep halos, for a grid that is divided among ranks along y. Before a pass updates a plane, each rank gets rows of
-this plane from its neighbours. They are enough for all levels of the pass, so ranks exchange nothing else.
+this plane from its neighbours. These rows are enough for all levels of the pass, so ranks exchange nothing else.
 
 A rank has the rows 0 <= y < ny. A pass of L levels needs H = rL rows beyond each side that has a neighbour. At each
-level, the rows at the ends of the halo are out of date, because their neighbours are not in memory. So each level
-updates r rows less on each side than the level below it. The last level updates the rank's own rows:
+level, r more rows at the outer ends of the halos become invalid, because the rows beyond them are not in memory. So
+each level updates r rows less on each side than the level before. The last level updates the rank's own rows:
 
     level L  |         |  own rows  |          At level q, the rank updates the rows
        :     |       / |            | \\            -H + rq <= y < ny + H - rq.
@@ -12,19 +12,19 @@ updates r rows less on each side than the level below it. The last level updates
                 -H     0            ny   ny+H
 
 The rows in both triangles are also updated by the neighbours. For each plane, a rank sends its lowest H rows to its
-lower neighbour and its highest H rows to its upper neighbour. The halo includes no rows of other ranks, so H is at most
-the number of rows of a neighbour. A rank never updates the fixed rim of a neighbour: level 1 begins r rows above the
-lowest row of the halo.
+lower neighbour and its highest H rows to its upper neighbour. A halo has only rows of the direct neighbour, so H is at
+most the number of rows of this neighbour. A rank never updates the fixed rim of a neighbour: level 1 begins r rows
+above the lowest row of the halo.
 
 The rows of a rank and its halos can be divided into skewed blocks (skewed_cut.py). The first block has the rows that
-are exchanged with one neighbour, and the last block those that are exchanged with the other neighbour. Two neighbours
-must reach their cut at the same time. So the blocks of every second rank begin with the highest rows:
+are exchanged with one neighbour, and the last block has the rows that are exchanged with the other neighbour. Two
+neighbours must reach their cut at the same time. So the blocks of every second rank begin with the highest rows:
 
     rank        0               1               2               3
     blocks      2   1   0   |   0   1   2   |   2   1   0   |   0   1   2          numbers of the blocks, from low rows
                 ◄───────────    ───────────►    ◄───────────    ───────────►       to high rows
 
-If y is periodic and the number of ranks is odd, this is not possible, and ranks do not divide their rows.
+If y is periodic and the number of ranks is odd, the orders cannot alternate, so ranks do not divide their rows.
 """
 
 from __future__ import annotations
@@ -108,11 +108,11 @@ def in_order(
     problem: Problem, planes: tuple[int, int], statics_planes: tuple[int, int]
 ) -> Iterator[tuple[int, int, bool]]:
     """Divide a range of planes of updated fields and a range of planes of static fields. Yield each part (z0, z1, True
-    for static fields) in the order in which updates need the planes. The order does not depend on the ranges, because
-    neighbours may read in different ranges."""
+    for static fields) in the order in which updates need the planes. The order must not depend on the ranges, because
+    the ranges of two neighbours may differ."""
     (z, end), (static, static_end) = planes, statics_planes if problem.statics else (0, 0)
     while z < end or static < static_end:
-        needed = static + problem.skew_z - problem.statics_z  # the update that needs this plane also needs `static`
+        needed = static + problem.skew_z - problem.statics_z  # an update of this plane also needs `static`
         if z == end or (static < static_end and needed < z):
             yield static, static + 1, True
             static += 1
@@ -156,8 +156,8 @@ def blocks_of_rows(
     level 1, of the block at the lower neighbour and of the block at the upper neighbour. Its argument is the order of
     the blocks.
 
-    Either all ranks have one block, or all have several. Otherwise, a rank with one block would need the first block of
-    one neighbour and the last block of the other neighbour at the same time."""
+    Either all ranks have one block, or all ranks have several blocks. A rank with one block between ranks with several
+    would need the first block of one neighbour and the last block of the other at the same time."""
     radius, size = problem.radius_y, block_y if problem.block_order else 0
     lead = radius * (levels - 1)
 
@@ -183,8 +183,8 @@ def blocks_of_rows(
 
 
 def has_given_blocks(problem: Problem, given: GivenSizes, cut: SkewedCut) -> bool:
-    """Return False if the user wants blocks, but the rows of a rank are too few for them. Passes of fewer levels may
-    have such blocks."""
+    """Return False if the user wants blocks, but a rank has too few rows for these blocks. Passes of fewer levels may
+    still have such blocks."""
     return not (problem.is_part and given.by and given.by < problem.shape[1] and cut.count == 1)
 
 
@@ -211,5 +211,6 @@ def halo_blocks(problem: Problem, levels: int, block_y: int) -> SkewedCut:
 
 
 def smallest_block(problem: Problem, levels: int) -> int:
-    """Return the minimum number of rows of a block with which the first blocks of all ranks have equally many rows."""
+    """Return the minimum number of rows of a block. With at least this number, the first blocks of all ranks have
+    equally many rows."""
     return problem.is_part * (problem.radius_y * (levels + 1) + problem.row_group)

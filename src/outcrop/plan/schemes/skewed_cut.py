@@ -1,4 +1,4 @@
-"""Divide one axis into blocks for skewed schemes. At each level, both ends of a block are at lower cells than at the
+"""Divide one axis into blocks for skewed schemes. At each level, a block begins and ends at lower cells than at the
 level before.
 
 At level 1, cut number j is at cell eta[j]. At each further level, the cut is `reach` cells lower (`eta = y + reach *
@@ -17,9 +17,9 @@ of one parity holds the fringe
 All cells below the fringe are final or no longer needed. A block writes all its cells below the fringe of the next
 block.
 
-If a pass computes states again, its first levels do not use the state. The fringe of the state then ends at the cells
-of the first level that uses it. Each field that levels of the pass compute again has its own fringe. If w is the first
-level that writes the field, and p is the last level that reads it, the fringe is
+If a pass computes states again, its first levels do not use the state of the run itself. The fringe of this state then
+ends at the cells of the first level that uses the state. Each field that levels of the pass compute again has its own
+fringe. If w is the first level that writes the field, and p is the last level that reads it, the fringe is
 
     eta - reach p <= y < eta - reach (w - 1).
 
@@ -27,8 +27,8 @@ If the first values of the field come from a history, the fringe also has the va
 is the first level that reads the field, the fringe ends at eta - reach (v - 2). Each block reads from the history only
 the cells above its fringe, so each cell of the history is read once.
 
-All places are counted from the end of the axis at which the first block is. Usually, this is the lower end. The blocks
-of a rank may also begin at the upper end: then the axis is mirrored, and the cuts move up by `reach` cells per level.
+All places are counted from the end of the axis at which the first block is. Usually, this is the lower end. If the
+blocks of a rank begin at the upper end, the axis is mirrored, and the cuts move up by `reach` cells per level.
 `SkewedCut.cells` converts places to coordinates.
 """
 
@@ -74,7 +74,7 @@ class SkewedCut:
         return [SkewedBlock(self, number) for number in range(self.count)]
 
     def fringe_reaches(self, parity: int) -> tuple[int, int]:
-        """Return the two arguments of `SkewedBlock.beside_cut` for the fringe in the ring of `parity`."""
+        """Return the arguments with which `SkewedBlock.beside_cut` gives the fringe in the ring of `parity`."""
         highest = self.levels - 1 - (0 if self.joint else (self.levels - self.first_level - parity) % 2)
         return highest + 1, (1 if self.joint else 1 - parity) - (self.first_level - 1)
 
@@ -99,8 +99,8 @@ class SkewedCut:
 
     @property
     def max_frame(self) -> int:
-        """A number of cells that is enough for the frame of every block. The number includes the block, the fringe
-        below, the reach or rim above, and the rounding to groups."""
+        """A number of cells that is enough for the frame of every block: the block, the fringe below, the reach or rim
+        above, and the rounding to groups."""
         if self.count == 1:
             return self.extent
         # the first block has no fringe below, and the last block ends with the axis
@@ -129,12 +129,13 @@ class SkewedBlock:
 
     def fringe(self, parity: int) -> Range:
         """Return the range of cells that this block takes over from the previous block, in the ring of `parity`. The
-        range is empty for the first block. The first copies of the state have parity 0 before `first_level`."""
+        range is empty for the first block. Before `first_level`, the state is in the ring of parity 0."""
         return self.beside_cut(*self.cut.fringe_reaches(parity))
 
     def beside_cut(self, below: int, above: int) -> Range:
-        """Return a range of cells around the lower cut of this block at level 1. The range begins `below` reaches below
-        the cut and ends `above` reaches above the cut. The range is empty for the first block."""
+        """Return a range of cells around the lower cut of this block at level 1. With r for `reach`, the range begins
+        `below` * r cells below the cut and ends `above` * r cells above the cut. The range is empty for the first
+        block."""
         if self.is_first:
             return 0, 0
         cut = self.cut
@@ -152,7 +153,7 @@ class SkewedBlock:
         return self.next_beside_cut(*self.cut.fringe_reaches(parity))
 
     def body(self, parity: int) -> Range:
-        """Return the range of cells above the fringe. In the ring of even parity, these cells are read before
+        """Return the range of cells above the fringe. In the ring of even parity, these cells are read from disk before
         `first_level`."""
         return self.fringe(parity)[1], self.next_fringe(parity)[1]
 
@@ -206,10 +207,10 @@ def cut_axis(
     """Divide an axis into blocks that have `size` cells at level 1. If `size` is 0, the axis is one block. The first
     block begins at cell `first`.
 
-    The first block has `lead` more cells than the other blocks. The first block has no fringe below. So its frame is
-    not larger than the other frames if `lead` is at most `reach * (levels - 1)`. At level 1, the first cut is at least
+    The first block has `lead` more cells than the other blocks, because it has no fringe below. If `lead` is at most
+    `reach * (levels - 1)`, its frame is not larger than the other frames. At level 1, the first cut is at least
     `least[0]` places above the beginning of the axis, and the last cut is at least `least[1]` places below its end. If
-    this is not possible, the axis is one block. With fewer levels, no frame is larger.
+    these distances are not possible, the axis is one block. No frame becomes larger if a pass has fewer levels.
     """
     begin, highest = max(first + size + lead, least[0]), extent - max(first, least[1])
     further = list(range(begin, extent - first, size)) if size else []

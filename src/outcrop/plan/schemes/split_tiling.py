@@ -2,7 +2,8 @@
 
 A rank has the rows 0 <= y < ny. Near a cut, the rows that a rank can update without its neighbours form a trapezoid:
 each level has r rows less than the level below. The rows between two trapezoids form a triangle. The rank below the cut
-updates them, after the rank above the cut has sent the rows of its trapezoid that the triangle reads (stairs.py):
+updates the triangle, after the rank above the cut has sent the rows of its trapezoid that the triangle reads
+(stairs.py):
 
     level L            /  trapezoid of rank j  \\ tri- /   trapezoid of rank j+1
       :              /                          \\ an /
@@ -13,9 +14,9 @@ updates them, after the rank above the cut has sent the rows of its trapezoid th
     trapezoid   level q updates the rows rq <= y < ny - rq
     triangle    level q updates the rows ny - rq <= y < ny + rq
 
-The frame of a rank has its own rows and r(L+1) rows of its upper neighbour. The grid is streamed like in the wavefront
-scheme (wavefront.py), but the triangle of a slab follows one slab after its trapezoid. So the rows that the triangle
-needs arrive while the rank updates. The actions for slab s are:
+The frame of a rank has its own rows and r(L+1) rows of its upper neighbour. The grid is streamed as in the wavefront
+scheme (wavefront.py), but the triangle of a slab is updated after the trapezoid of the next slab. So the rows that the
+triangle needs arrive while the rank updates this trapezoid. The actions for slab s are:
 
     read the planes for slab s+1; send and receive the stairs of level 0 and the static rows of these planes
     update the trapezoid of slab s; send and receive the stairs of higher levels of slab s
@@ -23,8 +24,9 @@ needs arrive while the rank updates. The actions for slab s are:
     receive the finished rows 0 <= y < rL of the same planes from the lower neighbour
     write the planes whose finished rows were received for slab s-1
 
-A rank computes checksums of its own rows only. The lower neighbour updates the lowest rows, so the rank adds these rows
-to the checksums with the action Check: the rows 0 <= y < r at level 0, and the rows 0 <= y < rL at the last level.
+A rank computes checksums of its own rows only. Updates compute checksums, but the lower neighbour updates the lowest
+rows. So the rank adds these rows to the checksums with the action Check: the rows 0 <= y < r at level 0, and the rows 0
+<= y < rL at the last level.
 
 A rank receives finished rows only in planes that its trapezoid no longer reads. Let Z be the end of slab s and b the
 planes of a slab. The triangle of slab s-1 has finished the planes below Z - b - r(L-1), and the trapezoid of slab s+1
@@ -41,7 +43,7 @@ and planes below F(s-1) are written. So the rings need about two slabs more than
 If a step has several stages, or if the state has previous values, both rings have the maximum of all these sizes.
 
 The rows of a rank can be divided into skewed blocks, as in deep_halo.py. The block at the lower cut has the stairs, and
-the block at the upper cut has the triangle. Both rings are then r planes longer than the longest ring above.
+the block at the upper cut has the triangle. Both rings then have r more planes than the longer ring in the table above.
 """
 
 from __future__ import annotations
@@ -186,7 +188,7 @@ class _SplitStream:
             yield from self._write_to(end)
 
     def _update(self, zeta0: int, zeta1: int, region: UpdateRegion) -> Iterator[Action]:
-        # if the grid has fewer planes than the skew, some values of zeta or whole slabs have no updates
+        # if the grid has fewer planes than the skew, there are values of zeta, and even slabs, without updates
         zetas = [zeta for zeta in range(zeta0, zeta1) if has_updates(self.problem, self.levels, zeta)]
         if zetas:
             yield Update(zetas[0], zetas[-1] + 1, self.levels, region)
@@ -247,8 +249,9 @@ class _SplitStream:
             yield from self._exchange(first, end, self.stairs.rows(level), "stairs", level)
 
     def _exchange(self, z0: int, z1: int, rows: tuple[int, int], array: Array, level: int = 0) -> Iterator[Action]:
-        """Yield a send of rows above the lower cut, and a receive of rows above the upper cut. Each send is followed by
-        its receive, so ranks never wait for each other, even if a connection stores only one action."""
+        """Yield a send of rows above the lower cut, and a receive of rows above the upper cut. Each send is followed
+        directly by the receive of the same rows. So ranks never block each other, even if a connection can store the
+        messages of only one action."""
         if z0 >= z1 or rows[0] >= rows[1]:
             return
         is_static = array == "static_faces"  # the level of static rows is a side
@@ -292,7 +295,8 @@ def has_rows(problem: Problem, region: UpdateRegion, levels: int) -> bool:
 
 
 def smallest_block(problem: Problem, levels: int) -> int:
-    """Return the minimum number of rows of a block with which the first blocks of all ranks have equally many rows."""
+    """Return the minimum number of rows of a block. With at least this number, the first blocks of all ranks have
+    equally many rows."""
     return 2 * problem.radius_y * (levels + 1) + problem.row_group
 
 
@@ -347,8 +351,9 @@ def ring_planes(problem: Problem, levels: int, slab: int, blocks: int = 1, most:
 
 
 def candidates(problem: Problem, budget_bytes: int, given: GivenSizes = FREE) -> Iterable[Sizes]:
-    """Yield the candidates for each number of passes that is worth trying, with whole parts and with blocks. For each
-    number of levels, they have the thickest slab that fits the memory, and some thinner slabs."""
+    """Yield the candidates for each number of passes that is worth trying, with the rows of a rank undivided and
+    divided into blocks. For each number of levels, the candidates have the thickest slab that fits the memory, and some
+    thinner slabs."""
     require_given_blocks(problem, given, lambda levels, block_y: SplitRows(problem, levels).blocks(block_y))
     for levels in given.levels(problem, levels_worth_trying(problem, max_levels(problem))):
         most = max(1, problem.end_plane - problem.first_plane + problem.skew_z * (levels - 1))
@@ -367,7 +372,7 @@ def candidates(problem: Problem, budget_bytes: int, given: GivenSizes = FREE) ->
 
 def smallest_window(problem: Problem, given: GivenSizes = FREE) -> Window:
     """Return the smallest window for passes of one step in slabs of one plane. The function tries all numbers of
-    blocks. If a size is `given`, only this size is tried."""
+    blocks. If `given` has a size, only this size is tried."""
     (levels,), (slab,) = given.levels(problem, (problem.stages,)), given.or_any("slab", (1,))
     tried = given.or_any("by", block_sizes(problem, levels, smallest_block(problem, levels)))
     sizes = (Sizes(levels, slab, 0, block_y=one) for one in tried)

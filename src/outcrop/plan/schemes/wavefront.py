@@ -7,9 +7,9 @@ coordinate zeta = z + r(level-1), and all levels of a slab are updated together.
       1  |      \\___________\\___________\\____ z
          written ◄──┘                └──► read ahead while slab s is updated
 
-While the slab [zeta0, zeta1) of b planes is updated, the window holds the planes in the following table. The highest
-level needs the lowest of these planes. The highest planes are read ahead for the next slab. A plane that is being
-written keeps its slot until a read needs this slot:
+While the slab [zeta0, zeta1) of b planes is updated, the window holds the planes in the following table. The last level
+needs the lowest of these planes, and the highest planes are read ahead for the next slab. A plane that is being written
+keeps its slot until a read needs the slot:
 
     even ring   zeta0 - r(L-1) [- r, L odd]  ..  zeta1 + b + r - 1         2b + rL  [+ r, L odd]
     odd ring    zeta0 - rL                   ..  zeta1 - 1                  b + rL  [+ b - r, L odd, for writes]
@@ -22,19 +22,20 @@ in the next table. It needs the planes in brackets only if updates read static f
     static      zeta0 - r(L-1) [- r, read at neighbours]  ..  zeta1 + b [+ r] - 1       2b + r(L-1) [+ 2r]
 
 The ring of a static field holds at least the lower rim and the first two slabs. With the sizes in these tables, each
-read for the next slab waits for exactly one write of the previous slab. Both transfers take place during the update of
-the current slab. Each plane is read once and written once, so a pass moves 2/L words per cell and step.
+read for the next slab waits for exactly one write of the previous slab, which frees its slots. Both transfers take
+place during the update of the current slab. Each plane is read once and written once, so a pass moves 2/L words per
+cell and step.
 
 If memory does not hold enough planes, y is divided into k skewed blocks, which move by r rows per level
 (skewed_cut.py). The grid is then streamed once for each block. A block writes some rows to the array
 `fringes`, and the next block continues from these rows. With blocks, 4r/by more words are moved per cell and step, but
-memory can hold about k times the number of planes. Fringes are also read ahead into the odd ring, so this ring needs
-the same number of planes as the even ring. For the rings, plane z of block i has the number z + i nz. So the first
-planes of the next block can be read before a block ends.
+memory can hold about k times as many planes. Fringes are also read ahead into the odd ring, so the odd ring needs as
+many planes as the even ring. In the rings, plane z of block i has the number z + i nz, so the first planes of the next
+block can be read before a block ends.
 
-If a pass computes states again (history.py), each of these states is in a field that levels write and later levels
+If a pass computes states again (history.py), each recomputed state is in a field that levels write and later levels
 read. A block writes the rows of this field that the next block needs to the array `recomputed`. The number of these
-rows is r times a number of levels: from the first level that writes the field to the last level that reads it. For k
+rows is r times the number of levels from the first level that writes the field to the last level that reads it. For k
 steps, all fields together have about r k^2 such rows, so a pass moves 2 r k^2/by more words per cell.
 
 If the grid is divided among ranks, a rank reads rows of its neighbours together with its own rows (deep_halo.py).
@@ -101,8 +102,8 @@ def blocks_in_y(problem: Problem, levels: int, sizes: Sizes) -> SkewedCut:
 
 
 def _lead(problem: Problem, levels: int) -> int:
-    """Return the maximum number of additional rows of the first block. This block may be larger than the other blocks,
-    because it takes over no fringe."""
+    """Return the maximum number of additional rows of the first block. The first block may be larger than the other
+    blocks, because it takes over no fringe."""
     return problem.radius_y * (levels - 1)
 
 
@@ -129,7 +130,7 @@ def windows(problem: Problem, levels: int, sizes: Sizes) -> Callable[[int], Wind
 
 def smallest_window(problem: Problem, given: GivenSizes = FREE) -> Window:
     """Return the smallest window for passes of one step in slabs of one plane. The function tries all numbers of
-    blocks. If a size is `given`, only this size is tried."""
+    blocks. If `given` has a size, only this size is tried."""
     (levels,), (slab,) = given.levels(problem, (problem.stages,)), given.or_any("slab", (1,))
     shares = given.or_any("by", block_sizes(problem, levels, smallest_block(problem, levels)))
     sizes = (Sizes(levels, slab, diamond=0, block_y=block_y) for block_y in shares)
@@ -141,7 +142,7 @@ def ring_planes(problem: Problem, levels: int, slab: int, blocks: int = 1) -> tu
     planes."""
     skew, beside = problem.skew_z, problem.statics_z
     static = 2 * slab + max(skew * (levels - 1) + 2 * beside, problem.first_plane + beside)
-    levels -= problem.lead  # the state is used after these levels
+    levels -= problem.lead  # the levels of the lead do not use the state
     reach = skew * levels
     if blocks > 1 or not problem.plain:
         even = odd = _max_ring_planes(problem, levels, slab)
@@ -205,33 +206,33 @@ def make_pass(problem: Problem, levels: int, sizes: Sizes) -> Pass:
 
 
 def recomputed_reaches(problem: Problem, number: int) -> tuple[int, int]:
-    """Return the two arguments of `SkewedBlock.beside_cut` for the rows of field `number` that a block takes over.
-    Levels of the pass write this field. If its first values are read from the history, these rows end above the rows
-    that the levels of the previous block read."""
+    """Return the arguments with which `SkewedBlock.beside_cut` gives the rows of field `number` that a block takes
+    over. Levels of the pass write this field. If its first values are read from the history, these rows include all
+    rows that the levels of the previous block read."""
     one, skew = problem.fields[number], problem.skew_z
     return one.behind // skew, one.ahead // skew
 
 
 def linked(problem: Problem, levels: int, slab: int) -> bool:
-    """Return True if planes of the next block can be read before a block ends. This is not possible if each ring holds
+    """Return True if planes of the next block can be read before a block ends. The result is False if each ring holds
     all planes of the grid."""
     return problem.planes >= _max_ring_planes(problem, levels, slab)
 
 
 class _Values:
     """The progress of one kind of action on some fields. For each field, `ahead` has the distance from the end of a
-    slab to the end of the planes for which the action takes place."""
+    slab to the end of the planes on which the action has then been performed."""
 
     def __init__(self, planes: int, ahead: list[int]) -> None:
         self._planes, self._ahead = planes, ahead
         self._done = [0] * len(self._ahead)
-        # each level computes its values later than the level below, so only a few fields are active at a time
+        # each level computes its values later than the level before, so only a few fields are active at a time
         self._by_time = sorted(range(len(self._ahead)), key=lambda number: -self._ahead[number])
         self._active = slice(0, 0)
 
     def to(self, zeta: int) -> Iterator[tuple[int, int, int]]:
-        """For each field, yield (number of the field, z0, z1) with the planes z0 <= z < z1 that were not yielded
-        before. The planes end at the distance `ahead` of the field from `zeta`."""
+        """For each field, yield its number, z0 and z1. The planes z0 <= z < z1 were not yielded before, and end at
+        `zeta` plus the distance `ahead` of the field."""
         planes, done, first, last = self._planes, self._done, self._active.start, self._active.stop
         while first < last and done[self._by_time[first]] == planes:
             first += 1
@@ -384,23 +385,23 @@ class _Stream:
 
 SLABS = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 MIN_SLAB_OF_LEAD = 2
-"""If passes compute states again and slabs of this number of planes fit, y is not divided further. With blocks, such a
-pass moves a few rows of each recomputed value. Many of these transfers are small, and take longer than predicted."""
+"""If passes compute states again, y is divided only until slabs of this number of planes fit. With blocks, such a pass
+moves a few rows of each recomputed value. Many of these transfers are small, and take longer than predicted."""
 MAX_BLOCKS = 12
-"""The largest number of blocks in y that the tuner tries. With more blocks, the fringes cost more transfers than the
-larger window saves."""
+"""The largest number of blocks in y that the tuner tries. With more blocks, the transfers of fringes would cost more
+than the larger window saves."""
 WHOLE_GRID_PASSES = 4
 """The number of candidates for the levels of a pass that are tried if memory holds the whole grid."""
 WHOLE_GRID_SLAB_BYTES = 16 << 20
-"""The minimum size of a slab that is tried if memory holds the grid. The transfers of this slab take many times the
-overhead of a slab."""
+"""The minimum size of a slab that is tried if memory holds the grid. The transfers of such a slab take much longer than
+the fixed costs of a slab."""
 
 
 def candidates(problem: Problem, budget_bytes: int, given: GivenSizes = FREE) -> Iterable[Sizes]:
     """Yield the candidates for each number of passes that is worth trying. Each pass has the minimum number of levels
     that completes the run in this number of passes. For each number of levels, the candidates have the thickest slab
     that fits the memory, and some thinner slabs. With thinner slabs, fewer planes are read before the first update, and
-    fewer planes are written after the last update. Planes are whole, or divided into blocks.
+    fewer planes are written after the last update. There are candidates with whole planes and with blocks.
 
     If memory holds the whole grid, the function yields only a few candidates. All of them have whole planes.
     """
@@ -440,8 +441,8 @@ def _whole_grid_candidates(problem: Problem) -> Iterator[Sizes]:
 
 
 def _most_levels(problem: Problem) -> int:
-    """Return the maximum number of levels of a pass. If the grid is divided among ranks, the halos limit it. The passes
-    then have almost equal numbers of levels."""
+    """Return the maximum number of levels of a pass. If the grid is divided among ranks, the halos limit this number,
+    and the passes have almost equal numbers of levels."""
     return problem.levels if problem.levels <= problem.max_levels else next(levels_worth_trying(problem))
 
 
@@ -460,7 +461,7 @@ def volume(problem: Problem, sizes: Sizes) -> Volume:
     frame = cut.max_frame
     moved = problem.grid_bytes * arrays + fringes
     passes = -(-problem.levels // sizes.levels)
-    # blocks read the rows below their cuts again, except of values that levels of the pass write
+    # blocks read the rows below their cuts again, except rows of values that levels of the pass write
     again = (blocks - 1) * (problem.radius_y * (sizes.levels + 1) + problem.row_group - 1) / rows
     statics = problem.grid_bytes * problem.statics * (1 / passes if sizes.keeps_statics else 1 + again)
     drained = 1 if linked(problem, sizes.levels, sizes.slab) else blocks
@@ -480,9 +481,9 @@ def volume(problem: Problem, sizes: Sizes) -> Volume:
 
 def levels_worth_trying(problem: Problem, max_levels: int | None = None) -> Iterator[int]:
     """Yield numbers of levels. With the first number, one pass completes the run. The second number is the smallest
-    with which two passes complete the run, and so on. The number of steps of a pass is even, because this saves
-    memory. If the grid is divided among ranks, more passes may be necessary, because halos limit the number of levels.
-    Some schemes allow only `max_levels` levels."""
+    with which two passes complete the run, and so on. The number of steps of a pass is even, because an even number of
+    levels needs less memory. If the grid is divided among ranks, more passes may be necessary, because halos limit the
+    number of levels. Some schemes allow only `max_levels` levels."""
     most = (problem.max_levels if max_levels is None else max_levels) // problem.stages
     return (problem.stages * steps for steps in _steps_worth_trying(problem.steps, most))
 
@@ -504,11 +505,11 @@ def _steps_worth_trying(steps: int, most: int) -> Iterator[int]:
 
 def block_sizes(problem: Problem, levels: int, smallest: int = 0) -> Iterator[int]:
     """Yield numbers of rows of a block. The first number is 0, which means that y is not divided. The next numbers are
-    a half of all rows, a third, and so on. Each of them is larger than the fringe, and at least `smallest`. A periodic
-    y is not divided.
+    a half of all rows, a third, and so on. Each number is larger than the rows of the fringe, and at least `smallest`.
+    A periodic y is not divided.
 
-    In smaller blocks, the blocks at the two sides of a cut between ranks would have different numbers of rows, and one
-    rank would wait for the other."""
+    With blocks smaller than `smallest`, the blocks at the two sides of a cut between ranks could differ in their
+    numbers of rows. One rank would then wait for the other."""
     yield 0
     if problem.periodic[1] or not problem.block_order:
         return

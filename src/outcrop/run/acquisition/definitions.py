@@ -44,7 +44,7 @@ from outcrop.units import counted
 
 @dataclass(frozen=True, eq=False)
 class AcquisitionDefinitions:
-    """The checked acquisition of a run. Cell numbers refer to the arrays on disk, which include the padding."""
+    """The checked acquisition of a run. Cells are counted in the arrays on disk, which include the padding."""
 
     injections: tuple[Injection, ...] = ()
     samplings: tuple[Sampling, ...] = ()
@@ -126,8 +126,8 @@ def define(
     snapshots: Snapshots | Sequence[Snapshots] | None = None, norms: Norms | None = None,
     more: AcquisitionDefinitions | None = None,
 ) -> AcquisitionDefinitions:  # fmt: skip
-    """Check the options of the acquisition, and return the acquisition. The acquisition also has the sources and
-    receivers of `more`. Raises InputError for invalid options."""
+    """Check the options of the acquisition, and return the acquisition that they define. The result also has the
+    sources and receivers of `more`. Raises InputError for invalid options."""
     injections = [*(more.injections if more else ()), *(_injection(grid, *one) for one in enumerate(_list(sources)))]
     samplings = list(more.samplings if more else ())
     for one in _list(receivers):
@@ -350,7 +350,8 @@ def definition_files(directory: Directory, manifest: Manifest) -> dict[str, NDAr
 
 
 def samplings_in(files: Mapping[str, NDArray[np.uint8]], manifest: Manifest) -> list[Sampling]:
-    """Return the samplings in the content of such files. Raises CorruptionError when a cell lies outside the grid."""
+    """Return the samplings in the files that `definition_files` has returned. Raises CorruptionError when a cell lies
+    outside the grid."""
     found = []
     for number, one in enumerate(manifest.taps.samplings):
         name = f"receivers-{number}"

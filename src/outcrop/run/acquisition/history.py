@@ -1,17 +1,18 @@
 """The history of a run: the values of all updated fields, kept at step 0 and after every k-th step. With
 `recompute=True`, the history also has the previous values of those fields whose previous values a step needs.
 
-A history is stored like snapshots with the reserved name HISTORY. A pass computes states and writes them to files.
-The commit of the pass makes these states valid. Each file has a checksum. A history differs from other snapshots in
-these ways:
+A history is stored like snapshots with the reserved name HISTORY. A pass writes the states that it computes to files,
+which have checksums. The commit of the pass makes these states valid. A history differs from other snapshots in these
+ways:
 
     begin       run(history=...) adds the entry to the manifest of a run at step 0 (`history_entry`, `begin_history`)
     reversed    threads read the older states ahead, and compare checksums (`HistoryView.reversed`)
     free        the entry is removed from the manifest; then the files are deleted (`HistoryView.free`)
 
 If the limit of a history does not have room for all states, an adjoint run repeats parts of the forward run
-(plan/schedule.py). The replay is a run that computes these steps: a copy of the forward run beside it. The replay has a
-history of its own. Both histories together have at most `slots` states. A state has the same number in both histories.
+(plan/schedule.py). The repeated steps are computed by the replay, a copy of the forward run in a directory beside it.
+The replay has its own history. Both histories together have at most `slots` states. A state has the same number in both
+histories.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ from outcrop.run.user_values import as_flag, as_whole_number
 from outcrop.units import format_bytes, parse_bytes
 
 DIRECT_BYTES, PAGE_BYTES = 1 << 20, 4096
-"""States of at least DIRECT_BYTES bypass the page cache. Such states are read in whole pages."""
+"""States of at least DIRECT_BYTES bytes bypass the page cache, and are read in whole pages of PAGE_BYTES bytes."""
 
 STATES_IN_MEMORY = 4
 """The number of states in memory during `reversed`: the state that was yielded, and three that are read ahead."""
@@ -62,7 +63,8 @@ _PART_BYTES = 4 << 20
 
 
 def as_history(given: object) -> History:
-    """Return an `oc.History`. `given` may also be its first argument. Raises InputError for other values."""
+    """Return an `oc.History`. `given` may also be the first argument of `oc.History`. Raises InputError for other
+    values."""
     if isinstance(given, History):
         return given
     if isinstance(given, (str, Integral)):
@@ -94,8 +96,8 @@ def history_entry(given: History, description: Description, step: int) -> Snapsh
 
 
 def with_slots(given: History, entry: SnapshotsEntry, dtype: str, last_step: int) -> SnapshotsEntry:
-    """Return the entry, with a schedule (plan/schedule.py) if a schedule is needed. A schedule is needed if states can
-    be computed again, and the limit has room for at least two states, but not for all states."""
+    """Return the entry, with a schedule (plan/schedule.py) if states can be computed again, and the limit has room for
+    at least two states but not for all states."""
     limit = limit_bytes(given)
     slots = 0 if limit is None else limit // state_bytes(entry, dtype)
     if not entry.recompute or not 2 <= slots < entry.count(last_step):
@@ -242,7 +244,7 @@ class HistoryView(Mapping[str, SnapshotView]):
                 while waiting:
                     number, found = waiting.popleft()
                     fields = found.result()
-                    read_ahead(1)  # into the buffer of the state that was yielded before
+                    read_ahead(1)  # into the buffer of the state that was yielded before this one
                     yield self._entry.step_of(number), fields
             finally:
                 pool.shutdown(cancel_futures=True)
@@ -265,7 +267,7 @@ class HistoryView(Mapping[str, SnapshotView]):
         entry = self._state.manifest.taps.history
         if entry is None:
             raise InputError(f"the history of {self._state.path} was freed")
-        self._entry = entry  # an adjoint run may have freed states
+        self._entry = entry  # an adjoint run may have freed states since the last access
 
 
 class StateFiles:
@@ -315,7 +317,7 @@ class StateFiles:
 
 
 class _Reader:
-    """Reads states into STATES_IN_MEMORY buffers, which are allocated once."""
+    """Reads states into STATES_IN_MEMORY buffers, which are allocated only once."""
 
     def __init__(self, state: State, entry: SnapshotsEntry) -> None:
         manifest = state.manifest

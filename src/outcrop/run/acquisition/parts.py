@@ -1,8 +1,8 @@
 """The acquisition of one part of a run of several ranks.
 
-Each part has the points of the whole grid. A source adds its values on each rank that updates its cells. The point of a
-receiver belongs to one part, which records its values: the part that has its highest row. Some of its cells may be
-updated by the rank below the cut:
+Each part has the points of the whole grid. A source adds its values on each rank that updates cells of the source. A
+point of a receiver belongs to one part, which records the values of this point: the part that has the highest row of
+its cells. Other cells of the point may belong to the rank below the cut, or may be updated there:
 
     part of rank j + 1     ▲ point p, with the cells a, b, c, d
       ...                  │
@@ -12,9 +12,9 @@ updated by the rank below the cut:
       ...
     part of rank j
 
-So after each pass, rank j sends the values of such cells to rank j + 1, which takes the values that it has not seen
-itself, and adds the corners of each point in the order of the oracle. The records of a part are then complete for its
-points, and a commit of the part needs no other rank.
+So after each pass, rank j sends its values of such cells to rank j + 1. Rank j + 1 uses them for the cells that it has
+not sampled itself, and adds the corners of each point in the order of the oracle. The records of a part are then
+complete for its points, so a commit of the part needs no other rank.
 
 Norms are sums over the cells that a rank updates, and are not rounded. `rounded_norms` adds the sums of all parts.
 
@@ -53,11 +53,11 @@ class Peers(Protocol):
 
     def everyone(self, read: Callable[[], bytes]) -> list[bytes]:
         """Return what `read` returns on each rank. All ranks must call this method. If `read` raises an error on one
-        rank, all ranks raise it."""
+        rank, all ranks raise this error."""
 
     def pass_up(self, sent: NDArray[np.float64], received: NDArray[np.float64]) -> None:
-        """Send an array to the neighbour above, and fill the other array from the neighbour below. Empty arrays are not
-        transferred. Raises CommunicationError, CorruptionError or InterruptedRun."""
+        """Send the array `sent` to the neighbour above, and fill the array `received` with values from the neighbour
+        below. Empty arrays are not transferred. Raises CommunicationError, CorruptionError or InterruptedRun."""
 
 
 Everyone = Callable[[Callable[[], bytes]], "list[bytes]"]
@@ -74,15 +74,15 @@ def owners(samplings: Sequence[Sampling], cut: Sequence[int]) -> dict[str, NDArr
 
 
 def own_traces(samplings: Sequence[Sampling], part: PartEntry) -> dict[str, int]:
-    """Return the number of points that belong to a part, for each trace."""
+    """Return, for each trace, the number of points that belong to a part."""
     return {name: int(np.count_nonzero(one == part.rank)) for name, one in owners(samplings, part.cut).items()}
 
 
 @dataclass(frozen=True)
 class PartRows:
     """The rows of a part, and the rows of neighbours that its passes update. At each side with a neighbour, passes
-    update at most `halo` rows beyond the part. They sample `shared` rows beyond the upper cut, which belong to the
-    neighbour above. If `is_ring`, the last rank is the lower neighbour of the first."""
+    update at most `halo` rows beyond the part. Receivers also sample `shared` rows beyond the upper cut, which belong
+    to the neighbour above. If `is_ring` is true, the last rank is the lower neighbour of the first rank."""
 
     part: PartEntry
     halo: int
@@ -108,8 +108,9 @@ class PartRows:
         return self.part.rank > 0 or self.is_ring
 
     def images(self, cells: Points) -> tuple[NDArray[np.int64], Points]:
-        """Return the cells that passes of this part update, with rows that are counted from the first row of the part,
-        and the place of each of them in `cells`. In a ring of few ranks, a cell may be below and above the part."""
+        """Return those of `cells` that passes of this part update: the index of each of these cells in `cells`, and the
+        cells themselves, with rows counted from the first row of the part. In a ring of few ranks, the same cell may be
+        both below and above the part, and is then returned twice."""
         first, end = self.part.rows
         height = self.part.cut[-1]
         places, found = [], []
@@ -122,10 +123,10 @@ class PartRows:
 
 
 class PartSampling:
-    """The cells of one sampling that a rank samples: first the cells of its own points, then cells of points that
-    belong to the rank above. `owner` has the rank of each point.
+    """The cells of one sampling that a rank samples: first the cells of the rank's own points, then cells of points
+    that belong to the rank above. `owner` has, for each point, the rank to which the point belongs.
 
-    `sent` and `received` are the numbers of values in each step for the rank above, and from the rank below."""
+    In each step, `sent` values go to the rank above, and `received` values come from the rank below."""
 
     def __init__(self, one: Sampling, owner: NDArray[np.int64], rows: PartRows) -> None:
         part, own = rows.part, owner == rows.part.rank
@@ -145,7 +146,7 @@ class PartSampling:
         self.sent, self.received = len(above), int(np.count_nonzero(self._below))
 
     def for_above(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the sampled `values`, of shape (steps, cells), that the rank above needs."""
+        """Return those of the sampled `values`, of shape (steps, cells), that the rank above needs."""
         return values[:, len(self.cells) - self.sent :]
 
     def seen(self, values: NDArray[np.float64], received: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -164,7 +165,7 @@ class PartSampling:
 
 
 def _may_be_below(cells: Points, first: int, shared: int) -> NDArray[np.bool_]:
-    """Return True for the cells that the rank below the row `first` may sample."""
+    """Return, for each cell, whether the rank below the row `first` may sample it."""
     found: NDArray[np.bool_] = cells[:, 1] < first + shared
     return found
 
@@ -220,8 +221,9 @@ def rounded_norms(parts: Sequence[bytes]) -> NDArray[np.void]:
 
 
 def join_records(parts: Sequence[State], whole: State, samplings: Sequence[Sampling]) -> dict[str, int]:
-    """Write the traces, norms and snapshots of all parts, which are at the same step, to the run `whole`. Return the
-    checksums of its files of acquisition, for the commit of this step. Raises CorruptionError and StorageError."""
+    """Write the traces, norms and snapshots of all parts to the run `whole`. All parts must be at the same step. Return
+    the checksums of the run's files of acquisition, for the commit of this step. Raises CorruptionError and
+    StorageError."""
     part, taps, step = parts[0].manifest.part, whole.manifest.taps, parts[0].manifest.step
     assert part is not None
     owned, sums = owners(samplings, part.cut), dict(whole.manifest.sums)
@@ -258,7 +260,8 @@ def _join_snapshot(parts: Sequence[State], whole: State, entry: SnapshotsEntry, 
 
 
 def _write_snapshot(target: State, own: SnapshotsEntry, field: str, number: int, planes: Iterable[bytes]) -> int:
-    """Write a snapshot of a run or a part, plane by plane, and return its checksum. `own` has its rows."""
+    """Write a snapshot of a run or a part, plane by plane, and return its checksum. `own` is the entry with the rows of
+    this run or part."""
     item_bytes, records = np.dtype(target.manifest.dtype).itemsize, target.records
     size, index = math.prod(own.shape) * item_bytes, snapshot_index(own.shape, item_bytes)
     name = snapshot_name(own, field, number)
@@ -305,22 +308,24 @@ class _PartSnapshot:
         return data
 
     def check(self) -> None:
-        """Raise CorruptionError if the planes are not what was written."""
+        """Raise CorruptionError if the planes that were read differ from the planes that were written."""
         if self._checksum != self._expected:
             raise CorruptionError(f"{self._state.path / self._name} is damaged: checksum mismatch")
 
 
 class MovedRecords:
-    """The records of the new part `new`, made from those of old parts. `first` is the manifest of the old part 0 at the
-    step of the move.
+    """Makes the records of the new part `new` from the records of old parts, when rows are moved between ranks. `first`
+    is the manifest of the old part 0 at the step of the move.
 
-    A new part gets a series of blocks from each old part that has some of its rows. The blocks of one turn are joined:
+    A new part gets a series of blocks from each old part that has some of the new part's rows. The n-th blocks of all
+    these series are joined:
 
         traces       for each trace, the points that the old and the new part have in common
         norms        for each field, the sums of the old part, if its first row is in the new part, or else nothing
         snapshots    for each plane, the cells that the old and the new part have in common
 
-    So the exact sums of each old part are in one new part. They add up as before, although they count other cells."""
+    So the exact sums of each old part are in exactly one new part. The sum over all parts stays the same, although the
+    sums of a new part do not belong to its own cells."""
 
     def __init__(self, first: Manifest, samplings: Sequence[Sampling], new: PartEntry) -> None:
         assert first.part is not None
@@ -332,7 +337,7 @@ class MovedRecords:
         self._taken = {name: (before[name], after[name] == new.rank) for name in self._taps.traces}
 
     def blocks(self, old: State) -> Iterator[NDArray[Any]]:
-        """Yield the blocks from an old part. Raises CorruptionError and StorageError."""
+        """Yield the blocks that the new part gets from an old part. Raises CorruptionError and StorageError."""
         part = old.manifest.part
         assert part is not None
         for name, (owner, is_new) in self._taken.items():
@@ -352,7 +357,8 @@ class MovedRecords:
                 source.check()
 
     def received(self, rank: int, receive: Callable[[NDArray[Any]], None]) -> Iterator[NDArray[Any]]:
-        """Yield the same blocks of the old part `rank`. `receive` fills one block after the other."""
+        """Yield the same blocks as `blocks`, for an old part on another rank. `receive` fills one block after the
+        other."""
 
         def block(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
             found = np.empty(shape, dtype)
@@ -408,8 +414,8 @@ class MovedRecords:
                         yield entry, field, number
 
     def _common(self, entry: SnapshotsEntry, rank: int) -> tuple[slice, slice]:
-        """Return the rows of the box that the old part `rank` and the new part have in common, counted from the first
-        row of the box in each part."""
+        """Return the rows of the box that the old part `rank` and the new part have in common, as two slices. The first
+        slice counts from the first row of the box in the old part, and the second slice from that in the new part."""
         first, end = entry.box[1]
         old, new = (self._cut[rank], self._cut[rank + 1]), self._new.rows
         low, high = max(first, old[0], new[0]), min(end, old[1], new[1])
@@ -428,7 +434,8 @@ class MovedRecords:
         return self._new.rows[0] <= self._cut[rank] < self._new.rows[1]
 
     def _added_norms(self, parts: Sequence[NDArray[np.void]]) -> NDArray[np.void]:
-        """Return the exact sums of several parts as rows of one part. Without parts, they are sums of no cells."""
+        """Return the exact sums of several parts as rows of one part. If `parts` is empty, the sums are those of no
+        cells."""
         assert self._taps.norms is not None
         rows = np.zeros(self._norm_count, PART_NORMS)
         rows["step"] = self._taps.norms.steps(self._step)[: len(rows)]
@@ -444,7 +451,7 @@ class MovedRecords:
 
 
 def _whole(exact: Any) -> int:
-    """Return an exact sum as a whole number of units."""
+    """Return an exact sum as a whole number of units of 2**-1074."""
     return int.from_bytes(bytes(exact), "little", signed=True)
 
 

@@ -38,24 +38,25 @@ CORNER_BYTES = 120
 """The number of bytes of memory for one corner of a point: its cell and its weight in Python, and its cell and its
 table entry in the core."""
 TRACE_BYTES = 32
-"""The number of bytes of memory for one point of a trace in one step. This memory is needed while the corners are added
-to the rows of the trace, and while these rows are written."""
+"""The number of bytes of memory for one point of a trace in one step. The memory is needed while the corners are added
+up to rows of the trace, and while these rows are written."""
 
 UNSEEN = np.array([0x7FF8_0000_5EED_0001], np.int64).view(np.float64)[0]
-"""The value of a sample that the core has not taken: a NaN with bits that no computation gives. Of the cells of a part,
-other ranks take some samples (parts.py)."""
+"""The value of a sample that the core has not taken: a NaN with bits that no computation gives. Such samples exist in
+parts, because other ranks take the samples of some cells (parts.py)."""
 
 RawSum: TypeAlias = tuple[bytes, float, bytes, float, float, float]
-"""The sum of finite values and the sum of other values, the same for squares, the minimum and the maximum."""
+"""The sum of the finite values and the sum of all other values, the same two sums of the squares, the minimum, and the
+maximum."""
 
 
 @dataclass(frozen=True, eq=False)
 class PointInjection:
-    """In step t, `values[t - first_step, i]` is added to `field[cells[i]]` for each point i, one point after the other,
-    and one injection after the other.
+    """A source. In step t, `values[t - first_step, i]` is added to `field[cells[i]]` for each point i. The points of an
+    injection are added in order, and so are the injections of a step.
 
-    `values` has the shape (steps, points) and the field's dtype. A point in the rim, which never changes, is refused if
-    a value of this point is not 0."""
+    `values` has the shape (steps, points) and the field's dtype. The rim never changes, so a point in the rim is
+    refused if one of its values is not 0."""
 
     field: int
     cells: Points
@@ -85,9 +86,9 @@ class SnapshotFile:
     file already has its full size. If `age` is 1, the previous values of the field are written. In this case, the state
     must have an array with these values.
 
-    If `direct` is true, writes of the box bypass the page cache if the file system allows this. If the descriptor
-    `folder` is given, `path` is a regular file beneath this folder, and links are not followed. The descriptor must
-    stay open until the pass has ended. `label` names the file in messages."""
+    If `direct` is true and the file system allows direct I/O, writes of the box bypass the page cache. If the
+    descriptor `folder` is given, `path` is a regular file beneath this folder, and links are not followed. The
+    descriptor must stay open until the pass has ended. `label` names the file in messages."""
 
     field: int
     step: int
@@ -126,8 +127,8 @@ class FieldSum:
     """Sums in float64 over all cells of a field after `step` steps. The cells of the rim are included. `squares` is the
     sum of squares.
 
-    Each group of 64 bytes along x is summed first. To sum a group, its second half is added to its first half, again
-    and again, until one number is left. The sums of the groups are then added without rounding. So the bits of the
+    Each group of 64 bytes along x is summed first. To sum a group, its second half is added to its first half, and this
+    is repeated until one number is left. The sums of the groups are then added without rounding. So the bits of the
     result do not depend on the plan or on the number of threads. `minimum` and `maximum` ignore NaN. Both are infinite
     if every cell is NaN."""
 
@@ -281,7 +282,8 @@ def _injected(one: PointInjection, problem: Problem, first_step: int, steps: int
 
 
 def _steps_seen(first_step: int, steps: int) -> range:
-    """Return the steps after which a pass can record sums and snapshots. Step 0 means the initial values."""
+    """Return the steps after which a pass can record sums and snapshots. The first pass can also record the initial
+    values, as step 0."""
     return range(first_step + 1 if first_step else 0, first_step + steps + 1)
 
 
@@ -302,9 +304,9 @@ def rounded(value: int, special: float) -> float:
 def demand_of(
     entries: AcquisitionEntries, dtype: str, states: StatesEntry | None = None, first_step: int = 0
 ) -> AcquisitionDemand:
-    """Return the resources that these entries need in addition to the window. `dtype` is the dtype of the fields. If
-    passes compute steps of another run again, `states` has the sources of that run. The plan begins after step
-    `first_step`."""
+    """Return the memory and the transfers that the acquisition `entries` needs in addition to the window. `dtype` is
+    the dtype of the fields. If passes compute steps of another run again, `states` has the sources of that run. The
+    plan begins after step `first_step`."""
     item_bytes = np.dtype(dtype).itemsize
     sources = sum(one.points * one.corners for one in entries.sources) + (states.source_cells if states else 0)
     points = [entries.traces.get(one.name, 0) for one in entries.samplings]  # a part has only some of the points

@@ -8,8 +8,8 @@ after(first, results)       [exchange samples near cuts of ranks: parts.py]
 commit                      makes these rows valid, and the snapshots visible
 
 Snapshot files, with the indices of their planes, are made in full size before the pass that fills them. Readers do not
-see them, because the metadata counts snapshots up to the manifest's step. The core fills and flushes them and computes
-their checksums. A repeated pass fills them again.
+see these files yet, because the metadata counts only snapshots up to the manifest's step. The core fills and flushes
+the files and computes their checksums. A repeated pass fills the files again.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ from outcrop.run.disk.state import State
 from outcrop.units import format_bytes
 
 DIRECT_BYTES = 1 << 20
-"""A snapshot of at least this size bypasses the page cache. For smaller snapshots, direct transfers are inefficient."""
+"""A snapshot of at least this size bypasses the page cache. For smaller snapshots, direct transfers would be
+inefficient."""
 
 
 class Recorder:
@@ -63,14 +64,14 @@ class Recorder:
     ) -> None:  # fmt: skip
         self._state, self._fields = state, list(fields)
         self._io, self._peers, self._rows = io, peers, rows
-        self._snapshot_records: list[tuple[str, int]] = []  # the file and the row of the checksum of each snapshot
+        self._snapshot_records: list[tuple[str, int]] = []  # for each snapshot, the file and the row of its checksum
         self._last_step = 0  # the step at which the current pass ends
         self._definitions = NOTHING_DEFINED
         if state.manifest.taps:  # a run on devices without an acquisition has no folder of records
             check_records(state.records, state.manifest)
             self._definitions = read_definitions(state.records, state.manifest)
         self._sources = tuple(self._resolved(one) for one in self._definitions.injections)
-        # the places of the corners of each source that this run adds values to, and their cells
+        # for each source, the indices and the cells of the corners to which this run adds values
         self._corners = tuple(self._updated(one.cells.reshape(-1, 3)) for one in self._sources)
         self._parts: list[PartSampling] = []
         if rows is not None:
@@ -162,8 +163,8 @@ class Recorder:
         return whole
 
     def _injection(self, number: int, first_step: int, steps: int) -> PointInjection:
-        """Return the values that a source adds to each corner in each step of a pass. After the last value of the
-        source, it adds 0. The file with the values is mapped again for each pass: a single mapping would keep in memory
+        """Return the values that a source adds to each corner in each step of a pass. After its last value, the source
+        adds 0. The file with the values is mapped again for each pass, because a single mapping would keep in memory
         all pages that were read."""
         source, (places, cells) = self._sources[number], self._corners[number]
         points, weights = places // source.weights.shape[1], source.weights.reshape(-1)[places]

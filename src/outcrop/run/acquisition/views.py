@@ -27,8 +27,8 @@ class Records(Mapping[str, NDArray[Any]], ABC):
     """A mapping from names to arrays with the values up to the last commit. `view[name]` reads an array, and raises
     KeyError for an unknown name.
 
-    If several ranks read them together, `everyone` collects the records of all ranks. If one process reads all parts,
-    `parts` returns these parts."""
+    If several ranks read the records together, `everyone` collects the records of all ranks. If one process reads all
+    parts of a run, `parts` returns these parts."""
 
     kind: str
     """The first part of the names of the files."""
@@ -98,8 +98,8 @@ class Traces(Records):
 
 class NormRecords(Records):
     """The norms of fields by name. Each array has a row with `step`, `sum`, `squares`, `min` and `max` for each
-    recorded step. If one part of a run of several ranks is opened alone, the norms are those of the cells that its rank
-    has counted."""
+    recorded step. If one part of a run of several ranks is opened alone, the norms are those of the cells that the rank
+    of this part has counted."""
 
     kind, dtype = "norms", NORMS
 
@@ -151,8 +151,8 @@ class SnapshotView:
         return self._entry.numbers(self._state.manifest.step)
 
     def __getitem__(self, index: Any) -> NDArray[Any]:
-        """Return what a NumPy array returns for this index. Raises IndexError outside the array, and StorageError when
-        a file is missing."""
+        """Return the values that a NumPy array would return for this index. Raises IndexError outside the array, and
+        StorageError when a file is missing."""
         first, *rest = index if isinstance(index, tuple) else (index,)
         if first is Ellipsis:
             first, rest = slice(None), [Ellipsis, *rest]
@@ -190,8 +190,8 @@ class SnapshotView:
 
 
 def new_snapshots(state: State, first: int, last: int) -> Iterator[tuple[int, dict[str, NDArray[Any]]]]:
-    """Yield each committed step with first < step <= last that has snapshots, and a mapping from names, as in
-    `SnapshotViews`, to arrays."""
+    """Yield each committed step with first < step <= last that has snapshots, together with its snapshots: a mapping
+    from names, as in `SnapshotViews`, to arrays."""
     found: dict[int, list[tuple[SnapshotsEntry, int]]] = {}
     for entry in state.manifest.own_taps.snapshots:
         if entry.is_history:
@@ -219,8 +219,8 @@ def mapped(state: State, entry: SnapshotsEntry, field: str, number: int) -> NDAr
 class SnapshotViews(Mapping[str, SnapshotView]):
     """The snapshots of all fields, by name: "u", or "side/u" for snapshots with the name "side".
 
-    If several ranks compute the run, `whole` makes the views of the whole box. If one part is opened alone, the
-    snapshots have its rows that are in the box, and may have none."""
+    If several ranks compute the run, `whole` makes the views of the whole box. If one part is opened alone, its
+    snapshots have only the rows of the box that are in this part, and possibly none."""
 
     def __init__(
         self, state: State | None, manifest: Description,

@@ -72,7 +72,8 @@ SLACK_BYTES = 1 << 16
 """The number of bytes by which a manifest may grow when numbers of steps get more digits and when arrays get values."""
 
 _TAIL_BYTES = 1 << 20
-"""The size of the part at the end of a device that may hold backups of partition tables and metadata of disk arrays."""
+"""The number of bytes at the end of a device in which there may be backups of partition tables, or metadata of disk
+arrays."""
 
 
 def are_devices(places: list[Path], raw_device: bool) -> bool:
@@ -225,7 +226,7 @@ def _write_header(device: Path, header: Header) -> None:
     with _opened_new(device) as handle:
         try:
             old = read_header(handle, device)
-        except InputError:  # the old header, which is damaged or of another version, is replaced
+        except InputError:  # the old header is damaged or of another version; it will be replaced
             old = None
         new = replace(header, sequence=old.sequence + 1 if old else 0)
         write_slot(handle, new)
@@ -248,7 +249,7 @@ def _write_zeros(handle: int, begin: int, end: int) -> None:
 
 
 def _write_indices(device: Path, manifest: Manifest, index: int) -> None:
-    # The indices are not flushed here. The indices are flushed together with the first values, before the first commit.
+    # The indices are not flushed here, but together with the first values, before the first commit.
     layout = manifest.layout
     with _opened_new(device) as handle:
         for (_, _, shard), place in ranges_on(manifest, index, str(device)).items():

@@ -11,9 +11,9 @@ header identifies the run and has two copies of its manifest, which commits writ
 
 On the first device of a run, the text is the manifest. On the other devices, the text names the run. A slot is intact
 if its checksum and identity are right. If both slots are intact, the slot with the higher sequence number is valid. A
-commit writes the other slot, so an interrupted commit leaves the earlier manifest intact. Nearly every program that
-formats a disk overwrites the first sector, which contains the superblock. So no run is found on a disk that was
-formatted later. Writing a superblock with another identity replaces a run in one step.
+commit writes the slot that is not valid, so an interrupted commit leaves the earlier manifest intact. Nearly every
+program that formats a disk overwrites the first sector, which contains the superblock. So a run is no longer found
+after the disk was formatted. Writing a superblock with another identity replaces a run in one step.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ _CHECKSUM = struct.Struct("<I")
 
 @dataclass(frozen=True)
 class Header:
-    """The header of a device: its kind, the identity of the run (32 hexadecimal digits), and a text. `sequence` is
-    increased each time the header is written."""
+    """The header of a device: its kind, the identity of the run (32 hexadecimal digits), and a text. `sequence` is a
+    number that increases each time the header is written."""
 
     kind: str
     identity: str
@@ -185,7 +185,8 @@ class Device(RunStorage):
         return parse_manifest(header.text.encode(), self.path)
 
     def _others(self, manifest: Manifest) -> list[Path]:
-        """Return all devices except the first. Names may change when a machine restarts, but headers do not."""
+        """Return all devices except the first. The devices are found by their headers, because the names of devices may
+        change when a machine restarts."""
         paths = []
         for index, name in enumerate(manifest.directories[1:], start=1):
             share = (manifest.identity, index)
@@ -255,7 +256,7 @@ def opened(path: Path, flags: int) -> Iterator[int]:
 
 def _find_share(share: tuple[str, int], name: Path) -> Path:
     """Return the path of the device whose header has the identity of the run and the index in `share`. The device
-    `name` is tried first, then all others. Raises StorageError if no device has both."""
+    `name` is tried first, then all others. Raises StorageError if no device has this identity and index."""
     for path in (name, *device_use.all_devices()):
         with suppress(InputError), opened(path, os.O_RDONLY) as handle:
             header = header_of(path, handle)

@@ -78,15 +78,15 @@ def claim(path: Path) -> int:
     """Open a device exclusively and return the descriptor. Until the descriptor is closed, no other process can mount
     or claim the device. Raises InputError when the device is in use or cannot be opened."""
     number = _number(path)
-    # O_EXCL does not detect that a loop device uses this device as its file. `find_use` detects this.
+    # O_EXCL does not detect a loop device that uses this device as its file, but `find_use` does.
     if number and not (SYS / "dev" / "block").is_dir():
         raise InputError(f"{path} may be in use: its users are not known while {SYS} is not mounted; mount it first")
     if number and (use := find_use(number)):
         raise InputError(f"{path} is in use: {use}; a device must be free")
     handle = open_device(path, os.O_RDONLY | os.O_EXCL)
     try:
-        # The lock of `flock` prevents udev from reading the device. O_EXCL does not prevent this. If udev is reading
-        # the device now, `flock` fails. For block devices, this failure is ignored.
+        # O_EXCL does not prevent udev from reading the device, but a lock of `flock` does. If udev is reading the
+        # device now, `flock` fails, and this failure is ignored for block devices.
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         if not number:
@@ -96,7 +96,7 @@ def claim(path: Path) -> int:
 
 
 def open_device(path: Path, flags: int) -> int:
-    """Open a device and return its descriptor. Raises InputError if the device cannot be opened."""
+    """Open a device and return its descriptor. Raises InputError if this fails."""
     try:
         return os.open(path, flags | os.O_CLOEXEC)
     except OSError as error:
@@ -152,7 +152,7 @@ def _partitions(disk: Path) -> Iterator[Path]:
 
 def _mount_point(number: str) -> str:
     """Return the path at which this process sees the device mounted. Return "" if the device is not mounted. For btrfs,
-    the name of the device is compared, because mountinfo does not have its number."""
+    names of devices are compared, because mountinfo does not have the number of the device."""
     for line in (_read(PROC / "self" / "mountinfo") or "").splitlines():
         before, _, after = line.partition(" - ")
         fields, source = before.split(), after.split()[1:2]

@@ -13,10 +13,10 @@ In a part of a run of several ranks, a trace has only the points of this part, a
 Points and values are little endian in C order. They are written and flushed before the first commit. The manifest has
 their checksums and shapes.
 
-Row 0 of norms is for the initial values. If these norms are not wanted, row 0 is for step `every`. The rows of a pass
-are written and flushed before its commit. Rows after the manifest's step are not valid, and a repeated pass overwrites
-them. For each file, the manifest has a checksum. It covers the valid rows, the identity of the run and the name of the
-file. So it detects rows that are damaged, lost, misplaced or from another run.
+Row 0 of norms is for the initial values, or for step `every` if norms of the initial values are not recorded. The rows
+of a pass are written and flushed before the commit of the pass. Rows after the manifest's step are not valid, and a
+repeated pass overwrites them. For each file, the manifest has a checksum over the valid rows, the identity of the run
+and the name of the file. So the checksum detects rows that are damaged, lost, misplaced or from another run.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ NORMS = np.dtype([(name, "<f8") for name in ("step", "sum", "squares", "min", "m
 
 PART_NORMS = np.dtype([*NORMS.descr, ("exact_sum", f"V{EXACT_BYTES}"), ("exact_squares", f"V{EXACT_BYTES}")])
 """One row of norms of one part. `exact_sum` and `exact_squares` are integers in units of 2**-1074, in little-endian
-order. `sum` and `squares` are 0, or the sum of all infinities and NaNs."""
+order. `sum` and `squares` have only the sums of infinities and NaNs, or 0 if there are none."""
 assert PART_NORMS.itemsize == PART_NORMS_BYTES
 
 _PART_BYTES = 4 << 20
@@ -127,14 +127,16 @@ def fill_up(directory: Directory, manifest: Manifest, name: str) -> None:
 
 
 def checksum_of(directory: Directory, manifest: Manifest, name: str) -> tuple[int, int]:
-    """Return how many of the valid bytes of a file below ACQUISITION exist, and the checksum of these bytes."""
+    """Return the number of valid bytes of a file below ACQUISITION that exist, and their checksum. The number is too
+    small if the file is too short."""
     count, path = _valid_bytes(manifest)[name], directory.path / ACQUISITION / name
     with os_errors_as(StorageError, f"{path} cannot be read"), directory.opened(f"{ACQUISITION}/{name}") as handle:
         return _summed(directory, handle, count, manifest.seed(name, 0))
 
 
 def _summed(directory: Directory, handle: int, count: int, checksum: int = 0) -> tuple[int, int]:
-    """Return how many of the first `count` bytes of an open file exist, and the checksum after them."""
+    """Return the number of bytes that exist among the first `count` bytes of an open file, and the checksum continued
+    over these bytes."""
     done = 0
     while part := directory.read_from(handle, done, min(_PART_BYTES, count - done)):
         checksum, done = _core.crc32c(part, checksum), done + len(part)
@@ -171,7 +173,7 @@ def has_freed_history(directory: Directory, manifest: Manifest) -> bool:
 
 
 def remove_freed_history(directory: Directory, manifest: Manifest) -> None:
-    """Delete the files that `has_freed_history` finds. Raises StorageError."""
+    """Delete the files of a freed history (see `has_freed_history`). Raises StorageError."""
     folder = f"{SNAPSHOTS}/{HISTORY}"
     with os_errors_as(StorageError, f"cannot delete the history of {directory.path}"):
         if not has_freed_history(directory, manifest):

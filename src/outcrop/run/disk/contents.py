@@ -1,5 +1,5 @@
-"""The names of the files in the directories of a run, and the content of derived files, which is computed from the
-manifest.
+"""This module defines the names of the files in the directories of a run, and computes the content of derived files
+from the manifest.
 
 Files in the directory of a run with other names than these are never removed, even if a manifest lists them:
 
@@ -18,9 +18,9 @@ Files in the directory of a run with other names than these are never removed, e
 On a grid of three axes, the file of a snapshot is a shard whose inner chunks are planes. Otherwise, it is a plain
 chunk.
 
-Derived files are the metadata and coordinates for readers of Zarr. They are created with the run, and the files of
-snapshots are updated after each commit. Outcrop computes nothing from them. `outcrop verify` compares them with their
-expected content, and `--repair` writes them again.
+Derived files are the metadata and coordinates for readers of Zarr. They are created with the run, and the derived files
+of snapshots are updated after each commit. Outcrop itself does not use derived files. `outcrop verify` compares them
+with their expected content, and `--repair` writes them again.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ SCRATCH = ".scratch-"
 """The beginning of the names of scratch files."""
 
 TIMES_PER_CHUNK = 1024
-"""The number of entries of `time` and `step` in one chunk. They never change, so each chunk is written only once."""
+"""The number of entries of `time` and `step` in one chunk. The entries never change, so each chunk is written only
+once."""
 
 RESERVED = {ndim: ("time", "step", *names) for ndim, names in NAMES.items()}
 """For each number of axes, the names that fields in snapshots cannot have."""
@@ -63,7 +64,7 @@ _PATTERNS = {
     ACQUISITION: re.compile(r"(?:source|receivers|trace|norms|snapshots)-[A-Za-z0-9_-]+(?:\.previous)?(?:\.tmp)?"),
     SNAPSHOTS: re.compile(r"(?:[A-Za-z_][A-Za-z0-9_]*(?:\.previous)?/){0,2}(?:zarr\.json|c/\d+(?:/0){0,3})(?:\.tmp)?"),
 }
-"""The names of files in each folder of a run."""
+"""Patterns for the names of the files of a run, for each kind of folder."""
 
 
 def array_folder(entry: ArrayEntry, copy: int) -> str:
@@ -152,7 +153,7 @@ def derived_files(manifest: Manifest, part: PartEntry | None = None) -> dict[str
 
 def snapshot_files(manifest: Manifest, part: PartEntry | None = None) -> dict[str, bytes]:
     """Return the content of the derived files of snapshots at the manifest's step. The last item is the metadata of the
-    top group of the snapshots. This metadata lists all their groups and arrays. `part` has the meaning that it has in
+    top group, which lists all groups and arrays of the snapshots. `part` has the meaning that it has in
     `derived_files`."""
     files: dict[str, bytes] = {}
     below: dict[str, dict[str, Any]] = {}
@@ -178,7 +179,8 @@ def rows_of_parts(entry: SnapshotsEntry, cut: Sequence[int]) -> list[tuple[int, 
 
 
 def show_snapshots(directory: Directory, manifest: Manifest, part: PartEntry | None = None) -> None:
-    """Write the number of snapshots at the manifest's step to metadata with another number. Raises StorageError."""
+    """Update the metadata of snapshots whose number of snapshots differs from the number at the manifest's step. Raises
+    StorageError."""
     with os_errors_as(StorageError, f"cannot list snapshots of {directory.path}"):
         for name, content in outdated(directory, snapshot_files(manifest, part)).items():
             directory.make_folder(name.rpartition("/")[0])
@@ -211,7 +213,7 @@ def _snapshot_metadata(
     if part is not None:
         shard = (box[0], max(rows for _, rows in rows_of_parts(entry, part.cut)), box[2])
     inner = (1, 1, *shard[1:]) if len(box) == 3 else None
-    # The attribute "coordinates" tells xarray that step is a coordinate, like time.
+    # The attribute "coordinates" tells xarray that `step` is a coordinate, as `time` is.
     belongs = {"coordinates": "step"}
     found = {
         name: plain_metadata((count, *box), (1, *shard), manifest.dtype, ("time", *axes), belongs, inner)

@@ -9,7 +9,7 @@
 
 A directory is locked before any file in it is changed. A process that fails to get the lock removes no files. The first
 change is to write a manifest without values, which replaces the manifest of an older run in one step. After a crash,
-another process can replace this run, because it has no values yet. Files are created with their full size.
+another process can replace the new run, because it has no values yet. Files are created with their full size.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ _BEGUN = (f"{MANIFEST}.tmp", f"{MEMBER}.tmp")
 """Files that a process may leave if it is killed while it creates a run."""
 
 _ATTEMPTS = 10
-"""The maximum number of attempts to make a directory, because other processes may remove it at the same time."""
+"""The maximum number of attempts to make a directory. An attempt fails if another process removes the directory at the
+same time."""
 
 
 @contextlib.contextmanager
@@ -153,7 +154,7 @@ def _make_files(directories: list[Directory], manifest: Manifest, definitions: D
 
 def _make_shards(directories: list[Directory], manifest: Manifest, folder: str) -> None:
     """Create the shards of one copy of an array. For a shard in a further directory, also create a link in the run's
-    own directory, which readers of Zarr need."""
+    own directory, because readers of Zarr look only there."""
     layout, own = manifest.layout, directories[0]
     for shard in range(layout.shards):
         name, place = f"{folder}/{shard_name(shard, len(manifest.shape))}", directories[shard % len(directories)]
@@ -227,7 +228,8 @@ def seal_member(member: Member) -> bytes:
 
 
 def clear(directory: Directory, old: Manifest) -> None:
-    """Remove the files of the run `old`, but not its manifest. The calling process must hold the directory."""
+    """Remove the files of the run `old`, but not its manifest. The calling process must hold the lock of the
+    directory."""
     directory.remove_files(files_of_run(directory, old)[0])
     for name in sorted(top_names(old)):
         directory.remove_empty(name)
@@ -245,7 +247,7 @@ def clear_share(directory: Directory) -> None:
 
 def _check_further(directory: Directory, force: bool, replaced: str) -> None:
     """Raise InputError when a directory holds files that must not be replaced. Files of the run with the identity
-    `replaced` can be replaced, and with `force` also files of a run that no longer exists."""
+    `replaced` can be replaced. With `force`, files of a run that no longer exists can also be replaced."""
     with os_errors_as(InputError, f"directory {directory.path} cannot be read"):
         names = [name for name in directory.names() if name not in _BEGUN]
     member, path = read_member(directory), directory.path

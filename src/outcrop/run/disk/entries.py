@@ -35,7 +35,7 @@ FolderName: TypeAlias = Annotated[
 """The name of a folder of a run; see `contents`."""
 
 Shown: TypeAlias = Annotated[str, Meta(max_length=200, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
-"""Text that may be printed. It has no control characters, because a terminal executes them."""
+"""Text that may be printed. It has no control characters, because a terminal would execute them."""
 
 Text: TypeAlias = Annotated[str, Meta(min_length=1, max_length=4096, pattern=r"^[^\x00-\x1f\x7f-\x9f]+$")]
 """A path."""
@@ -80,8 +80,8 @@ class ArrayEntry:
 @dataclass(frozen=True)
 class StateField:
     """A field that is only read, with values from states of another run. A step of an adjoint run goes back from state
-    t of the other run to state t - 1. It reads `field` in state t - `state`: the values after `later` further updates
-    of `field`. If `later` is -1, it reads the previous values of the state."""
+    t of the other run to state t - 1. The step starts from state t - `state`, and reads the values of `field` after
+    `later` further updates. If `later` is -1, the step reads the previous values of this state."""
 
     name: Name
     field: Name
@@ -92,12 +92,12 @@ class StateField:
 @dataclass(frozen=True)
 class StatesEntry:
     """The states that an adjoint run reads: every `every`-th state in the history of the run in the directory `run`.
-    Step 0 of the adjoint run goes back from step `steps` of this other run.
+    Step 0 of the adjoint run goes back from step `steps` of that run.
 
-    `stencil` is None or the stencil of the other run (`Stencil.to_json`). With `stencil`, each pass goes back to the
-    next state of the history and computes the states in between. The sources of the other run have `source_cells`
-    cells. If `stencil` is None and `every` is more than 1, only steps that find all their states add to the fields
-    `sums`."""
+    If passes compute states again, `stencil` is the stencil of the other run (`Stencil.to_json`), and `source_cells` is
+    the number of cells of its sources. Each pass then goes back to the next older state of the history, and computes
+    the states in between. Otherwise, `stencil` is None. If `every` is then more than 1, only steps for which the
+    history has all states add to the fields `sums`."""
 
     run: Text
     identity: Identity
@@ -130,9 +130,9 @@ class StatesEntry:
 class PartEntry:
     """The part of a run of several ranks that a directory holds: the rows cut[rank] <= y < cut[rank + 1] of the grid.
 
-    `cut` has the first row of each rank, followed by the number of rows of the grid. `run` identifies the whole run. It
-    is the same in all parts, while each part has an identity of its own. `traces` has the number of points of each
-    trace that this part records (acquisition/parts.py)."""
+    `cut` has the first row of each rank, followed by the number of rows of the grid. `run` identifies the whole run and
+    is the same in all parts, while each part also has its own identity. `traces` has the number of points of each trace
+    that this part records (acquisition/parts.py)."""
 
     run: Identity
     rank: Count
@@ -152,7 +152,8 @@ class PartEntry:
 
 @dataclass(frozen=True)
 class BeforeEntry:
-    """The generation before the committed one, whose values are in the other copies: its step, stamps and checksums."""
+    """The generation before the committed generation. Its values are in the other copies on disk. The entry has its
+    step, stamps and checksums."""
 
     step: Count
     filled: dict[Shown, Checksum]
@@ -172,7 +173,7 @@ def updated_fields(stencil: Stencil) -> list[str]:
 def arrays_of(stencil: Stencil, states: StatesEntry | None = None) -> tuple[ArrayEntry, ...]:
     """Return the arrays of a stencil, in the order of its fields: the state, then the fields that are only read. The
     array of previous values follows the array of its field. Fields with values from `states` have no array. If steps of
-    another run are computed again, the fields that only these steps read follow."""
+    another run are computed again, the fields that only these steps read come last."""
     state, static = [], []
     without = {one.name for one in states.fields} if states else set()
     for field, storage in zip(stencil.fields, stencil.storage, strict=True):
@@ -221,7 +222,7 @@ class SnapshotsEntry:
     With `initial`, the initial values are kept, too. `name` is the name of the group inside snapshots.zarr, or "" for
     snapshots.zarr itself. With `recompute`, which only a history can have, `fields` has the names of all arrays of the
     state, such as "u" and "u.previous". If `slots` is not 0, at most `slots` snapshots exist at the same time
-    (plan/schedule.py). `kept` has their numbers, and the numbers of snapshots that later steps keep."""
+    (plan/schedule.py). `kept` has the numbers of the snapshots that exist or that later steps will keep."""
 
     every: Positive
     fields: SeveralArrays
@@ -247,8 +248,8 @@ class SnapshotsEntry:
         return "-".join(["snapshots", *([self.name] if self.name else []), field])
 
     def of_rows(self, first: int, end: int) -> SnapshotsEntry:
-        """Return the snapshots of the rows first <= y < end of a grid of three axes. Its box counts rows from `first`,
-        and has no rows if the whole box has none of these rows."""
+        """Return the snapshots of the rows first <= y < end of a grid of three axes. The box of the result counts rows
+        from `first`, and is empty if the whole box has none of these rows."""
         z, (begin, stop), x = self.box
         rows = max(begin, first) - first, min(stop, end) - first
         return replace(self, box=(z, rows if rows[0] < rows[1] else (0, 0), x))
@@ -342,8 +343,8 @@ class AcquisitionEntries:
         return found | {f"receivers-{i}": _points_bytes(one) for i, one in enumerate(self.samplings)}
 
     def records(self, step: int) -> dict[str, tuple[int, int]]:
-        """Return (bytes of a row, rows that are valid after `step` steps) for each file that grows with the run, by
-        name. A row for snapshots is the checksum of one snapshot."""
+        """For each file that grows with the run, return the bytes of a row and the number of rows that are valid after
+        `step` steps, by name. A row for snapshots is the checksum of one snapshot."""
         found = {f"trace-{name}": (8 * points, step) for name, points in self.traces.items()}
         if self.norms:
             found |= {f"norms-{name}": (self.norms_bytes, self.norms.count(step)) for name in self.norms.fields}

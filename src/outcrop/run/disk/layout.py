@@ -1,15 +1,16 @@
 """The layout of the planes of an array on disk, and the Zarr v3 metadata that let any Zarr library read the planes.
 
-A plane is stored as a record. A slot of the window has the same layout, so a record moves in one transfer:
+A plane is stored as a record. A slot of the window has the same layout as a record, so a record moves in one transfer:
 
     record:  | ny rows of pitch_bytes | CRC32C | seal | zeros to a multiple of 4096 |
     shard:   | record 0 | record 1 | ... | record S-1 | index: S x (offset, length), CRC32C |
 
 The seal (core/outcrop/storage/checksums.hpp) identifies the plane, its array, its run, and the operation that wrote it.
 
-Shard s holds planes s*S .. s*S + S-1. The last shard may have fewer planes, but its index also has S entries. For Zarr,
-a shard is a chunk of shape (S, ny, pitch), wider than the array. A plane is an inner chunk of shape (1, ny, pitch). On
-a grid of two axes, each row is stored like a plane. On a grid of one axis, the array has a single inner chunk.
+Shard s holds planes s*S .. s*S + S-1. The last shard may have fewer planes, but its index also has S entries. In terms
+of Zarr, a shard is a chunk of shape (S, ny, pitch), and a plane is an inner chunk of shape (1, ny, pitch). Chunks are
+wider than the array, because rows have padding. On a grid of two axes, each row is stored like a plane. On a grid of
+one axis, the array has a single inner chunk.
 
     run.oc/zarr.json          group; contains the metadata of its arrays, so readers need not list the folder
     run.oc/u/zarr.json        array: shards, inner chunk = one plane, codecs bytes (little) + crc32c, index at the end
@@ -38,7 +39,7 @@ RECORD_BYTES = 4096
 CHECKSUM_BYTES = 4
 
 MAX_PLANES = 1 << 28
-"""The maximum number of planes, because tables have an entry for each plane."""
+"""The maximum number of planes. It is limited, because tables have an entry for each plane."""
 
 DTYPES = ("float32", "float64")
 """The dtypes of fields."""
@@ -116,8 +117,8 @@ def make_layout(shape: tuple[int, int, int], dtype: str, shard_planes: int | Non
 
 
 def stripe_planes(shape: tuple[int, int, int], dtype: str, directories: int) -> int:
-    """Return the number of planes in a shard: small, so that concurrent transfers use all `directories`, but large
-    enough to avoid thousands of files."""
+    """Return the number of planes in a shard. Shards must be so small that concurrent transfers use all `directories`,
+    but large enough to avoid thousands of files."""
     layout = make_layout(shape, dtype)
     if directories == 1:
         return shape[0]
@@ -127,13 +128,15 @@ def stripe_planes(shape: tuple[int, int, int], dtype: str, directories: int) -> 
 
 
 def index_parts(layout: PlaneLayout, shard: int) -> Iterator[bytes]:
-    """Yield the bytes of a shard's index in parts: (offset, length) of each plane, then the CRC32C of all of them."""
+    """Yield the bytes of a shard's index in parts: (offset, length) of each plane, then the CRC32C of all these
+    entries."""
     length = layout.plane_bytes + CHECKSUM_BYTES
     yield from _index(layout.shard_planes, layout.records(shard), layout.record_bytes, length)
 
 
 def snapshot_index(shape: tuple[int, ...], itemsize: int) -> bytes:
-    """Return the index of the planes of a snapshot, which follows the cells. On fewer than three axes, it is empty."""
+    """Return the index of the planes of a snapshot, which follows the cells. On grids of fewer than three axes, the
+    index is empty."""
     if len(shape) < 3:
         return b""
     plane_bytes = shape[1] * shape[2] * itemsize

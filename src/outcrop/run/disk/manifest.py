@@ -56,13 +56,13 @@ MAX_SHARDS = 4096
 """The maximum number of shards of one array."""
 
 NEW, READY, IN_FLIGHT = "new", "ready", "in flight"
-"""The phases of a run. NEW: no initial values are committed. READY: the last commit is valid. IN_FLIGHT: a pass in
-place has begun to overwrite the only copy."""
+"""The phases of a run. NEW: no initial values are committed yet. READY: the last commit is valid. IN_FLIGHT: a pass of
+a run in place has begun to overwrite the only copy."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of a run. They are in the manifest, so that `outcrop resume` needs no arguments."""
+    """The settings of a run. The manifest stores them, so that `outcrop resume` needs no arguments."""
 
     memory_bytes: Positive
     threads: Annotated[int, Meta(ge=1, le=1 << 20)]
@@ -98,11 +98,13 @@ class Description:
     axes. `signals` has texts that `encode_signals` has made.
 
     The arrays extend `padding` cells beyond the user's grid at both ends of each axis. `rim` is `padding`, or empty if
-    there is no padding. With `unstable`, the user accepts parameters that let waves grow. `records` is the folder that
-    holds the acquisition of a run on block devices. It is None for a run in directories. No step follows step
-    `max_step`, unless it is 0. `states` says which states of another run the steps read, if any.
+    there is no padding. If `unstable` is true, the user accepts parameters with which waves grow. `records` is the
+    folder that holds the acquisition of a run on block devices, or None for a run in directories. `max_step` is the
+    last step that the run can have, or 0 if there is no such limit. `states` says which states of another run the steps
+    read, if any.
 
-    With `part`, the arrays have only the rows of one rank, and `boundary` is that of the whole grid."""
+    If `part` is given, the arrays have only the rows of one rank. `boundary` is then still the boundary of the whole
+    grid."""
 
     stencil: dict[str, Any]
     parameters: dict[Name, float]
@@ -130,12 +132,12 @@ class Description:
 
     @property
     def whole_shape(self) -> Shape:
-        """The shape of the arrays of the whole grid. For a part, it has the rows of all ranks."""
+        """The shape of the arrays of the whole grid, with the rows of all ranks."""
         return self.shape if self.part is None else (self.shape[0], self.part.cut[-1], self.shape[2])
 
     @property
     def whole_layout(self) -> PlaneLayout:
-        """The layout of the arrays, if one process had the whole grid."""
+        """The layout that the arrays would have if one process had the whole grid."""
         return self.layout if self.part is None else make_layout(grid_shape(self.whole_shape), self.dtype)
 
     @property
@@ -195,10 +197,11 @@ class Manifest(Description):
     The state has two copies on disk, which alternate. Copy `current` holds generation `generation`, after `step` steps.
     The run is finished when `step` has reached `target_step`. `filled` maps the names of the arrays that have values to
     stamps: random numbers that identify the operation that stored these values. Each array must have values before the
-    first step. `ranges` has the known minimum and maximum of fields that are only read. `sums` has the checksum of the
-    valid content of each file of acquisition. `begun` has checksums of the first values of arrays, or is None. Only
-    adjoint runs have `begun`, to compare later residuals with their own. `before` describes the generation before, to
-    which a part can go back (run/ranks/agreement.py). It is None for other runs, and for the first generation."""
+    first step. `ranges` has the minimum and the maximum of fields that are only read, if they are known. `sums` has the
+    checksum of the valid content of each file of acquisition. In adjoint runs, `begun` has checksums of the first
+    values of arrays, so that later residuals can be compared with them. In other runs, `begun` is None. `before`
+    describes the previous generation, to which a part can go back (run/ranks/agreement.py). It is None in runs that are
+    not parts, and in the first generation."""
 
     identity: Identity
     phase: Annotated[str, Meta(pattern="^(new|ready|in flight)$")] = NEW
@@ -219,8 +222,8 @@ class Manifest(Description):
         return self.phase != NEW
 
     def seed(self, name: str, stamp: int | None = None) -> int:
-        """Return the seed of a seal or of a checksum: a checksum of the run's identity, `name` and `stamp`. The default
-        of `stamp` is the stamp of the array `name` in `filled`."""
+        """Return the seed of a seal or of a checksum: a checksum of the run's identity, `name` and `stamp`. By default,
+        `stamp` is the stamp that `filled` has for the array `name`."""
         stamp = self.filled.get(name, 0) if stamp is None else stamp
         return _core.crc32c(f"{self.identity} {name} {stamp}".encode())
 
@@ -250,8 +253,8 @@ def resume_command(manifest: Manifest, place: Path) -> str:
 
 
 def require_readable(description: Description) -> None:
-    """Raise InputError when the schema does not allow the names or paths in this description. A run with such names
-    could be created, but not opened again."""
+    """Raise InputError when the schema does not allow the names or paths in this description. Without this check, a run
+    with such names could be created, but not opened again."""
     manifest = replace(new_manifest(description), sums=dict.fromkeys(description.own_taps.files, 0))
     try:
         parse_manifest(manifest.to_bytes(), Path("this run"))
@@ -356,7 +359,8 @@ def _check_derived(manifest: Manifest) -> None:
 
 
 def _is_part(manifest: Manifest, part: PartEntry) -> bool:
-    """Return True if the rows of a part fit its arrays, and the run has nothing that parts cannot have."""
+    """Return True if the arrays have the rows of the part, and the run has no property that parts cannot have, such as
+    a history or a rim."""
     more = manifest.in_place or manifest.states or manifest.rim or len(manifest.directories) > 1
     points = manifest.taps.traces
     if part.traces.keys() != points.keys() or any(count > points[name] for name, count in part.traces.items()):

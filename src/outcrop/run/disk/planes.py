@@ -6,8 +6,8 @@ given as (path of the device, first byte, number of bytes).
 
     record:  | plane | CRC32C | seal | zeros |          the seal identifies the plane (storage/checksums.hpp)
 
-Initial values, views of results and verification use this module. The engine does not use this module. During a pass,
-the core accesses the files.
+Initial values, views of results and verification use this module. The engine does not: during a pass, the core accesses
+the files.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ class DeviceRange(NamedTuple):
 
 class FileBeneath(NamedTuple):
     """A regular file beneath a folder, opened without following links. The descriptor `folder` must stay open until the
-    file has been opened. `name` is its path in the folder, and `label` its name in messages."""
+    file has been opened. `name` is the path of the file in the folder, and `label` is the name of the file in
+    messages."""
 
     folder: int
     name: str
@@ -76,7 +77,7 @@ def _path(file: ShardFile) -> str:
 
 def _opened(file: ShardFile) -> int:
     """Open a shard for reading and return its descriptor. Raises StorageError if it is not a regular file or a device.
-    This function never waits, not even for a pipe."""
+    The function does not wait if the file is a pipe."""
     if isinstance(file, FileBeneath):
         return _core.open_beneath(*file)
     descriptor = os.open(_path(file), os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
@@ -95,8 +96,8 @@ class Planes:
         self, files: Sequence[ShardFile] | _core.Store, layout: PlaneLayout, writable: bool = False, io: str = "auto",
         first_file: int = 0, seed: int = 0,
     ) -> None:  # fmt: skip
-        """Open the files of an array. `files` may also be an open store of the files of several arrays, in which
-        `first_file` is the number of the array's first file. `seed` is the seed of the seals of the planes."""
+        """Open the files of an array. `files` may also be an open store with the files of several arrays. `first_file`
+        is then the number of the array's first file in this store. `seed` is the seed of the seals of the planes."""
         self._layout, self._first_file, self._seed = layout, first_file, seed
         if isinstance(files, _core.Store):
             self._store = files
@@ -168,7 +169,7 @@ class Planes:
         layout = self._layout
         _, ny, nx = layout.shape
         planes = records.reshape(count, layout.record_bytes)[:, : layout.plane_bytes]
-        # The result of splitting the last axis is still a view, because rows are contiguous within a record.
+        # Rows are contiguous within a record, so reshape() returns a view and copies nothing.
         rows = planes.view(layout.dtype).reshape(count, ny, layout.pitch_cells)
         assert np.shares_memory(rows, records)
         return rows[:, :, :nx]

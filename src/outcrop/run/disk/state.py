@@ -18,13 +18,13 @@ g+1 into the other copies:
 On a block device, the arrays and the manifest are ranges of bytes of the device (`device.py`).
 
 A run in place has only one copy of each array, so its manifest is marked "in flight" before the first write of a pass.
-If the pass is killed after this mark, the state is lost, and later attempts to use it raise an error. A process that
-changes a run holds the lock of the run. Readers do not need the lock and write nothing.
+If the pass is killed after this mark, the state is lost, and later attempts to use the state raise an error. A process
+that changes a run holds the lock of the run. Readers do not need the lock and write nothing.
 
-The manifest lists the arrays that have values (`filled`), with a stamp: a random number that identifies the operation
-that stored the values. The seal of each plane on disk is a checksum of the plane's checksum, its place, the stamp, the
-array and the run (`Manifest.seed`). Therefore a lost or misplaced write is detected like a flipped bit. An array
-without values may be written in place, because it has no values to lose.
+The manifest lists the arrays that have values (`filled`), each with a stamp: a random number that identifies the
+operation that stored the values. The seal of each plane on disk is a checksum of the plane's checksum, its place, the
+stamp, the array and the run (`Manifest.seed`). Therefore a lost or misplaced write is detected like a flipped bit. An
+array without values may be written in place, because it has no values to lose.
 """
 
 from __future__ import annotations
@@ -54,12 +54,13 @@ class State:
         self._storage = storage
         self._lock_depth = 0
         self.stamp = new_stamp()
-        """The stamp of the values that this process writes now, in the next generation or in place."""
+        """The stamp of the values that this process is writing, in the next generation or in place."""
         self.on_agreement: Callable[[], None] | None = None
         """A function that is called when all ranks have the generation of this part (run/ranks/agreement.py)."""
 
     def reader(self) -> State:
-        """Return a second `State` for reading, which another thread can use. It has its own descriptors."""
+        """Return a second `State` for reading, which another thread can use. The second object has its own
+        descriptors."""
         return State(self._storage.reopened(), self.manifest)
 
     @property
@@ -159,11 +160,12 @@ class State:
         self, step: int, written: Iterable[str] | None = None, lost: Iterable[str] = (),
         sums: Mapping[str, int] | None = None,
     ) -> None:  # fmt: skip
-        """Commit the written copies as the next generation, after `step` steps. The caller must have flushed them.
+        """Commit the written copies as the next generation, after `step` steps. The caller must have flushed these
+        copies.
 
         `written` has the names of the arrays that were written, by default the whole state. Arrays in `lost` have no
-        values after the commit. All other arrays keep their values. `sums` has the new checksums of records, if they
-        have grown. A part keeps the description of the generation before, for `go_back`."""
+        values after the commit. All other arrays keep their values. `sums` has the new checksums of records that have
+        grown. The manifest of a part also keeps the description of the previous generation, for `go_back`."""
         manifest = self.manifest
         keeps_before = manifest.part is not None and manifest.phase == READY
         names = [entry.name for entry in manifest.state] if written is None else written
@@ -184,8 +186,8 @@ class State:
         self._storage.tidy(self.manifest)
 
     def go_back(self) -> None:
-        """Make the generation before the valid one again. Nothing may have written to the copies since the last commit.
-        Raises StorageError when the manifest does not describe this generation."""
+        """Make the previous generation the valid generation again. The copies on disk must not have been written since
+        the last commit. Raises StorageError when the manifest does not describe the previous generation."""
         before = manifest_before(self.manifest)
         if before is None:
             raise StorageError(f"{self.path} does not hold the generation before {self.manifest.generation} any more")
@@ -193,7 +195,7 @@ class State:
         self._storage.tidy(self.manifest)
 
     def begin_filling(self, names: Sequence[str]) -> None:
-        """Prepare to write these arrays in place. They are without values until `end_filling`."""
+        """Prepare to write these arrays in place. The arrays are without values until `end_filling`."""
         self.stamp = new_stamp()
         left = {name: stamp for name, stamp in self.manifest.filled.items() if name not in names}
         if left != self.manifest.filled:
@@ -209,14 +211,15 @@ class State:
         self._store(replace(self.manifest, **values))  # type: ignore[arg-type]
 
     def set_acquisition(self, taps: AcquisitionEntries, sums: Mapping[str, int]) -> None:
-        """Commit new entries of acquisition and the checksums of their files. Then make the derived files agree. The
-        calling process must hold the run. Raises StorageError."""
+        """Commit new entries of acquisition and the checksums of their files. Then update the derived files. The
+        calling process must hold the lock of the run. Raises StorageError."""
         self.change(taps=taps, sums=dict(sums))
         if self.has_values:
             self._storage.tidy(self.manifest)
 
     def refresh(self) -> None:
-        """Read the last commit, which may be of another process. Raises InputError if the storage holds another run."""
+        """Read the last commit, which another process may have made. Raises InputError if the storage holds another
+        run."""
         manifest = self._storage.read()
         if manifest.identity != self.manifest.identity:
             raise InputError(f"{self.path} now holds another run; open it again")
@@ -224,12 +227,12 @@ class State:
 
     @contextlib.contextmanager
     def locked(self, held: Sequence[int] | None = None, shared: bool = False, check: bool = True) -> Iterator[None]:
-        """Lock the run while the body of the `with` runs. With `shared`, other processes can read the run, and no
-        process can change it.
+        """Lock the run while the body of the `with` runs. If `shared` is true, other processes can also read the run,
+        and no process can change the run.
 
-        If the caller already holds the run, `held` has the descriptors of its locks, which the caller closes later. If
-        `check` is False, files of the run may be missing or too short. Raises InputError when another process holds the
-        run."""
+        If the caller already holds the lock, `held` has the descriptors of the lock, and the caller closes them later.
+        If `check` is False, files of the run may be missing or too short. Raises InputError when another process holds
+        the lock."""
         if self._lock_depth == 0:
             self._held = self._storage.hold(shared) if held is None else []
         self._lock_depth += 1
@@ -264,8 +267,8 @@ class State:
 
 
 def manifest_before(manifest: Manifest) -> Manifest | None:
-    """Return the manifest of the generation before, or None if `manifest` does not describe this generation. Its values
-    are complete until a pass begins to write over them."""
+    """Return the manifest of the previous generation, or None if `manifest` does not describe the previous generation.
+    The values of this generation are complete until a pass begins to overwrite them."""
     before = manifest.before
     if before is None:
         return None

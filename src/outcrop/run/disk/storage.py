@@ -6,12 +6,12 @@
     hold            keep other processes from changing the run
 
 In a directory, the manifest is a file that is replaced by renaming. As soon as the field u has values, `u` is a link to
-the folder of the current copy, only for readers of Zarr. Before this, these readers see an array of zeros. All files
-are opened beneath descriptors of the run's directories, and links are not followed. A further directory is used only if
-its MEMBER file says that it belongs to this run. The storage on block devices is in `run/device`.
+the folder of the current copy. Only readers of Zarr use this link. Without the link, they see an array of zeros. All
+files are opened beneath descriptors of the run's directories, and links are not followed. A further directory is used
+only if its MEMBER file says that it belongs to this run. The storage on block devices is in `run/device`.
 
 Scratch files hold the temporary arrays of a pass: rows between blocks, and levels that are not final. The name of a
-scratch file is removed as soon as the file is open, so the system frees the file when the process ends.
+scratch file is removed as soon as the file is open, so the system frees the file when the process closes it or ends.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ from outcrop.run.disk.manifest import MANIFEST, Manifest, read_manifest, read_me
 from outcrop.run.disk.planes import FileBeneath, ShardFile
 
 ScratchMaker: TypeAlias = Callable[[int], AbstractContextManager[Sequence[ShardFile]]]
-"""A function (bytes) that returns a context manager, which yields temporary space: a list of one file or no file."""
+"""A function that takes a number of bytes and returns a context manager. The context manager yields temporary space: a
+list with one file, or an empty list."""
 
 
 class RunStorage(ABC):
@@ -92,7 +93,7 @@ class RunStorage(ABC):
 
     @abstractmethod
     def tidy(self, manifest: Manifest) -> None:
-        """Make links and metadata agree with the manifest. After a crash, they may belong to an earlier commit. Raises
+        """Update links and metadata to the manifest, because after a crash they may belong to an earlier commit. Raises
         StorageError."""
 
     @abstractmethod
@@ -271,10 +272,11 @@ class RunFolder(RunStorage):
 
 
 def further_directories(own: Directory, manifest: Manifest, must_be_there: bool = True) -> list[Directory]:
-    """Return the further directories of a run. Each must have a MEMBER file that names the run, because the manifest
-    alone cannot be trusted. Other directories raise StorageError, or are left out if `must_be_there` is False.
+    """Return the further directories of a run. Each directory must have a MEMBER file that names the run, because the
+    manifest alone cannot be trusted. For other directories, the function raises StorageError, or leaves them out if
+    `must_be_there` is False.
 
-    If no run is at the path in the MEMBER file any more, the run was moved. Then only the identity is compared."""
+    If there is no run at the path that the MEMBER file names, the run was moved, and only the identity is compared."""
     found = []
     for index, name in enumerate(manifest.directories[1:], start=1):
         try:
@@ -304,8 +306,8 @@ def _further_directory(own: Directory, manifest: Manifest, index: int, path: Pat
 
 @contextmanager
 def scratch_in(directory: Directory, count: int) -> Iterator[Sequence[ShardFile]]:
-    """Create a temporary file of `count` bytes in a directory, yield a list with it, and remove it at the end. For 0
-    bytes the list is empty. Raises StorageError when the storage has no space."""
+    """Create a temporary file of `count` bytes in a directory, yield a list with this file, and remove the file at the
+    end. If `count` is 0, the list is empty. Raises StorageError when the storage has no space."""
     if count == 0:
         yield []
         return
@@ -322,6 +324,6 @@ def scratch_in(directory: Directory, count: int) -> Iterator[Sequence[ShardFile]
 
 @contextmanager
 def no_scratch(count: int) -> Iterator[Sequence[ShardFile]]:
-    """Yield an empty list: the `ScratchMaker` for plans that need no temporary space."""
+    """The `ScratchMaker` for plans that need no temporary space: yield an empty list."""
     assert count == 0
     yield []

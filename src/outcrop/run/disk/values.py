@@ -1,4 +1,5 @@
-"""The values of a run's arrays: how they are assigned, completed before the first step, and indexed as `sim["u"]`.
+"""This module assigns the values of a run's arrays, completes them before the first step, and makes the views for
+`sim["u"]`.
 
 This table shows how new values are assigned to an array:
 
@@ -46,9 +47,9 @@ def require_fields(manifest: Description, filled: Collection[str]) -> None:
 def assign(
     state: State, values: Mapping[str, PlaneSource], io: str = "auto", written: Callable[[], object] = lambda: None
 ) -> None:
-    """Write values to these arrays at the current step. `written` is called between the writes and the commit of the
-    first values of a run. Raises InputError for a field that is only read, if steps have already used it. Raises
-    StorageError if a pass in place has lost the state and `values` do not replace all of it."""
+    """Write values to these arrays at the current step. When the first values of a run have been written, `written` is
+    called before they are committed. Raises InputError for a field that is only read, if steps have already used it.
+    Raises StorageError if a pass in place has lost the state and `values` do not replace all of it."""
     with state.locked():
         manifest = state.manifest
         static = [name for name in values if manifest.entry(name).is_static]
@@ -82,7 +83,8 @@ def complete(state: State, io: str = "auto") -> None:
 
 
 def padded(planes: PlaneSource, manifest: Description) -> PlaneSource:
-    """Return a function that returns planes of the arrays: planes of the user's grid, with zeros in the padding."""
+    """Return a function that returns planes of the arrays on disk: the planes of the user's grid, with zeros in the
+    padding."""
     if not any(manifest.padding):
         return planes
     pads, (nz, ny, nx) = inside(manifest.padding, 0), manifest.layout.shape
@@ -109,7 +111,8 @@ def own_rows(planes: PlaneSource, manifest: Description) -> PlaneSource:
 def _begin(
     state: State, values: Mapping[str, PlaneSource], static: Sequence[str], io: str, written: Callable[[], object]
 ) -> None:
-    """Write the first values, or new values after the state was lost. Other arrays of the state then have no values."""
+    """Write the first values, or new values after the state was lost. Afterwards, the arrays of the state that are not
+    in `values` have no values."""
     manifest = state.manifest
     needed = {entry.field for entry in manifest.state}
     if manifest.phase != NEW and not needed <= values.keys():
@@ -124,7 +127,7 @@ def _begin(
 
 
 def _fill(state: State, values: Mapping[str, PlaneSource], io: str) -> None:
-    """Write arrays in place. During the writes, the manifest lists them as arrays without values."""
+    """Write arrays in place. During the writes, the manifest lists these arrays as arrays without values."""
     if not values:
         return
     state.begin_filling(list(values))
@@ -181,7 +184,7 @@ class PlanesView(ABC):
         planes = range(self.shape[0])[z_index]  # `range` accepts negative indices and raises IndexError
         one = isinstance(planes, int)
         wanted = range(planes, planes + 1) if isinstance(planes, int) else planes
-        # To find the shape of the result, an array that needs no memory is indexed.
+        # The shape of the result is found by indexing an array whose cells need no memory.
         selected = np.empty(self.shape[1:], dtype=[])[rest].shape
         result: NDArray[Any] = np.empty((len(wanted), *selected), dtype=self.dtype)
         done = 0
@@ -202,7 +205,7 @@ class PlanesView(ABC):
 
 
 class FieldView(PlanesView):
-    """The committed values of the array `name` on the user's grid, whose checksums are verified when they are read."""
+    """The committed values of the array `name` on the user's grid. Checksums are verified whenever values are read."""
 
     def __init__(self, state: State, name: str) -> None:
         self._state, self.name = state, name

@@ -1,7 +1,7 @@
 """Verify a run: planes, indices, records, snapshots, and the files that are derived from the manifest.
 
 `find_damage` changes no file. `repair` writes wrong derived files again. `repair` does not change damaged planes and
-snapshots, because only a backup can replace them.
+snapshots: only a backup can restore them.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def find_damage(state: State) -> Findings:
 
 
 def repair(state: State) -> list[str]:
-    """Write wrong derived files again. Keep damaged records, and commit new checksums for them. Return a line for each
-    change. Raises the errors of `find_damage`."""
+    """Write wrong derived files again. Keep damaged records as they are, and commit new checksums for them. Return a
+    line for each change. Raises the errors of `find_damage`."""
     _require_values(state)
     with state.locked(check=False):
         done = [f"{line}: mended" for line in state.untidy()]
@@ -82,7 +82,7 @@ def _damage_of(state: State, name: str) -> list[str]:
             try:
                 for _ in planes.groups(z0, z1):
                     pass
-            except CorruptionError:  # the planes of a group with damage are read one by one, to find the damaged plane
+            except CorruptionError:  # the group has a damaged plane; its planes are read one by one to find this plane
                 for z in range(z0, z1):
                     try:
                         for _ in planes.groups(z, z + 1):

@@ -1,6 +1,6 @@
 """Initial values as `InputArray`s, from texts of `--init` and from values that users assign.
 
-In this module, the word plane means a row if the grid has two axes.
+In this module, a plane of a grid with two axes is one row.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def parse_source(text: str, shape: Shape | None, cache_bytes: int = CACHE_BYTES)
 
 def make_source(values: object, shape: Shape, cache_bytes: int = CACHE_BYTES) -> InputArray:
     """Return the input array for a value that a user assigns: a number, an array, an InputArray, or an object of zarr,
-    dask or xarray. A callable (z0, z1) -> planes, and a text that `--init` accepts, are also possible. Raises
+    dask or xarray. The value may also be a callable (z0, z1) -> planes, or a text that `--init` accepts. Raises
     InputError for other values and for a wrong shape."""
     if isinstance(values, (str, os.PathLike)):
         return parse_source(str(as_path(values, "values")), shape, cache_bytes)
@@ -88,8 +88,8 @@ def make_source(values: object, shape: Shape, cache_bytes: int = CACHE_BYTES) ->
 
 
 def cache_within(memory_bytes: int) -> int:
-    """Return the size in bytes of the cache of planes that is used before the window is allocated. The size is half of
-    the budget, but at least CACHE_BYTES."""
+    """Return the size in bytes of the cache of planes that is used before the window is allocated: half of the budget,
+    but at least CACHE_BYTES."""
     return max(CACHE_BYTES, memory_bytes // 2)
 
 
@@ -199,9 +199,9 @@ class InputView(PlanesView):
 
 
 def values_by_name(init: object, stencil: Stencil) -> dict[str, object]:
-    """Return a mapping from names of arrays to initial values. `init` is such a mapping, one value, or one or several
-    texts "NAME=VALUE". NAME can be omitted if the stencil has one field. Raises InputError for fields that are unknown
-    or given twice."""
+    """Return a mapping from names of arrays to initial values. `init` is such a mapping, a single value, or one or
+    several texts "NAME=VALUE". NAME can be omitted if the stencil has only one field. Raises InputError for fields that
+    are unknown or given twice."""
     names = [entry.name for entry in arrays_of(stencil)]
     if init is None:
         return {}

@@ -36,7 +36,7 @@ class InputArray:
 
     In an array of two axes, z0 and z1 count rows. In an array of one axis, they count cells. Callers read planes in
     ascending order, and any number of planes in one call. `axes` has the letters of the axes, slowest first, or "" if
-    they are unknown. The axes of a section may be "xz", which is not the order of a grid."""
+    the letters are unknown. The letters need not be in the order of a grid: a section may have the axes "xz"."""
 
     name: str
     shape: Shape
@@ -51,7 +51,8 @@ def from_array(name: str, array: Array) -> InputArray:
 
 
 def from_chunks(name: str, array: Any, cache_bytes: int, axes: str = "") -> InputArray:
-    """Return the input array for a chunked array. A group of decoded planes stays in the cache while it is read."""
+    """Return the input array for a chunked array. A group of decoded planes is cached until planes of another group are
+    read."""
     try:
         dtype = np.dtype(array.dtype)
     except TypeError:
@@ -90,14 +91,14 @@ def _chunk_planes(array: Any) -> int:
     chunks along each axis (Dask)."""
     chunks = getattr(array, "chunks", None)
     if not chunks:
-        return 1 if len(array.shape) > 1 else int(array.shape[0])  # reading cells one by one is slow
+        return 1 if len(array.shape) > 1 else int(array.shape[0])  # single cells would be slow to read
     return max(chunks[0]) if isinstance(chunks[0], tuple) else int(chunks[0])
 
 
 @contextlib.contextmanager
 def _one_chunk_at_a_time() -> Iterator[None]:
-    """While the body of the `with` runs, Zarr and Dask, if they are loaded, decode only one chunk at a time, to save
-    memory."""
+    """Make Zarr and Dask, if they are loaded, decode only one chunk at a time while the body of the `with` runs. This
+    saves memory."""
     with contextlib.ExitStack() as settings:
         if zarr := sys.modules.get("zarr"):
             settings.enter_context(zarr.config.set({"async.concurrency": 1}))
@@ -158,8 +159,8 @@ def arrange(array: InputArray, axes: str, cache_bytes: int) -> InputArray:
 
 
 class _Across:
-    """An input array whose axes are reordered, so that another axis becomes the first. This class has the interface of
-    a chunked array with one chunk."""
+    """An input array whose axes are reordered so that another axis becomes the first. The class has the interface of a
+    chunked array that has a single chunk."""
 
     def __init__(self, array: InputArray, order: tuple[int, ...]) -> None:
         self._array, self._order = array, order
@@ -185,9 +186,10 @@ def lift(array: InputArray, ndim: int) -> InputArray:
     """Return `array` on the engine's three axes, for a grid of `ndim` axes, with one sample along each axis that
     `array` does not have.
 
-    An array with as many axes as the grid keeps their order. If it has fewer axes, their letters say which axes of the
-    grid they are. Without letters, a section is (z, x) and a profile is (x). If it has more axes, axes of one sample
-    are removed, beginning with the first. Raises InputError if too many axes remain."""
+    If `array` has as many axes as the grid, the axes keep their order. If it has fewer axes, the letters of its axes
+    say which axes of the grid these are. Without letters, a section is (z, x) and a profile is (x). If it has more axes
+    than the grid, axes of one sample are removed, beginning with the first. Raises InputError if too many axes
+    remain."""
     kept = _kept_axes(array, ndim)
     letters = array.axes if len(kept) < ndim else ""
     places = [_place(letter, ndim) for letter in letters] or PLACES[len(kept)]

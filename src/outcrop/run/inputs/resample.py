@@ -1,8 +1,9 @@
 """Bring values from one grid onto another, plane by plane: `resample` interpolates, `extrude` repeats.
 
 Along each axis, the samples of the result are equidistant. A sample between the input's samples a and b is a + w (b -
-a), along one axis after the other: trilinear interpolation. Positions are exact fractions. If both grids have a sample
-at the same place, w is 0 and the result has exactly the bits of the input. Each result lies between a and b.
+a). This formula is applied along one axis after the other (trilinear interpolation). Positions are exact fractions. If
+both grids have a sample at the same place, w is 0, and the result has exactly the bits of the input. Each result lies
+between a and b.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ Lengths: TypeAlias = float | Sequence[float]
 OUTSIDE = ("refuse", "nearest")
 
 MAX_SAMPLES = 1 << 27
-"""The maximum number of samples along an axis of the result, because a table has an entry for each sample."""
+"""The maximum number of samples along an axis of the result. It is limited, because a table has an entry for each
+sample."""
 
 BLOCK_BYTES = 1 << 20
 """The approximate size of a block of rows that is interpolated at once. Intermediate results stay in the cache."""
@@ -56,8 +58,8 @@ def resample(
     Planes are interpolated when they are read. `values` is an array of one to three axes, an object of zarr, dask or
     xarray, or a file that `--init` accepts. `values` may also be a result of `resample` or `extrude`. `axes` has the
     letters of the axes of `values`, slowest first: "xz" for an array of shape (nx, nz). If the input does not have an
-    axis of the grid, or has only one sample along this axis, its values are repeated along this axis. On a grid of
-    three axes, a section without letters is (z, x), and a profile is (x).
+    axis of the grid, or has only one sample along it, the values are repeated along this axis. On a grid of three axes,
+    a section without letters is (z, x), and a profile is (x).
 
     Without spacings, the first and the last samples of both grids are at the same places. With spacings, sample i along
     an axis is at i * `spacing` in the input and at `origin` + i * `new_spacing` in the result. All lengths have the
@@ -65,8 +67,8 @@ def resample(
     input raises InputError. With `outside="nearest"`, such a sample gets the nearest value of the input instead.
 
     There is no anti-alias filter: smooth the values before you bring them onto a coarser grid. Two planes of the input
-    are cached. If the input is not stored plane by plane, up to `cache_bytes` more are cached. Raises InputError for an
-    input that cannot be opened, and for wrong letters."""
+    are cached. If the input is not stored plane by plane, up to `cache_bytes` more bytes are cached. Raises InputError
+    for an input that cannot be opened, and for wrong letters."""
     target = require_shape_of_grid(shape)
     cache_bytes = as_whole_number(cache_bytes, "cache_bytes", minimum=0)
     array = lift(open_values(values, axes, cache_bytes), len(target))
@@ -100,10 +102,10 @@ def resample(
 def extrude(section: object, axis: str, count: int, *, axes: str = "", cache_bytes: int = CACHE_BYTES) -> InputArray:
     """Return a volume that repeats a section, which has two axes, `count` times along a new axis: "z", "y" or "x".
 
-    `axes` has the letters of the section's axes, slowest first. By default, these are the two other letters in the
-    order z, y, x. `extrude(model, "y", 512, axes="xz")` with a model of shape (nx, nz) gives the shape (nz, 512, nx).
-    `section` may be any input of `resample`. Raises InputError for other letters, and for inputs that are not
-    sections."""
+    `axes` has the letters of the section's axes, slowest first. By default, the section has the two axes other than
+    `axis`, in the order z, y, x. `extrude(model, "y", 512, axes="xz")` with a model of shape (nx, nz) gives the shape
+    (nz, 512, nx). `section` may be any input of `resample`. Raises InputError for other letters, and for inputs that
+    are not sections."""
     if not isinstance(axis, str) or axis not in tuple(LETTERS):
         raise InputError(f"axis {shown(axis)} is unknown; a section is extruded along z, y or x")
     others = LETTERS.replace(axis, "")
@@ -165,7 +167,7 @@ def _letter(place: int, target: Shape) -> str:
 
 
 def _lengths(name: str, given: Lengths, ndim: int, signed: bool = False) -> tuple[Fraction, Fraction, Fraction]:
-    """Return an exact length for each of the engine's axes. The length is 1 for axes that the grid does not have."""
+    """Return an exact length for each of the engine's axes. Axes that the grid does not have get the length 1."""
     several = list(islice(given, 4)) if isinstance(given, Iterable) else [given] * ndim
     # `repr` gives the decimal number that the user wrote. With a spacing of 0.1, sample 10 is then exactly at 1.
     exact = [Fraction(repr(as_number(length, f"{name} {shown(given)}:"))) for length in several]
@@ -201,7 +203,8 @@ class AxisMap:
         return not self.weight.any()
 
     def part(self, first: int, last: int) -> AxisMap:
-        """Return the map of samples first <= i < last. Its input begins with the first sample that the result needs."""
+        """Return the map of samples first <= i < last. The input of this map begins with the first sample that the
+        result needs."""
         low, high = self.low[first:last], self.high[first:last]
         start, stop = int(low[0]), int(high.max()) + 1
         return AxisMap(stop - start, low - start, high - start, self.weight[first:last])
@@ -275,8 +278,8 @@ class Interpolator:
         return result
 
     def _rows_of_block(self, itemsize: int) -> int:
-        """Return the number of rows of the result that fit into BLOCK_BYTES, with the rows of the input that they
-        need."""
+        """Return the number of rows of the result that fit into BLOCK_BYTES together with the rows of the input that
+        they need."""
         _, down, across = self._maps
         cells = max(len(across), across.size * -(-down.size // len(down)))
         return max(1, BLOCK_BYTES // (cells * itemsize))
@@ -303,8 +306,8 @@ def _interpolate(block: Array, axis_map: AxisMap, axis: int) -> Array:
 
 
 def _blend(a: Array, b: Array, weight: Any) -> Array:
-    """Return `a + weight * (b - a)`, exactly a for weight 0. The result is clipped to the range from a to b, because
-    rounding could leave this range."""
+    """Return `a + weight * (b - a)`, which is exactly a for weight 0. The result is clipped to the range from a to b,
+    because without this, rounding could give a value outside the range."""
     weight = np.asarray(weight, a.dtype)
     with np.errstate(invalid="ignore", over="ignore"):
         result = b - a

@@ -42,15 +42,15 @@ constexpr std::uint64_t usual_own_run_bytes = 64 << 10;
 // one region. The rank still does not write to the gap.
 constexpr std::uint64_t gap_bytes = 64 << 10;
 constexpr std::size_t max_regions = 262144, min_regions_of_rank = 64;
-// Direct transfers of 8 MiB each reach the full rate of a device, and transfers of 2 MiB each reach five sixths of this
-// rate. With four buffers, both the ranks and the device are busy nearly all the time.
+// Direct transfers of 8 MiB reach the full rate of a device. Direct transfers of 2 MiB reach five sixths of the full
+// rate. With four buffers, the ranks and the device are both busy nearly all the time.
 constexpr std::uint64_t max_buffer_bytes = 8 * mib, min_buffer_bytes = mib;
 constexpr std::uint32_t usual_buffers = 4;
 constexpr std::uint64_t min_domain_bytes = mib;
 constexpr std::uint64_t max_rounds = std::uint64_t{1} << 24;
 constexpr std::uint32_t max_aggregators = 16384;
 
-// The options that must be the same on all ranks.
+// The options that all ranks must give with the same values.
 struct SharedOptions {
   std::uint64_t buffer_bytes = 0, own_run_bytes = 0;
   std::uint32_t buffers = 0, aggregators = 0, aggregators_on_node = 0, reading_only = 0;

@@ -44,8 +44,8 @@ struct Election {
   bool merged = false;
 };
 
-/// A function that elects the aggregators. The function must return the same result on all ranks, or throw an exception
-/// on all ranks.
+/// A function that elects the aggregators. It must return the same result on all ranks, or throw an exception on all
+/// ranks.
 using Elect = std::function<Election(const ElectionInputs &)>;
 
 /// Returns the ranks `inputs.owners` as aggregators, if this list is not empty. Otherwise, elects one rank for each
@@ -56,9 +56,9 @@ Election elect_by_bytes(const ElectionInputs &inputs);
 
 // --- the plan ------------------------------------------------------------------------------------------------------
 
-/// A special value of PlanOptions::own_run_bytes. The value means 64 KiB if all ranks are on one node and the number of
-/// aggregators is not given. The reason is that an aggregator saves little time on one node. In all other cases, the
-/// value means that ranks never perform their own I/O. The reason is that a file system that several nodes share is
+/// A special value of PlanOptions::own_run_bytes: the library chooses the value. It chooses 64 KiB if all ranks are on
+/// one node and the user has not given the number of aggregators, because an aggregator saves little time on one node.
+/// In all other cases it chooses 0, so ranks never perform their own I/O: a file system that several nodes share is
 /// faster with few writers.
 constexpr std::uint64_t own_run_automatic = ~std::uint64_t{0};
 
@@ -83,7 +83,7 @@ struct PlanOptions {
 /// A summary of a plan. All members except `places` and `notes` have the same values on all ranks.
 struct PlanSummary {
   std::uint64_t bytes = 0;  ///< the number of bytes that all ranks together declare for one step
-  /// the smallest range of the file that contains all bytes of a step whose base (the offset added to the extents) is 0
+  /// the smallest range of the file that contains all bytes of a step with base 0; the base is added to all offsets
   Range hull;
   std::vector<int> aggregators;  ///< the aggregator of each domain
   std::vector<std::uint64_t> domain_bytes;
@@ -102,8 +102,8 @@ struct Decision {
   std::vector<std::vector<Range>> domains;
   std::vector<int> owners;  ///< the rank that owns each domain, if each rank performs its own I/O; otherwise empty
   PlanSummary summary;      ///< decide() sets only `bytes`, `hull`, `own`, `buffers` and `buffer_bytes`
-  /// A byte that two ranks declare, if there is one. decide() searches for such a byte only if each rank performs its
-  /// own I/O and the plan can write.
+  /// A byte that two ranks both declare, if such a byte exists. decide() searches for such a byte only if each rank
+  /// performs its own I/O and the plan can write.
   std::optional<Overlap> overlap;
 };
 

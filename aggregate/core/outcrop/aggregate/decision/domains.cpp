@@ -11,9 +11,9 @@ namespace outcrop::aggregate {
 
 namespace {
 
-// Adds a part of an extent to `regions`. The part begins at offset `file`, and consists of all repetitions of dim
-// `level`. Adds each of these repetitions separately if the gap between two repetitions has at least `gap_bytes` bytes.
-// Adds the part as one region if the gap is smaller, or if the number of regions would exceed a limit.
+// Adds a part of an extent to `regions`. The part begins at offset `file` of the file, and consists of all repetitions
+// of dim `level`. If the gap between two repetitions has at least `gap_bytes` bytes, adds each repetition separately.
+// If the gap is smaller, or if there would be too many regions, adds the whole part as one region.
 void split(const Extent &extent, std::size_t level, std::uint64_t file, std::uint64_t gap_bytes,
            std::size_t max_regions, std::vector<Region> &regions) {
   const detail::Walk walk = detail::walk_of(extent, {});
@@ -21,7 +21,7 @@ void split(const Extent &extent, std::size_t level, std::uint64_t file, std::uin
   for (std::size_t i = level; i < extent.dims.size(); ++i) bytes *= extent.dims[i].count;
   if (level < extent.dims.size()) {
     const Dimension &dim = extent.dims[level];
-    // Inner dims have smaller gaps. If the gaps of this dim are too small, inner dims need no test.
+    // If the gaps of this dim are too small, the gaps of the inner dims need no test, because they are smaller still.
     if (dim.file_stride_bytes - walk.spans[level + 1] >= gap_bytes && regions.size() + dim.count <= 4 * max_regions) {
       for (std::uint64_t i = 0; i < dim.count; ++i)
         split(extent, level + 1, file + i * dim.file_stride_bytes, gap_bytes, max_regions, regions);

@@ -1,5 +1,5 @@
-// The functions of this header divide the user's file into regions, domains and rounds. A rank has regions. An
-// aggregator has a domain, and a domain has rounds.
+// The functions of this header divide the user's file into regions, domains and rounds. Regions belong to a rank, a
+// domain belongs to an aggregator, and rounds belong to a domain.
 //
 // A region is a part of the file that one rank accesses. A region may contain small gaps, which the rank does not
 // access. The regions of all ranks together are cut into domains. The domains have about equal numbers of bytes. Each
@@ -78,14 +78,14 @@ struct RemotePart {
   std::uint64_t bytes = 0;
 };
 
-/// Sums over all contiguous runs of bytes that a step has in a domain.
+/// The number and the total size of the contiguous runs of bytes that a step has in a domain.
 struct RunTotals {
   std::uint64_t bytes = 0;
   std::size_t long_runs = 0;  ///< the number of runs that are at least one page long
 };
 
-/// The data of an aggregator about its domain. For each round, these data say which ranks have bytes in the round, and
-/// where these bytes are in the file.
+/// The data that an aggregator has about its domain: which ranks have bytes in each round, and where these bytes are in
+/// the file.
 class DomainWork {
  public:
   DomainWork(std::size_t domain, Rounds rounds, std::vector<Sender> senders, const Node &node);

@@ -10,8 +10,8 @@
 //
 // A contiguous extent has no dims, and a strided extent has one dim. If a subarray does not cover an axis completely,
 // it has a dim for this axis. The first dim has the largest file stride, and its repetitions contain the other dims. A
-// repetition begins only after the end of the previous repetition. Therefore, simple arithmetic finds the part of an
-// extent in a range of the file. The blocks are found in the order of the file.
+// repetition begins only after the end of the previous repetition. Therefore, simple arithmetic finds the blocks of an
+// extent that lie in a given range of the file. The blocks are found in the order of the file.
 #pragma once
 
 #include <algorithm>
@@ -43,8 +43,8 @@ inline void append(std::vector<Range> &ranges, const Range &range) {
     ranges.push_back(range);
 }
 
-/// Merges neighbouring items, from index `first` on. Calls join(before, next) for two neighbours. If join() returns
-/// true, join() has merged `next` into `before`, and this function removes `next`.
+/// Merges neighbouring items, from index `first` on. Calls join(before, next) for each pair of neighbours. If join()
+/// has merged `next` into `before`, it returns true, and this function removes `next`.
 template <typename Item, typename Join>
 void join_neighbours(std::vector<Item> &items, std::size_t first, Join &&join) {
   if (first >= items.size()) return;
@@ -192,7 +192,7 @@ struct DeclaredExtent {
 };
 
 /// The extents of all variables of a rank, sorted by their places in the file. The order makes it fast to find the
-/// extents in a range. The sender and the receiver of a message use this order for the bytes of the message
+/// extents in a range. The sender and the receiver of a message both use this order for the bytes of the message
 /// (messages.cpp).
 class Pattern {
  public:
@@ -215,8 +215,8 @@ class Pattern {
       if (extents_[i].hull.end > range.begin) visit(extents_[i]);
   }
 
-  /// Returns a message that describes extents to another rank, without their places in memory. The message contains the
-  /// extents that have bytes in at least one of the ranges.
+  /// Returns a message that describes the extents with bytes in at least one of the ranges to another rank. The message
+  /// does not contain the places of the extents in memory.
   std::vector<std::uint64_t> serialised(std::span<const Range> ranges) const;
   static Pattern parsed(std::span<const std::uint64_t> words);
 

@@ -62,9 +62,9 @@ class Deadline {
 };
 
 /// An MPI window. Each rank has memory that is divided into slots. All other ranks can read this memory, even while its
-/// owner does not call MPI. Ranks fetch data (MPI_Rget) and never put data. The reason is that a fetch can be tested:
-/// when the test succeeds, the bytes have arrived. For a put, only a call that waits can find out whether the bytes
-/// have arrived.
+/// owner does not call MPI. Ranks fetch data (MPI_Rget) and never put data. A rank can test without waiting whether the
+/// bytes of a fetch have arrived. For a put, MPI has no such test: only a call that waits can find out whether the
+/// bytes have arrived.
 class MpiWindow {
  public:
   /// Collective. The constructor may hang (see Deadline). Throws std::runtime_error.
@@ -84,7 +84,7 @@ class MpiWindow {
 
   /// Begins access to the windows of all ranks. All ranks must have a window. The windows must have MPI's unified
   /// memory model. With MPI's separate memory model, a rank must lock its own window before other ranks can see new
-  /// data in it.
+  /// data in the window.
   void open() {
     int *model = nullptr, found = 0;
     check(MPI_Win_get_attr(window_, MPI_WIN_MODEL, &model, &found), "asking for the memory model of a window");

@@ -4,7 +4,7 @@
 //     gather, barrier   ──► the second duplicate, by MpiCollectives
 //     one-sided         ──► two more duplicates and a window, by MpiOneSided, if the user asks for it and the probe succeeds
 //
-// After a failure, this library frees no communicator. When MPI frees a communicator, it may wait for all ranks, also
+// After a failure, this library frees no communicator. To free a communicator, MPI may wait for all ranks, and so also
 // for a rank that has failed. MPI_Finalize frees the communicators instead.
 //
 // The error handler of the user's communicator has no effect, because this library returns errors of MPI to its caller.
@@ -98,8 +98,8 @@ class MpiTransport {
 
   /// Collective. Makes receivers fetch messages from windows from now on. No message may be under way. Returns the
   /// reason if windows do not work, otherwise "". The ranks begin each step (mpi_one_sided.hpp) only if the previous
-  /// step has succeeded on all ranks. The deadline ends the process if a call of MPI hangs. The probe has a shorter
-  /// time limit of its own. If the probe exceeds its limit, the ranks can still use MPI for other messages.
+  /// step has succeeded on all ranks. If a call of MPI hangs, the deadline ends the process. The probe has its own,
+  /// shorter time limit. After the probe has exceeded this limit, the ranks can still use MPI for other messages.
   std::string use_one_sided(std::size_t slot_bytes, std::chrono::duration<double> limit) {
     const Deadline deadline(3 * limit, "rank " + std::to_string(table.rank) + " on " + table.host + ": " + table.name +
                                            " hangs in one-sided communication; do not set transport = rma");
@@ -175,8 +175,8 @@ class MpiTransport {
     copy_text(mpi_library_name(), table.name);
   }
 
-  // Waits for all ranks at a barrier before a window is freed. When MPI frees a window, it waits for all ranks without
-  // a time limit. Our barrier has a time limit.
+  // Waits for all ranks at a barrier before a window is freed. To free a window, MPI waits for all ranks without a time
+  // limit. The barrier of this library has a time limit.
   void meet_before_freeing() noexcept {
     try {
       barrier();

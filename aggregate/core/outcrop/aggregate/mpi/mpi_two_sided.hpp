@@ -81,7 +81,7 @@ class Communicator {
 
 // --- waiting -------------------------------------------------------------------------------------------------------
 
-/// The way in which calls of a transport wait for other ranks.
+/// How calls of a transport wait for other ranks.
 struct WaitPolicy {
   bool crowded = false;                  ///< true if this node has at least as many ranks as cores
   const double *seconds_most = nullptr;  ///< the transport's time limit, which may change; the value 0 means no limit
@@ -206,8 +206,8 @@ class MpiMessages {
   }
 
  private:
-  /// The state of one message. When the message has ended, a later message uses the same object. So `chunks` is not
-  /// allocated for each message.
+  /// The state of one message. A later message uses the same object again, so that `chunks` is not allocated for each
+  /// message.
   struct Message {
     bool sending = false;
     std::size_t bytes = 0;

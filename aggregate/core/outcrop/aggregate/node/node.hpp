@@ -14,8 +14,9 @@
 //     aggregator   pending[s mod k] = parts ; opened = s+1 ; notify the ranks with a part      … pending == 0: it owns the buffer
 //     rank                                   opened > s: copy ; --pending, the last notifies the aggregator
 //
-// If ranks of this node send to a domain by a relay, this node also has `pending` and `opened` for the domain. In this
-// case, the relay opens the rounds, and the buffers are slots of the relay.
+// The aggregator of a domain may be on another node, and ranks of this node may send to it by a relay. This node then
+// also has `pending` and `opened` for the domain. The relay opens these rounds, and its slots take the place of the
+// buffers.
 #pragma once
 
 #include <array>
@@ -77,8 +78,8 @@ class ProcessWatch {
 };
 
 // --- relays --------------------------------------------------------------------------------------------------------
-// Several ranks of a node may have bytes in a domain whose aggregator is on another node. These ranks collect their
-// bytes in shared memory. One of them, the relay, sends one message for each round. Reading works in the opposite
+// If several ranks of a node have bytes in a domain whose aggregator is on another node, they collect these bytes in
+// shared memory. One of these ranks, the relay, sends one message for each round. Reading works in the opposite
 // direction.
 //
 //     rank 4 ─┐  each packs its bytes behind those of the ranks before it
@@ -180,7 +181,7 @@ class Node {
   OutcomeSlot &outcome(std::uint64_t operation) const { return outcomes_[operation % outcome_slots]; }
   RoundState &round_state(std::size_t domain) const { return round_states_[state_of_domain_[domain]]; }
   /// Opens a round that has `parts` parts, and notifies the ranks of this node that have a part. `locals` has the
-  /// indices of these ranks.
+  /// indices of the notified ranks in ranks().
   void open_round(std::size_t domain, std::uint64_t number, std::uint32_t parts,
                   std::span<const std::uint32_t> locals) const;
   bool opened(std::size_t domain, std::uint64_t number) const { return round_state(domain).opened.load() > number; }
@@ -200,7 +201,8 @@ class Node {
   /// Returns the part of a relay's table for one round. Element i is the number of bytes that rank `relay.ranks[i]` has
   /// in the round. The table is in shared memory, and initially contains zeros.
   std::span<std::uint64_t> relay_table(const Relay &relay, std::uint32_t round) const;
-  /// Keeps the shared memory mapped until the process ends. This is necessary if a transfer may still use the memory.
+  /// Keeps the shared memory mapped until the process ends. The caller needs this if a transfer may still use the
+  /// memory.
   void keep_memory() const;
 
   static constexpr std::uint32_t check_after_microseconds = 500000;
@@ -208,8 +210,8 @@ class Node {
   /// Waits for a notification of the event, but not longer than `max_microseconds`. Throws CommunicationError if a
   /// process of this node has ended, or if a rank has called give_up().
   void wait(EventCount &event, std::uint32_t seen, std::uint32_t max_microseconds = check_after_microseconds) const;
-  /// Throws the same errors as wait(), but does not wait. The function checks at most once in
-  /// `check_after_microseconds` whether processes have ended.
+  /// Throws the same errors as wait(), but does not wait. Whether processes have ended is checked at most once in
+  /// `check_after_microseconds`.
   void check_processes() const;
   /// Makes each later call of wait() on this node throw an error. The error contains the reason that the first caller
   /// on the node has given.

@@ -90,8 +90,8 @@ void Outcome::post_receives() {
   if (parent_ >= 0) requests_.push_back(link_.receive(bytes_of(final_), parent_, tag_down));
 }
 
-// Returns false until this leader knows the outcome of its node and of all leaders below it in the tree. Then sends the
-// first failure of these outcomes to the parent in the tree, and returns true.
+// Collects the outcomes of this node and of all leaders below this leader in the tree. If an outcome is not known yet,
+// returns false. Otherwise sends the first failure of these outcomes to this leader's parent, and returns true.
 bool Outcome::send_up() {
   const OutcomeSlot &slot = node_.outcome(operation_);
   if (slot.node_ready.load() != operation_ + 1 || !link_.test(std::span(requests_).first(children_.size())))

@@ -6,8 +6,9 @@
 //     each leader                 sets settled, and notifies all ranks of its node
 //
 // The outcomes of a node are in eight slots, and a rank has at most four operations in progress. When the last rank of
-// a node arrives in operation n, all ranks of the node have begun operation n. So all of them have seen the outcome of
-// operation n - 4. The last rank then clears the slot of operation n - 4, which operation n + 4 will use.
+// a node arrives in operation n, all ranks of the node have begun operation n. So all ranks have seen the outcome of
+// operation n - 4, and no rank needs its slot any more. The last rank clears this slot, and operation n + 4 uses it
+// again.
 #pragma once
 
 #include <array>

@@ -147,7 +147,7 @@ std::shared_ptr<Segment> Segment::attach(const Address &address, std::string &re
 namespace {
 
 constexpr std::size_t page = AlignedMemory::page_bytes;
-// the maximum number of pages that check() tests; these pages are spread evenly over the memory
+// the maximum number of pages that check() tests; the tested pages are spread evenly over the memory
 constexpr std::size_t max_checked_pages = 4096;
 constexpr std::size_t mask_bits = 8 * sizeof(unsigned long);
 
@@ -172,7 +172,7 @@ std::uint64_t free_bytes(std::uint32_t node) {
 void bind(std::span<std::byte> memory, std::span<const std::uint32_t> nodes) {
   std::vector<unsigned long> mask(*std::ranges::max_element(nodes) / mask_bits + 1);
   for (const std::uint32_t node : nodes) mask[node / mask_bits] |= 1UL << node % mask_bits;
-  // The system reads one bit less than the argument for the number of bits says, so 1 is added.
+  // The system reads one bit less than this argument says, so 1 is added to the number of bits.
   if (syscall(SYS_mbind, memory.data(), memory.size(), MPOL_BIND, mask.data(), mask.size() * mask_bits + 1, 0) != 0)
     throw refused(nodes, std::strerror(errno));
 }

@@ -13,10 +13,10 @@ constexpr double FAR = std::numeric_limits<double>::infinity();
 constexpr std::uint32_t NONE = std::numeric_limits<std::uint32_t>::max();
 
 // Finds the assignment with the minimum cost by shortest augmenting paths with potentials, as in the method of Jonker
-// and Volgenant. Rows are added one by one. Each new row takes the cheapest path to a column with room. Rows that are
-// on this path move to the next column of the path. Let c be the cost of an arc and p the potentials. Along each arc
-// that a path may take, c + p(row) - p(column) and p(column) - p(group) are at least 0. Along arcs that the current
-// assignment uses, both expressions are 0.
+// and Volgenant. Rows are added one by one. Each new row takes the cheapest path to a column with room. Rows on this
+// path move to the next column of the path. Each row, column and group has a potential p. With the cost c of an arc, c
+// + p(row) - p(column) and p(column) - p(group) are at least 0 on each arc that a path may take. On the arcs of the
+// current assignment, both expressions are 0.
 class Search {
  public:
   Search(std::size_t rows, const Columns &columns, std::span<const double> costs)

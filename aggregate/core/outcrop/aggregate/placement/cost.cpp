@@ -20,7 +20,7 @@ struct Sent {
   double messages;
 };
 
-// Visits all senders, sorted by node. In this order, each row of distances is computed only once, and only one row is
+// Visits all senders in the order of their nodes. So each row of distances is computed only once, and only one row is
 // in memory at a time.
 template <typename Visit>
 void for_each_sender(std::span<const NodeTallies *const> all, std::size_t nodes, const Distances &distances,

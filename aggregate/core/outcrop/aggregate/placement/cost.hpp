@@ -91,7 +91,7 @@ struct NodeTally {
   std::uint64_t messages = 0;  ///< the number of messages that the node sends to an aggregator on another node
 };
 
-/// The tallies of all nodes, sorted by domain and then by node. The tallies of domain d have the indices first[d] to
+/// The tallies of all nodes, sorted by domain and then by node. Domain d has the tallies with the indices first[d] to
 /// first[d + 1] - 1.
 struct NodeTallies {
   std::vector<std::size_t> first;
@@ -107,7 +107,7 @@ struct NodeTallies {
 /// bytes are left out.
 std::vector<Tally> sorted_tallies(std::span<const Tally> tallies);
 
-/// Returns the tallies of one domain. `sorted` must be sorted by domain.
+/// Returns the tallies of one domain. The argument must be sorted by domain.
 std::span<const Tally> tallies_of(std::span<const Tally> sorted, std::size_t domain);
 
 /// Returns one table for each element of `all`. A table has a row for each domain and a column for each node. A value

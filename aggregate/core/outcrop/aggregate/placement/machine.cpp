@@ -172,9 +172,9 @@ std::string why_unusable(const Medium &medium) {
 }
 
 constexpr std::string_view blanks = " \t\r";
-// The numbers of links between two ranks. The places of the ranks (group, switch, port) are compared part by part.
-// Element i is for ranks whose first i parts are equal and whose next part differs. The last element is for ranks with
-// equal places.
+// The numbers of links between two ranks. The place of a rank has three parts: group, switch and port. Element i is for
+// two ranks whose places are equal in the first i parts and differ in the next part. The last element is for two ranks
+// with equal places.
 constexpr std::array<double, 4> LINKS = {5, 3, 2, 0};
 
 std::string_view next_line(std::string_view &text) {
@@ -240,8 +240,8 @@ std::string text_of_node(const MachineSources &sources) {
   return text_of_this_node(text, text_name(sources), sources.target_folder);
 }
 
-// Collective. Calls make() on each rank where `makes` is true, and returns the texts of all ranks. If `makes` is false
-// on a rank, its text is empty.
+// Collective. Calls make() on each rank where `makes` is true, and returns the texts of all ranks. The text of a rank
+// where `makes` is false is empty.
 template <typename Make>
 std::vector<std::string> gather_made(const Link &link, bool makes, Make make, std::string problem = {}) {
   std::string mine;

@@ -1,5 +1,5 @@
-// This file describes a machine for placement: its nodes and their ranks, its network, its tiers and its target. All
-// ranks have the same description.
+// This file describes a machine for placement: its nodes and their ranks, its network, its tiers and its target. The
+// description is the same on all ranks.
 //
 //     first rank of each node: its text, with unusable tiers and a target added ─► texts of all nodes ─┐
 //     distances: a file of the ranks' places, or a provider of the caller ────────────────────────────┴─► Machine
@@ -62,8 +62,8 @@ struct Network {
   std::uint32_t cards_on_node = 1;
 };
 
-/// A tier on which a node can have buffers. Buffers on this tier are filled at the rate `fill` and emptied at the rate
-/// `empty`, in writes and in reads.
+/// A tier on which a node can have buffers. Both in writes and in reads, buffers on this tier are filled at the rate
+/// `fill` and emptied at the rate `empty`.
 struct Tier {
   std::string name;
   double latency_seconds = 0;
@@ -75,7 +75,7 @@ struct Tier {
 };
 
 /// The storage that holds the file. Nodes reach a shared target through the network. If the target is not shared, each
-/// node has its own device and does not use the network.
+/// node writes to its own device without the network.
 struct Target {
   double latency_seconds = 0;
   /// the rate of the whole target if it is shared; otherwise the rate of each node's device
@@ -138,10 +138,10 @@ struct NodeDescription {
 /// invalid.
 NodeDescription parse_node(std::string_view text, const std::string &file);
 
-/// Returns the text of this node with additions that only this node can make. One addition is a table of the tiers that
-/// cannot be used on this node, with the reasons. If the text has no target, the other addition is a target for
-/// `target_folder`. If the directory of a tier contains this folder, the target has the rates of the tier. Otherwise
-/// the target has assumed rates for the folder's file system. Throws InputError if the text is invalid.
+/// Returns the text of this node with additions that only this node can make. The first addition is a table of the
+/// tiers that cannot be used on this node, with the reasons. The second addition, a target for `target_folder`, is made
+/// only if the text has no target. If the directory of a tier contains the folder, the target has the rates of this
+/// tier. Otherwise the target has assumed rates for the folder's file system. Throws InputError if the text is invalid.
 std::string text_of_this_node(const std::string &text, const std::string &file, const std::string &target_folder);
 
 /// A description that joins the descriptions of all nodes. Tiers with the same name on several nodes count as one tier.

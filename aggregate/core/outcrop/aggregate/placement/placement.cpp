@@ -60,8 +60,8 @@ std::vector<std::uint32_t> find_slots(const Machine &machine, const PlacementOpt
   return slots;
 }
 
-// Returns true if buffers on tier `one` cost at most as much as on tier `other` in every domain. Returns `is_first` if
-// both tiers always have the same cost.
+// Returns true if, for every domain, buffers on tier `one` cost at most as much as buffers on tier `other`. If the two
+// costs are equal for every domain, returns `is_first`.
 bool dominates(const Tier &one, const Tier &other, bool is_first) {
   if (one.latency_seconds > other.latency_seconds || one.fill_bytes_per_second < other.fill_bytes_per_second ||
       one.empty_bytes_per_second < other.empty_bytes_per_second)
@@ -71,8 +71,8 @@ bool dominates(const Tier &one, const Tier &other, bool is_first) {
          one.empty_bytes_per_second > other.empty_bytes_per_second;
 }
 
-// Returns true if placement can ignore a tier of a node. This is the case if another tier of the node dominates this
-// tier, and has room for all aggregators that the node may have.
+// Returns true if placement can ignore a tier of a node, because another tier of the node dominates it and has room for
+// all aggregators that the node may have.
 bool superfluous(const Machine &machine, std::span<const std::uint32_t> slots, std::size_t tier, std::uint32_t needed) {
   for (std::size_t other = 0; other < slots.size(); ++other)
     if (other != tier && slots[other] >= needed && dominates(machine.tiers[other], machine.tiers[tier], other < tier))
@@ -94,9 +94,8 @@ void add_columns(Capacity &capacity, const Machine &machine) {
   }
 }
 
-// Returns the smallest number n such that all domains have a place if each node has at most n aggregators. If the limit
-// of a node in `limits` is lower than n, the node has at most as many aggregators as its limit. Returns 0 if no such
-// number exists.
+// Returns the smallest number n such that all domains have a place if each node has at most n aggregators. A node whose
+// value in `limits` is lower than n has at most this lower number. Returns 0 if no such number exists.
 std::uint32_t spread(std::span<const std::uint32_t> limits, std::size_t domains) {
   std::vector<std::uint32_t> sorted(limits.begin(), limits.end());
   std::sort(sorted.begin(), sorted.end());
@@ -378,7 +377,7 @@ Placement place(const Machine &machine, std::span<const Tally> tallies, std::siz
 Placement place_best(const Machine &machine, std::span<const Tally> tallies, std::size_t domains,
                      const PlacementOptions &options, bool try_both) {
   const std::vector<Tally> sorted = sorted_tallies(tallies);
-  // if each node has only one rank, sending together and sending separately are the same
+  // if each node has only one rank, there is no difference between sending together and sending separately
   const bool is_alone = machine.nodes() == machine.node_of_rank.size();
   // a deque does not move its elements, so their addresses remain valid
   std::deque<Attempt> all;

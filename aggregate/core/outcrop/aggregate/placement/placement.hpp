@@ -46,7 +46,7 @@ enum class Verdict : std::uint8_t { chosen, dearer, taken, no_room, too_volatile
 struct Choice {
   std::uint32_t rank = 0;
   Option chosen;
-  Gathering gathering;  ///< the bytes that the aggregator collects; the cost is computed from them
+  Gathering gathering;  ///< the bytes that the aggregator collects; the cost is computed from these bytes
   Buffering buffering;
   std::uint64_t bytes = 0;          ///< the number of bytes of the domain
   std::uint64_t rank_bytes = 0;     ///< the number of bytes that the rank `rank` has in the domain
@@ -87,8 +87,8 @@ Placement place_best(const Machine &machine, std::span<const Tally> tallies, std
 /// filling and emptying of each tier.
 double seconds_with(const Machine &machine, const Placement &placement, const Target &target, bool reading);
 
-/// Returns the placement that `ranks` and `tiers` describe, with its predicted costs. For each domain, `ranks` contains
-/// the aggregator, and `tiers` contains the tier of the aggregator's buffers. No rank may occur twice.
+/// Predicts the costs of a given placement, and returns the placement with these costs. For each domain, `ranks`
+/// contains the aggregator, and `tiers` contains the tier of the aggregator's buffers. No rank may occur twice.
 Placement predict(const Machine &machine, std::span<const Tally> tallies, const PlacementOptions &options,
                   std::span<const std::uint32_t> ranks, std::span<const std::uint32_t> tiers);
 
@@ -123,10 +123,10 @@ Elect elect_by_cost(std::shared_ptr<Placed> placed, bool exactly);
 // the thread of an aggregator also allocates pages and computes checksums (StagingRates).
 //
 // A tier can be used if it is a file system of the nodes, has the requested persistence, and has room for a step. If
-// the target is local to the node and writes need not be durable, no tier is used, because the page cache has the same
-// effect.
+// the target is local to the node and writes need not be durable, steps are not staged, because the page cache has the
+// same effect.
 
-/// How a program is expected to use its steps.
+/// The expected use of steps by the program.
 struct StepUsage {
   /// the time for which the program computes between the end of a write and the next write
   double seconds_between = 0;
@@ -137,8 +137,8 @@ struct StepUsage {
   std::uint64_t room_bytes = 0;  ///< the maximum size of a stage on a node; the value 0 means all room of the tier
 };
 
-/// The rates at which an aggregator's thread performs the additional work of staging, without the transfers from or to
-/// the tier. scripts/staged_beside_direct.py has measured these rates on the machine of docs/decisions.md, with a stage
+/// The rates at which an aggregator's thread performs the work that staging adds, without the transfers from or to the
+/// tier. The values were measured by scripts/staged_beside_direct.py on the machine of docs/decisions.md, with a stage
 /// in memory.
 struct StagingRates {
   double write_bytes_per_second = 2.5e9;  ///< the rate of allocating pages and computing a checksum

@@ -95,9 +95,9 @@ Settings with_arguments(Settings settings, const Texts &arguments);
 /// of the C library.
 Texts settings_in_environment(const char *const *variables);
 
-/// Returns the maximum number of aggregators on each node. `list` has entries "host:number". The host * stands for any
-/// host, and the number * means no limit. If several entries match a host, the first of them counts. A host without an
-/// entry has no aggregators. Throws InputError if the list is invalid.
+/// Returns the maximum number of aggregators on each node. `list` has entries "host:number". An entry with the host *
+/// matches any host, and the number * means that there is no limit. If several entries match a host, the first of them
+/// counts. A host without an entry has no aggregators. Throws InputError if the list is invalid.
 std::vector<std::uint32_t> max_on_nodes(const std::string &list, std::span<const std::string> hosts);
 
 /// Returns the options of placement that follow from the settings. `hosts` contains the host of each node. Throws

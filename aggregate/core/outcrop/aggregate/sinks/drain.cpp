@@ -60,7 +60,7 @@ std::optional<StageName> StageName::of(const std::string &text) {
   for (const StageFile kind : {StageFile::data, StageFile::list, StageFile::done})
     if (rest == endings[static_cast<std::size_t>(kind)]) {
       name.kind = kind;
-      // refuses other texts of the same numbers, such as "step-007"
+      // refuses names that write the numbers in another way, such as "step-007"
       return name.text() == text ? std::optional(name) : std::nullopt;
     }
   return std::nullopt;
@@ -102,7 +102,7 @@ StagedFiles files_in(Folder &folder) {
   return found;
 }
 
-// Returns true if two paths lead to the same file when links are followed.
+// Returns true if two paths lead to the same file. Follows symbolic links.
 bool is_same_file(const std::string &one, const std::string &other) {
   std::error_code failed;
   const auto plain = [&](const std::string &path) {
@@ -216,8 +216,8 @@ void drop_step(Folder &folder, std::uint64_t step, std::uint32_t writer) {
 
 namespace {
 
-// Locks the folder for recovery. While the returned lock exists, no other process recovers this folder. So, if another
-// process holds a writer's lock, this other process is the writer itself, and the writer is alive.
+// Locks the folder for recovery. While the returned lock exists, no other process recovers this folder. So a writer's
+// lock that another process holds can only be held by the writer itself, which is then alive.
 std::unique_ptr<FolderLock> lock_recovery(Folder &folder, double seconds) {
   std::unique_ptr<FolderLock> lock = folder.hold("recovery.lock", seconds);
   if (!lock) throw InputError(folder.path() + " is being recovered by another process; wait for it or stop it");
@@ -243,8 +243,9 @@ WriterLocks lock_dead_writers(Folder &folder, std::vector<std::uint32_t> &busy) 
 }
 
 // If a step still has a list, removes the done mark from all later steps of the same writer. The steps of a writer are
-// marked as done one after the other, by renaming. But a power cut can undo the renaming of an earlier step, and keep
-// the renaming of a later step. If a step is drained again, all later steps must be drained again, too.
+// marked as done one after the other, by renaming. But after a power cut, the renaming of an earlier step may be lost,
+// although the renaming of a later step is kept. If a step is drained again, all later steps must be drained again,
+// too.
 void undo_after_lists(Folder &folder, const WriterLocks &dead) {
   std::set<std::uint32_t> writers;                     // the writers for which a list was found
   for (const auto &[key, kinds] : files_in(folder)) {  // the files are sorted by writer, then by step

@@ -42,7 +42,8 @@ bool is_valid(const NodeIndex &index) {
          std::ranges::all_of(bases, fits) && std::ranges::adjacent_find(bases) == bases.end();
 }
 
-// Parses the lines of an index. Returns false if they are invalid, or in another order than that of to_text().
+// Parses the lines of an index. Returns false if the lines are invalid, or if their order differs from the order in
+// to_text().
 bool take_index(std::string_view text, NodeIndex &index) {
   if (!take_all(text, head, "size ", index.size_bytes, "\n")) return false;
   while (take(text, "file "))
@@ -108,8 +109,8 @@ const OpenFile &NodeFiles::file(std::uint32_t number) {
   return *files_[number];
 }
 
-// Reads the bytes of `wanted` that the step whose base is `base` has written. Adds the other parts of `wanted` to
-// `missing`.
+// Reads the bytes of `wanted` that the step whose base is `base` has written. Adds the parts of `wanted` that this step
+// has not written to `missing`.
 void NodeFiles::read_step(std::uint64_t base, const Range &wanted, std::uint64_t offset, std::span<std::byte> bytes,
                           std::vector<Range> &missing) {
   std::uint64_t at = wanted.begin;

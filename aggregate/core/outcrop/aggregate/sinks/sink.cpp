@@ -61,8 +61,8 @@ class CallStore final : public Store {
 
 // --- how a file is opened ------------------------------------------------------------------------------------------
 
-// The page cache has ample room for a step that needs at most 1/ample_share of the available memory. The reason for
-// this share is that Linux slows writers down when 15 % of the memory is waiting to be written to storage.
+// The page cache has ample room for a step that needs at most 1/ample_share of the available memory. The share is
+// smaller than 15 %, because Linux slows writers down when 15 % of the memory is waiting to be written to storage.
 constexpr std::uint64_t ample_share = 8;
 
 bool has_ample_room(std::uint64_t node_bytes) { return node_bytes <= available_bytes() / ample_share; }
@@ -92,11 +92,10 @@ constexpr double fast_bytes_per_second = 1.5e9;
 // bandwidth.
 constexpr std::size_t min_measured_bytes = std::size_t{1} << 20;
 // Buffered reads are split into parts of this size. While this thread copies a part, the system reads the next part
-// from the device. The parts are so small that they are still in a processor's cache when the thread copies them.
+// from the device. A part is small enough to be still in the processor's cache when the thread copies it.
 constexpr std::uint64_t buffered_read_bytes = 128 << 10;
-// If writes must be durable, bytes are copied to the page cache in parts of `written_back_bytes`. After each part, the
-// device begins to write the part. If the last part is shorter than `min_written_back`, the flush writes it to the
-// device.
+// If writes must be durable, bytes are copied to the page cache in parts of `written_back_bytes`. After each copied
+// part, the device begins to write this part. A last part that is shorter than `min_written_back` is left to the flush.
 constexpr std::size_t written_back_bytes = std::size_t{2} << 20, min_written_back = std::size_t{64} << 10;
 
 std::unique_ptr<Store> open_store(const std::string &path, bool writable, bool direct, const Faults &faults,

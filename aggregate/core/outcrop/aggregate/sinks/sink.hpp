@@ -50,21 +50,21 @@ class Sink {
   /// Returns true if a flush of one sink also flushes the bytes of the other sinks on the same node.
   virtual bool flushes_for_node() const { return true; }
 
-  /// These functions return true if the next transfer uses the page cache. The caller may then call write() or read()
-  /// without a buffer, with memory at any address, and without begin_step().
+  /// These functions return true if the next transfer uses the page cache. For such a transfer, the caller needs no
+  /// buffer and no begin_step(): write() and read() accept memory at any address.
   virtual bool writes_buffered() const { return false; }
   virtual bool reads_buffered([[maybe_unused]] std::uint64_t offset, [[maybe_unused]] std::uint64_t length) const {
     return false;
   }
 
-  /// Makes sure that later reads use only the file, and no bytes that the sink keeps. Callers call this function before
-  /// other sinks write to the same places of the file.
+  /// Makes sure that later reads use only the file, and no bytes that the sink keeps. Must be called before other sinks
+  /// write to the same places of the file.
   virtual void forget() {}
 };
 
 // --- how a file is opened ------------------------------------------------------------------------------------------
 
-/// The way in which ranks open a file. All ranks must open a file in the same way. One rank must not bypass the page
+/// How ranks open a file. All ranks must open a file with the same mode, because one rank must not bypass the page
 /// cache while another rank uses the page cache for the same file.
 struct OpenMode {
   bool staged = false, node_files = false;
@@ -90,11 +90,11 @@ OpenMode agree_on_open_mode(const Link &link, const OpenMode &mine);
 //     reading                                    buffered, if the pages are in the cache, or if a step has ample room
 //
 // If direct writes to a device are slow, buffered writes to this device are measured, too. Later writes to the device,
-// also to other files, use the way that was faster when it was last measured. Ranks that perform their own I/O ignore
-// these measurements. All of these ranks use the same decision about ample room, because the median time was longer
-// when ranks decided separately. A buffered read takes about as long as a direct read, because the system reads ahead.
-// In addition, the next reader finds the pages in the cache. A step for which the cache has no ample room is read
-// directly, because its pages would displace other data from the cache.
+// also to other files, then use the kind of write that was faster in the last measurements. Ranks that perform their
+// own I/O ignore these measurements. All of these ranks use one common decision about ample room, because the median
+// time was longer when each rank decided separately. A buffered read takes about as long as a direct read, because the
+// system reads ahead. In addition, the next reader finds the pages in the cache. A step for which the cache has no
+// ample room is read directly, because its pages would displace other data from the cache.
 
 /// Seconds per byte on one device, as last measured for direct writes and for buffered writes. The value 0 means that
 /// nothing was measured yet.

@@ -38,8 +38,8 @@ std::uint64_t covered(std::span<const StagedRun> runs, std::uint64_t begin, std:
   return bytes;
 }
 
-// Copies bytes of a run to `bytes`. `bytes` stands for the range of the target that begins at offset `begin`, and only
-// bytes in this range are copied. The complete run is read, because its checksum covers the complete run.
+// Copies bytes of a run to `bytes`. `bytes` holds the range of the target that begins at offset `begin`, and only bytes
+// of the run in this range are copied. The complete run is read, because its checksum covers all of its bytes.
 void copy_from(const OpenFile &data, const StagedRun &run, std::uint64_t begin, std::span<std::byte> bytes) {
   const std::uint64_t end = begin + bytes.size();
   const std::uint64_t first = std::max(begin, run.target), last = std::min(end, run.target + run.length);

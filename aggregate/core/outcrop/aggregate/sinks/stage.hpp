@@ -9,10 +9,10 @@
 //     evict   makes the folder durable, then removes the data, then the list
 //
 // The process may be killed at any moment. If a step has no list, its bytes are lost, and recovery reports the step. If
-// a step has a list, recovery drains the step again. A step may be drained twice if all later steps are then drained
-// again, too. After a power cut, the file of an earlier step can have the name `list` again, while the file of a later
-// step still has the name `done`. In this case, recovery drains the later step again, too. A lock on a file of the
-// folder tells whether a writer is alive. recover_stage() drains the steps of dead writers.
+// a step has a list, recovery drains the step again. A step may be drained twice, but then all later steps must be
+// drained again, too. After a power cut, the file of an earlier step can have the name `list` again, while the file of
+// a later step still has the name `done`. In this case, recovery drains the later step again, too. A lock on a file of
+// the folder tells whether a writer is alive. recover_stage() drains the steps of dead writers.
 #pragma once
 
 #include <condition_variable>
@@ -83,8 +83,8 @@ StageList read_list(outcrop::Folder &folder, const StageName &name);
 /// CorruptionError, StorageError.
 std::span<const std::byte> read_run(const OpenFile &data, const StagedRun &run, std::byte *bytes);
 
-/// Returns the address in `memory` where a run of bytes of the data file is placed. This address has the same remainder
-/// modulo the page size as the run's offset in the data file. So whole pages can bypass the page cache. `memory` must
+/// Returns the address in `memory` where a run of bytes of the data file is placed. The address and the run's offset in
+/// the data file are at the same position within a page, so that whole pages can bypass the page cache. `memory` must
 /// be one page longer than the run.
 std::byte *place_of(const StagedRun &run, const AlignedMemory &memory);
 
@@ -228,8 +228,8 @@ class Stage {
 /// has one subfolder for each file. Each domain writes its data into the subfolder of its file.
 class StagedFile final : public Sink {
  public:
-  /// `step` contains sums over the contiguous runs that a step has in this domain. Throws the same errors as the
-  /// constructor of Stage.
+  /// `step` has the number and the total size of the contiguous runs of a step in this domain. Throws the same errors
+  /// as the constructor of Stage.
   StagedFile(StageSpec spec, const RunTotals &step, CacheMode mode, bool ample_room);
 
   void begin_step(std::uint64_t step, std::uint64_t base) override;
@@ -252,9 +252,9 @@ class StagedFile final : public Sink {
 std::string stage_of_file(const std::string &stage_folder, const std::string &file);
 
 /// Drains the steps that an earlier program has left in `folder` into `file`, or discards these steps if `discard` is
-/// true. One rank of each node calls this function before it uses the stage. Returns one line about each step. Throws
-/// InputError if a step cannot be drained, if a writer is alive, or if another rank is still recovering the folder
-/// after `seconds`. Throws StorageError.
+/// true. One rank of each node calls this function before the node uses the stage. Returns one line about each step.
+/// Throws InputError if a step cannot be drained, if a writer is alive, or if another rank is still recovering the
+/// folder after `seconds`. Throws StorageError.
 std::vector<std::string> settle_stage(const std::string &folder, const std::string &file, bool discard, double seconds);
 
 /// Throws InputError if one step needs more room than this writer has in the stage. `room_bytes` is the size of this

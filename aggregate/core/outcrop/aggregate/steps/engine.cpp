@@ -127,8 +127,8 @@ void Aggregator::read_rounds(const Job &job) {
 }
 
 void Aggregator::move(const Job &job, std::size_t round) {
-  // The offset of the data in the buffer equals the offset of the base within its page. So each byte has the same
-  // offset within a page in the buffer and in the file (domains.hpp).
+  // The data begin in the buffer at the offset that the base has within its page. So each byte has the same offset
+  // within a page in the buffer and in the file (domains.hpp).
   std::byte *buffer = node_.buffer(work_.domain(), job.first_round + round) + job.base % AlignedMemory::page_bytes;
   const bool whole = !job.write && job.sink->reads_holes();
   use_sink(job, [&] {
@@ -156,8 +156,8 @@ void Engine::begin(const std::shared_ptr<Step> &step, bool beside) {
   }
 }
 
-// Advances only the oldest step until it has ended, and then the next step. All ranks begin the messages of steps in
-// this order. So each message that a rank receives belongs to the step that the rank expects.
+// Advances only the oldest step until this step has ended, and then the next step. All ranks follow this order, so each
+// message that a rank receives belongs to the step that the rank expects.
 void Engine::advance() {
   while (!under_way.empty() && under_way.front()->advance()) {
     const std::shared_ptr<Step> first = under_way.front();

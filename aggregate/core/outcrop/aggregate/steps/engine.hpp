@@ -142,10 +142,9 @@ class Engine {
   void advance();
   /// Returns true if a step has messages under way. These messages advance only when this rank calls advance().
   bool sends() const;
-  /// Waits for the oldest step under way. If the step fails, the step keeps the error, and this function does not throw
-  /// it.
+  /// Waits for the oldest step under way. If the step fails, this function does not throw: the step keeps its error.
   void settle_oldest();
-  /// Waits for all steps under way. The steps keep their errors, and this function does not throw them.
+  /// Waits for all steps under way. If steps fail, this function does not throw: each step keeps its error.
   void settle_all();
   /// Ends all operations at this rank after a failure. Afterwards the rank cannot begin operations, and callers may
   /// free the memory that they have passed to operations.

@@ -10,9 +10,10 @@ namespace outcrop::aggregate {
 
 namespace {
 
-// Ranges are copied in pieces of this size, which fit into a cache. In each piece, the variables are copied one after
-// the other. So a piece of the buffer stays in the cache even if the variables interleave, as in an array of
-// structures. Sender and receiver must use the same size, because the pieces determine the order of bytes in a message.
+// Ranges are copied in pieces of this size, which fit into a cache. Within a piece, all bytes of the first variable are
+// copied, then all bytes of the second variable, and so on. If the variables interleave in the file, as in an array of
+// structures, the piece is visited once for each variable and stays in the cache meanwhile. Sender and receiver must
+// use the same size, because the pieces determine the order of bytes in a message.
 constexpr std::uint64_t piece_bytes = std::uint64_t{256} << 10;
 
 // Blocks of equal length. Each block begins `stride` bytes after the previous block.
@@ -147,7 +148,7 @@ std::span<std::byte> Messages::RelaySlots::bytes(std::size_t item) const {
   return {node.buffer(work.relay->domain, number(item)), work.messages[item].bytes};
 }
 
-// Returns true if no message uses the slot, and all ranks have finished copying to or from the slot.
+// Returns true if no message uses the slot, and no rank still copies to or from the slot.
 bool Messages::RelaySlots::free(std::size_t item) const {
   return user[slot(item)] == 0 && node.pending(work.relay->domain, number(item)).load() == 0;
 }
@@ -204,8 +205,8 @@ void Messages::add_domain(const DomainWork &work) {
   flow.items = work.remote_parts().size();
   flow.flights.resize(flights_of_aggregator);
   const int tag = tag_of(work.domain());
-  // Copies between the message of an item and the buffer. Then decrements `pending`, because the message is one part of
-  // the round.
+  // Copies between message number `item` and the buffer. Then decrements `pending`, because a message is one part of
+  // its round.
   const auto copy = [this, &work, first](std::size_t item, Flight &flight) {
     const Node &node = *engine_.node;
     const RemotePart &part = work.remote_parts()[item];

@@ -9,7 +9,7 @@ namespace outcrop::aggregate {
 namespace {
 
 // A waiting rank sleeps until an event of its node occurs. Messages from other nodes cause no such event. So, while
-// messages are under way, the rank wakes after this time and tests whether messages have arrived.
+// messages are under way, the rank wakes up after this time and tests whether messages have arrived.
 constexpr std::uint32_t poll_microseconds = 100;
 
 double seconds_since(std::chrono::steady_clock::time_point begin) {
@@ -32,7 +32,7 @@ void Step::start(bool beside) {
   messages_over_ = !data || !messages_->any();
   parts_ = 1 + (data ? static_cast<std::uint32_t>(engine_.aggregators.size()) : 0) + (messages_over_ ? 0 : 1);
   if (!data) return part_done();
-  // The tasks of threads hold a pointer to the step. So the step exists until its last part is done.
+  // The tasks of the threads hold a pointer to the step, so the step exists until its last task is done.
   helped_ = beside || engine_.has_messages();
   own_moved_ = !helped_ && move_own();
   if (!own_moved_) post_jobs();
@@ -54,8 +54,8 @@ void Step::post_jobs() {
 
 void Step::job_done(Sink &sink, JobResult result) {
   const Clock::time_point begin = Clock::now();
-  // The last aggregator of this node flushes the file. One flush for each node is enough, because one operating system
-  // performs all writes of the node.
+  // The last aggregator of this node flushes the file. One flush is enough for each node, because all writes of the
+  // node are in the page cache of the same operating system.
   if (task_.kind == Task::write && task_.durable && outcome_->wrote(engine_.writers)) {
     const Failure flushing = attempt(Failure::flush, engine_.link.rank(), [&] { sink.flush(); });
     if (!result.failure.happened()) result.failure = flushing;
@@ -149,8 +149,8 @@ void Step::copy_rounds() {
 }
 
 // If this rank performs its own I/O through the page cache, moves its bytes between file and memory without a buffer,
-// and returns true. Otherwise returns false. In a read, each rank of a node begins at a different extent. The reason is
-// that ranks slow each other down in the page cache if they read neighbouring extents at the same time.
+// and returns true. Otherwise returns false. In a read, each rank of a node begins at a different extent, because ranks
+// that read neighbouring extents at the same time slow each other down in the page cache.
 bool Step::move_own() {
   if (!engine_.summary.own || task_.memory.empty() || engine_.aggregators.size() != 1) return false;
   if (engine_.under_way.size() > 1) return false;  // the I/O thread may be using the sink
@@ -223,8 +223,8 @@ void Step::wait() {
 }
 
 // Returns how long a rank may sleep if it has been waiting since `begin`. Throws an error if the rank has waited longer
-// than the limit. Only the user can set this limit, because a rank cannot find out whether a rank on another node is
-// slow, hangs or has ended.
+// than the limit. Only the user can choose this limit: a rank cannot find out whether a rank on another node is slow,
+// hangs or has ended.
 std::uint32_t Step::microseconds_left(Clock::time_point begin) const {
   const double limit = engine_.link.seconds_most();
   if (limit == 0) return Node::check_after_microseconds;

@@ -7,10 +7,10 @@
 //            └─► messages                                         (the caller, in test and wait)             ─┘     │
 //     over ◄── outcome settled ◄── all ranks have arrived ◄─────────────────────────────────────────────────────────┘
 //
-// The setting seconds_most limits how long a caller waits. A caller waits in wait(). During copying, a caller also
-// waits if no round is open. If a rank exceeds the limit, its whole node gives up, and the copy threads and I/O threads
-// of the node stop their work. These threads have no time limit of their own, because a caller may compute for any time
-// between begin and wait.
+// The setting seconds_most limits how long a caller waits. A caller waits in wait(), and also during copying while no
+// round is open. If a caller exceeds the limit, its whole node gives up, and the copy threads and I/O threads of the
+// node stop. The threads have no time limit of their own, because a caller may compute for any time between begin and
+// wait.
 #pragma once
 
 #include <array>
@@ -40,8 +40,8 @@ struct Timing {
   double seconds_messages = 0;  ///< time from the start of the operation until its last message has ended
   std::uint64_t bytes_storage = 0;
 
-  /// Returns how much of seconds_copying and seconds_storage overlapped. The result is the fraction of the shorter
-  /// time, from 0 to 1, that overlapped with the longer time. Returns no value if one of the times is 0.
+  /// Returns how much of the copying and the transfers took place at the same time. The result is a fraction, from 0 to
+  /// 1, of the shorter of seconds_copying and seconds_storage. Returns no value if one of the times is 0.
   std::optional<double> overlap() const;
 };
 

@@ -35,7 +35,7 @@ std::uint64_t parse_bytes(const std::string &text, const std::string &name);
 
 // --- listings ------------------------------------------------------------------------------------------------------
 // A listing is a small text file. Its last line is the checksum of the other lines. A file without a valid last line
-// counts as damaged. A machine that stops during a write can leave such a file.
+// counts as damaged. Such a file can remain when a machine stops during a write.
 
 /// While a listing is being written, the name of its file has this suffix.
 inline constexpr const char *unfinished = ".tmp";
@@ -54,8 +54,8 @@ std::string read_text(outcrop::Folder &folder, const std::string &name);
 
 /// Writes the text to a file with a temporary name, makes the file durable, renames it, and makes the folder durable.
 /// Readers see either the complete new file or the previous file, even after a power cut. Throws StorageError if an
-/// operation on the file or the folder fails. After an error, the name may refer to the new or to the previous file
-/// until the folder is flushed.
+/// operation on the file or the folder fails. After an error, either file may have the name, until the folder is
+/// flushed.
 void write_durably(outcrop::Folder &folder, const std::string &name, const std::string &text);
 
 // --- parsing -------------------------------------------------------------------------------------------------------

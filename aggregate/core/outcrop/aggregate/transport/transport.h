@@ -3,9 +3,9 @@
        aggregation ──► struct outcrop_transport ──► MPI (mpi_transport.cpp; only files mpi_* include mpi.h)
                                                └──► threads of one process (thread_transport.cpp), for tests
 
-   The interface is a table of functions and not a class, because each MPI library has its own binary interface. Only
-   the files that include mpi.h are compiled against the MPI library in use. These files can be compiled alone, because
-   this header includes no other header of the project.
+   Each MPI library has its own binary interface, so the files that include mpi.h must be compiled against the MPI
+   library in use. The interface is a table of functions and not a class, so that only these files must be. They can be
+   compiled alone, because this header includes no other header of the project.
 
    Functions return 0. If the transport has failed, they return another number, and `error` describes the failure in one
    line. After a failure, the caller may call only `error`, `abandon` and `free`. Only one thread at a time may call the
@@ -68,8 +68,8 @@ struct outcrop_transport {
 
 /* --- the transport over MPI (mpi_transport.cpp) --------------------------------------------------------------------
 
-   These functions need no mpi.h. So they can be compiled against any MPI: CMake compiles them for the library of C and
-   Fortran programs, and Python compiles them when a communicator is first used. */
+   The declarations of these functions need no mpi.h, and the functions can be compiled against any MPI: CMake compiles
+   them for the library of C and Fortran programs, and Python compiles them when a communicator is first used. */
 
 /* Collective over an intracommunicator, which is duplicated. `communicator` is the address of an MPI_Comm. A message
    that is longer than `chunk_bytes` is cut into chunks of this size. The value 0 means 1 GiB, and 1 GiB is
@@ -82,7 +82,7 @@ int outcrop_open_mpi_transport(const void *communicator, size_t chunk_bytes, str
                                char *error, size_t error_bytes);
 
 /* Collective over the ranks of a transport of outcrop_open_mpi_transport. No message may be under way. Tests one-sided
-   communication (RMA) on all ranks. If the test succeeds, receivers fetch later messages, except for short messages,
+   communication (RMA) on all ranks. If the test succeeds, receivers from then on fetch messages, except for short ones,
    from a window of the sender. The window of each rank has 8 slots for pieces of messages. A slot has `slot_bytes`
    bytes; the value 0 means 1 MiB.
 

@@ -18,8 +18,8 @@
 namespace outcrop::aggregate {
 
 /// Calls the functions of a transport. All functions that move bytes or wait throw CommunicationError if the transport
-/// fails. rank(), size() and node() also work after the transport was freed, so that a closed plan can still be
-/// explained.
+/// fails. rank(), size() and node() still work when the transport has been freed, because explain() of a closed plan
+/// needs them.
 class Link {
  public:
   explicit Link(outcrop_transport &transport)

@@ -209,8 +209,8 @@ class Program:
 
 
 def programs_for(ways: Sequence[str], mpi_io: Sequence[str]) -> list[Program]:
-    """Return the programs that measure these ways. `mpi_io` has the implementations of MPI-IO among which this MPI can
-    choose, and is empty if this MPI has no choice.
+    """Return the programs that measure these ways. `mpi_io` has the implementations of MPI-IO from which the user of
+    this MPI can choose, or is empty if there is no choice.
     """
     if "mpi-io" not in ways or not mpi_io:
         return [Program(tuple(ways))]
@@ -252,8 +252,8 @@ def run_programs(launcher: Launcher, ranks: int, programs: Sequence[Program], jo
 
 
 def _wait(running: Sequence[tuple[subprocess.Popen[bytes], Any]]) -> None:
-    """Wait until all programs have ended. Raises StorageError when a program has failed. Then the other programs wait
-    for ever, so the caller must end them.
+    """Wait until all programs have ended. Raises StorageError when a program has failed. After a failure, the other
+    programs wait for ever, so the caller must end them.
     """
     while any(process.poll() is None for process, _ in running):
         if any(process.returncode for process, _ in running):

@@ -157,8 +157,7 @@ def remarks(figures: dict[str, Any]) -> Iterator[str]:
 
 def not_faster(figures: dict[str, Any], cell: dict[str, Any]) -> str:
     """Return a remark on a cell in which Outcrop is slower. The remark gives the ratio of the speeds and says whether
-    the spreads overlap. It also gives the fractions of the time of a rank that Outcrop spends on storage and on
-    copying.
+    the spreads overlap. The remark also says how much of a rank's time Outcrop spends on storage and on copying.
     """
     ours, other = cell["seconds"][OURS], cell["seconds"][cell["best_other"]]
     inside = ours["min"] <= other["max"] and other["min"] <= ours["max"]

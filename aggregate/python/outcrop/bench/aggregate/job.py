@@ -13,9 +13,9 @@ measured alternately, so that changes of the machine's load affect all ways equa
     read    drop the cached pages ─► open ─► (warm: read once) ─► │ read │ ─► close, compare
                              measured from barrier to barrier, for the slowest rank
 
-Each write creates a new file. All reads of a workload read the same file. Each rank has written and flushed its part of
-this file with plain system calls before the first measurement. Several MPI programs, each with its own ways, may share
-a schedule (bench.py). While one program performs a task, the other programs sleep (`Baton`).
+Each write creates a new file. All reads of a workload read the same file, which is prepared before the first
+measurement: each rank writes and flushes its part with plain system calls. Several MPI programs, each with its own
+ways, may share a schedule (bench.py). While one program performs a task, the other programs sleep (`Baton`).
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ class Task:
 
 
 def schedule(workloads: Sequence[str], modes: Sequence[Mode], ways: Sequence[str], turns: int) -> Iterator[Task]:
-    """Yield all tasks in their order. The program that measures the first way in `ways` prepares each workload."""
+    """Yield all tasks in their order. Each workload is prepared by the program that measures the first way in
+    `ways`."""
     number = 0
     for workload in workloads:
         yield Task(number, workload, None, ways[0], 0)
@@ -102,7 +103,7 @@ class Baton:
             time.sleep(SECONDS_BETWEEN_LOOKS)
 
     def pass_on(self) -> None:
-        """Record that a task is completed. Only one rank calls this."""
+        """Record that a task is completed. Only one rank calls this method."""
         if self._path is not None:
             with self._path.open("ab") as file:
                 file.write(b".")

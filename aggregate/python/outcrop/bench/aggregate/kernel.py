@@ -102,8 +102,8 @@ KERNELS: dict[str, Callable[[int, int, int], Kernel]] = {
 
 
 class Contents:
-    """The random bytes of a rank's variables. A number, the stamp, selects the bytes. Different stamps give different
-    bytes. So the comparison detects bytes that were written in earlier turns.
+    """The random bytes of a rank's variables. The bytes depend on a number, the stamp. Each turn has its own stamp, so
+    the comparison detects bytes that were written in earlier turns.
     """
 
     def __init__(self, kernel: Kernel, rank: int) -> None:

@@ -6,9 +6,9 @@ posix       each rank transfers its own contiguous ranges of bytes, with one pwr
 
 declare ─► create or open ─► write or read ─► close     all calls are collective; only write and read are measured
 
-The file view of a kernel is an MPI datatype. This module makes the datatype by calls of MPI that count in 32 bits, not
-by mpi4py, which prefers calls that count in 64 bits. ROMIO of MPICH 4.0 ends the program when it gets a datatype that
-was made by such calls.
+The file view of a kernel is an MPI datatype. mpi4py makes datatypes by calls of MPI that count in 64 bits, and ROMIO of
+MPICH 4.0 ends the program when it gets such a datatype. So this module calls MPI itself and makes the datatype by calls
+that count in 32 bits.
 """
 
 from __future__ import annotations
@@ -164,7 +164,8 @@ MAKERS: dict[str, Callable[[Any, Kernel, Path], Way]] = {"outcrop": OutcropWay, 
 
 
 def implementation_of_open_mpi(chosen: str) -> str:
-    """Return the implementation of MPI-IO that the user has chosen. An open file does not tell its implementation."""
+    """Return the implementation of MPI-IO that the user has chosen. The user's choice is needed, because an open file
+    does not tell its implementation."""
     if not chosen:
         return "MPI-IO that Open MPI prefers"
     return "ROMIO" if chosen.startswith("romio") else chosen.upper()

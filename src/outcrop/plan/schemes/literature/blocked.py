@@ -18,14 +18,14 @@ Transfer = TypeVar("Transfer", Read, Write, Copy)
 
 
 class InStep(Generic[Transfer]):
-    """Actions on ranges of planes. Each action is divided into parts, and the parts are issued between the updates."""
+    """Actions on ranges of planes. Each action is divided into parts, which are yielded between the updates."""
 
     def __init__(self, whole: Sequence[Transfer], first: int) -> None:
         self._whole: list[Transfer] = [one for one in whole if isinstance(one, Copy) or one.area.cells]
         self._done = first
 
     def up_to(self, z_end: int) -> Iterator[Transfer]:
-        """Yield all parts of the actions that have not been issued yet and whose planes are below `z_end`."""
+        """Yield all parts of the actions that have not been yielded yet and whose planes are below `z_end`."""
         for one in self._whole if z_end > self._done else ():
             z0, z1 = max(one.z0, self._done), min(one.z1, z_end)
             if z0 < z1:
@@ -44,8 +44,8 @@ def in_slabs(
     problem: Problem, levels: int, slab: int, zetas: tuple[int, int], region: UpdateRegion, planes: tuple[int, int],
     reads: Sequence[Read], rims: Sequence[Copy], writes: Sequence[Write],
 ) -> Iterator[Action]:  # fmt: skip
-    """Yield the updates of a block slab by slab. Between the slabs, yield the reads, copies and writes of the block,
-    which are within `planes`."""
+    """Yield the updates of a block slab by slab. Between the slabs, yield the reads, copies and writes of the block.
+    All of their planes are within `planes`."""
     skew, (first, last) = problem.skew_z, planes
     incoming, copied, outgoing = InStep(reads, first), InStep(rims, first), InStep(writes, first)
     for zeta0 in range(*zetas, slab) if problem.has_updates else ():
@@ -71,8 +71,8 @@ WindowOf: TypeAlias = Callable[[Problem, int, Sizes], Window]
 
 
 def candidates(window: WindowOf, problem: Problem, budget_bytes: int, given: GivenSizes = FREE) -> Iterable[Sizes]:
-    """For each number of levels that is worth trying, yield the best sizes. The best sizes fit the budget and move the
-    fewest bytes."""
+    """For each number of levels that is worth trying, yield the sizes that move the fewest bytes of all sizes that fit
+    the budget."""
     for levels in given.levels(problem, levels_worth_trying(problem)):
         fitting: list[tuple[float, Sizes]] = []
         for block_y in given.or_any("by", _shares(problem)):
@@ -88,10 +88,10 @@ def candidates(window: WindowOf, problem: Problem, budget_bytes: int, given: Giv
 
 
 MIN_SLAB = 64
-"""The minimum number of planes that are updated together. The transfers of a block are issued between its slabs."""
+"""The minimum number of planes that are updated together. The transfers of a block are started between its slabs."""
 MAX_OVERLAP = 9.0
-"""Because of its fringe, a block accesses more cells than its own. The tuner does not try blocks that access more than
-this multiple of their own cells."""
+"""The maximum number of cells that a block accesses, including its fringe, as a multiple of its own cells. The tuner
+does not try other blocks."""
 
 
 def overlaps(problem: Problem, sizes: Sizes) -> tuple[float, float]:
@@ -115,8 +115,8 @@ def exposed(problem: Problem, sizes: Sizes) -> tuple[float, int, float]:
 
 
 def smallest_window(window: WindowOf, problem: Problem, given: GivenSizes = FREE) -> Window:
-    """Return the smallest window for passes of one step, in blocks that have a part of the rows of one plane. If a size
-    is `given`, it replaces the size of this pass or block."""
+    """Return the smallest window for passes of one step, in blocks that have a part of the rows of one plane. A size in
+    `given` replaces the size of this pass or block."""
     (levels,), shares = given.levels(problem, (problem.stages,)), given.or_any("by", _shares(problem))
     whole = Sizes(levels, 1, diamond=0, block_x=given.bx or 0, block_z=given.bz or 1)
     sizes = (replace(whole, block_y=block_y) for block_y in shares)
@@ -147,5 +147,5 @@ def _largest_block_z(problem: Problem, sizes: Sizes, budget_bytes: int, window: 
     if not (largest := largest_within(bytes_of, problem.planes, budget_bytes)):
         return 0
     equal = _share(problem.planes, -(-problem.planes // largest)) or problem.planes
-    # equal blocks may need too much memory, because the last block is then larger and reads more planes
+    # equal blocks may need too much memory, because their last block is larger and reads more planes
     return equal if bytes_of(equal) <= budget_bytes else largest

@@ -124,7 +124,7 @@ def _block(problem: Problem, levels: int, slab: int, z: _Range, y: _Range, x: _R
     (z_low, z_high), (y_low, y_high), (x_low, x_high) = z.bounds, y.bounds, x.bounds
     region = UpdateRegion(z_low, z_high, y_low, y_high, x_low, x_high)
     reads = [Read(first, last, frame), *blocked.static_reads(problem, first, last, frame)]
-    beside = skew * (levels - 1)  # the largest distance of an updated plane from the block
+    beside = skew * (levels - 1)  # the largest distance between the block and a plane that one of its levels updates
     rims = [Copy(max(first, z.low - beside), min(last, z.high + beside), frame, own)]
     zetas = max(problem.first_plane, z_low.at(1)), beside + min(problem.end_plane, z.high)
     writes = [Write(z.low, z.high, levels, own)]
@@ -132,8 +132,8 @@ def _block(problem: Problem, levels: int, slab: int, z: _Range, y: _Range, x: _R
 
 
 def volume(problem: Problem, sizes: Sizes) -> Volume:
-    """Estimate the work of a pass: [(1 + 2 rho)^d + 1]/bt words per cell and step. Overlaps multiply the number of
-    updates by the mean of (1 + 2 rho t/bt)^d over the levels t."""
+    """Estimate the work of a pass: [(1 + 2 rho)^d + 1]/bt words per cell and step. Because of overlaps, the number of
+    updates is larger by the factor (1 + 2 rho t/bt)^d, averaged over the levels t."""
     rho_z, rho_y = blocked.overlaps(problem, sizes)
     read = problem.grid_bytes * (1 + 2 * rho_z) * (1 + 2 * rho_y) * (problem.state_arrays + problem.statics)
     more = 1 + rho_z + rho_y + 4 / 3 * rho_z * rho_y

@@ -1,4 +1,4 @@
-"""Skewed blocks in z, y and x. Each level of a block is at lower cells than the level before. The blocks are processed
+"""Skewed blocks in z, y and x. Each level of a block covers lower cells than the level before. The blocks are processed
 one after another, as in AL-NR of Midorikawa and Tan.
 
     z-blocks              A block takes over the fringe that its lower neighbours left beside the cuts. The fringe has
@@ -15,9 +15,9 @@ The scheme has three variants, which move different data between disk and memory
     `5y`     Like `3y`, but in the array `other` (see below), only the fringe in z and x is read and written. This
              variant moves 2/bt + 4r/bz words per cell and step.
 
-The paper has two arrays. In this file, the array for levels of the same parity as the last level is called `target`.
-The other array is called `other`. Level 0 is read from `source`, which does not change, so a pass is a transaction. If
-a run works in place, `source` and `target` are the same array.
+The paper has two arrays, for levels of even and of odd parity. In this file, `target` is the array for levels of the
+same parity as the last level, and `other` is the other array. Level 0 is read from a third array, `source`, which does
+not change, so that a pass is a transaction. If a run works in place, `source` and `target` are the same array.
 
 Along z and along y, a block consists of a fringe and a body. The parts of a block get their values as follows:
 
@@ -133,8 +133,8 @@ class _BlockPass:
                     yield Carry(*self.z.span(parity), area, parity)
 
     def _reads(self) -> Iterator[Read]:
-        """Yield the reads of level 0 of the body, then the reads of the fringes that earlier blocks have written. All
-        variants except `5y` also read the whole array of odd parity."""
+        """Yield the reads of level 0 of the body, then the reads of the fringes that earlier blocks have written. The
+        variants `full` and `3y` also read the body from the array `other`."""
         z, y, x = self.z, self.y, self.x
         yield Read(*z.body(0), Rectangle(*y.body(0), *x.body(0)))
         yield from blocked.static_reads(self.problem, *self.planes, Rectangle(*y.frame(), *x.frame()))
@@ -164,8 +164,8 @@ class _BlockPass:
 
 
 def volume(variant: Variant, problem: Problem, sizes: Sizes) -> Volume:
-    """Estimate the work of a pass: the number of words per cell in the table at the top of this file, times the number
-    of cells."""
+    """Estimate the work of a pass: the number of cells, times the number of words per cell that the comment at the top
+    of this file gives."""
     rho_z, rho_y = blocked.overlaps(problem, sizes)
     arrays = {
         "full": 2 * (1 + rho_y) * (1 + rho_z),
@@ -191,7 +191,7 @@ def _variant(name: Variant) -> Scheme:
         lambda problem, sizes: volume(name, problem, sizes),
         blocked.SIZES,
         single=True,
-        # unfinished levels have no checksums, because a read may cover only a part of the data of a write
+        # unfinished levels have no checksums, because a read may need only a part of the data that was written together
         checks_all=False,
     )
 

@@ -17,8 +17,8 @@ from outcrop.run.inputs.formats import binary, packages
 from outcrop.run.inputs.input_array import InputArray, arrange, from_array, from_chunks
 
 Opener: TypeAlias = Callable[[Path, str, int], InputArray]
-"""A function (path, name of a variable or "", cache_bytes) that returns an input array. The array has the shape that it
-has in the file."""
+"""A function that takes a path, the name of a variable or "", and `cache_bytes`. It returns an input array with the
+shape that the array has in the file."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,8 @@ def open_file(text: str, cache_bytes: int) -> InputArray:
 
 
 def _split_variable(text: str) -> tuple[Path, str]:
-    """Split PATH:NAME into the path and the name of a variable. The name is "" if there is no such colon, or if a file
-    has the whole text as its name."""
+    """Split PATH:NAME into the path and the name of a variable. The name is "" if the text has no colon before a name,
+    or if the whole text is the name of a file."""
     match = re.fullmatch(r"(.+?\.\w+):([^:]+)", text)
     if match is None or is_there(text):
         return Path(text), ""
@@ -81,7 +81,7 @@ def open_values(values: object, axes: str, cache_bytes: int) -> InputArray:
 
 
 def open_as_stored(values: object, cache_bytes: int) -> InputArray:
-    """Return the input array for `values`, whose axes keep their stored order and names."""
+    """Return the input array for `values`, with its axes in the stored order and with the stored names."""
     if isinstance(values, InputArray):
         return values
     if isinstance(values, (str, os.PathLike)):

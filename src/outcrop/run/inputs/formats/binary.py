@@ -49,8 +49,8 @@ of compression (NotImplementedError, a RuntimeError)."""
 
 
 class PlainFile:
-    """An uncompressed file. `read` counts offsets in bytes. After each read, the bytes that were read are removed from
-    the page cache."""
+    """An uncompressed file. `read` counts offsets in bytes. Bytes are dropped from the page cache after they have been
+    read."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -67,8 +67,8 @@ class PlainFile:
 
 
 class PackedFile:
-    """A compressed file. To read at an earlier offset, in unpacked bytes, the file is unpacked again from its
-    beginning."""
+    """A compressed file. Offsets count unpacked bytes. To read at an earlier offset than before, the file is unpacked
+    again from its beginning."""
 
     def __init__(self, name: str, unpack: Callable[[], BinaryIO]) -> None:
         self.name, self._unpack = name, unpack
@@ -135,8 +135,8 @@ def array_in_file(
 
 
 class _FortranOrder:
-    """An array in Fortran order, in which columns along z are contiguous. This class has the interface of a chunked
-    array with one chunk."""
+    """An array in Fortran order, in which columns along z are contiguous. The class has the interface of a chunked
+    array that has a single chunk."""
 
     def __init__(self, file: NumberFile, start: int, shape: Shape, dtype: np.dtype[Any]) -> None:
         self._file, self._start = file, start
@@ -194,7 +194,7 @@ def open_npz(path: Path, variable: str, cache_bytes: int) -> InputArray:
 
 def choose_variable(path: Path, variable: str, names: list[str]) -> str:
     """Return `variable`, or the only name in `names` if `variable` is "". Raises InputError with a list of the names if
-    this is not possible."""
+    `variable` is not one of them, or if it is "" and there is not exactly one name."""
     there = f"there are: {', '.join(names) or 'none'}"
     if variable and variable not in names:
         raise InputError(f"{path} has no array {variable!r}; {there}")
@@ -212,7 +212,7 @@ def _packed_array(file: PackedFile, packed_bytes: int, cache_bytes: int) -> Inpu
     finally:
         file.close()
     unpacked_bytes = start + math.prod(shape) * dtype.itemsize
-    # A gzip file may have huge padding after the data, and the gzip module reads all of it.
+    # A gzip file may have huge padding after the data, and the gzip module would read all of this padding.
     if packed_bytes > 2 * unpacked_bytes + MAX_PADDING_BYTES:
         raise InputError(f"{file.name} has {packed_bytes} bytes, but holds {unpacked_bytes} unpacked; it is damaged")
     return array_in_file(file.name, file, start, shape, dtype, fortran, cache_bytes)
@@ -234,7 +234,7 @@ def _header_bytes(file: BinaryIO) -> bytes:
     """Read and return the header. Nothing after the header is read, because a small packed file may contain an endless
     amount of data."""
     begin = file.read(12)
-    short = begin[6:7] == b"\1"  # version 1 of the format has two bytes for the length, and version 2 has four
+    short = begin[6:7] == b"\1"  # in version 1 of the format, the length has two bytes; in version 2, four
     count = 10 + int.from_bytes(begin[8:10], "little") if short else 12 + int.from_bytes(begin[8:12], "little")
     return begin + file.read(max(0, min(count, MAX_HEADER_BYTES) - len(begin)))
 

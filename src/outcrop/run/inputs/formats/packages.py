@@ -36,7 +36,8 @@ _INSTALL = "pip install 'outcrop[netcdf]'"
 _CLASSIC = b"CDF"
 _ENGINES = {_CLASSIC: ("scipy",), b"\x89HDF": ("h5netcdf", "netCDF4")}
 """Maps the first bytes of a file to the packages that can read the file. xarray's engines have the same names in lower
-case. netCDF4 is not used for classic files: if a file was cut short, netCDF4 gives zeros for the missing part."""
+case. netCDF4 is not used for classic files, because it returns zeros for the missing part of a file that was cut
+short."""
 
 MAX_METADATA_BYTES = 64 << 20
 """The maximum size of a file of Zarr's metadata."""
@@ -72,7 +73,7 @@ def open_netcdf(path: Path, variable: str, cache_bytes: int) -> InputArray:
 
 @contextmanager
 def _deletions_are_silent() -> Iterator[None]:
-    """Suppress tracebacks of errors in destructors, which are printed when h5netcdf cannot open a file."""
+    """Suppress the tracebacks that destructors print after h5netcdf could not open a file."""
     hook, sys.unraisablehook = sys.unraisablehook, lambda unraisable: None
     try:
         yield
@@ -120,7 +121,7 @@ def from_xarray(name: str, values: xarray.DataArray | xarray.Dataset, cache_byte
 
 def choose_data_array(name: str, dataset: xarray.Dataset, wanted: str, remedy: str) -> xarray.DataArray:
     """Return the variable `wanted`, or the only variable that has axes if `wanted` is "". Raises InputError with a list
-    of the variables if this is not possible."""
+    of the variables if `wanted` is not one of them, or if it is "" and there is not exactly one variable with axes."""
     several = sorted(str(key) for key, variable in dataset.data_vars.items() if variable.ndim > 0)
     there = f"there are: {', '.join(several) or 'none'}"
     if wanted and wanted not in dataset.variables:
@@ -131,8 +132,8 @@ def choose_data_array(name: str, dataset: xarray.Dataset, wanted: str, remedy: s
 
 
 def _without_single_axes(variable: xarray.Variable) -> xarray.Variable:
-    """Return the variable without some axes of one sample. Such axes are removed, beginning with the first, until three
-    axes are left."""
+    """Return the variable with at most three axes if possible: axes with one sample are removed, beginning with the
+    first, until three axes are left."""
     for axis, size in variable.sizes.items():
         if variable.ndim > 3 and size == 1:
             variable = variable.isel({axis: 0})
@@ -155,7 +156,7 @@ class _LazyVariable:
 def open_segy(path: Path, variable: str, cache_bytes: int) -> InputArray:
     """Return the section or the volume in a SEG-Y file. A plane of the grid has one sample of every trace, so the whole
     file is read about (file size / `cache_bytes`) times. Raises InputError if the file is not a SEG-Y file, is cut
-    short, or has traces that are not stacked."""
+    short, or has unstacked traces."""
     try:
         import segyio
     except ImportError:
@@ -209,7 +210,7 @@ class _Traces:
 
 def open_zarr(path: Path, variable: str, cache_bytes: int) -> InputArray:
     """Return the Zarr array at `path`. If `path` is a Zarr group, return its array `variable`, or its only array if
-    `variable` is "". The directory of a run is such a group, with the current state."""
+    `variable` is "". The directory of a run is also such a group; its arrays have the current state."""
     try:
         import zarr
     except ImportError:
@@ -242,7 +243,7 @@ def _dimension_names(array: Any) -> tuple[str | None, ...]:
 
 def _regular_files(path: Path) -> Any:
     """Return a Zarr store for a folder. The store reads only regular files, and at most `max_bytes` at once. Zarr's own
-    store waits for a pipe, and allocates a terabyte for a sparse file of a terabyte."""
+    store would wait for ever at a pipe, and would allocate a terabyte for a sparse file of a terabyte."""
     from zarr.storage import LocalStore
 
     class RegularFiles(LocalStore):
