@@ -46,7 +46,7 @@ void Executor::wait_for_faces(const UpdateAction &action) {
   if (!transfers_.has_faces()) return;
   const Timer timer(counters_.seconds_face_wait);
   const UpdateRegion &region = action.region;
-  const long reach_z = std::max(grid_.skew_z, grid_.statics_z), reach_y = grid_.radius_y;
+  const long reach_y = grid_.radius_y;
   for (long level = 1; level <= action.levels; ++level) {
     const long lag = grid_.skew_z * (level - 1);
     const long z0 = std::max({grid_.first_plane(), action.zeta0 - lag, region.z_low.at(level)});
@@ -54,9 +54,13 @@ void Executor::wait_for_faces(const UpdateAction &action) {
     const long y0 = region.y_low.at(level), y1 = region.y_high.at(level);
     if (z0 >= z1 || y0 >= y1) continue;
     const StageCall &stage = stages_.at(level);
-    for (const std::size_t ring : stage.sources)
+    for (const std::size_t ring : stage.sources) {
+      // planes of static fields are read and exchanged later than planes of updated fields
+      const bool is_static = ring < fields_.size() && fields_.read_only(ring);
+      const long reach_z = is_static ? grid_.statics_z : grid_.skew_z;
       for (long z = std::max(0L, z0 - reach_z); z < std::min(grid_.nz, z1 + reach_z); ++z)
         transfers_.wait_for_received(ring, z, y0 - reach_y, y1 + reach_y);
+    }
     for (const std::size_t ring : stage.targets)
       for (long z = z0; z < z1; ++z) {
         transfers_.begin_plane(ring, z);
