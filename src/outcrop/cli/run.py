@@ -90,7 +90,8 @@ def resume(
     json: options.Json = None,
     quiet: options.Quiet = False,
 ) -> None:
-    """Finish an interrupted run, or continue a finished one with -t. An interruption does not change the result."""
+    """Finish an interrupted run, or continue a finished one with -t. An interruption does not change the result. With
+    another number of ranks than before, the rows move to them first."""
     from outcrop.run.progress import stage
     from outcrop.run.ranks.group import together
     from outcrop.run.ranks.launch import join
