@@ -292,9 +292,8 @@ def test_a_part_is_refused_where_it_does_not_belong(tmp_path: Path) -> None:
     alone["u"] = 1.0
     (text,) = {one[1] for one in ranks(4, opens, where)}
     assert "rank-3 holds something that is not a part of this run; move it away" in text
-    for rank, said in ((3, "a run of one process; go on without mpirun"), (1, "one part; name the directory above")):
-        (text,) = {one[1] for one in ranks(2, opens, where / f"rank-{rank}")}
-        assert said in text
+    (text,) = {one[1] for one in ranks(2, opens, where / "rank-1")}
+    assert "one part; name the directory above" in text
     (where / "rank-0").rename(where / "x")
     (where / "rank-1").rename(where / "rank-0")
     (where / "x").rename(where / "rank-1")

@@ -1,11 +1,21 @@
-"""Check that a run goes on with another number of ranks: the same bits, kills at any moment, and what is refused."""
+"""Check that a run goes on with another number of ranks or with one process: the same bits, kills at any moment, and
+what is refused.
+
+OUTCROP_MOVE_KILLS is the number of kills of runs that move again and again:
+
+    OUTCROP_MOVE_KILLS=200 pytest -s tests/test_rank_move.py -k again_and_again
+"""
 
 import os
+import random
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,16 +29,18 @@ from outcrop.cli.main import call
 from outcrop.errors import InputError
 from outcrop.run.disk.acquisition_files import fill_up
 from outcrop.run.disk.state import State
+from outcrop.run.opening import open_run
 from outcrop.run.places import open_state
-from outcrop.run.ranks import move
+from outcrop.run.ranks import found, move, swap
 from outcrop.run.ranks.group import RankGroup
-from rank_processes import at_call, ranks
+from rank_processes import RankProcesses, at_call, die, ranks
 
 CLI = (sys.executable, "-m", "outcrop.cli.main")
 SHAPE = (15, 66, 21)
 GIVEN = {"memory": "4MiB", "threads": 1, "sizes": {"bt": 2}}
 SPEEDS = 1500 + 1000 * np.random.default_rng(4).random(SHAPE, "float32")
 STEPS = 14
+MOVE_KILLS = int(os.environ.get("OUTCROP_MOVE_KILLS", "5"))
 ACQUISITION: dict[str, Any] = {
     "sources": oc.Source("u", [(7, 32.75, 10), (6.5, 20, 8)], np.random.default_rng(6).standard_normal((STEPS - 3, 2))),
     "receivers": [oc.Receivers("line", "u", [(7.5, y, 9) for y in np.arange(0, 65, 0.75)]),
@@ -71,13 +83,27 @@ def begins(group: RankGroup, where: object, steps: int) -> Any:
     return sim.step
 
 
+def prepare(moment: str) -> None:
+    """Let this process be killed at a moment of a move."""
+    (KILLS | TO_RANKS | TO_ONE)[moment][1]()
+
+
 def goes_on(group: RankGroup, where: object, steps: int, kill: tuple[str, int] | None = None) -> Any:
-    """Open a run and compute some steps. `kill` has a key of KILLS and a rank."""
+    """Open a run and compute some steps. `kill` has the moment at which a rank is killed, and this rank."""
     if kill is not None and group.rank == kill[1]:
-        KILLS[kill[0]][1]()
+        prepare(kill[0])
     sim = oc.open(where, comm=group)
     if steps != 0:
         sim.run(steps, progress="none")
+    return sim.step, sim.rows, arrays_of(sim)
+
+
+def goes_on_alone(group: RankGroup, where: object, steps: int, kill: str = "") -> Any:
+    """Open a run with one process, and compute some steps. `kill` is the moment at which it is killed, if any."""
+    if kill:
+        prepare(kill)
+    sim = oc.open(where)
+    sim.run(steps, progress="none")
     return sim.step, sim.rows, arrays_of(sim)
 
 
@@ -114,15 +140,42 @@ def test_a_run_goes_on_with_other_numbers_of_ranks(tmp_path: Path, expected: Arr
     assert call(["verify", str(where), "--quiet"]) == 0
 
 
+@pytest.mark.parametrize("place", ["run.oc", "disk-{rank}/run.oc"])
+def test_one_process_and_ranks_go_on_with_each_others_runs(tmp_path: Path, expected: Arrays, place: str) -> None:
+    """Checks one process, 3 ranks, one process and 2 ranks with steps in between. No old files are left, and what is
+    left is a complete run."""
+    where, alone = tmp_path / place, Path(str(tmp_path / place).replace("{rank}", "0"))
+    begin(alone).run(4, progress="none")
+    found = ranks(3, goes_on, where, 3)
+    assert [one[0] for one in found] == [7] * 3, found
+    assert (where / "zarr.json").exists() == (place == "run.oc")  # the Zarr group of all parts
+    assert call(["verify", str(where), "--quiet"]) == 0
+    sim = oc.open(where)
+    assert sim.step == 7
+    sim.run(3, progress="none")
+    assert sim.step == 10 and sim.rows == (0, SHAPE[1]) and sim.directory == alone
+    assert call(["verify", str(alone), "--quiet"]) == 0
+    assert not names_in(alone) and "whole.moving" not in os.listdir(alone)
+    assert {one for one in tmp_path.glob("*/*") if one.suffix == ".oc"} <= {alone}
+    kept = tmp_path / "kept.oc"
+    shutil.copytree(alone, kept, symlinks=True)
+    require_same([goes_on_alone(None, kept, STEPS - 10)], expected)  # type: ignore[arg-type]
+    require_same(ranks(2, goes_on, where, STEPS - 10), expected)
+    assert call(["verify", str(where), "--quiet"]) == 0
+    if place == "run.oc":
+        assert names_in(where) == ["rank-0", "rank-1"] and not (where / "manifest.json").exists()
+        assert not any(one.startswith("whole") for one in os.listdir(where))
+
+
 def on_nodes(group: RankGroup, where: object, steps: int, nodes: list[int], program: Callable[..., Any]) -> Any:
     """Run a program as if the ranks were on the given nodes, whose disks other nodes cannot see."""
     group.places = [replace(one, host=f"n{node}", node=node) for one, node in zip(group.places, nodes, strict=True)]
-    original, own = move._part_at, f"/n{nodes[group.rank]}/"
+    original, own = found.part_at, f"/n{nodes[group.rank]}/"
 
-    def part_at(path: Path, finder: int) -> Any:
-        return original(path, finder) if own in str(path) else None
+    def part_at(place: Any, end: str, finder: int) -> Any:
+        return original(place, end, finder) if own in str(place.final) else None
 
-    move._part_at = part_at  # type: ignore[assignment]
+    found.part_at = move.part_at = part_at
     return program(group, where, steps)
 
 
@@ -142,11 +195,11 @@ def test_rows_move_between_nodes_without_a_shared_file_system(tmp_path: Path, ex
 
 
 def before(kind: Any, name: str, count: int) -> Callable[[], None]:
-    return lambda: at_call(kind, name, count, before=True)
+    return partial(at_call, kind, name, count, before=True)
 
 
 def after(kind: Any, name: str, count: int) -> Callable[[], None]:
-    return lambda: at_call(kind, name, count)
+    return partial(at_call, kind, name, count)
 
 
 KILLS: dict[str, tuple[int, Callable[[], None]]] = {
@@ -154,12 +207,12 @@ KILLS: dict[str, tuple[int, Callable[[], None]]] = {
     "after the copy": (0, after(move, "_copy", 0)),
     "before the commit": (1, before(State, "commit", 0)),
     "after the commit": (0, after(State, "commit", 0)),
-    "between renames of old parts": (0, after(move, "_rename", 1)),
-    "before renames of new parts": (1, before(move, "_rename", 0)),
-    "after renames of new parts": (0, after(move, "_rename", 3)),
-    "before the removal": (0, before(move, "_remove", 0)),
-    "in the removal": (0, after(move, "clear", 1)),
-    "after the removal": (0, after(move, "_remove", 2)),
+    "between renames of old parts": (0, after(swap, "rename", 1)),
+    "before renames of new parts": (1, before(swap, "rename", 0)),
+    "after renames of new parts": (0, after(swap, "rename", 3)),
+    "before the removal": (0, before(swap, "remove", 0)),
+    "in the removal": (0, after(swap, "clear", 1)),
+    "after the removal": (0, after(swap, "remove", 2)),
 }
 """For each moment: the rank that is killed, and a function that prepares it."""
 
@@ -195,6 +248,117 @@ def test_a_kill_during_the_move_loses_nothing(three: Path, tmp_path: Path, expec
     assert names_in(where) == [f"rank-{rank}" for rank in range(size)]
 
 
+TO_RANKS: dict[str, tuple[int, Callable[[], None]]] = {
+    "to ranks, after the copy": (1, after(move, "_copy", 0)),
+    "to ranks, after the commit": (0, after(State, "commit", 0)),
+    "to ranks, after the old run has left": (0, after(swap, "rename", 0)),
+    "to ranks, between renames of new parts": (1, before(swap, "rename", 0)),
+    "to ranks, before the removal": (0, before(swap, "remove", 0)),
+    "to ranks, in the removal": (0, after(swap, "clear", 1)),
+}
+TO_ONE: dict[str, tuple[int, Callable[[], None]]] = {
+    "to one, after the copy": (0, after(move, "_copy", 0)),
+    "to one, after the commit": (0, after(State, "commit", 0)),
+    "to one, between renames of old parts": (0, after(swap, "rename", 1)),
+    "to one, before the new run arrives": (0, after(swap, "rename", 2)),
+    "to one, when the new run has arrived in part": (0, after(swap, "rename", 7)),
+    "to one, before the manifest arrives": (0, after(swap, "rename", 12)),
+    "to one, in the removal": (0, after(swap, "remove", 0)),
+}
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a run of one process."""
+    where = tmp_path_factory.mktemp("one") / "run.oc"
+    begin(where).run(4, progress="none")
+    return where
+
+
+@pytest.mark.parametrize("moment", TO_RANKS)
+def test_a_kill_during_a_move_from_one_process_loses_nothing(
+    alone: Path, tmp_path: Path, expected: Arrays, moment: str
+) -> None:
+    """Checks kills in all steps of a move to 2 ranks: the next start goes on with one process or with ranks."""
+    where, killed = tmp_path / "run.oc", TO_RANKS[moment][0]
+    shutil.copytree(alone, where, symlinks=True)
+    found = ranks(2, goes_on, where, 0, (moment, killed))
+    assert found[killed] is None and found[1 - killed][:2] == ("CommunicationError", f"rank {killed} has gone"), found
+    goes_on_with_any_number(where, (list(TO_RANKS).index(moment) + 2) % 3, expected)
+
+
+@pytest.mark.parametrize("moment", TO_ONE)
+def test_a_kill_during_a_move_to_one_process_loses_nothing(
+    three: Path, tmp_path: Path, expected: Arrays, moment: str
+) -> None:
+    """Checks kills in all steps of a move from 3 ranks, of which one is ahead of the others."""
+    where = tmp_path / "run.oc"
+    shutil.copytree(three, where, symlinks=True)
+    (found,) = ranks(1, goes_on_alone, where, 1, moment)
+    assert found is None, found
+    goes_on_with_any_number(where, list(TO_ONE).index(moment) % 3, expected)
+
+
+def goes_on_with_any_number(where: Path, turn: int, expected: Arrays) -> None:
+    """Complete a run with one process, 3 ranks or 2 ranks, and check that no other files are left."""
+    size = (1, 3, 2)[turn]
+    require_same(ranks(size, goes_on if size > 1 else goes_on_alone, where, STEPS - 4), expected)
+    assert names_in(where) == ([f"rank-{rank}" for rank in range(size)] if size > 1 else [])
+    assert (where / "manifest.json").exists() == (size == 1)
+    assert not any(one.startswith("whole") for one in os.listdir(where))
+    assert call(["verify", str(where), "--quiet"]) == 0
+
+
+def is_killed_and_goes_on(group: RankGroup, where: Path, size: int, steps: int, kill: Any) -> Any:
+    """Go on with `size` ranks or one process. `kill` is a rank, with a moment, or a time after which it is killed."""
+    if kill is not None and group.rank == kill[0]:
+        if isinstance(kill[1], float):
+            threading.Timer(kill[1], die).start()
+        else:
+            (MOMENTS_OF_RANKS | TO_ONE)[kill[1]][1]()
+    sim = oc.open(where, comm=group if size > 1 else None)
+    first = sim.step
+    if left := min(steps, STEPS - first):
+        sim.run(left, progress="none")
+    return first, sim.step, arrays_of(sim) if sim.step == STEPS else None
+
+
+MOMENTS_OF_RANKS = {
+    **KILLS,
+    "at the beginning of a pass": (0, before(State, "begin_writing", 1)),
+    "before the commit of a pass": (0, before(State, "commit", 1)),
+    "after the commit of a pass": (0, after(State, "commit", 1)),
+}
+
+
+def test_runs_that_are_killed_and_move_again_and_again_have_the_same_bits(tmp_path: Path, expected: Arrays) -> None:
+    """Checks kills at random moments, and in steps of moves and commits. Each start has the same number of ranks,
+    another number of ranks, or one process. No committed step is lost."""
+    chance = random.Random(int(os.environ.get("OUTCROP_SEED", "9")))
+    kills = runs = turn = 0
+    while kills < MOVE_KILLS:
+        where, size, reached = tmp_path / str(runs), 1, 2
+        begin(where).run(reached, progress="none")
+        while reached < STEPS:
+            size = (max(2, size), chance.choice([one for one in (2, 3, 4) if one != size]), 1)[turn % 3]
+            killed, moments = chance.randrange(size), [*(MOMENTS_OF_RANKS if size > 1 else TO_ONE)]
+            moment = chance.choice([chance.uniform(0, 1.5), *chance.sample(moments, 3)])
+            kill = (killed, moment) if kills < MOVE_KILLS and chance.random() < 0.8 else None
+            started = RankProcesses(size, is_killed_and_goes_on, where, size, chance.randint(2, 5), kill)
+            found, turn = started.results, turn + 1
+            kills += any(one.exitcode == -signal.SIGKILL for one in started.processes)
+            for one in found:
+                assert one is None or isinstance(one[0], int) or one[1].startswith(f"rank {killed} has gone"), found
+            steps = [one for one in found if one is not None and isinstance(one[0], int)]
+            assert all(one[0] >= reached for one in steps), f"step {reached} was lost: {found}"
+            reached = max([reached, *(one[1] for one in steps)])
+            if len(steps) == size and reached == STEPS:
+                require_same([(STEPS, None, one[2]) for one in steps], expected)
+        require_same([(STEPS, None, arrays_of(oc.open(where)))], expected)
+        runs += 1
+    print(f"\n{kills} kills in {turn} starts of {runs} runs")
+
+
 def has_no_space(group: RankGroup, where: Path) -> Any:
     """Open a run as if the disk of rank 1 were full."""
     if group.rank == 1:
@@ -218,6 +382,69 @@ def test_a_move_that_cannot_be_done_changes_nothing(three: Path, tmp_path: Path)
     assert oc.open(where).step == 4
 
 
+def refusals(group: RankGroup, places: list[Path]) -> list[str]:
+    """Return the messages with which ranks refuse to open runs."""
+    found = []
+    for where in places:
+        with pytest.raises(InputError) as raised:
+            oc.open(where, comm=group)
+        found.append(str(raised.value))
+    return found
+
+
+def test_ranks_refuse_runs_of_one_process_that_they_cannot_compute(alone: Path, three: Path, tmp_path: Path) -> None:
+    """Checks one line for each such run, a full disk and a directory with two runs, which stay as they were."""
+    given: dict[str, dict[str, Any]] = {
+        "history": {}, "in place": {"in_place": True}, "sides": {}, "overlapped": {"scheme": "overlapped"},
+        "flat": {"shape": (30, 30)},
+    }  # fmt: skip
+    for name, options in given.items():
+        place = [tmp_path / name, tmp_path / "more"] if name == "sides" else tmp_path / name
+        flat = name == "flat"
+        one = {"shape": (15, 30, 21), "directory": place, "memory": "4MiB", "threads": 1} | options
+        sim = oc.Simulation("heat4_2d" if flat else "heat7", **one)
+        sim.run(2, progress="none", history="all" if name == "history" else None)
+    both = tmp_path / "both"
+    shutil.copytree(alone, both, symlinks=True)
+    for rank in range(3):
+        shutil.copytree(three / f"rank-{rank}", both / f"rank-{rank}", symlinks=True)
+    places = [tmp_path / name for name in given] + [both]
+    before = {one: sorted(os.listdir(one)) for one in places}
+    said = (
+        "cannot have a history yet; go on without mpirun", "cannot have a run in place yet",
+        "cannot have several directories yet", "scheme overlapped cannot divide the grid among ranks",
+        "cannot have a grid of fewer than three axes yet",
+        "holds a run of one process, and also the parts of 3 ranks; move one of them away",
+    )  # fmt: skip
+    for texts in ranks(2, refusals, places):
+        assert all(one in text for one, text in zip(said, texts, strict=True)), texts
+    assert {one: sorted(os.listdir(one)) for one in places} == before
+
+
+def test_one_process_refuses_a_move_that_it_cannot_do(
+    three: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Checks a full disk, a name that is taken, and a part on another node: one line, and the run is as before."""
+    where = tmp_path / "run.oc"
+    shutil.copytree(three, where, symlinks=True)
+    before = sorted(os.listdir(where))
+    with monkeypatch.context() as patch:
+        patch.setattr(move, "os", SimpleNamespace(statvfs=lambda path: os.statvfs_result([1] * 10)))
+        with pytest.raises(InputError, match="no space: to move to 1 rank, the run needs"):
+            oc.open(where).run(1, progress="none")
+    assert sorted(os.listdir(where)) == before
+    (where / "v").mkdir()
+    (where / "v" / "mine").touch()
+    with pytest.raises(InputError, match="v is something else; move it away"):
+        oc.open(where).run(1, progress="none")
+    shutil.rmtree(where / "v")
+    (where / "rank-1").rename(tmp_path / "rank-1")
+    with pytest.raises(InputError, match=r"rank 1 of 3 is missing; copy all parts to one .*: outcrop gather"):
+        oc.open(where)
+    (tmp_path / "rank-1").rename(where / "rank-1")
+    assert sorted(os.listdir(where)) == before and oc.open(where).step == 4
+
+
 @pytest.mark.parametrize("name", ["snapshots.zarr/u/c/1/0/0/0", ".taps/trace-line", ".taps/receivers-0"])
 def test_damaged_records_do_not_move(three: Path, tmp_path: Path, name: str) -> None:
     """Checks that a damaged snapshot, trace or file of points of one part is not copied, and that the run is as
@@ -239,8 +466,8 @@ def test_a_new_run_is_not_replaced_by_parts_of_an_old_move(three: Path, tmp_path
     shutil.copytree(three, where, symlinks=True)
     ranks(2, goes_on, where, 0, ("before renames of new parts", 1))
     assert {"rank-0.moved", "rank-1.moving", "rank-2.moved"} <= set(names_in(where))
-    with pytest.raises(InputError, match="its rows were moving to other ranks: mpirun -n N outcrop resume"):
-        oc.open(where)
+    with pytest.raises(InputError, match="its rows were moving to other ranks: outcrop resume"):
+        open_run(where, {}, reads_only=True)
     assert ranks(2, forces, where) == [0, 0]
     assert ranks(2, forces, where, False) == [2, 2]
     assert names_in(where) == ["rank-0", "rank-1"]
@@ -257,13 +484,18 @@ def forces(group: RankGroup, where: Path, is_new: bool = True) -> Any:
     return sim.step
 
 
-def test_outcrop_resume_goes_on_with_fewer_ranks(tmp_path: Path) -> None:
-    """Checks the command under mpirun, whose result has the bits of one process."""
+def test_outcrop_resume_goes_on_with_fewer_ranks_and_with_one_process(tmp_path: Path) -> None:
+    """Checks the command under mpirun and without it. The result has the bits of one process."""
     launcher()
     parts, alone = tmp_path / "parts", tmp_path / "alone.oc"
     words = ["heat7", "-n", "20", "36", "12", "--memory", "4MiB", "--init", "random:3"]
     assert mpirun(3, *CLI, "run", *words, "-t", "4", "-d", str(parts), "--quiet").returncode == 0
     done = mpirun(2, *CLI, "resume", str(parts), "-t", "4")
     assert done.returncode == 0 and done.stdout.count("4 steps in") == 1, done.stderr
-    subprocess.run([*CLI, "run", *words, "-t", "8", "-d", str(alone), "--quiet"], check=True)
+    subprocess.run([*CLI, "resume", str(parts), "-t", "2", "--memory", "8MiB", "--quiet"], check=True)
+    assert not names_in(parts) and oc.open(parts).step == 10
+    done = mpirun(2, *CLI, "resume", str(parts), "-t", "2")
+    assert done.returncode == 0 and done.stdout.count("2 steps in") == 1, done.stderr
+    assert names_in(parts) == ["rank-0", "rank-1"]
+    subprocess.run([*CLI, "run", *words, "-t", "12", "-d", str(alone), "--quiet"], check=True)
     np.testing.assert_array_equal(oc.open(parts)["u"][:], oc.open(alone)["u"][:])

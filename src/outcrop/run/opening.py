@@ -2,13 +2,19 @@
 
 one process, one run          ──► reopen ──────────────────────────────────► a run that goes on
 one process, all parts        ──► all_parts ───────────────────────────────► the whole grid, for reading
+                                      └──────► take_parts ─► move ─► reopen ► a run that goes on, when it takes a step
 ranks, parts of as many       ──► settle ─────────► reopen ─► share ───────► the part of each rank
 ranks, parts of other ranks   ──► settle ─► move ─► reopen ─► share ───────► the part of each rank, with new rows
+ranks, a run of one process   ──► settle ─► move ─► reopen ─► share ───────► the part of each rank
+
+If an interrupted move has left new parts, one process settles it, too: when it opens a run that it could not read
+otherwise, and before it changes a run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
@@ -18,6 +24,7 @@ from outcrop.errors import InputError
 from outcrop.language.boundary import as_boundary
 from outcrop.language.sparse import Sampling
 from outcrop.paths import as_path
+from outcrop.plan.planner import schemes_for
 from outcrop.plan.ranks import cut_problem
 from outcrop.run.acquisition.parts import own_traces
 from outcrop.run.definition import as_problem
@@ -25,13 +32,22 @@ from outcrop.run.disk.entries import PartEntry
 from outcrop.run.disk.manifest import MANIFEST, Description, Manifest
 from outcrop.run.disk.state import State
 from outcrop.run.disk.storage import RunFolder
+from outcrop.run.ranks.found import was_interrupted
 from outcrop.run.ranks.group import RankGroup, together
 from outcrop.run.ranks.launch import join
 from outcrop.run.ranks.move import move, settle
-from outcrop.run.ranks.part import as_part
+from outcrop.run.ranks.part import as_part, refuse_whole
 from outcrop.run.ranks.shared import share
-from outcrop.run.ranks.whole import AllParts, as_whole, find_parts, holds_parts
-from outcrop.run.setup import MAX_STEPS, Setup, reopen, require_plan, stencil_of
+from outcrop.run.ranks.whole import (
+    AllParts,
+    as_whole,
+    find_parts,
+    holds_parts,
+    holds_whole,
+    whole_description,
+    whole_place,
+)
+from outcrop.run.setup import MAX_STEPS, Setup, changed_settings, reopen, require_plan, stencil_of
 
 
 def open_run(
@@ -39,66 +55,126 @@ def open_run(
 ) -> Setup:
     """Return the `Setup` of the run at `path`, with the arguments of `reopen`.
 
-    If several ranks open the parts of another number of ranks, the rows are moved first. If one process opens the
-    directory of all parts, the result is only for reading. Raises the errors of `reopen`, and InputError if the run
-    does not work with the number of ranks, or if there is too little space to move the rows."""
+    If several ranks open the parts of another number of ranks, or a run of one process, the rows are moved first. If
+    one process opens the directory of all parts, the result is only for reading (`take_parts`). Raises the errors of
+    `reopen`, and InputError if the run does not work with the number of ranks, or if there is too little space to move
+    the rows."""
     group = None if reads_only else join(ranks, comm)
     with together(group):
         place = as_path(path, "path")
-        if group is None and holds_parts(place):
-            return all_parts(place)
         if group is not None:
-            _refuse_whole(place)
+            _refuse_part(place)
             if parts := settle(group, path):
-                move(group, path, parts, partial(_description, group))
-    setup = reopen(path, changes, ranks, comm, reads_only)
+                move(group, path, parts, partial(_description, group, changes))
+        else:
+            if not reads_only and was_interrupted(place) and not _is_readable(place):
+                with _alone() as alone:
+                    settle(alone, place)
+            if holds_parts(place):
+                return all_parts(place, changes)
+            path = whole_place(place)
+    setup = replace(reopen(path, changes, ranks, comm, reads_only), changes=changes)
     if group is not None and setup.state is not None:
         with group.together(), setup.state.locked():
             share(group, setup.state)
     return setup
 
 
-def all_parts(place: Path) -> Setup:
-    """Return the `Setup` of the whole run in the directory of all its parts. It is only for reading."""
+def needs_to_move(setup: Setup) -> bool:
+    """Return True if one process must call `take_parts` before it changes the run: it has opened the parts of several
+    ranks, or an interrupted move has left new parts."""
+    is_alone = setup.group is None and setup.state is not None
+    return is_alone and (setup.parts is not None or was_interrupted(setup.directories[0]))
+
+
+def take_parts(setup: Setup) -> Setup:
+    """Complete or undo an interrupted move, make the parts in `setup` one run of one process, and return the `Setup` of
+    this run. Raises the errors of `open_run`."""
+    place = setup.directories[0]
+    with _alone() as group:
+        if parts := settle(group, place):
+            move(group, place, parts, partial(_description, group, setup.changes))
+    return open_run(place, setup.changes, ranks=1)
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[RankGroup]:
+    """Yield a group of this process alone, which can move rows like several ranks."""
+    group = RankGroup(0, 1, str)
+    try:
+        yield group
+    finally:
+        group.close()
+
+
+def all_parts(place: Path, changes: Mapping[str, Any]) -> Setup:
+    """Return the `Setup` of the whole run in the directory of all its parts. It is only for reading. `changes` are used
+    by `take_parts`."""
     storages = [RunFolder(one) for one in find_parts([place])]
     states = [State(one, one.read()) for one in storages]
     for state in states:
         state.check()
     parts = AllParts(states)
-    return Setup(stencil_of(parts.whole, place), parts.whole, (place,), state=parts.states[0], parts=parts)
+    first, stencil = parts.states[0], stencil_of(parts.whole, place)
+    return Setup(stencil, parts.whole, (place,), state=first, parts=parts, changes=changes)
 
 
-def _refuse_whole(place: Path) -> None:
-    """Raise InputError if `place` itself is the directory of a run, and not of the parts of several ranks."""
-    if (place / MANIFEST).exists():
-        part = RunFolder(place).read().part
-        what = "a run of one process; go on without mpirun" if part is None else "one part; name the directory above it"
-        raise InputError(f"{place} holds {what}: outcrop resume {place if part is None else place.parent}")
+def _is_readable(place: Path) -> bool:
+    """Return True if there is a run that can be read although a move of it was interrupted, or is in progress."""
+    with contextlib.suppress(InputError):
+        return bool(find_parts([place])) if holds_parts(place) else holds_whole(place)
+    return False
+
+
+def _refuse_part(place: Path) -> None:
+    """Raise InputError if `place` itself is the directory of one part."""
+    if (place / MANIFEST).exists() and RunFolder(place).read().part is not None:
+        raise InputError(f"{place} holds one part; name the directory above it: outcrop resume {place.parent}")
 
 
 def _description(
-    group: RankGroup, first: Manifest, run: str, place: Path, samplings: Sequence[Sampling]
+    group: RankGroup, changes: Mapping[str, Any], first: Manifest, run: str, place: Path, samplings: Sequence[Sampling]
 ) -> Description:
-    """Return the description of the new part of this rank in `place`. `first` is the manifest of part 0, and `run` is
-    the name of the new run. Raises InputError if the run does not work with this number of ranks."""
+    """Return the description of the new part of this rank in `place`, or of the whole run if the group has one rank.
+    `first` is the manifest of part 0, and `run` is the name of the new run. Raises InputError if the run does not work
+    with this number of ranks."""
+    if first.part is None:
+        refuse_whole(first, place)
+        changes = _of_rank(group, first, changes)
     whole = as_whole(first)
-    stencil, given = stencil_of(whole, place), whole.settings.given
+    stencil = stencil_of(whole, place)
+    whole = replace(whole, settings=changed_settings(whole, stencil, changes))
+    if group.size == 1:
+        one = whole_description(whole, place)
+        require_plan(Setup(stencil, one, (place,)))
+        return one
     steps = max(1, first.target_step - first.step) if first.target_step > first.step else MAX_STEPS
     problem = as_problem(stencil, whole.layout, steps, as_boundary(whole.boundary), in_place=False)
-    cut = cut_problem(problem, group.size, given.bt or 1)
+    cut = cut_problem(problem, group.size, whole.settings.given.bt or 1)
     plain = Description(**{one.name: getattr(whole, one.name) for one in fields(Description)})
     own = PartEntry(run, group.rank, cut)
     own = replace(own, traces=own_traces(samplings, own))
     part = as_part(replace(plain, directories=(str(place.absolute()),)), own)
-    require_plan(Setup(stencil, part, (place,), group=group))
+    setup = Setup(stencil, part, (place,), group=group)
+    schemes_for(setup.problem(whole.settings.given.bt or 1), whole.settings.scheme, whole.settings.given)
+    require_plan(setup)
     return part
 
 
+def _of_rank(group: RankGroup, whole: Manifest, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return changes of settings with which the ranks that run on the same cores share the threads of one process."""
+    settings, sharing = whole.settings, group.ranks_on_same_cores
+    own: dict[str, Any] = {"threads": max(1, settings.threads // sharing)}
+    if settings.bind == "auto" and sharing > 1:
+        own["bind"] = "none"
+    return own | {name: value for name, value in changes.items() if value is not None}
+
+
 def require_alone(setup: Setup, what: str) -> None:
-    """Raise InputError if `setup` has the parts of several ranks, which one process can only read."""
+    """Raise InputError if `setup` has the parts of several ranks, of which one process must first make one run."""
     if setup.parts is not None:
         (place,), ranks = setup.directories, len(setup.parts.states)
         raise InputError(
-            f"{what}: {place} holds the parts of {ranks} ranks, and one process can only read them; go on with mpirun "
-            f"-n {ranks} outcrop resume {place}, or make one run of the parts: outcrop gather"
+            f"{what}: {place} holds the parts of {ranks} ranks; make one run of them first: outcrop gather, or go on "
+            f"without mpirun: outcrop resume {place}"
         )

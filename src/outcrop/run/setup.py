@@ -88,7 +88,8 @@ class Setup:
     number of steps. `acquisition` and `lowered` are needed only until the run is on disk.
 
     If several ranks compute the run, `group` has these ranks, and `description` describes the part of this rank. If one
-    process only reads all parts, `parts` has these parts, and `description` describes the whole run."""
+    process only reads all parts, `parts` has these parts, and `description` describes the whole run. `changes` has
+    the changes of a run on disk, which are needed again if its rows move to this process."""
 
     stencil: Stencil
     description: Description
@@ -103,6 +104,7 @@ class Setup:
     state: State | None = None
     group: RankGroup | None = None
     parts: AllParts | None = None
+    changes: Mapping[str, Any] = field(default_factory=dict)
 
     def whole_problem(self, steps: int, first_step: int = 0) -> Problem:
         """Return the `Problem` of the whole grid for `steps` steps after step `first_step`, without the memory
@@ -239,15 +241,11 @@ def _reopen(path: object, changes: Mapping[str, Any], group: RankGroup | None, r
     elif not reads_only:
         refuse_alone(state.manifest, place)
     stencil = stencil_of(state.manifest, place)
-    given = {name: value for name, value in changes.items() if value is not None}
-    options = replace(options_of(state.manifest, stencil), **given)
-    if options.scheme != state.manifest.settings.scheme and "sizes" not in given:
-        options = replace(options, sizes=None)
     signals = state.manifest.signals
-    if "signals" in given:
-        require_mapping(given["signals"], "signals", "src")
-        signals = encode_signals(stencil, {**decode_signals(signals), **given["signals"]})
-    description = replace(state.manifest, settings=settings_of(options), signals=signals)
+    if changes.get("signals") is not None:
+        require_mapping(changes["signals"], "signals", "src")
+        signals = encode_signals(stencil, {**decode_signals(signals), **changes["signals"]})
+    description = replace(state.manifest, settings=changed_settings(state.manifest, stencil, changes), signals=signals)
     others = [Path(name) for name in description.directories[1:]]
     setup = Setup(stencil, description, (place, *others), state=state, group=group)
     if group is not None:
@@ -257,6 +255,16 @@ def _reopen(path: object, changes: Mapping[str, Any], group: RankGroup | None, r
     if not (reads_only and state.manifest.part):
         require_plan(setup)
     return setup
+
+
+def changed_settings(manifest: Manifest, stencil: Stencil, changes: Mapping[str, Any]) -> Settings:
+    """Return the settings of an existing run after `changes`, which have the form of those of `reopen`. Raises
+    InputError for wrong values."""
+    given = {name: value for name, value in changes.items() if value is not None}
+    options = replace(options_of(manifest, stencil), **given)
+    if options.scheme != manifest.settings.scheme and "sizes" not in given:
+        options = replace(options, sizes=None)
+    return settings_of(options)
 
 
 def options_of(manifest: Manifest, stencil: Stencil) -> RunOptions:

@@ -36,7 +36,7 @@ from outcrop.run.disk.values import FieldView, assign, own_rows, padded, require
 from outcrop.run.engine import Prepared, prepare
 from outcrop.run.inputs.initial import cache_within, checked_planes, make_source, read_all, scan_finite
 from outcrop.run.inputs.input_array import InputArray
-from outcrop.run.opening import open_run, require_alone
+from outcrop.run.opening import needs_to_move, open_run, require_alone, take_parts
 from outcrop.run.options import History, OnSnapshot, RunOptions, takes_options
 from outcrop.run.passes import execute
 from outcrop.run.places import created_state, may_hold_run
@@ -253,8 +253,8 @@ class Simulation:
     def assign_planes(self, planes: Mapping[str, PlaneSource]) -> None:
         """Assign values to several arrays, as `assign` does. `planes` maps the name of each array to a function that
         returns its planes on the engine's three axes, including the padding."""
-        require_alone(self._setup, "assignment")
         if planes:
+            self._take_parts()
             with together(self._setup.group):
                 self._assign_planes(planes)
 
@@ -309,8 +309,10 @@ class Simulation:
     def prepare(self, steps: int | None = None) -> Prepared:
         """Compile the kernel, measure the storage for long runs, and prove that the plan of `run(steps)` is legal.
         Return this plan, as `plan` does. Raises IllegalPlan, an AssertionError, if a bug in Outcrop made it illegal."""
+        parts = self._parts(steps)
+        self._take_parts()
         with together(self._setup.group):
-            return [self._prepare_part(one) for one in self._parts(steps)][-1]
+            return [self._prepare_part(one) for one in parts][-1]
 
     def _prepare_part(self, steps: int) -> Prepared:
         """Prepare a part of a run. Use an earlier plan if it has as many steps, and the same steps read states."""
@@ -459,10 +461,17 @@ class Simulation:
             return prepared
 
         states, parts = self.states, self._parts(steps)
+        self._take_parts()
         if states is None or states.stencil is None:
             return run_part(parts[0])
         settings = self._description.settings
         return run_segments(self.directory, states, settings, self.step, parts, progress, run_part)
+
+    def _take_parts(self) -> None:
+        """If one process has opened the parts of several ranks for reading, make them one run of this process."""
+        if needs_to_move(self._setup):
+            self._setup, self._prepared = take_parts(self._setup), []
+            self._state = self._setup.state
 
     def _require_alone(self, name: str) -> None:
         """Raise InputError if several ranks compute this run, because such a run does not have `name` yet."""
@@ -506,7 +515,7 @@ class Simulation:
         return parts_of(states, self.step, steps) if states and states.stencil is not None else [steps]
 
     def _prepare(self, steps: int, may_write: bool) -> Prepared:
-        require_alone(self._setup, "run")
+        require_alone(self._setup, "plan")
         last, lowered = self.step + steps, self._setup.lowered
         require_steps(decode_signals(self._description.signals), last)
         if lowered is not None and lowered.max_steps is not None and last > lowered.max_steps:
@@ -529,8 +538,9 @@ def open(
 ) -> Simulation:  # fmt: skip
     """Open the run at `path`, which is a directory or a block device. The other arguments replace settings of the run,
     unless they are None. `ranks` and `comm` are those of `RunOptions`: under mpirun, all ranks open the run together,
-    and if the run has another number of ranks, its rows are moved. Without mpirun, a directory of all parts is opened
-    for reading.
+    and if the run has another number of ranks, or is a run of one process, its rows are moved. Without mpirun, a
+    directory of all parts is opened for reading. The first call of `run`, or the first assignment, then moves the rows
+    of all parts to this process.
 
     `sizes` replaces all sizes that were given before. If `scheme` changes and `sizes` is None, the earlier sizes are
     dropped. `signals` replaces the signals of the same names. Raises InputError when `path` holds no run, and

@@ -18,7 +18,7 @@ complete for its points, so a commit of the part needs no other rank.
 
 Norms are sums over the cells that a rank updates, and are not rounded. `rounded_norms` adds the sums of all parts.
 
-`join_records` writes the records of all parts to one run. `MovedRecords` makes records for parts with other rows.
+`MovedRecords` makes records for parts with other rows. A run of one process counts as the only part of one rank.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, Protocol
 
 import numpy as np
@@ -206,6 +207,21 @@ def part_norms(steps: Sequence[int], sums: Sequence[RawSum]) -> NDArray[np.void]
     return rows
 
 
+def exact_norms(rows: NDArray[np.void]) -> NDArray[np.void]:
+    """Return the rows of norms of a whole run as rows of a part. `rounded_norms` makes the same rows of them again."""
+    found = np.zeros(len(rows), PART_NORMS)
+    for name in ("step", "min", "max"):
+        found[name] = rows[name]
+    for one, row in zip(found, rows, strict=True):
+        for name in ("sum", "squares"):
+            value = float(row[name])
+            if math.isfinite(value):
+                one[f"exact_{name}"] = int(Fraction(value) * (1 << 1074)).to_bytes(EXACT_BYTES, "little", signed=True)
+            else:
+                one[name] = value
+    return found
+
+
 def rounded_norms(parts: Sequence[bytes]) -> NDArray[np.void]:
     """Return norms from the records of parts. The exact sums of the parts are added and then rounded once."""
     records = [np.frombuffer(data, PART_NORMS) for data in parts]
@@ -220,43 +236,9 @@ def rounded_norms(parts: Sequence[bytes]) -> NDArray[np.void]:
     return rows
 
 
-def join_records(parts: Sequence[State], whole: State, samplings: Sequence[Sampling]) -> dict[str, int]:
-    """Write the traces, norms and snapshots of all parts to the run `whole`. All parts must be at the same step. Return
-    the checksums of the run's files of acquisition, for the commit of this step. Raises CorruptionError and
-    StorageError."""
-    part, taps, step = parts[0].manifest.part, whole.manifest.taps, parts[0].manifest.step
-    assert part is not None
-    owned, sums = owners(samplings, part.cut), dict(whole.manifest.sums)
-    for entry in taps.snapshots:
-        for field in entry.fields:
-            checksums = [_join_snapshot(parts, whole, entry, field, number) for number in entry.numbers(step)]
-            _append(whole, sums, entry.record(field), np.array(checksums, "<u4"))
-    for name in taps.traces:
-        records = [read_rows(one.records, one.manifest, f"trace-{name}") for one in parts]
-        _append(whole, sums, f"trace-{name}", joined_trace(owned[name], step, records))
-    for name in taps.norms.fields if taps.norms else ():
-        records = [read_rows(one.records, one.manifest, f"norms-{name}") for one in parts]
-        _append(whole, sums, f"norms-{name}", rounded_norms(records))
-    return sums
-
-
 def _append(whole: State, sums: dict[str, int], record: str, rows: NDArray[Any]) -> None:
     write_rows(whole.records, record, 0, rows)
     sums[record] = continued(sums[record], rows)
-
-
-def _join_snapshot(parts: Sequence[State], whole: State, entry: SnapshotsEntry, field: str, number: int) -> int:
-    """Write a snapshot of the whole grid, plane by plane, and return its checksum."""
-    with contextlib.ExitStack() as stack:
-        sources = [stack.enter_context(_PartSnapshot.opened(one, entry, field, number)) for one in parts]
-
-        def planes() -> Iterator[bytes]:
-            for z in range(entry.shape[0]):
-                yield b"".join(one.plane(z) for one in sources)
-            for one in sources:
-                one.check()
-
-        return _write_snapshot(whole, entry, field, number, planes())
 
 
 def _write_snapshot(target: State, own: SnapshotsEntry, field: str, number: int, planes: Iterable[bytes]) -> int:
@@ -292,8 +274,7 @@ class _PartSnapshot:
     @staticmethod
     @contextlib.contextmanager
     def opened(state: State, entry: SnapshotsEntry, field: str, number: int) -> Iterator[_PartSnapshot]:
-        assert state.manifest.part is not None
-        own = entry.of_rows(*state.manifest.part.rows)
+        own = entry.of_rows(*state.manifest.rows)
         if 0 in own.shape:
             yield _PartSnapshot(state, own, field, number, -1)
             return
@@ -314,8 +295,9 @@ class _PartSnapshot:
 
 
 class MovedRecords:
-    """Makes the records of the new part `new` from the records of old parts, when rows are moved between ranks. `first`
-    is the manifest of the old part 0 at the step of the move.
+    """Makes the records of the new part of `rank` from the records of old parts, when rows are moved between ranks.
+    `cut` has the first row of each new rank. `first` is the manifest of the old part 0 at the step of the move. The old
+    part or the new part can be a whole run.
 
     A new part gets a series of blocks from each old part that has some of the new part's rows. The n-th blocks of all
     these series are joined:
@@ -325,35 +307,37 @@ class MovedRecords:
         snapshots    for each plane, the cells that the old and the new part have in common
 
     So the exact sums of each old part are in exactly one new part. The sum over all parts stays the same, although the
-    sums of a new part do not belong to its own cells."""
+    sums of a new part do not belong to its own cells. A whole run has rounded sums. A rounded sum is also a valid exact
+    sum."""
 
-    def __init__(self, first: Manifest, samplings: Sequence[Sampling], new: PartEntry) -> None:
-        assert first.part is not None
-        self._cut, self._taps, self._new = first.part.cut, first.taps, new
+    def __init__(self, first: Manifest, samplings: Sequence[Sampling], cut: Sequence[int], rank: int) -> None:
+        self._cut, self._taps = first.cut, first.taps
         self._step, self._dtype = first.step, np.dtype(first.dtype)
-        before, after = owners(samplings, self._cut), owners(samplings, new.cut)
+        self._rows, self._is_whole = (cut[rank], cut[rank + 1]), len(cut) == 2
+        before, after = owners(samplings, self._cut), owners(samplings, cut)
         # for each trace, the old rank of each point of the new part
-        self._points = {name: before[name][after[name] == new.rank] for name in self._taps.traces}
-        self._taken = {name: (before[name], after[name] == new.rank) for name in self._taps.traces}
+        self._points = {name: before[name][after[name] == rank] for name in self._taps.traces}
+        self._taken = {name: (before[name], after[name] == rank) for name in self._taps.traces}
 
     def blocks(self, old: State) -> Iterator[NDArray[Any]]:
         """Yield the blocks that the new part gets from an old part. Raises CorruptionError and StorageError."""
-        part = old.manifest.part
-        assert part is not None
+        part, own_rows = old.manifest.part, old.manifest.rows
+        rank = 0 if part is None else part.rank
         for name, (owner, is_new) in self._taken.items():
             rows = np.frombuffer(read_rows(old.records, old.manifest, f"trace-{name}"), "<f8")
-            yield rows.reshape(self._step, part.traces[name])[:, is_new[owner == part.rank]]
+            yield rows.reshape(self._step, np.count_nonzero(owner == rank))[:, is_new[owner == rank]]
         for name in self._norms:
-            rows = np.empty(0, PART_NORMS)
-            if self._takes_norms(part.rank):
-                rows = np.frombuffer(read_rows(old.records, old.manifest, f"norms-{name}"), PART_NORMS)
-            yield rows
+            norms = np.empty(0, PART_NORMS)
+            if self._takes_norms(rank):
+                data = read_rows(old.records, old.manifest, f"norms-{name}")
+                norms = np.frombuffer(data, PART_NORMS) if part else exact_norms(np.frombuffer(data, NORMS))
+            yield norms
         for entry, field, number in self._snapshots():
             with _PartSnapshot.opened(old, entry, field, number) as source:
-                shape = entry.of_rows(*part.rows).shape[1:]
+                shape = entry.of_rows(*own_rows).shape[1:]
                 for z in range(entry.shape[0]):
                     plane = np.frombuffer(source.plane(z), self._dtype).reshape(shape)
-                    yield plane[self._common(entry, part.rank)[0]]
+                    yield plane[self._common(entry, rank)[0]]
                 source.check()
 
     def received(self, rank: int, receive: Callable[[NDArray[Any]], None]) -> Iterator[NDArray[Any]]:
@@ -385,10 +369,11 @@ class MovedRecords:
             _append(target, sums, f"trace-{name}", rows)
         for name in self._norms:
             each = [next(blocks) for blocks in sources.values()]
-            _append(target, sums, f"norms-{name}", self._added_norms([one for one in each if len(one)]))
+            norms = self._added_norms([one for one in each if len(one)])
+            _append(target, sums, f"norms-{name}", rounded_norms([norms.tobytes()]) if self._is_whole else norms)
         checksums: dict[str, list[int]] = {}
         for entry, field, number in self._snapshots():
-            own = entry.of_rows(*self._new.rows)
+            own = entry.of_rows(*self._rows)
             checksum = _write_snapshot(target, own, field, number, self._planes(entry, own, sources))
             checksums.setdefault(entry.record(field), []).append(checksum)
         for record, values in checksums.items():
@@ -408,7 +393,7 @@ class MovedRecords:
 
     def _snapshots(self) -> Iterator[tuple[SnapshotsEntry, str, int]]:
         for entry in self._taps.snapshots:
-            if 0 not in entry.of_rows(*self._new.rows).shape:
+            if 0 not in entry.of_rows(*self._rows).shape:
                 for field in entry.fields:
                     for number in entry.numbers(self._step):
                         yield entry, field, number
@@ -417,7 +402,7 @@ class MovedRecords:
         """Return the rows of the box that the old part `rank` and the new part have in common, as two slices. The first
         slice counts from the first row of the box in the old part, and the second slice from that in the new part."""
         first, end = entry.box[1]
-        old, new = (self._cut[rank], self._cut[rank + 1]), self._new.rows
+        old, new = (self._cut[rank], self._cut[rank + 1]), self._rows
         low, high = max(first, old[0], new[0]), min(end, old[1], new[1])
         begins = max(first, old[0]), max(first, new[0])
         return tuple(slice(low - one, high - one) if low < high else slice(0, 0) for one in begins)  # type: ignore[return-value]
@@ -431,7 +416,7 @@ class MovedRecords:
         return self._taps.norms.count(self._step) if self._taps.norms else 0
 
     def _takes_norms(self, rank: int) -> bool:
-        return self._new.rows[0] <= self._cut[rank] < self._new.rows[1]
+        return self._rows[0] <= self._cut[rank] < self._rows[1]
 
     def _added_norms(self, parts: Sequence[NDArray[np.void]]) -> NDArray[np.void]:
         """Return the exact sums of several parts as rows of one part. If `parts` is empty, the sums are those of no

@@ -141,6 +141,17 @@ class Description:
         return self.layout if self.part is None else make_layout(grid_shape(self.whole_shape), self.dtype)
 
     @property
+    def cut(self) -> tuple[int, ...]:
+        """The first row along y of each rank, followed by the number of rows of the grid. A run of one process is like
+        the only part of a run of one rank."""
+        return (0, self.layout.shape[1]) if self.part is None else self.part.cut
+
+    @property
+    def rows(self) -> tuple[int, int]:
+        """The first row along y of this run or part, and the row after its last row."""
+        return (0, self.layout.shape[1]) if self.part is None else self.part.rows
+
+    @property
     def own_taps(self) -> AcquisitionEntries:
         """The entries for the files of acquisition of this run or part. `taps` is for the whole grid."""
         return self.taps if self.part is None else self.taps.of_part(self.part)

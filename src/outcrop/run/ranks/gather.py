@@ -19,17 +19,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcrop.errors import InputError
-from outcrop.plan.schemes import RANK_SCHEMES
 from outcrop.run.acquisition.definitions import NOTHING_DEFINED, read_definitions
-from outcrop.run.acquisition.parts import join_records
+from outcrop.run.acquisition.parts import MovedRecords
 from outcrop.run.disk.acquisition_files import check_records, first_sums
 from outcrop.run.disk.creation import check_creation, created_in
-from outcrop.run.disk.layout import make_layout, stripe_planes
-from outcrop.run.disk.manifest import Description, Manifest, new_manifest
+from outcrop.run.disk.manifest import new_manifest
 from outcrop.run.disk.planes import Planes, PlaneSource
 from outcrop.run.disk.state import State
 from outcrop.run.disk.storage import RunFolder
-from outcrop.run.ranks.whole import AllParts, find_parts
+from outcrop.run.ranks.whole import AllParts, find_parts, whole_description
 
 
 def gather(places: Sequence[Path], target: Path, force: bool = False) -> State:
@@ -44,7 +42,7 @@ def gather(places: Sequence[Path], target: Path, force: bool = False) -> State:
             part.check()
         AllParts(parts)  # after an interruption, all parts go back to one step
         _require_same(parts)
-        description = _whole(parts[0].manifest, target)
+        description = whole_description(parts[0].manifest, target)
         check_creation([target], description, force)
         definitions = NOTHING_DEFINED
         if description.taps:
@@ -64,7 +62,8 @@ def gather(places: Sequence[Path], target: Path, force: bool = False) -> State:
                 planes.fill(source)
                 planes.flush()
         first = parts[0].manifest
-        sums = join_records(parts, state, definitions.samplings)
+        moved = MovedRecords(first, definitions.samplings, description.cut, 0)
+        sums = moved.write(state, {rank: moved.blocks(part) for rank, part in enumerate(parts)})
         state.commit(first.step, names, sums=sums)  # one rename makes the whole run valid, at the step of its parts
         state.change(ranges=first.ranges)
         return state
@@ -83,19 +82,6 @@ def _require_same(parts: Sequence[State]) -> None:
         ]
         if same[0] != same[1] or manifest.part is None or first.part is None or manifest.part.cut != first.part.cut:
             raise InputError(f"{part.path} has other arrays or parameters than {parts[0].path}")
-
-
-def _whole(first: Manifest, target: Path) -> Description:
-    """Return the description of the whole run. `first` is the manifest of rank 0, whose first row is that of the grid.
-    A scheme that only several ranks can use is replaced by "auto"."""
-    layout = make_layout((first.shape[0], first.whole_shape[1], first.shape[2]), first.dtype)
-    names = Description.__dataclass_fields__
-    one = Description(**{name: getattr(first, name) for name in names})
-    settings = replace(one.settings, scheme="auto") if one.settings.scheme in RANK_SCHEMES else one.settings
-    return replace(
-        one, settings=settings, shape=first.whole_shape, part=None, directories=(str(target.absolute()),),
-        shard_planes=stripe_planes(layout.shape, layout.dtype, 1),
-    )  # fmt: skip
 
 
 def _rows_of_all(parts: Sequence[Planes]) -> PlaneSource:

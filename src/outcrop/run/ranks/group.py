@@ -86,12 +86,13 @@ def together(group: RankGroup | None) -> contextlib.AbstractContextManager[None]
 
 
 class RankGroup:
-    """The ranks 0 <= `rank` < `size` of one run, at least two. All ranks must create the object together.
+    """The ranks 0 <= `rank` < `size` of one run. All ranks must create the object together. A group of one rank has no
+    connections; one process uses it to move the rows of a run to itself.
 
     `places` says where each rank runs. Raises CommunicationError on a rank that cannot join within JOIN_SECONDS."""
 
     def __init__(self, rank: int, size: int, spread: Spread) -> None:
-        assert size > 1 and 0 <= rank < size
+        assert 0 <= rank < size
         self.rank, self.size = rank, size
         self._changed = threading.Condition()
         self._round, self._token = 0, ""
@@ -105,7 +106,7 @@ class RankGroup:
         self._raised: BaseException | None = None
         self._is_closed = False
         self._sending = threading.RLock()
-        self._peers = self._join(spread)
+        self._peers = self._join(spread) if size > 1 else {}
         for peer in self._peers.values():
             limit_sending(peer.socket)
         self._wake, self._woken = os.pipe()

@@ -22,12 +22,15 @@ from outcrop.run.ranks.group import RankGroup
 
 RANK, NODE = "{rank}", "{node}"
 
+LINEAR_CORNERS = 8
+"""The number of cells around a point of `oc.Source` or `oc.Receivers`. All of them are in two adjacent rows."""
+
 LATER = ("in_place", "raw_device", "records")
 """Options that runs of several ranks do not have yet."""
 
 
-def part_directory(directory: object, group: RankGroup) -> Path | str:
-    """Return the directory of this rank. Raises InputError for several directories."""
+def directory_text(directory: object, group: RankGroup) -> str:
+    """Return the directory of a run. Only {rank} is not replaced in it. Raises InputError for several directories."""
     if isinstance(directory, Sequence) and not isinstance(directory, str) and len(directory) == 1:
         (directory,) = directory
     if not isinstance(directory, (str, Path)):
@@ -35,7 +38,12 @@ def part_directory(directory: object, group: RankGroup) -> Path | str:
             f"directory {shown(directory)}: a run of several ranks has one directory for each rank; give one, such as "
             "/disk/run.oc or /disk/{rank}/run.oc"
         )
-    text = str(directory).replace(NODE, group.places[group.rank].host.partition(".")[0])
+    return str(directory).replace(NODE, group.places[group.rank].host.partition(".")[0])
+
+
+def part_directory(directory: object, group: RankGroup) -> Path | str:
+    """Return the directory of this rank. Raises InputError for several directories."""
+    text = directory_text(directory, group)
     if RANK in text:
         return text.replace(RANK, str(group.rank))
     return str(Path(text) / f"rank-{group.rank}") if text else text
@@ -48,6 +56,25 @@ def refuse(options: Mapping[str, Any]) -> None:
         if value is None or value is False or (isinstance(value, (tuple, list)) and not value):
             continue
         raise InputError(f"{name}: runs of several ranks cannot do this yet; leave it out, or run one process")
+
+
+def refuse_whole(manifest: Manifest, place: Path) -> None:
+    """Raise InputError if several ranks cannot compute the run of one process in `place`, because it has something that
+    runs of several ranks do not have yet."""
+    names = [one.name for one in manifest.taps.samplings]
+    corners = [one.corners for one in manifest.taps.samplings] + [one.corners for one in manifest.taps.sources]
+    wrong = {
+        "a run in place": manifest.in_place,
+        "records in another directory": manifest.records,
+        "several directories": len(manifest.directories) > 1,
+        "a history": manifest.taps.history,
+        "states of another run": manifest.states,
+        "a halo or padding": manifest.rim,
+        "a grid of fewer than three axes": len(manifest.shape) < 3,
+        "points of Devito": len(set(names)) < len(names) or max(corners, default=0) > LINEAR_CORNERS,
+    }
+    if found := [what for what, is_there in wrong.items() if is_there]:
+        raise InputError(f"{place}: runs of several ranks cannot have {found[0]} yet; go on without mpirun")
 
 
 def require_equal(group: RankGroup, values: Mapping[str, Any]) -> None:

@@ -102,11 +102,17 @@ class SharedGroup:
         rows = rows_of(self._cut)
         if min(rows) < max(rows):
             return f"the parts have {min(rows)} to {max(rows)} rows, and Zarr needs equally many"
+        other = self.something_else({*self._names, GROUP})
+        return f"{self.root / other} is something else" if other else ""
+
+    def something_else(self, names: Collection[str]) -> str:
+        """Return the first of these names that exists and does not belong to such a group, or "". Raises
+        StorageError."""
         with self._opened() as directory:
             state = {entry.name for entry in self._first.state}
-            for name in sorted({*self._names, GROUP}):
+            for name in sorted(names):
                 if directory.status(name) is not None and not self._is_own(directory, name, name in state):
-                    return f"{self.root / name} is something else"
+                    return name
         return ""
 
     def untidy(self, manifest: Manifest) -> list[str]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,10 +24,11 @@ from numpy.typing import NDArray
 
 from outcrop.axes import Shape
 from outcrop.errors import CorruptionError, InputError, OutcropError, StorageError
+from outcrop.plan.schemes import RANK_SCHEMES
 from outcrop.run.acquisition.views import SnapshotView, mapped
 from outcrop.run.disk.entries import SnapshotsEntry
 from outcrop.run.disk.layout import stripe_planes
-from outcrop.run.disk.manifest import MANIFEST, Manifest
+from outcrop.run.disk.manifest import MANIFEST, Description, Manifest
 from outcrop.run.disk.state import State, manifest_before
 from outcrop.run.disk.storage import RunFolder
 from outcrop.run.disk.values import READ_ATTEMPTS, PlanesView, split_index
@@ -103,8 +104,21 @@ def holds_parts(place: Path) -> bool:
     """Return True if `place` is the directory of all parts: rank-0, rank-1, ... are in it, or it has the form
     /disk{rank}/run.oc."""
     if RANK in str(place):
-        return (_part_path(place, 0) / MANIFEST).exists()
+        return (_part_path(place, 0) / MANIFEST).exists() and not holds_whole(_part_path(place, 0))
     return not (place / MANIFEST).exists() and any((one / MANIFEST).exists() for one in place.glob("rank-*"))
+
+
+def holds_whole(place: Path) -> bool:
+    """Return True if `place` is the directory of a run of one process."""
+    with contextlib.suppress(InputError):
+        return RunFolder(place).read().part is None
+    return False
+
+
+def whole_place(place: Path) -> Path:
+    """Return the directory of the run of one process that `place` names. A name such as /disk{rank}/run.oc stands for
+    the directory of rank 0."""
+    return _part_path(place, 0) if RANK in str(place) and holds_whole(_part_path(place, 0)) else place
 
 
 def find_parts(places: Sequence[Path]) -> list[Path]:
@@ -114,7 +128,7 @@ def find_parts(places: Sequence[Path]) -> list[Path]:
     run, given = "", places
     if len(places) == 1 and holds_parts(places[0]):
         places = _parts_in(places[0])
-    remedy = f"its rows were moving to other ranks: mpirun -n N outcrop resume {given[0]} completes this"
+    remedy = f"its rows were moving to other ranks: outcrop resume {given[0]}, or with mpirun, completes this"
     if not places:
         raise InputError(f"{given[0]} holds no part; {remedy}")
     for place in places:
@@ -129,10 +143,10 @@ def find_parts(places: Sequence[Path]) -> list[Path]:
         found[part.rank], run, ranks = place, part.run, part.ranks
     if missing := [str(rank) for rank in range(ranks) if rank not in found]:
         are = "parts of ranks" if len(missing) > 1 else "part of rank"
-        moved = len(given) == 1 and any(given[0].glob("rank-*.moving"))
+        moved = len(given) == 1 and any(given[0].glob("*.moving"))
+        remedy = remedy if moved else "copy all parts to one computer, and make one run of them: outcrop gather"
         raise InputError(
-            f"the {are} {', '.join(missing)} of {ranks} {'are' if len(missing) > 1 else 'is'} missing"
-            f"{f'; {remedy}' if moved else ''}"
+            f"the {are} {', '.join(missing)} of {ranks} {'are' if len(missing) > 1 else 'is'} missing; {remedy}"
         )
     return [found[rank] for rank in range(ranks)]
 
@@ -192,7 +206,7 @@ class AllParts:
         InputError if the array has no values."""
         result: NDArray[Any] = np.empty(chosen.shape, dtype=self.whole.dtype)
         for state in self.states:
-            rows = own_rows_of(state)
+            rows = state.manifest.rows
             places = chosen.places(rows)
             for plane, block in enumerate(read_rows(state, name, chosen, rows)):
                 result[plane, places.start : places.stop] = block
@@ -205,10 +219,14 @@ def as_whole(first: Manifest) -> Manifest:
     return replace(first, shape=first.whole_shape, part=None, before=None, shard_planes=planes)
 
 
-def own_rows_of(state: State) -> tuple[int, int]:
-    """Return the rows of a part."""
-    assert state.manifest.part is not None
-    return state.manifest.part.rows
+def whole_description(first: Manifest, place: Path) -> Description:
+    """Return the description of the whole run in `place`. `first` is the manifest of rank 0. A scheme that only several
+    ranks can use is replaced by "auto"."""
+    whole = as_whole(first)
+    is_for_ranks = whole.settings.scheme in RANK_SCHEMES
+    plain = Description(**{one.name: getattr(whole, one.name) for one in fields(Description)})
+    settings = replace(whole.settings, scheme="auto") if is_for_ranks else whole.settings
+    return replace(plain, settings=settings, directories=(str(place.absolute()),))
 
 
 class PartsView(WholeView):
@@ -256,7 +274,7 @@ class PartsSnapshots(SnapshotView):
         request, axes = _Request.of_snapshots(self._name, index, self._entry, len(self))
         result = request.empty(self.dtype)
         for state in self._parts.states:
-            places = request.places(state.manifest, own_rows_of(state))
+            places = request.places(state.manifest, state.manifest.rows)
             for plane, block in enumerate(request.blocks(state)):
                 result[plane, places.start : places.stop] = block
         found: NDArray[Any] = request.shaped(result, axes)
@@ -314,7 +332,7 @@ class _Request(NamedTuple):
     def blocks(self, state: State) -> Iterator[NDArray[Any]]:
         """Yield the selected cells of a part: an array of shape (rows, x) for each plane. Raises CorruptionError and
         StorageError."""
-        rows = own_rows_of(state)
+        rows = state.manifest.rows
         if self.times is None:
             yield from read_rows(state, self.name, self.chosen, rows)
             return
