@@ -3,9 +3,13 @@ connect neighbours."""
 
 from __future__ import annotations
 
+import select
 import socket
+import threading
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import accumulate, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +17,9 @@ import numpy as np
 from execution import Cells, FileRun
 from outcrop import _core
 from outcrop.language.stencil import Stencil
-from outcrop.plan.actions import HIGH, LOW
+from outcrop.plan.actions import FACES, HIGH, LOW, Write
+from outcrop.plan.cost import transfer_bytes
+from outcrop.plan.meetings import RECEIVE, SEND, steps_of
 from outcrop.plan.ranks import RankPlans, neighbour_of
 from outcrop.run.engine import Engine, Sample
 
@@ -32,6 +38,80 @@ def make_links(every: RankPlans) -> list[list[_core.Link | None]]:
     return links
 
 
+class StrictRelay:
+    """A relay between two ranks that run one pass. It gives a rank only those messages for which the proof of the plan
+    waits before the next send of the rank (plan/meetings.py). If an executor waits for another message, the relay gives
+    up after GIVE_UP_SECONDS and closes the connections, so that both ranks fail."""
+
+    GIVE_UP_SECONDS = 60
+    SUM_BYTES = 4
+
+    def __init__(self, every: RankPlans) -> None:
+        assert every.ranks == 2 and all(len(plan.passes) == 1 for plan in every.plans)
+        self._sides = HIGH, LOW  # the side of each rank at which the other rank is
+        steps = [steps_of(plan.problem, plan.passes[0]) for plan in every.plans]
+        self._ends = [self._message_ends(every, rank) for rank in range(2)]
+        # for each rank: the planes that it has begun to send before each of its sends, and the planes for which it has
+        # waited before
+        self._begins, self._waits = [], []
+        for side, own in zip(self._sides, steps, strict=True):
+            begins, waits, waited = [], [], 0
+            for _, is_begin, direction, count in own:
+                if is_begin and direction == SEND + side:
+                    begins.append(count)
+                    waits.append(waited)
+                elif not is_begin and direction == RECEIVE + side:
+                    waited = max(waited, count)
+            self._begins.append([0, *begins])
+            self._waits.append([*waits, waited])
+        pairs = [socket.socketpair() for _ in range(2)]
+        self._inner = [pair[1] for pair in pairs]
+        self.links = [[None, None], [None, None]]
+        for rank, (outer, _) in enumerate(pairs):
+            with outer:
+                self.links[rank][self._sides[rank]] = _core.Link(outer.fileno(), f"rank {1 - rank}")
+        threading.Thread(target=self._relay, daemon=True).start()
+
+    def _message_ends(self, every: RankPlans, rank: int) -> list[int]:
+        """Return the end of the bytes of each send of a rank, including the checksum of each row group."""
+        plan, lengths = every.plans[rank], []
+        for action in plan.passes[0].actions:
+            if isinstance(action, Write) and action.array in FACES:
+                size = transfer_bytes(plan.problem, action)
+                rows_bytes = (action.area.y1 - action.area.y0) * plan.problem.pitch_bytes
+                lengths.append(size + size // rows_bytes * self.SUM_BYTES)
+        return list(accumulate(lengths))
+
+    def _allowed_bytes(self, rank: int, seen_bytes: int) -> int:
+        """Return the number of bytes that `rank` may have received when it has sent `seen_bytes` bytes."""
+        # a send is seen when its first byte is seen
+        seen = bisect_right([0, *self._ends[rank][:-1]], seen_bytes - 1) if seen_bytes else 0
+        planes, other = self._waits[rank][seen], 1 - rank
+        sends = [end for (before, _), end in zip(pairwise(self._begins[other]), self._ends[other], strict=True)
+                 if before < planes]  # fmt: skip
+        return sends[-1] if sends else 0
+
+    def _relay(self) -> None:
+        held, given = [bytearray(), bytearray()], [0, 0]  # bytes from each rank, and how many the other rank has
+        while any(given[rank] < self._ends[rank][-1] for rank in range(2)):
+            readable, _, _ = select.select(self._inner, [], [], self.GIVE_UP_SECONDS)
+            if not readable:
+                break
+            for rank in range(2):
+                if self._inner[rank] in readable:
+                    data = self._inner[rank].recv(1 << 20)
+                    if not data:
+                        return
+                    held[rank] += data
+            for rank in range(2):
+                end = min(len(held[rank]), self._allowed_bytes(1 - rank, len(held[1 - rank])))
+                if end > given[rank]:
+                    self._inner[1 - rank].sendall(held[rank][given[rank] : end])
+                    given[rank] = end
+        for one in self._inner:
+            one.close()
+
+
 class RankThreads:
     """All ranks of `every`, with their files in folders below `folder`. `state` has the arrays of the whole grid."""
 
@@ -47,11 +127,12 @@ class RankThreads:
             self.runs.append(FileRun(folder / str(rank), stencil, plan, part))
 
     def run(
-        self, threads: int, backend: str = "auto", during: Callable[[int, Engine], None] | None = None
-    ) -> list[Sample | BaseException]:
+        self, threads: int, backend: str = "auto", during: Callable[[int, Engine], None] | None = None,
+        links: list[list[_core.Link | None]] | None = None,
+    ) -> list[Sample | BaseException]:  # fmt: skip
         """Run all passes, and return the counters of each rank, or its error. Call `during` with each rank and its
-        engine when a pass of the rank has ended."""
-        links = make_links(self.every)
+        engine when a pass of the rank has ended. `links` replaces direct links between neighbours."""
+        links = links or make_links(self.every)
         engines = [
             run.engine(threads, backend, self.signals, links=(low, high))
             for run, (low, high) in zip(self.runs, links, strict=True)

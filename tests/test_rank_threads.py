@@ -23,7 +23,7 @@ from outcrop.plan.schemes import EVERY_SCHEME
 from outcrop.run.definition import as_problem
 from outcrop.run.disk.layout import make_layout
 from outcrop.run.engine import Sample
-from rank_threads import RankThreads
+from rank_threads import RankThreads, StrictRelay
 from strategies import MACHINE, assumed_rate, examples
 
 NAMES = ["wavefront", "split"]
@@ -124,6 +124,21 @@ def test_ranks_give_the_oracles_bits_of_library_stencils(
     )
     sizes = data.draw(sizes_of_ranks(stencil, shape[0]))
     check(stencil, boundary, make_plans(stencil, boundary, shape, ranks, scheme, steps, sizes), seed, 2)
+
+
+@pytest.mark.parametrize("name", ["heat7", "acoustic8", "elastic4"])
+@pytest.mark.parametrize("scheme", NAMES)
+@pytest.mark.parametrize("rows", [0, 16])
+def test_a_rank_waits_only_for_messages_for_which_its_proof_waits(
+    tmp_path: Path, scheme: str, name: str, rows: int
+) -> None:
+    """Checks that all ranks complete a pass if no message comes before the proof of the plan waits for it."""
+    stencil = find_stencil(name)
+    sizes = Sizes(2 * len(stencil.stages), 3, diamond=2, block_y=rows)
+    every = make_plans(stencil, FIXED, (40, 96, 12), 2, scheme, 2, sizes)
+    world = RankThreads(tmp_path, stencil, every, whole_state(stencil, every, 1))
+    for one in world.run(1, links=StrictRelay(every).links):
+        assert isinstance(one, Sample), one
 
 
 def small_plans(scheme: str) -> tuple[Stencil, RankPlans]:
