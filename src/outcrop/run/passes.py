@@ -220,7 +220,7 @@ class PassRunner:
 
     def _tell(self, group: RankGroup, error: BaseException) -> None:
         """Tell the other ranks that this rank has failed. If another rank is the reason, raise the error of the
-        group."""
+        group. If the agreement of all ranks has failed, this is the error of this rank."""
         if isinstance(error, CommunicationError) and group.end is None:
             number = re.search(r"rank (\d+)", str(error))  # the name that `_links` has given to the link
             group.lost(int(number[1]) if number else group.rank)
@@ -229,6 +229,12 @@ class PassRunner:
         elif not isinstance(error, CommunicationError):
             group.fail(str(error) or type(error).__name__)
         if isinstance(error, CommunicationError | InterruptedRun):
+            assert self._agreement is not None
+            self._agreement.close()
+            failure = self._agreement.failure
+            if not isinstance(failure, CommunicationError | InterruptedRun | None):
+                self._error = failure  # all ranks have this error, although another rank has stopped this pass first
+                return
             raise group.error(self._intact_text()) from None
 
     def _show_snapshots(self) -> None:

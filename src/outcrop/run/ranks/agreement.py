@@ -86,6 +86,11 @@ class Agreement:
         rank has failed."""
         self._thread.shutdown()
 
+    @property
+    def failure(self) -> BaseException | None:
+        """The error of the last agreement, which `wait` raises. Use it after `close`."""
+        return self._pending.exception() if self._pending is not None else None
+
     def _agree(self) -> None:
         generations = self._group.allgather(self._state.manifest.generation)
         assert min(generations) == max(generations), f"ranks have committed different passes: {generations}"
