@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <map>
 #include <memory>
@@ -334,7 +335,7 @@ std::vector<PlaneFiles> to_files(const FirstFiles &first_files, long planes_per_
 nb::tuple run(Executor &executor, const Pass &pass, const FirstFiles &source, const FirstFiles &target,
               const FirstFiles &statics, std::uint32_t scratch_file, long planes_per_file, long fringe_rows,
               nb::bytes scalars, nb::object acquisition, nb::object seeds, const HistoryFiles &history,
-              nb::bytes lead_scalars, std::vector<long> recomputed_rows) {
+              nb::bytes lead_scalars, std::vector<long> recomputed_rows, nb::object before_write) {
   std::vector<HistoryFile> states;
   for (const auto &[file, sum] : history) states.push_back({file, sum});
   const PassFiles files{to_files(source, planes_per_file, seeds, "sources"),
@@ -346,10 +347,16 @@ nb::tuple run(Executor &executor, const Pass &pass, const FirstFiles &source, co
                         std::move(recomputed_rows)};
   std::vector<std::byte> values = to_bytes(scalars), lead_values = to_bytes(lead_scalars);
   AcquisitionRequests requests = acquisition.is_none() ? AcquisitionRequests{} : to_requests(acquisition);
+  std::function<void()> wait;
+  if (!before_write.is_none())
+    wait = [&before_write] {
+      const nb::gil_scoped_acquire acquire;
+      before_write();
+    };
   AcquisitionResults results;
   {
     nb::gil_scoped_release release;
-    results = executor.run(pass, files, std::move(values), std::move(requests), std::move(lead_values));
+    results = executor.run(pass, files, std::move(values), std::move(requests), std::move(lead_values), wait);
   }
   return nb::make_tuple(from_sums(results.sums), results.snapshot_sums);
 }
@@ -402,7 +409,8 @@ void bind_exec(nb::module_ &module) {
       .def("run", &run, nb::arg("one_pass"), nb::arg("source"), nb::arg("target"), nb::arg("statics"),
            nb::arg("scratch_file"), nb::arg("planes_per_file"), nb::arg("fringe_rows"), nb::arg("scalars"),
            nb::arg("acquisition") = nb::none(), nb::arg("seeds") = nb::none(), nb::arg("history") = HistoryFiles(),
-           nb::arg("lead_scalars") = nb::bytes("", 0), nb::arg("recomputed_rows") = std::vector<long>())
+           nb::arg("lead_scalars") = nb::bytes("", 0), nb::arg("recomputed_rows") = std::vector<long>(),
+           nb::arg("before_write") = nb::none())
       .def("swap_rings", &Executor::swap_rings)
       .def("cancel", &Executor::cancel)
       .def("counters", &counters)

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -71,14 +72,15 @@ def die() -> None:
 
 
 def at_call(kind: Any, name: str, count: int, before: bool = False, later: float | None = None) -> None:
-    """Replace a method or function so that its call number `count` kills this process: before the call, after it, or
-    `later` seconds after it has begun."""
+    """Replace a method or function so that its call number `count` kills this process: after the call, or `later`
+    seconds after it has begun. With `before`, the process waits for this time and is killed before the call."""
     original: Callable[..., Any] = getattr(kind, name)
     calls = iter(range(count))
 
     def call(*given: Any, **named: Any) -> Any:
         is_last = next(calls, None) is None
         if is_last and before:
+            time.sleep(later or 0)
             die()
         if is_last and later is not None:
             threading.Timer(later, die).start()

@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -42,6 +43,7 @@ class FakeEngine:
         first_step: int = 0,
         acquisition: Acquisition = NO_ACQUISITION,
         seeds: Seeds = NO_SEEDS,
+        before_write: Callable[[], None] | None = None,
     ) -> AcquisitionResults:
         self.passes += 1
         self.begun.set()

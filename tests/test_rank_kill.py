@@ -19,12 +19,12 @@ import pytest
 
 import outcrop as oc
 from outcrop import durable
-from outcrop.run import passes
 from outcrop.run.acquisition.recorder import Recorder
 from outcrop.run.disk.state import State
 from outcrop.run.disk.storage import RunFolder
 from outcrop.run.engine import Engine
 from outcrop.run.places import open_state
+from outcrop.run.ranks.agreement import Agreement
 from outcrop.run.ranks.group import RankGroup
 from outcrop.run.ranks.peers import RankPeers
 from rank_processes import RankProcesses, at_call, die, ranks
@@ -81,8 +81,9 @@ STEPS_OF_COMMIT: dict[str, Callable[[int, float], None]] = {
     "before the rename": lambda count, later: when_named("manifest.json.tmp", count + 2),
     "after the rename": lambda count, later: at_call(RunFolder, "store", count + 2),
     "before the exchange": lambda count, later: at_call(State, "commit", count + 1),
-    "in the exchange": lambda count, later: at_call(passes, "agree", count + 1, later=later / 10),
-    "after the exchange": lambda count, later: at_call(passes, "agree", count + 1),
+    "while others compute": lambda count, later: at_call(Agreement, "begin", count, before=True, later=5 * later),
+    "in the exchange": lambda count, later: at_call(Agreement, "begin", count, later=later / 10),
+    "after the exchange": lambda count, later: at_call(Agreement, "wait", 2 * count + 2),
 }
 IN_EACH_STEP = max(1, KILLS // 20)
 AT_RANDOM = max(2, KILLS - IN_EACH_STEP * len(STEPS_OF_COMMIT))

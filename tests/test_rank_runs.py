@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import re
 import signal
 import subprocess
@@ -17,10 +18,13 @@ import outcrop as oc
 from mpi_programs import launcher, mpirun, run_ranks
 from outcrop.durable import Directory
 from outcrop.errors import InputError, StorageError
+from outcrop.run.disk.manifest import Manifest
+from outcrop.run.disk.state import State
 from outcrop.run.engine import Engine
 from outcrop.run.ranks import gather as gather_module
 from outcrop.run.ranks import wire
 from outcrop.run.ranks.group import RankGroup
+from outcrop.run.ranks.shared import SharedGroup
 from rank_processes import ranks
 
 CLI = (sys.executable, "-m", "outcrop.cli.main")
@@ -95,6 +99,7 @@ def fails(group: RankGroup, where: Path, way: str) -> Any:
 
     def run_pass(self: Engine, *given: Any) -> Any:
         if way == "error" and next(calls, None) is None:
+            given[-1]()  # all ranks have committed the first pass
             raise StorageError("write /disk/u: No space left on device")
         if way == "damage" and next(calls, None) is None:
             with open(state_file(where, "u"), "r+b") as file:
@@ -102,6 +107,8 @@ def fails(group: RankGroup, where: Path, way: str) -> Any:
                 file.write(b"damaged")
         return original(self, *given)
 
+    if way == "links":
+        SharedGroup.show = cannot_show  # type: ignore[method-assign]
     if group.rank == 1:
         Engine.run_pass = run_pass  # type: ignore[method-assign]
     if way == "lock" and group.rank == 1:
@@ -113,6 +120,12 @@ def fails(group: RankGroup, where: Path, way: str) -> Any:
             finally:
                 directory.release(held)
     return oc.open(where, comm=group).run(12, progress="none")
+
+
+def cannot_show(self: SharedGroup, manifest: Manifest) -> None:
+    """Fail like `SharedGroup.show` on a broken file system, once the run has begun."""
+    if manifest.step > 4:
+        raise StorageError("link run.oc/u: Read-only file system")
 
 
 def state_file(where: Path, name: str) -> Path:
@@ -145,12 +158,23 @@ def test_an_error_of_one_rank_ends_all_ranks_with_its_line(tmp_path: Path, way: 
         np.testing.assert_array_equal(np.concatenate(again, axis=1), expected["u"])
 
 
+def test_links_that_cannot_be_changed_end_all_ranks(tmp_path: Path) -> None:
+    """Checks that one rank prints the line if the links of a shared directory cannot follow a commit."""
+    parts = tmp_path / "parts"
+    ranks(3, computes, parts, "heat7", {"sizes": {"bt": 2}}, [4])
+    found = ranks(3, fails, parts, "links")
+    text = "link run.oc/u: Read-only file system; step 4 of 16 is intact; go on with: mpirun -n 3 outcrop resume"
+    assert all(one[0] == "StorageError" and text in one[1] for one in found), found
+    assert [one[2] for one in found] == [False, True, True]
+
+
 def is_interrupted(group: RankGroup, where: Path) -> Any:
     """Send Ctrl-C to rank 1 in its second pass."""
     original, calls = Engine.run_pass, iter(range(1))
 
     def run_pass(self: Engine, *given: Any) -> Any:
         if next(calls, None) is None:
+            given[-1]()  # all ranks have committed the first pass
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(0.2)
         return original(self, *given)
@@ -170,6 +194,75 @@ def test_ctrl_c_on_one_rank_stops_all_ranks(tmp_path: Path) -> None:
     assert found == [("InterruptedRun", text, rank > 0) for rank in range(3)]
     expected, _, _ = computes(None, tmp_path / "alone.oc", "heat7", {"sizes": {"bt": 2}}, [16])
     np.testing.assert_array_equal(np.concatenate(ranks(3, finishes, parts), axis=1), expected["u"])
+
+
+PASSES = 5
+
+
+def overlaps(group: RankGroup, where: Path, scheme: str, seed: int) -> Any:
+    """Run with seeded delays before commits. One rank commits each pass only when all others have begun the next pass.
+    Return the values of this rank."""
+    original, commit, others = Engine.run_pass, State.commit, {0, 1, 2} - {group.rank}
+    chance, counts = random.Random(f"{seed} {group.rank}"), {"passes": 0, "commits": 0}
+
+    def mark(what: str, number: int) -> None:
+        (where.parent / f"{what}-{number}-{group.rank}").touch()
+
+    def have(what: str, number: int) -> list[bool]:
+        return [(where.parent / f"{what}-{number}-{rank}").exists() for rank in others]
+
+    def run_pass(self: Engine, index: int, source: int, *given: Any) -> Any:
+        number, counts["passes"] = counts["passes"], counts["passes"] + 1
+        *given, wait = given
+        calls = []
+
+        def waits() -> None:
+            calls.append(number)
+            wait()
+            assert number == 0 or all(have("committed", number - 1)), "a rank wrote over a copy that another may need"
+            if scheme == "wavefront":  # with split tiling, there is no shared group, because the parts are not equal
+                assert os.readlink(where / "u") == f".u.{source}"
+            mark("wrote", number)
+
+        mark("begun", number)
+        results = original(self, index, source, *given, waits)
+        assert len(calls) == 1
+        return results
+
+    def commits(self: State, *given: Any, **named: Any) -> None:
+        number, counts["commits"] = counts["commits"], counts["commits"] + 1
+        end = time.monotonic() + 60
+        if number < PASSES - 1 and (seed + number) % 3 == group.rank:
+            while not all(have("begun", number + 1)):
+                assert time.monotonic() < end, "the other ranks wait before the next pass"
+                time.sleep(0.001)
+        time.sleep(chance.uniform(0, 0.01))
+        assert not any(have("wrote", number + 1))
+        commit(self, *given, **named)
+        mark("committed", number)
+
+    steps = 2 * PASSES
+    sim = oc.Simulation(
+        "heat7", (19, 48, 21), directory=where, comm=group, memory="8MiB", threads=1, scheme=scheme, sizes={"bt": 2},
+        steps=steps if scheme == "split" else None,
+    )  # fmt: skip
+    sim["u"] = "random:3"
+    Engine.run_pass, State.commit = run_pass, commits  # type: ignore[method-assign]
+    sim.run(steps, progress="none")
+    return sim["u"][:, slice(*sim.rows)]
+
+
+@pytest.mark.parametrize("scheme", ["wavefront", "split"])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_pass_begins_before_all_ranks_have_committed_and_then_waits(tmp_path: Path, scheme: str, seed: int) -> None:
+    """Checks that a slow commit of one rank does not keep the others from the next pass, and that no rank writes over
+    its older copy before all ranks have committed and the links of the shared directory follow."""
+    alone = oc.Simulation("heat7", (19, 48, 21), directory=tmp_path / "alone.oc", memory="8MiB")
+    alone["u"] = "random:3"
+    alone.run(2 * PASSES, progress="none")
+    found = ranks(3, overlaps, tmp_path / "parts", scheme, seed)
+    assert all(isinstance(one, np.ndarray) for one in found), found
+    np.testing.assert_array_equal(np.concatenate(found, axis=1), alone["u"][:])
 
 
 def finishes(group: RankGroup, where: Path) -> Any:

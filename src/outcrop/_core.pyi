@@ -1,6 +1,6 @@
 """Types of the compiled core."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -141,14 +141,16 @@ class Executor:
         history: Sequence[tuple[int, int]] = (),
         lead_scalars: bytes = b"",
         recomputed_rows: Sequence[int] = (),
+        before_write: Callable[[], None] | None = None,
     ) -> tuple[list[tuple[bytes, float, bytes, float, float, float]], list[int]]:
         """Runs one pass. `source`, `target` and `statics` are the first files of their arrays; what a pass
         keeps for itself is one file whatever `planes_per_file`. `scalars` are those of each step, or of all.
         `acquisition`, a PassAcquisition of run/acquisition/pass_acquisition.py, says what is done on the way.
         Returns the sums that it asks for, and the CRC32C of each of its snapshots. `seeds`, of run/engine.py,
         are those of the seals of all arrays; none: 0. `history` has the file and the checksum of each state of
-        another run. `lead_scalars` are those of the steps that the pass computes again. Raises StorageError,
-        CorruptionError, CommunicationError or InterruptedRun; of no use after that, and links are cancelled."""
+        another run. `lead_scalars` are those of the steps that the pass computes again. `before_write`
+        is called once, before the first write to a target. Raises its errors, StorageError, CorruptionError,
+        CommunicationError or InterruptedRun; of no use after that, and links are cancelled."""
 
     def swap_rings(self) -> None:
         """Where planes stay in the window over passes: the last, odd level of one is level 0 of the next."""

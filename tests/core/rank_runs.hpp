@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -24,6 +25,11 @@ inline float initial_value(std::size_t array, long z, long y, long x) {
   bits *= 0xBF58476D1CE4E5B9;
   return static_cast<float>(bits >> 40) / static_cast<float>(1 << 23) - 1;
 }
+
+/// Functions that a rank calls in each pass, with the number of the pass: before its first write, and after the pass.
+struct Hooks {
+  std::function<void(std::size_t)> before_write, after_pass;
+};
 
 /// A rank: its part, its files and its executor. The files are copy 0 of the arrays of the state, copy 1, and the static
 /// arrays.
@@ -51,18 +57,22 @@ class Rank {
   }
 
   /// Runs all passes.
-  void run() {
+  void run(const Hooks &hooks = {}) {
     KernelData *const pointer = &data_;
     const auto *first = reinterpret_cast<const std::byte *>(&pointer);
-    for (const long levels : problem_.passes) {
+    for (std::size_t pass = 0; pass < problem_.passes.size(); ++pass) {
       PassFiles files;
       for (std::size_t i = 0; i < states_; ++i) {
         files.source.push_back(files_of(newest_ * states_ + i));
         files.target.push_back(files_of((1 - newest_) * states_ + i));
       }
       for (std::size_t i = 2 * states_; i < arrays_; ++i) files.statics.push_back(files_of(i));
-      executor_->run(make_pass(problem_, part_, levels), files, {first, first + sizeof pointer});
+      std::function<void()> wait;
+      if (hooks.before_write) wait = [&] { hooks.before_write(pass); };
+      executor_->run(make_pass(problem_, part_, problem_.passes[pass]), files, {first, first + sizeof pointer}, {}, {},
+                     wait);
       newest_ = 1 - newest_;
+      if (hooks.after_pass) hooks.after_pass(pass);
     }
   }
 

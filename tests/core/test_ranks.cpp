@@ -6,8 +6,10 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <condition_variable>
 #include <cstdlib>
 #include <filesystem>
+#include <mutex>
 #include <numeric>
 #include <optional>
 #include <random>
@@ -32,6 +34,7 @@ struct Network {
   std::uint64_t latency_of_files = 0;  // in microseconds
   bool one_way = false;                // only faces to higher rows are slow
   bool to_lower = false;               // faces to lower rows are slow or damaged instead of faces to higher rows
+  bool commits = false;                // ranks commit after random delays
 };
 
 // The connection between a rank and the next rank.
@@ -64,7 +67,8 @@ struct Connection {
 struct World {
   World(
       const Problem &problem, const std::vector<long> &cuts, const Network &network,
-      const std::function<Faults(std::size_t)> &faults = [](std::size_t) { return Faults(); }) {
+      const std::function<Faults(std::size_t)> &faults = [](std::size_t) { return Faults(); })
+      : passes(problem.passes.size()) {
     const std::vector<Part> parts = parts_of(problem, cuts);
     for (std::size_t i = 0; i < parts.size(); ++i)
       connections.push_back(parts[i].high == Side::neighbour
@@ -79,13 +83,13 @@ struct World {
   }
 
   // Runs all ranks. Returns the message of the error of each rank, after the name of its type; "" if there is none.
-  std::vector<std::string> run() {
+  std::vector<std::string> run(const std::function<Hooks(std::size_t)> &hooks = [](std::size_t) { return Hooks(); }) {
     std::vector<std::string> errors(ranks.size());
     std::vector<std::thread> threads;
     for (std::size_t i = 0; i < ranks.size(); ++i)
       threads.emplace_back([&, i] {
         try {
-          ranks[i]->run();
+          ranks[i]->run(hooks(i));
         } catch (const CommunicationError &error) {
           errors[i] = text_from("CommunicationError: ", error.what());
         } catch (const CorruptionError &error) {
@@ -100,8 +104,60 @@ struct World {
     return errors;
   }
 
+  const std::size_t passes;
   std::vector<std::unique_ptr<Connection>> connections;
   std::vector<std::unique_ptr<Rank>> ranks;
+};
+
+// The commits of all ranks. Ranks commit after random delays, and one rank commits each pass only after all other ranks
+// have begun to read in the next pass.
+class Commits {
+ public:
+  Commits(World &world, unsigned seed) : world_(world), seed_(seed), ranks_(world.ranks.size()) {}
+
+  Hooks hooks(std::size_t rank) {
+    return {[this, rank](std::size_t pass) { wait_for_all(rank, pass); },
+            [this, rank](std::size_t pass) { commit(rank, pass); }};
+  }
+  std::size_t waits() const { return waits_; }
+
+ private:
+  struct Committed {
+    std::size_t passes = 0;
+    std::uint64_t bytes_read = 0, bytes_written = 0;  // when the rank ended its last pass
+  };
+
+  const Executor &executor(std::size_t rank) const { return world_.ranks[rank]->executor(); }
+
+  void commit(std::size_t rank, std::size_t pass) {
+    std::mt19937 random(seed_ + static_cast<unsigned>(100 * pass + rank));
+    if (pass + 1 < world_.passes && rank == (seed_ + pass) % ranks_.size())
+      for (std::size_t other = 0; other < ranks_.size(); ++other)
+        while (other != rank && !has_begun(other, pass + 1)) std::this_thread::yield();
+    std::this_thread::sleep_for(microseconds(random() % 2000));
+    const std::lock_guard lock(mutex_);
+    ranks_[rank] = {pass + 1, executor(rank).bytes_read(), executor(rank).bytes_written()};
+    changed_.notify_all();
+  }
+
+  bool has_begun(std::size_t rank, std::size_t pass) {
+    const std::lock_guard lock(mutex_);
+    return ranks_[rank].passes >= pass && executor(rank).bytes_read() > ranks_[rank].bytes_read;
+  }
+
+  void wait_for_all(std::size_t rank, std::size_t pass) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return std::ranges::all_of(ranks_, [&](auto &one) { return one.passes >= pass; }); });
+    EXPECT_EQ(executor(rank).bytes_written(), ranks_[rank].bytes_written) << "written before all ranks have committed";
+    ++waits_;
+  }
+
+  World &world_;
+  const unsigned seed_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Committed> ranks_;
+  std::size_t waits_ = 0;
 };
 
 std::ostream &operator<<(std::ostream &out, const Problem &one) {
@@ -164,7 +220,12 @@ void run_case(const Problem &problem, const std::vector<long> &cuts, const Netwo
   World world(problem, cuts, network, [&](std::size_t rank) {
     return Faults{.latency_microseconds = rank % 2 == 0 ? network.latency_of_files : 0};
   });
-  for (const std::string &error : world.run()) EXPECT_EQ(error, "");
+  Commits commits(world, network.seed);
+  const auto hooks = [&](std::size_t rank) { return network.commits ? commits.hooks(rank) : Hooks{}; };
+  for (const std::string &error : world.run(hooks)) EXPECT_EQ(error, "");
+  if (network.commits) {
+    EXPECT_EQ(commits.waits(), world.passes * world.ranks.size());
+  }
   if (testing::Test::HasFailure()) return;
   expect_same(world, whole);
   expect_bytes(problem, world, whole.states(), problem.equation == Equation::wave ? 1 : 0);
@@ -375,6 +436,28 @@ TEST(Ranks, BothEndWhenTheirConnectionFails) {
     EXPECT_EQ(errors[0], "CommunicationError: rank 1 has gone");
     EXPECT_EQ(errors[3], "CommunicationError: rank 2 has gone");
   }
+}
+
+TEST(Ranks, BeginAPassBeforeAllHaveCommittedAndThenWaitToWrite) {
+  for (unsigned seed = 4000; seed < 4000 + random_count() / 6 && !HasFailure(); ++seed) {
+    std::vector<long> cuts;
+    Problem problem = random_problem(seed, cuts, seed % 2 == 0);
+    problem.passes.assign(4, problem.passes.front());
+    run_case(problem, cuts, {.seed = seed, .small_buffers = seed % 3 == 0, .commits = true});
+  }
+}
+
+TEST(Ranks, AllEndWhenTheWaitOfOneFails) {
+  for (const bool split : {false, true})
+    for (const std::size_t rank : {0UL, 2UL, 3UL}) {
+      World world(long_problem(split), {14, 29, 44}, {});
+      const auto fail = [](std::size_t pass) {
+        if (pass == 2) throw StorageError("agree", "the ranks", EIO);
+      };
+      const std::vector<std::string> errors =
+          world.run([&](std::size_t i) { return i == rank ? Hooks{fail, {}} : Hooks{}; });
+      expect_all_fail(errors, rank, "agree failed: the ranks");
+    }
 }
 
 // A rank that has ended all its passes does not disturb the other ranks, and neither does the end of its executor.

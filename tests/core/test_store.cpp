@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -20,6 +21,21 @@
 #include "outcrop/base/error.hpp"
 #include "outcrop/storage/pump.hpp"
 #include "outcrop/storage/store.hpp"
+
+#ifdef OUTCROP_HAVE_URING
+// The linker lets the core call the function that begins with __wrap instead of the function of liburing. While
+// `rings_stall` is true, no new ring completes its first transfer.
+struct io_uring;
+struct io_uring_cqe;
+struct __kernel_timespec;
+static std::atomic<bool> rings_stall{false};
+extern "C" {
+int __real_io_uring_wait_cqe_timeout(io_uring *, io_uring_cqe **, __kernel_timespec *);
+int __wrap_io_uring_wait_cqe_timeout(io_uring *ring, io_uring_cqe **completion, __kernel_timespec *limit) {
+  return rings_stall ? -ETIME : __real_io_uring_wait_cqe_timeout(ring, completion, limit);
+}
+}
+#endif
 
 namespace outcrop {
 namespace {
@@ -254,6 +270,57 @@ TEST(OpenStore, AutoFindsOneThatWorks) {
   EXPECT_TRUE(std::string(store->name()) == "io_uring" || !store->note().empty());
   std::filesystem::remove_all(folder);
 }
+
+#ifdef OUTCROP_HAVE_URING
+// Makes new rings stall while it exists.
+struct StallRings {
+  StallRings() { rings_stall = true; }
+  ~StallRings() { rings_stall = false; }
+};
+
+bool has_uring() {
+  for (const Probe &one : probe_backends())
+    if (one.name == "io_uring") return one.reason.empty();
+  return false;
+}
+
+TEST(OpenStore, AutoTakesAnotherBackendIfNewRingsStall) {
+  if (!has_uring()) GTEST_SKIP() << "io_uring does not work here";
+  const StallRings stall;
+  const std::unique_ptr<Store> store = open_store("auto", {});
+  EXPECT_NE(std::string(store->name()), "io_uring");
+  EXPECT_NE(store->note().find("io_uring does not work here: first transfer failed: io_uring: Connection timed out"),
+            std::string::npos)
+      << store->note();
+  EXPECT_THROW(open_store("io_uring", {}), InputError);
+}
+
+// A thread that begins to use an open store makes a new ring. If this ring stalls, transfers fail. The next ring is new.
+TEST(OpenStore, TransfersFailWhileNewRingsStall) {
+  if (!has_uring()) GTEST_SKIP() << "io_uring does not work here";
+  const std::filesystem::path folder = fresh_folder();
+  const std::string path = (folder / "file").string();
+  File::create(path, page);
+  const std::unique_ptr<Store> store = open_store("io_uring", {{path, true}});
+  std::thread([&] {
+    std::vector<std::byte> bytes(page, std::byte{7});
+    {
+      const StallRings stall;
+      try {
+        store->write(0, 0, bytes.data(), page);
+        ADD_FAILURE() << "wrote with a ring that stalls";
+      } catch (const StorageError &error) {
+        EXPECT_EQ(error.error, ETIMEDOUT);
+      }
+    }
+    store->write(0, 0, bytes.data(), page);
+    std::vector<std::byte> found(page);
+    store->read(0, 0, found.data(), page);
+    EXPECT_EQ(found, bytes);
+  }).join();
+  std::filesystem::remove_all(folder);
+}
+#endif
 
 TEST(OpenStore, RefusesInOneLine) {
   EXPECT_THROW(open_store("tape", {}), InputError);

@@ -40,10 +40,12 @@ Executor::Executor(const Grid &grid, const ExecutorOptions &options, const Field
 }
 
 AcquisitionResults Executor::run(const Pass &pass, const PassFiles &files, std::vector<std::byte> scalars,
-                                 AcquisitionRequests requests, std::vector<std::byte> lead_scalars) {
+                                 AcquisitionRequests requests, std::vector<std::byte> lead_scalars,
+                                 std::function<void()> before_write) {
   const BoundThread bound = team_.bind_caller();
   stages_.scalars.values = std::move(scalars);
   stages_.lead.scalars.values = std::move(lead_scalars);
+  before_write_ = std::move(before_write);
   begin_pass(pass, files, std::move(requests));
   begin_block(BlockAction{whole_plane(grid_), OwnedCells{}, 0});
   try {
@@ -207,6 +209,8 @@ void Executor::perform(const WriteAction &action) {
         fringe_sums_[transfers_.fringe_index(pair.ring, z)] = sum_fringe(pair.ring, z, action.cells);
       });
   }
+  if (action.array == Array::target)
+    if (const auto wait = std::exchange(before_write_, {})) wait();
   transfers_.write(pairs, action.z0, action.z1, action.cells);
 }
 

@@ -19,6 +19,9 @@
 // after the update has used all rows of the plane. The detection is early enough, because the result of a pass becomes
 // valid only at the commit.
 //
+// A pass of a rank may begin before all ranks have committed the previous pass. The first write of a pass overwrites the
+// older generation. So the caller may give a function `before_write`, which waits for the other ranks.
+//
 // The executor makes no decisions. The plan determines when each plane is read, and into which ring the plane is read.
 #pragma once
 
@@ -26,6 +29,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <variant>
 #include <vector>
@@ -151,10 +155,13 @@ class Executor {
 
   /// Runs one pass and returns the results of acquisition. The samples of receivers are stored at the addresses in
   /// `requests`. `scalars` has one set of scalars for each step of the pass, or one set for all steps. `lead_scalars`
-  /// has the scalars of the steps of the lead. Throws StorageError, CorruptionError, CommunicationError or Cancelled.
-  /// After an error, the links are cancelled, and the executor must not be used again.
+  /// has the scalars of the steps of the lead. If `before_write` is not empty, the thread of the caller calls it once,
+  /// before the first write to a target. Until it returns, the targets do not change. Throws StorageError,
+  /// CorruptionError, CommunicationError, Cancelled, or the exception of `before_write`. After an error, the links are
+  /// cancelled, and the executor must not be used again.
   AcquisitionResults run(const Pass &pass, const PassFiles &files, std::vector<std::byte> scalars,
-                         AcquisitionRequests requests = {}, std::vector<std::byte> lead_scalars = {});
+                         AcquisitionRequests requests = {}, std::vector<std::byte> lead_scalars = {},
+                         std::function<void()> before_write = {});
 
   /// Exchanges the two rings of a field whose planes stay in the window. The caller calls swap_rings() after each pass
   /// with an odd number of levels. After the exchange, the first ring again holds the newest values, with which the
@@ -216,6 +223,7 @@ class Executor {
   Store *const store_;
   Transfers transfers_;  // declared after the window, so that the I/O thread ends before the window is destroyed
   long steps_ = 0;       // number of steps of the current pass
+  std::function<void()> before_write_;  // empty after the first write of the current pass
   Rectangle former_frame_;
   OwnedCells own_;
   std::atomic<bool> cancelled_{false};

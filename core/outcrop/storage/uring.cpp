@@ -1,6 +1,9 @@
 // io_uring passes transfers to the kernel in batches, through a ring. Only the thread that has created a ring may use
 // this ring. The cheaper modes SINGLE_ISSUER and DEFER_TASKRUN require this restriction. But one thread opens a store,
 // and another thread uses the store. So the store creates a new ring when another thread begins to use the store.
+//
+// A kernel once took the first transfer of a new ring and never completed it: it had not started the worker thread that
+// performs transfers which cannot be performed at once. So a new ring first makes a trial transfer with such a worker.
 #include "outcrop/storage/store.hpp"
 
 #ifdef OUTCROP_HAVE_URING
@@ -8,9 +11,11 @@
 #include <liburing.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cassert>
 #include <cerrno>
+#include <chrono>
 
 #include "outcrop/base/error.hpp"
 
@@ -36,6 +41,37 @@ struct CloseRing {
 };
 using Ring = std::unique_ptr<io_uring, CloseRing>;
 
+// The time in which a new ring must complete the trial.
+constexpr std::chrono::seconds trial_limit{5};
+
+// Makes a first transfer with a new ring. Returns 0, or an errno: ETIMEDOUT if the transfer is not completed in time.
+// The kernel may then still perform the transfer later, even if the ring is closed. This does no harm, because a write
+// changes no memory, and the file stays open.
+int try_ring(io_uring &ring) {
+  static constexpr std::array<std::byte, 1> bytes{};
+  static const File file = File::anonymous("trial", bytes.size());
+  io_uring_sqe *const entry = io_uring_get_sqe(&ring);
+  io_uring_prep_write(entry, file.descriptor(0, bytes.data(), bytes.size()), bytes.data(), bytes.size(), 0);
+  entry->flags |= IOSQE_ASYNC;  // so that a worker thread performs the transfer
+  const auto deadline = std::chrono::steady_clock::now() + trial_limit;
+  int result = 0;
+  do result = io_uring_submit(&ring);
+  while (result == -EINTR);
+  if (result <= 0) return result == 0 ? EAGAIN : -result;
+  io_uring_cqe *completion = nullptr;
+  do {
+    const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(deadline - std::chrono::steady_clock::now());
+    if (left.count() <= 0) return ETIMEDOUT;
+    __kernel_timespec limit{left.count() / 1'000'000'000, left.count() % 1'000'000'000};
+    result = io_uring_wait_cqe_timeout(&ring, &completion, &limit);
+  } while (result == -EINTR);
+  if (result < 0) return result == -ETIME ? ETIMEDOUT : -result;
+  result = completion->res;
+  io_uring_cqe_seen(&ring, completion);
+  return result > 0 ? 0 : result < 0 ? -result : EIO;
+}
+
+// Throws StorageError if the system refuses a ring, or if the ring does not work.
 Ring open_ring(unsigned entries) {
   auto ring = std::make_unique<io_uring>();
   int result = -EINVAL;
@@ -46,7 +82,9 @@ Ring open_ring(unsigned entries) {
   // kernels before 6.1 do not know these modes
   if (result == -EINVAL) result = io_uring_queue_init(entries, ring.get(), 0);
   if (result < 0) throw StorageError("set up", "io_uring", -result);
-  return Ring(ring.release());
+  Ring opened(ring.release());
+  if (const int error = try_ring(*opened); error != 0) throw StorageError("first transfer", "io_uring", error);
+  return opened;
 }
 
 class UringStore final : public Store {

@@ -9,7 +9,7 @@ run_pass() ──► one generation to the next                                 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -363,14 +363,15 @@ class Engine:
 
     def run_pass(
         self, index: int, source: int, first_step: int = 0, acquisition: Acquisition = NO_ACQUISITION,
-        seeds: Seeds = NO_SEEDS,
+        seeds: Seeds = NO_SEEDS, before_write: Callable[[], None] | None = None,
     ) -> AcquisitionResults:  # fmt: skip
         """Run pass `index` of the plan. The pass reads copy `source` (0 or 1), writes the other copy, and flushes it
         and the snapshots to their devices. Other Python threads can run in the meantime.
 
         `first_step` is counted from the beginning of the simulation. `acquisition` belongs to the run, and `seeds` to
-        the planes that the pass reads and writes. Raises StorageError, CorruptionError or InterruptedRun, and
-        InputError for sources in the rim, before any file is changed."""
+        the planes that the pass reads and writes. `before_write` is called once, before the first write to the other
+        copy. Raises StorageError, CorruptionError, InterruptedRun or an error of `before_write`, and InputError for
+        sources in the rim, before any file is changed."""
         problem = self._plan.problem
         steps, lead_scalars = problem.steps_of(self._plan.passes[index].levels), b""
         wanted = PassAcquisition.of(acquisition, self._plan, first_step, steps)
@@ -381,7 +382,7 @@ class Engine:
         sums, snapshot_sums = self._executor.run(
             self._passes[index], self._copies[source], self._copies[1 - source], self._statics, self._scratch_file,
             self._planes_per_file, self._plan.fringe_rows, self._scalars.of_steps(first_step, steps), wanted, seeds,
-            history, lead_scalars, self._plan.recomputed_rows,
+            history, lead_scalars, self._plan.recomputed_rows, before_write,
         )  # fmt: skip
         return wanted.results(sums, snapshot_sums)
 

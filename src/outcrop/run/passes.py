@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from types import FrameType
 
 from outcrop import _core
@@ -33,7 +33,7 @@ from outcrop.run.disk.values import complete, require_fields
 from outcrop.run.engine import NO_LINKS, Engine, Lead, Links, Prepared, Seeds
 from outcrop.run.options import OnSnapshot
 from outcrop.run.progress import INTERVAL_SECONDS, Progress, Standing, Whole, make_progress
-from outcrop.run.ranks.agreement import agree
+from outcrop.run.ranks.agreement import Agreement
 from outcrop.run.ranks.group import RankGroup, together
 from outcrop.run.ranks.links import Link, linked
 from outcrop.run.ranks.peers import RankPeers
@@ -125,8 +125,8 @@ class PassRunner:
     including `seconds_commit` for commits.
 
     `recorder` handles the acquisition of each pass. After the commit of a pass, the thread that called `run` calls
-    `on_snapshot` for its snapshots, while later passes are computed. The ranks in `group` agree on the generation
-    before each pass (ranks/agreement.py)."""
+    `on_snapshot` for its snapshots, while later passes are computed. The ranks in `group` agree on each generation
+    while they compute the next pass (ranks/agreement.py). `seconds_agree` is the time that this rank waited for it."""
 
     def __init__(
         self, engine: Engine, state: State, plan: Plan, recorder: Recorder, on_snapshot: OnSnapshot | None = None,
@@ -134,7 +134,7 @@ class PassRunner:
     ) -> None:  # fmt: skip
         self._engine, self._state, self._plan, self._recorder = engine, state, plan, recorder
         self._on_snapshot, self._shown_step = on_snapshot, state.manifest.step
-        self._group, self._agreed_step = group, state.manifest.step
+        self._group, self._agreement = group, Agreement(group, state) if group else None
         self._first_step = state.manifest.step
         self._passes_done = 0
         self._stop_after_pass = False
@@ -146,6 +146,10 @@ class PassRunner:
         """Run all passes and show progress. `share` is the share of the grid that this rank has. Raises InterruptedRun
         after Ctrl-C, StorageError or CorruptionError when storage fails, and CommunicationError when another rank fails
         or is gone. The message says which step is intact."""
+        with closing(self._agreement) if self._agreement else nullcontext():
+            self._run(progress, share)
+
+    def _run(self, progress: Progress, share: float) -> None:
         worker = threading.Thread(target=self._work, name="outcrop-passes")
         watching = self._group.watching(self._engine.cancel) if self._group else nullcontext()
         with watching, _interrupts_call(self._interrupt), progress:
@@ -155,7 +159,9 @@ class PassRunner:
                     progress.show(self._standing(share))
                     self._show_snapshots()
                 self._show_snapshots()
-            except BaseException:  # if the display fails, the worker thread must end before the error is raised
+            except BaseException as error:  # if the display fails, the worker must end before the error is raised
+                if self._group is not None:
+                    self._group.fail(str(error) or type(error).__name__)
                 self._engine.cancel()
                 raise
             finally:
@@ -168,44 +174,53 @@ class PassRunner:
             # If the run was deleted, the error and `_intact_text` have the same text. In this case, the message has
             # this text only once.
             parts = dict.fromkeys([str(self._error), self._intact_text()])
-            raise type(self._error)("; ".join(parts)) from None
+            told = type(self._error)("; ".join(parts))
+            told.is_told_elsewhere = self._error.is_told_elsewhere
+            raise told from None
         if self._error is not None:
             raise self._error
 
     def _work(self) -> None:
         start = time.perf_counter()
         try:
+            if self._agreement is not None:
+                self._agreement.start()
+                self.seconds_agree += time.perf_counter() - start
             for index, one in enumerate(self._plan.passes):
                 if self._stop_after_pass:
                     raise InterruptedRun
-                self._agree()
                 self._state.begin_writing()
                 manifest, steps = self._state.manifest, self._plan.problem.steps_of(one.levels)
                 acquisition = self._recorder.before(manifest.step, steps)
                 seeds = Seeds(*self._state.seeds())
-                results = self._engine.run_pass(index, manifest.current, manifest.step, acquisition, seeds)
+                results = self._engine.run_pass(
+                    index, manifest.current, manifest.step, acquisition, seeds, self._wait_for_ranks
+                )
+                self._wait_for_ranks()
                 before = time.perf_counter()
                 sums = self._recorder.after(manifest.step, results)
                 self._state.check()  # files that were deleted during the pass must not be committed
                 self._state.commit(manifest.step + steps, sums=sums)
                 self.seconds_commit += time.perf_counter() - before
                 self._passes_done += 1
-            self._agree()
+                if self._agreement is not None:
+                    self._agreement.begin()
+            self._wait_for_ranks()
         except BaseException as error:  # `run` raises this error in the calling thread
             self._error = error
         self.seconds = time.perf_counter() - start
         self._ended.set()
 
-    def _agree(self) -> None:
-        if self._group is not None:
+    def _wait_for_ranks(self) -> None:
+        """Wait until all ranks have committed the pass before. Only then may this rank write over its older copy."""
+        if self._agreement is not None:
             before = time.perf_counter()
-            agree(self._group, self._state)
-            self._agreed_step = self._state.manifest.step
+            self._agreement.wait()
             self.seconds_agree += time.perf_counter() - before
 
     def _tell(self, group: RankGroup, error: BaseException) -> None:
         """Tell the other ranks that this rank has failed. If another rank is the reason, raise the error of the
-        group."""
+        group. If the agreement of all ranks has failed, this is the error of this rank."""
         if isinstance(error, CommunicationError) and group.end is None:
             number = re.search(r"rank (\d+)", str(error))  # the name that `_links` has given to the link
             group.lost(int(number[1]) if number else group.rank)
@@ -214,6 +229,12 @@ class PassRunner:
         elif not isinstance(error, CommunicationError):
             group.fail(str(error) or type(error).__name__)
         if isinstance(error, CommunicationError | InterruptedRun):
+            assert self._agreement is not None
+            self._agreement.close()
+            failure = self._agreement.failure
+            if not isinstance(failure, CommunicationError | InterruptedRun | None):
+                self._error = failure  # all ranks have this error, although another rank has stopped this pass first
+                return
             raise group.error(self._intact_text()) from None
 
     def _show_snapshots(self) -> None:
@@ -247,7 +268,10 @@ class PassRunner:
             self._state.require_whole()
         except OutcropError as error:
             return str(error)
-        step = self._agreed_step if self._group else manifest.step
+        step = manifest.step
+        if self._agreement is not None:
+            self._agreement.close()  # `_tell` has ended the group, so that no agreement is pending any more
+            step = self._agreement.step
         return f"step {step} of {manifest.target_step} is intact; go on with: {resume_command(manifest, path)}"
 
 

@@ -2,30 +2,38 @@
 
 Each rank has two copies of its part on disk. A pass reads generation g from one copy, and writes g + 1 over g - 1 in
 the other copy. A rank must not write over g - 1 before all ranks have g, because until then another rank may have to
-begin again with g - 1. So a pass is committed in these steps:
+begin again with g - 1. But it may already read g, exchange rows with its neighbours and update. So the ranks agree
+while they compute the next pass, and only the first write of this pass waits:
 
-    rank 0   pass ──► 1 flush ► 2 rename: {g, g-1} ───────────┐                       ┌──► next pass writes over g-1
-    rank 1   pass ───────► 1 flush ► 2 rename: {g, g-1} ──────┼─► 3 minimum of all: g ┼──► next pass writes over g-1
-    rank 2   pass ─► 1 flush ► 2 rename: {g, g-1} ────────────┘                       └──► next pass writes over g-1
+    rank 0   pass ► 1 flush ► 2 rename: {g, g-1} ─┬─► next pass: read, update ......... ► 4 write over g-1
+                                                  └► 3 ─┐                        ┌─► g ─┘
+    rank 1   pass ────► 1 flush ► 2 rename: {g, g-1} ─┬─┼► next pass: read, update ...... ► 4 write over g-1
+                                                      └►┼ 3 minimum of all: g ───┼─► g ─┘
+    rank 2   pass ──────► 1 flush ► 2 rename: {g, g-1} ─┼─┬► next pass: read, update .... ► 4 write over g-1
+                                                        └─┘                      └─► g ─┘
 
     1   The data of generation g are durable (Engine.run_pass).
     2   The manifest names g, and with its entry `before` also g - 1: a rank can go back (State.commit).
-    3   All ranks exchange their durable generations (`agree`). No rank goes on before all ranks have sent theirs.
+    3   All ranks exchange their durable generations. A thread of its own does this (`Agreement.begin`). If the ranks
+        share a directory, rank 0 then changes the links of its Zarr group, and the others wait for it (shared.py).
+    4   The first write of the next pass waits until step 3 is complete (`Agreement.wait`). After the last pass, the run
+        waits for step 3 before it ends.
 
-If a rank is killed, all ranks end, and at the next start they call `agree` again:
+If a rank is killed, all ranks end, and at the next start they call `agree`:
 
     killed                               generations on disk            at the next start
     in the pass, in step 1               all g - 1                      all repeat the pass
     around step 2 of some ranks          some g, some g - 1             the ranks at g go back to g - 1
     after step 2 of all ranks            all g                          all go on with g
 
-If the ranks share a directory, a step 4 follows, in which rank 0 changes the links of its Zarr group, and the others
-wait for it (shared.py).
-
-Generations of ranks never differ by more than one. An assignment of new values is committed in the same way.
+In the second case, some of the ranks at g may already compute the next pass. None of them has written over g - 1, and
+none can commit g + 1, because step 3 never completes. So the generations of ranks never differ by more than one. An
+assignment of new values is committed in the same way, but there all ranks wait in step 3.
 """
 
 from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
 
 from outcrop.errors import StorageError
 from outcrop.run.disk.state import State
@@ -42,6 +50,53 @@ def agree(group: RankGroup, state: State) -> None:
         _go_back(group, state, generations)
     if state.on_agreement is not None:
         state.on_agreement()
+
+
+class Agreement:
+    """The agreement of all ranks on the generations of a run. After each commit, a thread of its own agrees, while this
+    rank computes the next pass. All ranks must compute the same passes.
+
+    `step` is the last step on which all ranks have agreed."""
+
+    def __init__(self, group: RankGroup, state: State) -> None:
+        self.step = state.manifest.step
+        self._group, self._state = group, state
+        self._thread = ThreadPoolExecutor(1, "outcrop-agreement")
+        self._pending: Future[None] | None = None
+
+    def start(self) -> None:
+        """Agree before the first pass, as `agree` does."""
+        agree(self._group, self._state)
+        self.step = self._state.manifest.step
+
+    def begin(self) -> None:
+        """Begin to agree on the generation that this rank has just committed. The caller must call `wait` before it
+        writes over the generation before, and before it commits again."""
+        self._pending = self._thread.submit(self._agree)
+
+    def wait(self) -> None:
+        """Wait until all ranks have the generation. Raises CommunicationError or InterruptedRun if the group ends
+        before, and StorageError if rank 0 cannot change the links of a shared directory."""
+        if self._pending is not None:
+            self._pending.result()
+            self._pending = None
+
+    def close(self) -> None:
+        """End the thread. If an agreement is pending, it must be certain that it ends: the group must have ended, or no
+        rank has failed."""
+        self._thread.shutdown()
+
+    @property
+    def failure(self) -> BaseException | None:
+        """The error of the last agreement, which `wait` raises. Use it after `close`."""
+        return self._pending.exception() if self._pending is not None else None
+
+    def _agree(self) -> None:
+        generations = self._group.allgather(self._state.manifest.generation)
+        assert min(generations) == max(generations), f"ranks have committed different passes: {generations}"
+        if self._state.on_agreement is not None:
+            self._state.on_agreement()
+        self.step = self._state.manifest.step
 
 
 def _go_back(group: RankGroup, state: State, generations: list[int]) -> None:

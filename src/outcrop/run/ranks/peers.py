@@ -1,7 +1,7 @@
 """`RankPeers`: how the acquisition of a part exchanges values with other ranks.
 
     everyone   records of all ranks, for `sim.traces` and `sim.norms`     over the sockets of the group, in pieces
-    pass_up    samples near a cut, once in each pass before its commit    over the links, which no pass uses then
+    pass_up    samples near a cut, once in each pass before its commit    over the links, after the rows of the pass
 """
 
 from __future__ import annotations
