@@ -28,10 +28,10 @@ from outcrop.tiers.discover import available_cores
 
 CLI = (sys.executable, "-m", "outcrop.cli.main")
 CASES = {
-    "heat7": ((256, 512, 2048), 96, 2),
-    "acoustic8": ((256, 512, 1024), 48, 5),
+    "heat7": ((256, 512, 2048), 96, 2, ("random:1",)),
+    "acoustic8": ((256, 512, 1024), 48, 5, ("u=random:1", "v=0.1")),
 }
-"""For each stencil: the shape, the steps, and the number of arrays on the disk."""
+"""For each stencil: the shape, the steps, the number of arrays on the disk, and the initial values."""
 SHARE = 1 / 16
 SCHEMES = ("wavefront", "split", "auto")
 PINNED = 'cores=($1); shift; exec taskset -c "${cores[$((${OMPI_COMM_WORLD_RANK:-$PMI_RANK} % ${#cores[@]}))]}" "$@"'
@@ -40,13 +40,14 @@ PINNED = 'cores=($1); shift; exec taskset -c "${cores[$((${OMPI_COMM_WORLD_RANK:
 
 def run(stencil: str, ranks: int, scheme: str, where: Path) -> dict[str, Any]:
     """Run a case on some ranks, or on one process with two threads, and return its report."""
-    shape, steps, arrays = CASES[stencil]
+    shape, steps, arrays, initial = CASES[stencil]
     memory = int(SHARE * arrays * 4 * math.prod(shape) / ranks)
     threads = 2 if ranks == 1 else 1
     with tempfile.TemporaryDirectory(prefix="outcrop-ranks-", dir=where) as folder:
         report = Path(folder) / "report.json"
-        words = [*CLI, "run", stencil, "-n", *map(str, shape), "-t", str(steps), "--init", "random:1", "--quiet",
-                 "--memory", str(memory), "--threads", str(threads), "--scheme", scheme, "--json", str(report),
+        words = [*CLI, "run", stencil, "-n", *map(str, shape), "-t", str(steps), "--quiet",
+                 *(word for values in initial for word in ("--init", values)), "--memory", str(memory),
+                 "--threads", str(threads), "--scheme", scheme, "--json", str(report),
                  "-d", f"{folder}/run.oc"]  # fmt: skip
         if ranks > 1:
             cores = " ".join(map(str, sorted(os.sched_getaffinity(0))))
@@ -79,7 +80,7 @@ def compare_with_plans(where: Path, repeats: int) -> None:
 
 
 def compare_with_one_process(where: Path, repeats: int) -> None:
-    for stencil, (shape, steps, _) in CASES.items():
+    for stencil, (shape, steps, *_) in CASES.items():
         ratios: dict[str, list[float]] = {scheme: [] for scheme in SCHEMES}
         for _ in range(repeats):
             alone = run(stencil, 1, "auto", where)
