@@ -58,17 +58,19 @@ run: install
 test: lint test-core test-python
 
 # The C++ tests of the two libraries. `make test-core core_tests=outcrop_aggregate_tests` builds and tests aggregation alone.
+# They are built in the folder of the extension, so that no library is compiled twice.
 core_tests ?= outcrop_core_tests outcrop_aggregate_tests
-test-core: $(VENV)/.packages
-	cmake -S . -B build/tests -DOUTCROP_PYTHON=OFF -DOUTCROP_TESTS=ON >/dev/null
-	cmake --build build/tests --parallel $(JOBS) --target $(core_tests) >/dev/null
-	set -e; for tests in $(core_tests); do build/tests/$$tests --gtest_brief=1; done
+test-core: install
+	cmake -S . -B build/py -DOUTCROP_TESTS=ON >/dev/null
+	cmake --build build/py --parallel $(JOBS) --target $(core_tests) >/dev/null
+	set -e; for tests in $(core_tests); do build/py/$$tests --gtest_brief=1 & all="$$all $$!"; done; \
+	  for one in $$all; do wait $$one; done
 
-# Two tests at once on any number of cores: most tests use one core, and some use all. Those of one library alone:
-# `make test-python python_tests=aggregate/tests`, or `=tests`.
+# Three tests at once on any number of cores: most tests use one core, some use all, and many wait for the disk or for the
+# end of a time limit. Those of one library alone: `make test-python python_tests=aggregate/tests`, or `=tests`.
 python_tests ?=
 test-python: install
-	$(BIN)/python -m pytest -q -n 2 --dist worksteal --durations 10 $(python_tests)
+	$(BIN)/python -m pytest -q -n 3 --dist worksteal --durations 10 $(python_tests)
 
 test-mpi: install
 	$(BIN)/python scripts/mpi_builds.py install

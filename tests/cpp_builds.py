@@ -1,13 +1,15 @@
 """Build C++ targets for tests, and install libraries.
 
-All builds use the folder of `make test-core`, so that most files are compiled only once. The processes of a test
-session build one after another, because a program cannot start while the linker writes its file.
+All builds use the folder in which `make install` has built the extension, so that most files are compiled only once.
+The processes of a test session build one after another, because a program cannot start while the linker writes its
+file.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -16,7 +18,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-FOLDER = ROOT / "build" / "tests"
+EXTENSION = ROOT / "build" / "py"
+"""The folder of the extension. Its build can go on only if the build tool of that time is still there."""
 
 
 def succeed(*command: str, **environment: str) -> str:
@@ -26,16 +29,32 @@ def succeed(*command: str, **environment: str) -> str:
     return done.stdout
 
 
-def build(targets: tuple[str, ...], options: tuple[str, ...], prefix: Path | None = None) -> Path:
-    """Configure with the options, and build the targets. Return the folder that contains the built targets. If `prefix`
-    is given, also install there the component with the name of the first target."""
+def build(targets: tuple[str, ...], options: dict[str, str], prefix: Path | None = None) -> Path:
+    """Build the targets with these variables of CMake. Return the folder that contains the built targets. If `prefix`
+    is given, also install there the component with the name of the first target.
+
+    CMake runs only if it does not know the variables yet. Before it looks for an MPI, it forgets any other MPI."""
     if shutil.which("cmake") is None:
         pytest.skip("there is no cmake")
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    with (FOLDER / "lock").open("w") as lock:
+    folder = EXTENSION
+    known = variables(folder)
+    if known.get("CMAKE_HOME_DIRECTORY") != str(ROOT) or not shutil.which(known.get("CMAKE_MAKE_PROGRAM", "")):
+        folder, options = ROOT / "build" / "tests", {"OUTCROP_PYTHON": "OFF", **options}
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        succeed("cmake", "-S", str(ROOT), "-B", str(FOLDER), "-DOUTCROP_PYTHON=OFF", *options)
-        succeed("cmake", "--build", str(FOLDER), "--parallel", "2", "--target", *targets)
+        known = variables(folder)
+        new = [f"-D{name}={value}" for name, value in options.items() if known.get(name) != value]
+        if new:
+            forget = ("-U", "MPI_*") if any("MPI_C_COMPILER" in one for one in new) else ()
+            succeed("cmake", "-S", str(ROOT), "-B", str(folder), *forget, *new)
+        succeed("cmake", "--build", str(folder), "--parallel", "2", "--target", *targets)
         if prefix is not None:
-            succeed("cmake", "--install", str(FOLDER), "--component", targets[0], "--prefix", str(prefix))
-    return FOLDER
+            succeed("cmake", "--install", str(folder), "--component", targets[0], "--prefix", str(prefix))
+    return folder
+
+
+def variables(folder: Path) -> dict[str, str]:
+    """Return the variables in the cache of CMake, or none if CMake has not run in this folder."""
+    cache = folder / "CMakeCache.txt"
+    return dict(re.findall(r"^(\w+):\w+=(.*)$", cache.read_text(), flags=re.M)) if cache.exists() else {}

@@ -53,11 +53,9 @@ def build_with_mpi(*targets: str, prefix: Path | None = None) -> Path:
     """Build some targets of aggregate/ with the MPI of the launcher, once in a process. Return the folder that contains
     the built targets. `build` describes `prefix`.
 
-    All MPI libraries share this folder. Before the build, the paths of any other MPI are removed from the cache of
-    CMake.
+    All MPI libraries share this folder.
     """
-    mpi = ("-U", "MPI_*", f"-DMPI_C_COMPILER={compiler()}")
-    return build(targets, ("-DOUTCROP_MPI=ON", "-DOUTCROP_TESTS=ON", *mpi), prefix)
+    return build(targets, {"OUTCROP_MPI": "ON", "OUTCROP_TESTS": "ON", "MPI_C_COMPILER": compiler()}, prefix)
 
 
 def mpirun(

@@ -15,7 +15,7 @@ import numpy as np
 
 import outcrop as oc
 
-KILLS = int(os.environ.get("OUTCROP_KILLS", "30"))
+KILLS = int(os.environ.get("OUTCROP_KILLS", "15"))
 SHAPE = (6, 1 << 18)  # the array has six tiles of 1 MiB each
 SPAWN = get_context("forkserver")
 SPAWN.set_forkserver_preload(["numpy", "outcrop.arrays.placing", "test_array_kill"])

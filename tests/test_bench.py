@@ -39,13 +39,14 @@ def test_small_bench_measures_everything(tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_bench_of_a_grid_and_share_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks that `-n`, `-t` and `--memory` set the grid, the steps and the memory of the measurement. A wrong share of
-    memory is refused."""
+    """Checks that `-n`, `-t`, `--memory` and `--turns` set the grid, the steps, the memory and the repeats of the
+    measurement. A wrong share of memory is refused."""
     target = tmp_path / "figures.json"
     arguments = ["bench", "core", "--small", "-d", str(tmp_path), "--json", str(target), "-n", "40", "30", "50"]
-    assert call([*arguments, "-t", "4", "--memory", "10%"]) == 0
+    assert call([*arguments, "-t", "4", "--memory", "10%", "--turns", "2"]) == 0
     found = json.loads(target.read_text())["float32"]
     assert (found["shape"], found["steps"], list(found["checks"])) == ([50, 30, 40], 4, ["out_of_core_10_percent"])
+    assert len(found["sweeps"]) == 2
     assert call([*arguments, "-t", "0"]) == 2
     assert "--steps" in capsys.readouterr().err
     for wrong in ("512MiB", "0%", "many%"):
@@ -54,16 +55,14 @@ def test_bench_of_a_grid_and_share_of_ones_own(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_turns_set_the_number_of_repeats(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks that `--turns` sets the number of repeats. A benchmark without this option and a number of 0 are refused.
-    """
+    """Checks that `--turns` sets the repeats of other benchmarks. A benchmark without this option and a number of 0 are
+    refused."""
     target = tmp_path / "figures.json"
     arguments = ["--small", "-d", str(tmp_path), "--json", str(target), "--turns", "2"]
     assert call(["bench", "adjoint", *arguments, "--only", "heat2"]) == 0
     assert len(json.loads(target.read_text())["stencils"]["heat2"]["forward"]) == 2
     assert call(["bench", "stencils", *arguments, "--only", "stream_function"]) == 0
     assert len(json.loads(target.read_text())["stencils"][0]["seconds"]["out_of_core"]) == 2
-    assert call(["bench", "core", *arguments, "-n", "40", "30", "50", "--memory", "10%"]) == 0
-    assert len(json.loads(target.read_text())["float32"]["sweeps"]) == 2
     capsys.readouterr()
     for words, message in ((["tuner", "--turns", "2"], "does not take --turns"), (["core", "--turns", "0"], "--turns")):
         assert call(["bench", *words]) == 2

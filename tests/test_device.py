@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("images")
 SPAWN = multiprocessing.get_context("forkserver")
 SPAWN.set_forkserver_preload(["numpy", "outcrop.run.simulation", "outcrop.language.library", "test_device"])
 STEPS = 300
-KILLS = int(os.environ.get("OUTCROP_KILLS", "16"))
+KILLS = int(os.environ.get("OUTCROP_KILLS", "8"))
 GIVEN = {"memory": "512KiB", "scheme": "wavefront", "sizes": {"bt": 16, "slab": 3, "diamond": 16}}
 """The sizes are given, because most kills would happen during the search for sizes otherwise."""
 

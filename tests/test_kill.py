@@ -18,7 +18,7 @@ import outcrop as oc
 from outcrop.errors import OutcropError
 from outcrop.run.places import open_state
 
-KILLS = int(os.environ.get("OUTCROP_KILLS", "40"))
+KILLS = int(os.environ.get("OUTCROP_KILLS", "20"))
 SHAPE = (61, 70, 83)
 STEPS = 96
 MEMORY = 1 << 20  # a fifth of both arrays: the run has many passes, so many kills happen in a commit

@@ -20,6 +20,7 @@ from outcrop.run.ranks import whole, wire
 from outcrop.run.ranks.gather import gather
 from outcrop.run.ranks.group import RankGroup
 from rank_processes import ranks
+from strategies import examples
 
 SHAPE = (13, 46, 9)
 VALUES = np.random.default_rng(5).random(SHAPE, "float32")
@@ -129,7 +130,7 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @given(data=st.data())
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_one_process_reads_any_cells_of_all_parts(parts: Path, data: st.DataObject) -> None:
     """Checks slices with any steps against NumPy."""
     index = tuple(data.draw(st.one_of(st.slices(size), st.integers(-size, size - 1))) for size in SHAPE)

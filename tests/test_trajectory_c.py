@@ -34,7 +34,7 @@ def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if shutil.which(tool) is None:
             pytest.skip(f"there is no {tool}")
     prefix = tmp_path_factory.mktemp("installed")
-    build(("outcrop_trajectory_shared",), ("-DOUTCROP_TRAJECTORY=ON",), prefix)
+    build(("outcrop_trajectory_shared",), {"OUTCROP_TRAJECTORY": "ON"}, prefix)
     return prefix
 
 

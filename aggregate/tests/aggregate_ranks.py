@@ -64,7 +64,7 @@ def patterns(folder: Path, seed: int) -> None:
     nodes = len(set(WORLD.allgather(plan._ranks.node)))
     assert ("distances by ping-pong (Slurm: " in text) == (nodes > 2), text
     if RANK == 0 and "send them as one message" in text:
-        print("one message a node", flush=True)
+        print("one message a node,", os.environ.get("OUTCROP_AGG_TRANSPORT"), flush=True)
     if os.environ.get("OUTCROP_AGG_TRANSPORT") == "rma":
         assert "between nodes: rma\n" in text, text
     plan.close()
@@ -242,8 +242,11 @@ if __name__ == "__main__":
     if os.environ.get("RANKS_ON_NODE"):
         on_nodes_of(int(os.environ["RANKS_ON_NODE"]))
     if what == "patterns":
-        for number in range(int(sys.argv[3]), int(sys.argv[4])):
-            patterns(folder, number)
+        for transport in sys.argv[5:] or ["auto"]:
+            if transport != "auto":
+                os.environ["OUTCROP_AGG_TRANSPORT"] = transport
+            for number in range(int(sys.argv[3]), int(sys.argv[4])):
+                patterns(folder, number)
     elif what == "killed":
         killed(folder, sys.argv[3])
     elif what == "stuck":

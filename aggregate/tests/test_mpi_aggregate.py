@@ -13,6 +13,7 @@ from mpi_programs import mpirun
 from strategies import examples
 
 PROGRAM = Path(__file__).parent / "aggregate_ranks.py"
+TRANSPORTS = ("messages", "rma")
 
 
 def ranks_do(ranks: int, what: str, folder: Path, *arguments: object, **environment: str) -> list[str]:
@@ -32,16 +33,12 @@ def test_files_are_what_numpy_would_write(tmp_path: Path, ranks: int, seeds: tup
     ranks_do(ranks, "patterns", tmp_path, *seeds)
 
 
-@pytest.mark.parametrize("transport", ["messages", "rma"])
 @pytest.mark.parametrize(("ranks", "on_node"), [(2, 1), (5, 2), (8, 3)])
-def test_files_are_the_same_whatever_carries_bytes_between_nodes(
-    tmp_path: Path, ranks: int, on_node: int, transport: str
-) -> None:
+def test_files_are_the_same_whatever_carries_bytes_between_nodes(tmp_path: Path, ranks: int, on_node: int) -> None:
     """Write and read random patterns on simulated nodes. Between nodes, bytes are sent as messages or fetched from MPI
     windows.
     """
-    settings = {"OUTCROP_AGG_TRANSPORT": transport, "RANKS_ON_NODE": str(on_node)}
-    ranks_do(ranks, "patterns", tmp_path, 40, 44, **settings)
+    ranks_do(ranks, "patterns", tmp_path, 40, 44, *TRANSPORTS, RANKS_ON_NODE=str(on_node))
 
 
 SLOW_NETWORK = """
@@ -59,16 +56,14 @@ cards = 3
 """
 
 
-@pytest.mark.parametrize("transport", ["messages", "rma"])
 @pytest.mark.parametrize(("ranks", "on_node"), [(4, 2), (8, 3), (9, 4)])
-def test_files_are_the_same_where_ranks_of_a_node_send_as_one(
-    tmp_path: Path, ranks: int, on_node: int, transport: str
-) -> None:
+def test_files_are_the_same_where_ranks_of_a_node_send_as_one(tmp_path: Path, ranks: int, on_node: int) -> None:
     """Check that the ranks of a node send one message together if messages have a high latency."""
     (tmp_path / "machine").write_text(SLOW_NETWORK)
-    settings = {"OUTCROP_AGG_MACHINE": str(tmp_path / "machine"), "OUTCROP_AGG_TRANSPORT": transport}
-    lines = ranks_do(ranks, "patterns", tmp_path, 50, 50 + examples(3), RANKS_ON_NODE=str(on_node), **settings)
-    assert lines.count("one message a node") > 1, lines
+    settings = {"OUTCROP_AGG_MACHINE": str(tmp_path / "machine"), "RANKS_ON_NODE": str(on_node)}
+    lines = ranks_do(ranks, "patterns", tmp_path, 50, 50 + examples(3), *TRANSPORTS, **settings)
+    for transport in TRANSPORTS:
+        assert lines.count(f"one message a node, {transport}") > 1, lines
 
 
 def test_overlaps_name_both_ranks(tmp_path: Path) -> None:

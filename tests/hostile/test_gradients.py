@@ -28,7 +28,7 @@ def test_killed_gradients_have_the_same_bits_and_others_are_found(tmp_path: Path
 
 def test_a_program_that_has_ended_is_not_killed(tmp_path: Path) -> None:
     ended = child(lambda: 0, tmp_path / "told")
-    time.sleep(0.2)
+    os.waitid(os.P_PID, ended, os.WEXITED | os.WNOWAIT)
     assert hit(ended, signal.SIGKILL, None, 0, 0.0) == (0, None)
 
     def sleep() -> int:

@@ -19,7 +19,7 @@ from .jail import confine
 from .seal import resealed
 
 ROOT = Path(__file__).parent.parent.parent
-CASES = int(os.environ.get("OUTCROP_HOSTILE", "160"))
+CASES = int(os.environ.get("OUTCROP_HOSTILE", "72"))
 
 
 def can_be_confined() -> bool:

@@ -18,7 +18,7 @@ import pytest
 
 import outcrop as oc
 
-TRIALS = int(os.environ.get("OUTCROP_TRIALS", "10"))
+TRIALS = int(os.environ.get("OUTCROP_TRIALS", "6"))
 PROCESSES = 3
 SHAPE, STEPS = (40, 36, 50), 8
 MAX_SECONDS = 100.0
