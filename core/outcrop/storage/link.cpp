@@ -61,6 +61,11 @@ Sum to_bytes(std::uint32_t crc) {
   return bytes;
 }
 
+// TCP adapts the buffer of a socket to the speed of its connection. The buffer of a Unix socket stays small, and then a
+// sender and a receiver must wake each other many times for a slab. Each wake-up can take milliseconds while other threads
+// compute on all processors. The system may allow only a smaller buffer.
+constexpr int local_buffer_bytes = 2 << 20;
+
 bool is_connected_stream(int descriptor) {
   int type = 0;
   socklen_t type_bytes = sizeof type;
@@ -79,6 +84,10 @@ Link::Link(int descriptor, const std::string &name) : name_(name), socket_(fcntl
   // is ignored.
   const int yes = 1;
   setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+  int domain = 0;
+  socklen_t domain_bytes = sizeof domain;
+  if (getsockopt(socket_.get(), SOL_SOCKET, SO_DOMAIN, &domain, &domain_bytes) == 0 && domain == AF_UNIX)
+    setsockopt(socket_.get(), SOL_SOCKET, SO_SNDBUF, &local_buffer_bytes, sizeof local_buffer_bytes);
 }
 
 void Link::send(std::span<const std::byte> bytes) {
