@@ -2,11 +2,12 @@
 
     $XDG_CACHE_HOME/outcrop/<kind>/<name>     content, then a seal: the SHA-256 of kind, name and content
 
-Outcrop executes compiled code from the cache, so other users must not be able to change it. The folders belong to this
-user, have mode 0700 and are not links. The folders are opened one by one, from the outermost to the innermost, and
-files are opened only through the open folder. Therefore no other user can replace a folder or file after the check. A
-file is valid if it belongs to this user, is not a link, has the right seal, and cannot be written by other users.
-Outcrop makes a file that is not valid again.
+Outcrop executes compiled code from the cache, so other users must not be able to change it. The folders have mode
+0700. Outcrop checks that each folder belongs to this user, is not a link, and cannot be written by other users. The
+folders are opened one by one, from the outermost to the innermost, and files are opened only through the open folder.
+Therefore no other user can replace a folder or file after Outcrop has checked its owner and mode. A file is valid if it
+belongs to this user, is not a link, has the right seal, and cannot be written by other users. If a file is not valid,
+Outcrop makes it again.
 
 Several processes can write the same file at the same time. Each process writes a whole file under a temporary name,
 flushes the file and renames it.

@@ -118,7 +118,7 @@ struct ThreadPlace {
 };
 
 struct ThreadPlacement {
-  /// one place for each member of the team; the threads of the same node are neighbours in this list
+  /// one place for each thread of the team; threads on the same NUMA node are next to each other in this list
   std::vector<ThreadPlace> threads{ThreadPlace{}};
   std::vector<unsigned> node_threads{1};  ///< number of threads on each node, never 0
   std::vector<unsigned> node_indices{0};  ///< the number that the system gives each node

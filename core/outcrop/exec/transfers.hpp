@@ -249,8 +249,10 @@ class Checks {
   /// seeds of the seals.
   void begin_pass(long steps, bool reads_statics, const PassFiles &files);
 
-  /// source_sums() and target_sums() return the rings whose checksums the traversal must compute. The checksums of
-  /// sources are computed before the first level, and the checksums of targets after the last level.
+  /// source_sums() and target_sums() return the rings whose checksums the traversal must compute
+  /// (Traverse::sum_into()). The sources are the arrays that the pass reads: the updated fields, and the static fields
+  /// unless they stay in memory. Their cells are added to the checksums before level 1 updates the same cells. The
+  /// targets are the arrays that the pass writes. Their cells are added after the last level has updated them.
   std::vector<RingSums> source_sums() { return pointers(sources_, reading_); }
   std::vector<RingSums> target_sums() { return pointers(targets_, targets_.size()); }
 

@@ -67,8 +67,9 @@ class _Value:
 
 
 class _Hoisting:
-    """The values that can be hoisted, in the order in which the forward step computes them. `_places` maps each of
-    these values to the operations of the adjoint's stages that compute it."""
+    """The values that can be hoisted, in the order in which the forward step computes them. The adjoint's stages
+    compute each of these values again. For each value, `_places` lists the operations that do this, as pairs (number of
+    the stage, number of the operation in the stage)."""
 
     def __init__(self, stencil: Stencil, adjoint: Adjoint) -> None:
         self._forward, self._adjoint = stencil, adjoint

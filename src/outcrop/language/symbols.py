@@ -146,7 +146,8 @@ def _scalars(name: str, expressions: Sequence[sympy.Expr]) -> tuple[tuple[Parame
 
 
 def _axes(name: str, loads: Sequence[sympy.Expr], ndim: int | None) -> int:
-    """Return the number of axes of the offsets. Raises InputError if `ndim` is given and differs from this number."""
+    """Return the number of axes that the offsets in `loads` have. Without loads, return `ndim`, or 3 if `ndim` is None.
+    Raises InputError if the loads have different numbers of axes, or if `ndim` differs from their number."""
     found = {len(load.args) for load in loads}
     if len(found) > 1:
         raise InputError(f"stencil {name!r} mixes offsets of {' and '.join(map(str, sorted(found)))} numbers")

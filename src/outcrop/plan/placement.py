@@ -275,7 +275,8 @@ def place_of(sizes: Sizes) -> str:
 
 
 def explained(plan: Plan, considered: Sequence[Candidate], machine: Machine, may_stay: bool) -> list[PlacementRow]:
-    """Return a row of the table for each static field. The transfer time of a row is for the whole run.
+    """Return a row of the table for each static field. The transfer time in a row is the total time of the field's
+    transfers in the whole run.
 
     `considered` are all candidates whose costs were predicted. The first candidate belongs to the plan itself.
     `may_stay` is true if the scheme of a candidate can keep static fields in memory.

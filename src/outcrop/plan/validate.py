@@ -117,9 +117,9 @@ def _keeps_statics(problem: Problem, window: Window) -> bool:
     """Return True if each plane of each static field has its own slot and stays in this slot.
 
     If the result is True, and if all static fields are in memory when a pass begins, a legal pass is also legal without
-    its reads of static fields. The reason is that no action changes the slots of static fields. So each action finds
-    the same contents as with the reads, and possibly more planes of static fields, and no action requires that such a
-    plane is absent."""
+    its reads of static fields. The reason is that only reads write to the slots of static fields. Without the reads,
+    each action finds the same contents as with them, and possibly more planes of static fields. No action requires that
+    a plane of a static field is absent."""
     rings = zip(problem.fields, window.rings(problem), strict=False)
     statics = [ring.resident for field, ring in rings if field.is_static and not field.is_history]
     return bool(statics) and all(statics)

@@ -5,8 +5,9 @@ Objects of the classes `Computed` and `Corrected` are indexed like arrays. `Corr
 another view. `Computed` and `Corrected` read a few planes of a run at a time, so a gradient is never in memory as a
 whole.
 
-In step t, a source adds weight * scale * value[t] to its field at each corner of a point. If the scale depends on an
-input m, each corner contributes this value to the gradient with respect to m:
+A point of a source can lie between cells. The cells around the point to which the source adds values are called the
+corners of the point. In step t, a source adds weight * scale * value[t] to its field at each corner. If the scale
+depends on an input m, each corner contributes this value to the gradient with respect to m:
 
     derivative of the scale by m  *  weight  *  sum over t of  adjoint[t] * value[t]
 
@@ -131,8 +132,9 @@ def scaled_sources(stencil: Stencil, sources: Sequence[SourceEntry], inputs: Seq
 
 
 def corner_sampling(forward: Forward, adjoint: Adjoint, number: int) -> Sampling:
-    """Return the receivers that record the adjoint at all corners of source `number`. Each corner is a point. The trace
-    has the shape (steps, points * corners). The trace is 0 at corners that no step updates."""
+    """Return receivers that record the adjoint at the corners of all points of source `number`. Each corner of the
+    source is one point of the receivers, so their trace has the shape (steps, points * corners). The trace is 0 at
+    corners that no step updates."""
     source = forward.definitions.injections[number]
     field, inside = adjoint.sources[source.field], forward.inside(source.cells)
     factor = np.where(inside, forward.factor_at(adjoint, source.field, source.cells), 1.0)

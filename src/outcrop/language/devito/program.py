@@ -302,8 +302,9 @@ def _stencil(
 
 
 def _expression(update: FieldUpdate, stage: int, stages: dict[str, int], values: SymbolValues) -> sympy.Expr:
-    """Convert the expression of an update. Each access is replaced by a field, with the age that the accessed value has
-    in this stage."""
+    """Convert the expression of an update in stage number `stage`. An access becomes a read of a field. If this stage
+    needs the value before the field's latest update (`age` is 1), the access becomes a read of the field's `previous`.
+    A function without space axes becomes a signal."""
 
     def leaf(indexed: Any) -> sympy.Expr:
         access: Access = update.reads[indexed]

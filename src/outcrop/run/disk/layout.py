@@ -162,7 +162,7 @@ def array_metadata(
     layout: PlaneLayout, ndim: int, attributes: dict[str, Any], part_rows: int | None = None
 ) -> dict[str, Any]:
     """Return the metadata (zarr.json) of an array that is stored in planes, on a grid of `ndim` axes. With `part_rows`,
-    each shard has the planes of a part with this number of rows."""
+    the grid is divided into parts of `part_rows` rows, and each shard holds only rows of one part."""
     ny = part_rows or layout.shape[1]
 
     def own(sizes: tuple[int, int, int]) -> list[int]:

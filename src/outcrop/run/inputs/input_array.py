@@ -141,7 +141,8 @@ def arrange(array: InputArray, axes: str, cache_bytes: int) -> InputArray:
     """Return the array with its axes in the order z, y, x. `axes` has the letters of the array's axes, slowest first,
     or is "" to keep the order. Raises InputError for other letters, and for a wrong number of letters.
 
-    If another axis becomes the first, the whole source is read about (size of the source / `cache_bytes`) times."""
+    If the first axis of the result is not the first axis of `array`, all values of `array` are read about (bytes of
+    `array` / `cache_bytes`) times."""
     if isinstance(axes, str) and not axes:
         return array
     if not isinstance(axes, str) or not set(axes) <= set(LETTERS) or len(set(axes)) != len(axes):

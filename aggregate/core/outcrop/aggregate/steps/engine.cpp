@@ -182,7 +182,8 @@ void Engine::settle_all() {
 void Engine::break_off(const std::string &reason) {
   node->give_up(reason);
   copier.drain();
-  // Messages use the memory of steps. If the transport may still use this memory, the steps are kept for ever.
+  // Messages read and write buffers in the Step objects and in the shared memory of the node. If the transport may
+  // still use these buffers, they are never freed.
   if (!link.abandon()) {
     new std::deque<std::shared_ptr<Step>>(under_way);
     node->keep_memory();
