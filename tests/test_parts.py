@@ -252,6 +252,10 @@ def sets_up(group: RankGroup, where: object, options: list[dict[str, Any]]) -> A
         ([{"boundary": "fixed"}, {"boundary": "periodic"}], "boundary differs between ranks"),
         ([{"sizes": {"bt": 2}}, {"sizes": {"bt": 4}}], "sizes differs between ranks"),
         (
+            [{"scheme": "wavefront", "sizes": {"bt": 5, "by": 18}}],
+            "rows of a rank are too few for blocks of 18 rows in passes of 5 steps",
+        ),
+        (
             [{"receivers": [oc.Receivers("line", "u", [[1, one, 1]])]} for one in (2, 3)],
             "sources and receivers differs between ranks: rank 1",
         ),

@@ -96,11 +96,6 @@ def choose(
         # memory holds the whole grid, so schemes that only save memory are left out; schemes that save updates stay
         schemes = [one for one in schemes if one is schemes[0] or one.shared_levels is not None]
     choice = tune(problem, schemes, machine, window_bytes, update_rate, acquisition)
-    if choice is None and problem.is_part and given.by and given.bt:  # a shorter pass can have the given blocks
-        raise InputError(
-            f"by {given.by}: the {problem.max_halo} rows of a rank are too few for blocks of {given.by} rows in passes "
-            f"of {given.bt} steps; give fewer steps (bt), or leave by out"
-        )
     assert choice is not None, "a plan exists for the smallest budget"
     return choice
 
@@ -147,7 +142,8 @@ def schemes_for(problem: Problem, scheme: str, given: GivenSizes = FREE) -> list
 
 
 def require_budget(problem: Problem, budget_bytes: int, scheme: str = "auto", given: GivenSizes = FREE) -> None:
-    """Raise BudgetError if no plan fits `budget_bytes`. The message names the smallest sufficient budget."""
+    """Raise BudgetError if no plan fits `budget_bytes`. The message names the smallest sufficient budget. Raises
+    InputError if a rank cannot have the given blocks of rows in passes with the given number of steps."""
     smallest = smallest_budget_bytes(problem, scheme, given)
     if budget_bytes < smallest:
         sizes = f" with {given}" if given else ""
@@ -157,6 +153,14 @@ def require_budget(problem: Problem, budget_bytes: int, scheme: str = "auto", gi
             f"memory {format_bytes(budget_bytes)} is too small for {problem.stencil} on planes of "
             f"{format_bytes(problem.plane_bytes)}{sizes}: at least {_rounded_up_kib(smallest)} KiB are needed{share}"
         )
+    if problem.is_part and given.by and given.bt:
+        # passes of fewer steps may have the given blocks
+        every = schemes_for(problem, scheme, given)
+        if not any(True for one in every for _ in one.candidates(problem, budget_bytes)):
+            raise InputError(
+                f"by {given.by}: the {problem.max_halo} rows of a rank are too few for blocks of {given.by} rows in "
+                f"passes of {given.bt} steps; give fewer steps (bt), or leave by out"
+            )
 
 
 def find_scheme(name: str) -> Scheme:
