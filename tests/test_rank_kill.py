@@ -24,6 +24,7 @@ from outcrop.run.disk.state import State
 from outcrop.run.disk.storage import RunFolder
 from outcrop.run.engine import Engine
 from outcrop.run.places import open_state
+from outcrop.run.ranks import links
 from outcrop.run.ranks.agreement import Agreement
 from outcrop.run.ranks.group import RankGroup
 from outcrop.run.ranks.peers import RankPeers
@@ -73,6 +74,7 @@ def when_named(name: str, count: int) -> None:
 
 
 STEPS_OF_COMMIT: dict[str, Callable[[int, float], None]] = {
+    "before the passes, while neighbours connect": lambda count, later: at_call(links, "connect", 0, before=True),
     "at the beginning of the pass": lambda count, later: at_call(State, "begin_writing", count + 1),
     "in the pass": lambda count, later: at_call(Engine, "run_pass", count, later=later),
     "in the exchange of samples": lambda count, later: at_call(RankPeers, "pass_up", count + 1),

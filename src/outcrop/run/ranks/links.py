@@ -32,6 +32,9 @@ MEASURED_SECONDS = 0.04
 """The time in which each rank sends to all its neighbours, to measure the network."""
 
 PIECE_BYTES = 1 << 20
+POLL_SECONDS = 0.2
+"""The time after which a rank that waits for a connection checks whether another rank is gone."""
+
 SECONDS_TO_ANSWER = 5.0
 """The time after which a measurement fails if a neighbour does not answer."""
 
@@ -50,31 +53,46 @@ def linked(group: RankGroup, is_ring: bool) -> Iterator[tuple[Link | None, Link 
         addresses = group.allgather(listener.address)
         deadline = time.monotonic() + JOIN_SECONDS
         with group.together(), ThreadPoolExecutor(1) as other:  # each rank connects and accepts at the same time
-            accepted = other.submit(_accepted, stack, listener, below, deadline) if below is not None else None
-            high = _connected(stack, addresses[above], token, rank, above, deadline) if above is not None else None
+            accepted = other.submit(_accepted, group, stack, listener, below, deadline) if below is not None else None
+            high = _connected(group, stack, addresses[above], token, above, deadline) if above is not None else None
             low = accepted.result() if accepted else None
         yield low, high
 
 
 def _connected(
-    stack: contextlib.ExitStack, address: dict[str, object], token: str, rank: int, neighbour: int, deadline: float
-) -> Link:
-    try:
-        connection = connect(address, token, rank, deadline)
-    except OSError as error:
-        raise _unreachable(neighbour, str(error)) from None
+    group: RankGroup, stack: contextlib.ExitStack, address: dict[str, object], token: str, neighbour: int,
+    deadline: float,
+) -> Link:  # fmt: skip
+    while True:
+        try:
+            connection = connect(address, token, group.rank, min(deadline, time.monotonic() + POLL_SECONDS))
+            break
+        except OSError as error:
+            _require_time(group, neighbour, deadline, str(error))
     stack.callback(connection.close)
     return connection, neighbour
 
 
-def _accepted(stack: contextlib.ExitStack, listener: Listener, neighbour: int, deadline: float) -> Link:
-    try:
-        connection, rank = listener.accept(deadline)
-    except TimeoutError:
-        raise _unreachable(neighbour, f"no connection within {JOIN_SECONDS:.0f} s") from None
+def _accepted(
+    group: RankGroup, stack: contextlib.ExitStack, listener: Listener, neighbour: int, deadline: float
+) -> Link:
+    while True:
+        try:
+            connection, rank = listener.accept(min(deadline, time.monotonic() + POLL_SECONDS))
+            break
+        except TimeoutError:
+            _require_time(group, neighbour, deadline, f"no connection within {JOIN_SECONDS:.0f} s")
     stack.callback(connection.close)
     assert rank == neighbour, "only the neighbour below connects"
     return connection, rank
+
+
+def _require_time(group: RankGroup, neighbour: int, deadline: float, reason: str) -> None:
+    """Raise the error of the group if a rank is gone. Raise CommunicationError if the deadline has passed."""
+    if group.end is not None:
+        raise group.error() from None
+    if time.monotonic() >= deadline:
+        raise _unreachable(neighbour, reason) from None
 
 
 def _unreachable(neighbour: int, reason: str) -> CommunicationError:
