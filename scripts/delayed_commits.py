@@ -2,7 +2,7 @@
 
     mpirun -n 4 .venv/bin/python scripts/delayed_commits.py DIRECTORY [--delay 0.05] [--turns 3]
 
-The highest rank sleeps before each commit. The script runs heat7 in turns in three ways:
+The highest rank sleeps before each commit. The script runs heat7 in three ways, one after the other:
 
     no delay       without the sleep
     overlapped     as Outcrop does: ranks agree on a generation while they compute the next pass

@@ -1,5 +1,5 @@
-"""Check that a run goes on with another number of ranks or with one process: the same bits, kills at any moment, and
-what is refused.
+"""Check that a run continues with another number of ranks or with one process. The tests check that the bits are the
+same, also after kills at any moment, and that impossible moves are refused.
 
 OUTCROP_MOVE_KILLS is the number of kills of runs that move again and again:
 
@@ -279,7 +279,8 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_kill_during_a_move_from_one_process_loses_nothing(
     alone: Path, tmp_path: Path, expected: Arrays, moment: str
 ) -> None:
-    """Checks kills in all steps of a move to 2 ranks: the next start goes on with one process or with ranks."""
+    """Checks kills in all steps of a move to 2 ranks. The next start completes the run, with one process or several
+    ranks."""
     where, killed = tmp_path / "run.oc", TO_RANKS[moment][0]
     shutil.copytree(alone, where, symlinks=True)
     found = ranks(2, goes_on, where, 0, (moment, killed))
@@ -291,7 +292,7 @@ def test_a_kill_during_a_move_from_one_process_loses_nothing(
 def test_a_kill_during_a_move_to_one_process_loses_nothing(
     three: Path, tmp_path: Path, expected: Arrays, moment: str
 ) -> None:
-    """Checks kills in all steps of a move from 3 ranks, of which one is ahead of the others."""
+    """Checks kills in all steps of a move from 3 ranks. One rank has committed one pass more than the others."""
     where = tmp_path / "run.oc"
     shutil.copytree(three, where, symlinks=True)
     (found,) = ranks(1, goes_on_alone, where, 1, moment)

@@ -171,7 +171,7 @@ def _of_rank(group: RankGroup, whole: Manifest, changes: Mapping[str, Any]) -> d
 
 
 def require_alone(setup: Setup, what: str) -> None:
-    """Raise InputError if `setup` has the parts of several ranks, of which one process must first make one run."""
+    """Raise InputError if the run in `setup` consists of parts. One process must first make one run of these parts."""
     if setup.parts is not None:
         (place,), ranks = setup.directories, len(setup.parts.states)
         raise InputError(

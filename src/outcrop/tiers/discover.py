@@ -1,8 +1,8 @@
 """This module gets facts about this machine from the operating system: memory and its limits, cores, caches, NUMA
 nodes, free space.
 
-Most facts come from short files in /proc and /sys. In containers and virtual machines, these files may be missing or
-may have impossible contents. The facts then count as unknown.
+Most facts come from short files in /proc and /sys. In containers and virtual machines, a file may be missing or may
+have impossible contents. The facts of this file are then unknown.
 
 Control groups of version 1 or 2 limit the memory of this process. hwloc finds the NUMA nodes. If HWLOC_SYNTHETIC or
 HWLOC_XMLFILE is set, hwloc simulates the layout of another machine, and threads are not bound.

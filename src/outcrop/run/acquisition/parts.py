@@ -127,7 +127,8 @@ class PartSampling:
     """The cells of one sampling that a rank samples: first the cells of the rank's own points, then cells of points
     that belong to the rank above. `owner` has, for each point, the rank to which the point belongs.
 
-    In each step, `sent` values go to the rank above, and `received` values come from the rank below."""
+    In each step, this rank sends `sent` values to the rank above. It receives `received` values from the rank
+    below."""
 
     def __init__(self, one: Sampling, owner: NDArray[np.int64], rows: PartRows) -> None:
         part, own = rows.part, owner == rows.part.rank

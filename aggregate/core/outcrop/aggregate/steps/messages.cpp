@@ -12,8 +12,8 @@ namespace {
 
 // Ranges are copied in pieces of this size, which fit into a cache. Within a piece, all bytes of the first variable are
 // copied, then all bytes of the second variable, and so on. If the variables interleave in the file, as in an array of
-// structures, the piece is visited once for each variable and stays in the cache meanwhile. Sender and receiver must
-// use the same size, because the pieces determine the order of bytes in a message.
+// structures, each variable needs one loop over the piece. The piece stays in the cache during all these loops. Sender
+// and receiver must use the same size, because the pieces determine the order of bytes in a message.
 constexpr std::uint64_t piece_bytes = std::uint64_t{256} << 10;
 
 // Blocks of equal length. Each block begins `stride` bytes after the previous block.
