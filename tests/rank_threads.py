@@ -19,7 +19,7 @@ from outcrop import _core
 from outcrop.language.stencil import Stencil
 from outcrop.plan.actions import FACES, HIGH, LOW, Write
 from outcrop.plan.cost import transfer_bytes
-from outcrop.plan.meetings import RECEIVE, SEND, steps_of
+from outcrop.plan.exchanges import RECEIVE, SEND, steps_of
 from outcrop.plan.ranks import RankPlans, neighbour_of
 from outcrop.run.engine import Engine, Sample
 
@@ -40,8 +40,8 @@ def make_links(every: RankPlans) -> list[list[_core.Link | None]]:
 
 class StrictRelay:
     """A relay between two ranks that run one pass. It gives a rank only those messages for which the proof of the plan
-    waits before the next send of the rank (plan/meetings.py). If an executor waits for another message, the relay gives
-    up after GIVE_UP_SECONDS and closes the connections, so that both ranks fail."""
+    waits before the next send of the rank (plan/exchanges.py). If an executor waits for another message, the relay
+    gives up after GIVE_UP_SECONDS and closes the connections, so that both ranks fail."""
 
     GIVE_UP_SECONDS = 60
     SUM_BYTES = 4

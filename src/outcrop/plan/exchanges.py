@@ -1,21 +1,58 @@
-"""This module has a part of the proof of a plan (validate.py): the rows that a rank exchanges with its neighbours.
+"""This module has two parts of the proof of plans. Both are about the rows that neighbouring ranks exchange.
 
-Each rank has its own proof. It assumes that each received row has the level that the action names, and checks that each
-sent row has the level that the action names. The module ranks.py proves that a rank receives the rows that its
-neighbour sends.
+The proof of one rank (validate.py) uses the class `ExchangeProof`. It assumes that each received row has the level that
+the action names, and checks that each sent row has the level that the action names.
+
+The proof for all ranks (ranks.py) uses the messages of a pass, which this module lists. It proves that a rank receives
+the rows that its neighbour sends, and that no ranks wait for each other forever. The proof assumes that a connection
+stores no messages. So a plane is transferred only when one rank has begun to send it and the other rank has begun to
+receive it. The proof also assumes that a rank begins an action of one direction only after all planes of the previous
+action of this direction have been transferred. If ranks cannot block each other under these two assumptions, they also
+cannot block each other if connections store messages.
+
+A rank performs its actions in order. Some actions of a rank wait for messages:
+
+    Read             waits until the planes that it overwrites in the window have been sent
+    Copy, Write      wait for the rows of their planes that are sent or received
+    Check            waits in the same way
+    Update           also waits for the rows of all planes that it reads
+    Commit           waits for all messages
+
+The executor may wait for fewer rows than this list says. For example, it does not wait for rows of a neighbour before
+an update of a trapezoid (schemes/split_tiling.py), which needs none. But the executor never waits for an event for
+which the proof does not wait.
+
+All waits of a rank depend only on how many planes its neighbours have begun to send and to receive, and these numbers
+only grow. So if one order of events completes the pass, every order completes the pass. The proof therefore tries only
+one order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
 
-from outcrop.plan.actions import HIGH, LOW, Read, Write, side_of
-from outcrop.plan.contents import BEFORE, CellLevels, PlaneSpan, Runs, require
+from outcrop.plan.actions import FACES, HIGH, LOW, Action, Block, Check, Commit, Copy, Read, Update, Write, side_of
+from outcrop.plan.contents import BEFORE, CellLevels, IllegalPlan, PlaneSpan, Runs, require
+from outcrop.plan.plan import Pass
+from outcrop.plan.problem import Problem
 from outcrop.plan.stairs import Stairs
 
 if TYPE_CHECKING:
     from outcrop.plan.validate import Proof
+
+SEND, RECEIVE = 0, 2
+"""The two directions of messages. The number of a direction at one side of a rank is SEND or RECEIVE, plus the number
+of the side.
+"""
+Message: TypeAlias = tuple[str, int, int, int, int, int, int]
+"""A message with rows of planes z0 <= z < z1. The tuple has the array, z0, z1, the first row, the end of the rows, the
+number of columns and the level. Rows are counted from the cut between the two ranks. For faces, the level is 0."""
+Step: TypeAlias = tuple[int, bool, int, int]
+"""A step of a rank in a pass: the number of its action, a flag, a direction, and a number of planes n, counted from the
+start of the pass. If the flag is true, the rank begins the transfers of all planes up to number n in this direction. If
+the flag is false, the rank waits until n planes have been transferred."""
 
 
 class ExchangeProof:
@@ -92,3 +129,128 @@ class ExchangeProof:
             runs.put(problem.first_plane, problem.end_plane, self._proof.wide_rim.filled(inner, level))
             self._received[level] = runs
         return self._received[level]
+
+
+@dataclass(frozen=True)
+class _Job:
+    """A send or receive of planes z0 <= z < z1. The numbers of a block's planes continue the numbers of the previous
+    block. Before this action, the rank has begun to transfer `before` planes in this direction."""
+
+    z0: int
+    z1: int
+    before: int
+
+
+def messages(problem: Problem, one: Pass, direction: int) -> list[Message]:
+    """Return the messages of one direction in order. Messages of adjacent planes with the same rows are joined, because
+    neighbours may divide the planes differently."""
+    kind, side = (Write if direction < RECEIVE else Read), direction % 2
+    cut = problem.shape[1] if side == HIGH else 0
+    found: list[Message] = []
+    for action in one.actions:
+        if isinstance(action, kind) and action.array in FACES and side_of(action) == side:
+            area, level = action.area, 0 if action.array in ("faces", "static_faces") else action.level
+            rows = action.array, area.y0 - cut, area.y1 - cut, area.x1 - area.x0, level
+            last = found[-1] if found else None
+            begin = action.z0
+            if last is not None and (last[0], *last[3:]) == rows and last[2] == begin:
+                begin = found.pop()[1]
+            found.append((action.array, begin, action.z1, *rows[1:]))
+    return found
+
+
+def steps_of(problem: Problem, one: Pass) -> list[Step]:
+    """Return the steps of a pass in which a rank begins to transfer planes or waits for them."""
+    steps: list[Step] = []
+    # the key of a list of jobs: the direction, and a flag that is true for static fields
+    jobs: dict[tuple[int, bool], list[_Job]] = {}
+    begun, waited = [0, 0, 0, 0], [0, 0, 0, 0]
+    blocks: dict[Block, int] = {}
+    first = 0  # the number of plane 0 of the current block
+    # Reads fill the rings of second copies only if these rings hold previous values. The rings then have the size of
+    # the rings of first copies.
+    planes = one.window.ring_planes[0], one.window.ring_planes[2]
+
+    def wait(index: int, directions: Sequence[int], is_static: bool, end: int) -> None:
+        """Add waits for all planes below `end` whose rows the rank has begun to send or receive."""
+        for direction in directions:
+            for job in reversed(jobs.get((direction, is_static), ())):
+                if job.z0 < first + end:
+                    count = job.before + min(job.z1, first + end) - job.z0
+                    if count > waited[direction]:
+                        waited[direction] = count
+                        steps.append((index, False, direction, count))
+                    break
+
+    both, sends = range(4), (SEND + LOW, SEND + HIGH)
+    for index, action in enumerate(one.actions):
+        if isinstance(action, Block):
+            first = blocks.setdefault(action, len(blocks)) * problem.planes
+        elif isinstance(action, Read | Write) and action.array in FACES:
+            direction = (SEND if isinstance(action, Write) else RECEIVE) + side_of(action)
+            is_static = _is_static(action)
+            # Stairs and finished rows are received into slots that already hold their planes.
+            if isinstance(action, Read) and action.array in ("faces", "static_faces"):
+                wait(index, sends, is_static, action.z1 - planes[is_static])
+            # finished rows are received after the same rows have been exchanged in the other direction
+            if action.array == "finished":
+                wait(index, ((direction + 2) % 4,), False, action.z1)
+            job = _Job(first + action.z0, first + action.z1, begun[direction])
+            jobs.setdefault((direction, is_static), []).append(job)
+            begun[direction] += action.z1 - action.z0
+            steps.append((index, True, direction, begun[direction]))
+        elif isinstance(action, Read):
+            wait(index, sends, _is_static(action), action.z1 - planes[_is_static(action)])
+        elif (ends := _planes_used(problem, action)) is not None:
+            wait(index, both, False, ends[0])
+            wait(index, both, True, ends[1])
+    return steps
+
+
+def _is_static(action: Read | Write) -> bool:
+    return action.array in ("statics", "static_faces")
+
+
+def _planes_used(problem: Problem, action: Action) -> tuple[int, int] | None:
+    """Return two numbers: the end of the planes of updated fields that an action uses, and the end of the planes of
+    static fields that it uses. Return None if the action does not wait for messages."""
+    match action:
+        case Copy() | Write() | Check():
+            return action.z1, 0
+        case Update():
+            return action.zeta1 + problem.skew_z, action.zeta1 + problem.statics_z
+        case Commit():
+            return problem.planes, problem.planes
+    return None
+
+
+def require_progress(steps: Sequence[Sequence[Step]], neighbours: Sequence[tuple[int | None, int | None]]) -> None:
+    """Raise IllegalPlan if ranks would wait for each other forever. `steps` has the steps of each rank in the same
+    pass, and `neighbours` has the neighbours of each rank at the sides LOW and HIGH."""
+    begun = [[0, 0, 0, 0] for _ in steps]
+    place = [0] * len(steps)
+    ready = list(range(len(steps)))
+    while ready:
+        rank = ready.pop()
+        own, each = begun[rank], steps[rank]
+        while place[rank] < len(each):
+            _, is_begin, direction, count = each[place[rank]]
+            other = neighbours[rank][direction % 2]
+            if other is None:
+                raise IllegalPlan("no neighbour at this side")
+            # A neighbour receives from its other side what this rank sends, and sends to its other side what this rank
+            # receives.
+            if begun[other][3 - direction] < (own[direction] if is_begin else count):
+                break
+            if is_begin:
+                own[direction] = count
+                ready.append(other)
+            place[rank] += 1
+    for rank, each in enumerate(steps):
+        if place[rank] < len(each):
+            index, _, direction, count = each[place[rank]]
+            other = neighbours[rank][direction % 2]
+            verb = "receives" if direction < RECEIVE else "sends"
+            raise IllegalPlan(
+                f"rank {rank} waits in action {index} without end, until rank {other} {verb} plane {count}"
+            )

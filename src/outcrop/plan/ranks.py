@@ -24,8 +24,8 @@ from typing import TypeAlias
 from outcrop.errors import InputError
 from outcrop.plan.actions import HIGH, LOW, round_up
 from outcrop.plan.contents import IllegalPlan
+from outcrop.plan.exchanges import RECEIVE, SEND, Message, Step, messages, require_progress, steps_of
 from outcrop.plan.machine import Machine, UpdateRate
-from outcrop.plan.meetings import RECEIVE, SEND, Message, Step, messages, require_progress, steps_of
 from outcrop.plan.plan import Pass, Plan, Scheme, Sizes
 from outcrop.plan.problem import DIRECT_BYTES, Problem
 from outcrop.plan.tuner import build
