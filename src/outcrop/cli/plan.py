@@ -59,7 +59,7 @@ def plan(
     is_gradient = gradient or bool(wrt)
     if is_gradient and (draw is not None or explain or check):
         raise InputError("--gradient plans two runs; leave out --draw, --explain and --check")
-    from outcrop.cli import plan_ranks, plan_simulate
+    from outcrop.cli import plan_ranks
 
     if machine is None:
         declared, chosen = None, options.run_options(given, or_else=", or another machine with --machine")
@@ -76,9 +76,9 @@ def plan(
         raise InputError("--jitter and --stall are for a simulation; give --simulate, too")
     if simulate and ranks == 1:
         raise InputError("--simulate is about several ranks; give --ranks N, too")
-    disturbance = plan_simulate.as_disturbance(jitter, stall, seed)
+    disturbance = plan_ranks.as_disturbance(jitter, stall, seed)
     several = plan_ranks.plan_ranks(chosen, declared, ranks) if ranks > 1 else None
-    simulated = plan_simulate.simulate_ranks(*several, disturbance) if several and simulate else None
+    simulated = plan_ranks.simulate_ranks(*several, disturbance) if several and simulate else None
     planned = make_plan(chosen, declared) if several is None else several[1]
     start = time.perf_counter()
     if check and several is not None:
@@ -100,19 +100,19 @@ def plan(
             "only_read": [asdict(one) for one in only_read(planned)],
             **({"seconds_proving": seconds_proving} if check else {}),
             **({"several_ranks": plan_ranks.as_json(several[0])} if several else {}),
-            **({"simulated": plan_simulate.as_json(simulated)} if simulated else {}),
+            **({"simulated": plan_ranks.simulation_as_json(simulated)} if simulated else {}),
         }
         options.write_json(json, "--json", report)
     if draw is not None:
         from outcrop.cli.plan_picture import draw as draw_plan
 
-        picture = plan_simulate.draw(simulated) if simulated else draw_plan(planned)
+        picture = plan_ranks.draw_simulation(simulated) if simulated else draw_plan(planned)
         options.write_picture(draw, "--draw", picture, dpi=120)
     if not quiet:
         if several is None:
             print(describe(planned))
         else:
-            about = plan_ranks.rows_about(*several) + (plan_simulate.rows_about(simulated) if simulated else [])
+            about = plan_ranks.rows_about(*several) + (plan_ranks.rows_about_simulation(simulated) if simulated else [])
             print(describe(planned, several[0].every.problem, about))
         if check:
             what = "every pass is legal" if several is None else "every pass of every rank is legal"
