@@ -31,7 +31,7 @@ from outcrop.run.disk.acquisition_files import fill_up
 from outcrop.run.disk.state import State
 from outcrop.run.opening import open_run
 from outcrop.run.places import open_state
-from outcrop.run.ranks import found, move, swap
+from outcrop.run.ranks import found, move
 from outcrop.run.ranks.group import RankGroup
 from rank_processes import RankProcesses, at_call, die, ranks
 
@@ -207,12 +207,12 @@ KILLS: dict[str, tuple[int, Callable[[], None]]] = {
     "after the copy": (0, after(move, "_copy", 0)),
     "before the commit": (1, before(State, "commit", 0)),
     "after the commit": (0, after(State, "commit", 0)),
-    "between renames of old parts": (0, after(swap, "rename", 1)),
-    "before renames of new parts": (1, before(swap, "rename", 0)),
-    "after renames of new parts": (0, after(swap, "rename", 3)),
-    "before the removal": (0, before(swap, "remove", 0)),
-    "in the removal": (0, after(swap, "clear", 1)),
-    "after the removal": (0, after(swap, "remove", 2)),
+    "between renames of old parts": (0, after(move, "_rename", 1)),
+    "before renames of new parts": (1, before(move, "_rename", 0)),
+    "after renames of new parts": (0, after(move, "_rename", 3)),
+    "before the removal": (0, before(move, "_remove", 0)),
+    "in the removal": (0, after(move, "clear", 1)),
+    "after the removal": (0, after(move, "_remove", 2)),
 }
 """For each moment: the rank that is killed, and a function that prepares it."""
 
@@ -251,19 +251,19 @@ def test_a_kill_during_the_move_loses_nothing(three: Path, tmp_path: Path, expec
 TO_RANKS: dict[str, tuple[int, Callable[[], None]]] = {
     "to ranks, after the copy": (1, after(move, "_copy", 0)),
     "to ranks, after the commit": (0, after(State, "commit", 0)),
-    "to ranks, after the old run has left": (0, after(swap, "rename", 0)),
-    "to ranks, between renames of new parts": (1, before(swap, "rename", 0)),
-    "to ranks, before the removal": (0, before(swap, "remove", 0)),
-    "to ranks, in the removal": (0, after(swap, "clear", 1)),
+    "to ranks, after the old run has left": (0, after(move, "_rename", 0)),
+    "to ranks, between renames of new parts": (1, before(move, "_rename", 0)),
+    "to ranks, before the removal": (0, before(move, "_remove", 0)),
+    "to ranks, in the removal": (0, after(move, "clear", 1)),
 }
 TO_ONE: dict[str, tuple[int, Callable[[], None]]] = {
     "to one, after the copy": (0, after(move, "_copy", 0)),
     "to one, after the commit": (0, after(State, "commit", 0)),
-    "to one, between renames of old parts": (0, after(swap, "rename", 1)),
-    "to one, before the new run arrives": (0, after(swap, "rename", 2)),
-    "to one, when the new run has arrived in part": (0, after(swap, "rename", 7)),
-    "to one, before the manifest arrives": (0, after(swap, "rename", 12)),
-    "to one, in the removal": (0, after(swap, "remove", 0)),
+    "to one, between renames of old parts": (0, after(move, "_rename", 1)),
+    "to one, before the new run arrives": (0, after(move, "_rename", 2)),
+    "to one, when the new run has arrived in part": (0, after(move, "_rename", 7)),
+    "to one, before the manifest arrives": (0, after(move, "_rename", 12)),
+    "to one, in the removal": (0, after(move, "_remove", 0)),
 }
 
 

@@ -14,7 +14,13 @@ move has these steps. All ranks complete a step before a rank begins the next on
     5   Remove the old parts.                                           killed: the new parts
 
 A run of one process is the part of the only rank of a group (found.py). In the same directory as rank-0, its names are
-whole.moving and whole.moved, and the steps 3 to 5 move its files instead of its directory (swap.py).
+whole.moving and whole.moved. Its directory also has the new parts, so the steps 3 to 5 cannot rename this directory.
+They move its files. Its manifest decides whether it is valid:
+
+    leaves    run.oc/manifest.json ──► run.oc/whole.moved/manifest.json      one rename; the other files stay in run.oc
+    arrives   run.oc/whole.moving/u, .u.0, ... ──► run.oc/                   and manifest.json at last
+
+Before a run of one process arrives, the Zarr group of the old parts is removed, which has the same names (shared.py).
 
 At each start, the ranks look for such names (`settle`). If a complete set of new parts exists, they complete the steps
 3 to 5. Otherwise they remove the new parts. No step of the run is computed in between, so both sets have the same
@@ -35,19 +41,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from outcrop.durable import Directory
 from outcrop.errors import InputError, StorageError, os_errors_as
 from outcrop.language.sparse import Sampling
 from outcrop.paths import nearest_existing
 from outcrop.run.acquisition.definitions import definition_files, samplings_in
 from outcrop.run.acquisition.parts import MovedRecords, kept_bytes
 from outcrop.run.disk.acquisition_files import first_sums
-from outcrop.run.disk.creation import check_creation, created_in
-from outcrop.run.disk.manifest import Description, Manifest, new_manifest, parse_manifest
+from outcrop.run.disk.contents import GROUP, top_names
+from outcrop.run.disk.creation import check_creation, clear, created_in
+from outcrop.run.disk.manifest import MANIFEST, Description, Manifest, new_manifest, parse_manifest, read_manifest
 from outcrop.run.disk.state import State, manifest_before
 from outcrop.run.disk.storage import RunFolder
 from outcrop.run.ranks.found import (
+    LEFT,
     MADE,
     FoundPart,
+    PartPlace,
     choose,
     is_replaced,
     is_seen,
@@ -61,8 +71,8 @@ from outcrop.run.ranks.found import (
 from outcrop.run.ranks.group import RankGroup
 from outcrop.run.ranks.part import RANK
 from outcrop.run.ranks.peers import RankPeers
+from outcrop.run.ranks.shared import SharedGroup
 from outcrop.run.ranks.streams import end_together, streams
-from outcrop.run.ranks.swap import arrive, is_free, leave, remove, remove_empty, require_room, swap
 from outcrop.run.ranks.whole import Selection, read_rows
 from outcrop.units import counted, format_bytes
 
@@ -92,14 +102,16 @@ def settle(group: RankGroup, path: object) -> list[FoundPart] | None:
         return None
     own = [one for one in found if one.finder == group.rank]
     made = [one.place for one in chosen if one.finder == group.rank and one.end == MADE]
-    swap(group, made, [one for one in own if is_replaced(one, chosen)])
+    old = [one for one in own if is_replaced(one, chosen)]
+    _leave(group, made, old)
+    _arrive(group, made, old)
     with group.together():
         for one in own:  # of moves that were not completed, and of runs that a new run has replaced
             if one.end and one.run != chosen[0].run and not is_replaced(one, chosen):
-                remove(one.place, one.end)
+                _remove(one.place, one.end)
         for place, _, end in places_of(path, group, limit):
             if end and part_at(place, end, group.rank) is None:
-                remove_empty(place.path(end))
+                _remove_empty(place.path(end))
     if chosen[0].ranks == group.size:
         return None
     return [replace(one, end="") for one in chosen]
@@ -121,12 +133,12 @@ def move(group: RankGroup, path: object, parts: Sequence[FoundPart], describe: D
             samplings = samplings_in(files, first)
             there = part_at(place, "", group.rank)
             is_own = there is not None and there.run == parts[0].run
-            if not (place.is_around or is_own or is_free(place.final)):
+            if not (place.is_around or is_own or _is_free(place.final)):
                 raise InputError(f"{place.final} holds something that is not a part of this run; move it away")
             description = describe(first, run, place.final, samplings)
             check_creation([new], description, force=True)
             if place.is_around:
-                require_room(place, description, first)
+                _require_room(place, description, first)
             for rank in _overlapping(first, description.rows):
                 if rank not in states and is_seen(parts[rank], group.rank):
                     states[rank] = _at_generation(_state_at(parts[rank].path), generation)
@@ -147,8 +159,8 @@ def move(group: RankGroup, path: object, parts: Sequence[FoundPart], describe: D
             with group.together():
                 state.commit(first.step, names, sums=sums)
                 state.change(ranges=first.ranges)
-        leave(group, [place], own)  # while no other process can change the old parts
-    arrive(group, [place], own)
+        _leave(group, [place], own)  # while no other process can change the old parts
+    _arrive(group, [place], own)
 
 
 def _copy(
@@ -301,3 +313,122 @@ def _require_space(group: RankGroup, new: Path, description: Description, step: 
                 f"{existing} for a while, and {format_bytes(free)} are free; make room, or start as many ranks as "
                 "before"
             )
+
+
+# --- steps 3 to 5: replace the old parts by the new parts ------------------------------------------------------------
+# `made` are new parts, which are complete, and `old` are old parts. Both are those for which this rank is responsible.
+# All ranks must call these functions together, and can call them again after an interruption.
+
+
+def _leave(group: RankGroup, made: Sequence[PartPlace], old: Sequence[FoundPart]) -> None:
+    """Do step 3: rename the old parts."""
+    staying = [one for one in old if one.end != LEFT]
+    with group.together():
+        if staying and any(one.is_around for one in made):
+            first = RunFolder(staying[0].path).read()
+            SharedGroup(made[0].final, first).remove()
+        for one in staying:
+            if one.place.is_around:
+                _make_folder(one.place.path(LEFT))
+                _rename(one.path / MANIFEST, one.place.path(LEFT) / MANIFEST)
+            else:
+                _rename(one.path, one.place.path(LEFT))
+
+
+def _arrive(group: RankGroup, made: Sequence[PartPlace], old: Sequence[FoundPart]) -> None:
+    """Do the steps 4 and 5: rename the new parts, and remove the old ones."""
+    with group.together():
+        for place in made:
+            if place.is_around:
+                _arrive_inside(place)
+            else:
+                _rename(place.path(MADE), place.final)
+    with group.together():
+        for one in reversed(old):  # low ranks come last, because the next start looks for them first
+            _remove(one.place, LEFT)
+
+
+def _require_room(place: PartPlace, description: Description, old: Manifest) -> None:
+    """Raise InputError if a run of one process cannot arrive at `place`, because something else than the Zarr group of
+    the parts has a name that it needs. `old` is the manifest of an old part."""
+    names = {*top_names(description), GROUP}
+    if other := SharedGroup(place.final, old).something_else(names):
+        raise InputError(f"{place.final / other} is something else; move it away")
+
+
+def _rename(path: Path, to: Path) -> None:
+    if not _is_free(to):
+        raise InputError(f"{to} holds something else; move it away")
+    with os_errors_as(StorageError, f"cannot rename {path} to {to}"):
+        path.rename(to)
+        for folder in {path.parent, to.parent}:
+            _flush(folder)
+
+
+def _is_free(path: Path) -> bool:
+    """Return True if a directory can be renamed to `path`: there is nothing, or an empty directory."""
+    return not os.path.lexists(path) or (path.is_dir() and not path.is_symlink() and not any(path.iterdir()))
+
+
+def _remove(place: PartPlace, end: str) -> None:
+    """Remove the part at a place. Its manifest goes last, so that a later start can remove the other files. Files that
+    do not belong to the part are kept."""
+    path = place.path(end)
+    with os_errors_as(StorageError, f"cannot remove {path}", names_file=True), Directory.open(path) as directory:
+        held = directory.hold()
+        try:
+            manifest = read_manifest(directory)
+            clear(directory, manifest)
+            if place.is_around and manifest.has_values:
+                _clear_around(place.final, manifest)
+            directory.flush()
+            directory.remove(MANIFEST)
+        finally:
+            directory.release(held)
+    _remove_empty(path)
+
+
+def _remove_empty(path: Path) -> None:
+    """Remove a directory in which a killed process has left no run."""
+    with contextlib.suppress(OSError):
+        (path / f"{MANIFEST}.tmp").unlink(missing_ok=True)
+        path.rmdir()
+        _flush(path.parent)
+
+
+def _arrive_inside(place: PartPlace) -> None:
+    """Move the files of a run of one process to its directory. Its manifest goes last."""
+    made = place.path(MADE)
+    with os_errors_as(StorageError, f"cannot use {made}"):
+        names = {*top_names(RunFolder(made).read()), GROUP}
+        there = sorted(names.intersection(os.listdir(made)))
+    for name in [*there, MANIFEST]:
+        _rename(made / name, place.final / name)
+    _remove_empty(made)
+
+
+def _clear_around(final: Path, manifest: Manifest) -> None:
+    """Remove the files of a run whose manifest has left its directory, or has not arrived there. If the directory holds
+    another run, there are no such files."""
+    with Directory.open(final) as directory:
+        if directory.status(MANIFEST) is None:
+            held = directory.hold()
+            try:
+                clear(directory, manifest)
+                directory.flush()
+            finally:
+                directory.release(held)
+
+
+def _make_folder(path: Path) -> None:
+    """Make a directory, unless a killed process has left it empty."""
+    if not _is_free(path):
+        raise InputError(f"{path} holds something else; move it away")
+    with os_errors_as(StorageError, f"cannot make {path}"):
+        path.mkdir(exist_ok=True)
+        _flush(path.parent)
+
+
+def _flush(folder: Path) -> None:
+    with Directory.open(folder) as directory:
+        directory.flush()
