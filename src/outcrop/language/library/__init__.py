@@ -14,7 +14,6 @@ from outcrop.language.library.table import FAMILIES, STENCILS, find_stencil
 from outcrop.language.library.verdict import extremes_of, is_built_in, limit_of, stability, stable_limit, weights
 
 if TYPE_CHECKING:
-    from outcrop.language.library.absorbing_layer import sponge
     from outcrop.language.library.filters import box27, sharpen
     from outcrop.language.library.flow import (
         inlet_outlet,
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
         stream_function,
     )
     from outcrop.language.library.transport import advection, gray_scott, heat, heat7, heat13
-    from outcrop.language.library.waves import acoustic, elastic, maxwell
+    from outcrop.language.library.waves import acoustic, elastic, maxwell, sponge
 
 __all__ = [
     "FAMILIES", "STENCILS", "acoustic", "advection", "box27", "elastic", "extremes_of", "find_stencil", "gray_scott",
@@ -34,11 +33,10 @@ __all__ = [
 ]  # fmt: skip
 
 _FILES = {
-    "absorbing_layer": ("sponge",),
     "filters": ("box27", "sharpen"),
     "flow": ("inlet_outlet", "lattice_boltzmann", "lattice_directions", "lattice_weights", "stream_function"),
     "transport": ("advection", "gray_scott", "heat", "heat7", "heat13"),
-    "waves": ("acoustic", "elastic", "maxwell"),
+    "waves": ("acoustic", "elastic", "maxwell", "sponge"),
 }
 
 
