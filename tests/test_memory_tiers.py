@@ -11,9 +11,10 @@ import pytest
 from hwloc_machines import Node, machine
 from outcrop import _core
 from outcrop.errors import InputError
-from outcrop.tiers import cache, discover, survey
+from outcrop.tiers import discover, survey
 from outcrop.tiers.memory_tiers import MemoryNode, memory_nodes, memory_tiers, with_measured_kind
 from outcrop.tiers.tier import Figures, Persistence, Tier
+from outcrop.user_cache import keep_figures, load_figures
 
 GIB = 1 << 30
 needs_hwloc = pytest.mark.skipif(not _core.has_hwloc(), reason="built without hwloc")
@@ -119,8 +120,8 @@ def test_memory_of_another_machine_is_only_planned_for(tmp_path: Path, monkeypat
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     for number in (0, 1):
         key = f"{discover.processor_name()} {discover.available_cores()} node {number}"
-        cache.keep(survey.CACHE, key, Figures("measured", 1e9))
-    assert len(cache.load(survey.CACHE, Figures)) == 2
+        keep_figures(survey.CACHE, key, Figures("measured", 1e9))
+    assert len(load_figures(survey.CACHE, Figures)) == 2
     program = (
         "import outcrop as oc\nfrom outcrop.tiers.survey import find_tiers\n"
         "print([tier.origin for tier in find_tiers() if tier.is_memory])\n"

@@ -21,8 +21,8 @@ from outcrop.language.compile import compile_kernel
 from outcrop.language.library import find_stencil
 from outcrop.plan.machine import StorageRates
 from outcrop.shared_object import compiler_identity, find_compiler, load_library, run_compiler, shared_object
-from outcrop.tiers import cache
 from outcrop.tiers.tier import Figures
+from outcrop.user_cache import keep_figures, load_figures
 
 CODE = "int answer(void) { return %d; }"
 ONE_BYTE = 0x5A
@@ -178,7 +178,7 @@ def test_folders_are_private_whatever_the_umask(mask: int, home: Path, object_fi
     before = os.umask(mask)
     try:
         path = shared_object("kernels", ["a"], Builds(file))
-        cache.keep("figures.json", "a", Figures("measured"))
+        keep_figures("figures.json", "a", Figures("measured"))
     finally:
         os.umask(before)
     assert [mode_of(folder) for folder in (home, home / "outcrop", path.parent)] == [0o700] * 3
@@ -243,8 +243,8 @@ def test_a_cache_that_cannot_be_used_is_one_line(
     with pytest.raises(InputError, match="set XDG_CACHE_HOME") as error:
         shared_object("kernels", ["a"], Builds(file))
     assert "\n" not in str(error.value)
-    cache.keep("figures.json", "a", Figures("measured"))
-    assert cache.load("figures.json", Figures) == {}
+    keep_figures("figures.json", "a", Figures("measured"))
+    assert load_figures("figures.json", Figures) == {}
     assert not [path for path in home.parent.rglob("*") if not path.is_dir() and path.suffix in (".so", ".json")]
 
 
@@ -331,29 +331,29 @@ DEVICE = StorageRates(1e9, 2e9, 1.5e9, 0.0, "measured")
 def test_figures_are_kept(home: Path) -> None:
     """Checks that the newest figures of each name are stored, and that they are not rounded."""
     for number in range(4):
-        cache.keep("devices.json", f"disk {number % 3}", replace(DEVICE, seconds_flush=float(number)))
-    found = cache.load("devices.json", StorageRates)
+        keep_figures("devices.json", f"disk {number % 3}", replace(DEVICE, seconds_flush=float(number)))
+    found = load_figures("devices.json", StorageRates)
     assert {key: one.seconds_flush for key, one in found.items()} == {"disk 1": 1.0, "disk 2": 2.0, "disk 0": 3.0}
-    cache.keep("tiers.json", "dram", Figures("measured", 1e9))
-    assert cache.load("tiers.json", Figures) == {"dram": Figures("measured", 1e9)}
+    keep_figures("tiers.json", "dram", Figures("measured", 1e9))
+    assert load_figures("tiers.json", Figures) == {"dram": Figures("measured", 1e9)}
 
 
 def test_the_oldest_figures_give_way(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Checks that the oldest figures are removed, so that the file stays small."""
-    monkeypatch.setattr(cache, "MAX_ENTRIES", 3)
+    monkeypatch.setattr(user_cache, "MAX_ENTRIES", 3)
     for number in (0, 1, 2, 0, 3):
-        cache.keep("devices.json", f"disk {number}", DEVICE)
-    assert list(cache.load("devices.json", StorageRates)) == ["disk 2", "disk 0", "disk 3"]
+        keep_figures("devices.json", f"disk {number}", DEVICE)
+    assert list(load_figures("devices.json", StorageRates)) == ["disk 2", "disk 0", "disk 3"]
 
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
 def test_damaged_figures_are_measured_again(damage: Callable[[Path], object], home: Path) -> None:
     """Checks that damaged figures in the cache are ignored and measured again."""
-    cache.keep("devices.json", "disk", DEVICE)
+    keep_figures("devices.json", "disk", DEVICE)
     damage(home / "outcrop" / "devices.json")
-    assert cache.load("devices.json", StorageRates) == {}
-    cache.keep("devices.json", "disk", DEVICE)
-    assert cache.load("devices.json", StorageRates) == {"disk": DEVICE}
+    assert load_figures("devices.json", StorageRates) == {}
+    keep_figures("devices.json", "disk", DEVICE)
+    assert load_figures("devices.json", StorageRates) == {"disk": DEVICE}
 
 
 GOOD = asdict(DEVICE)
@@ -381,7 +381,7 @@ def test_figures_that_cannot_be_are_left_out(wrong: object, home: Path) -> None:
     """
     with user_cache.open_folder(make=True) as folder:
         folder.write("devices.json", json.dumps({"wrong": wrong, "disk": GOOD}).encode())
-    assert cache.load("devices.json", StorageRates) == {"disk": DEVICE}
+    assert load_figures("devices.json", StorageRates) == {"disk": DEVICE}
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "3", "[" * 100_000, '{"a":' * 100_000, "\x00", '"\\ud800"'])
@@ -389,12 +389,12 @@ def test_text_that_is_no_table_of_figures_is_nothing(text: str, home: Path) -> N
     """Checks that a file with a correct seal but without a table of figures counts as empty."""
     with user_cache.open_folder(make=True) as folder:
         folder.write("devices.json", text.encode())
-    assert cache.load("devices.json", StorageRates) == {}
+    assert load_figures("devices.json", StorageRates) == {}
 
 
 def test_reading_figures_makes_nothing(home: Path) -> None:
     """Checks that reading figures creates no file and no folder."""
-    assert cache.load("devices.json", StorageRates) == {} and not home.exists()
+    assert load_figures("devices.json", StorageRates) == {} and not home.exists()
 
 
 def test_kernels_are_loaded_from_what_was_checked(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,20 +11,31 @@ Outcrop makes it again.
 
 Several processes can write the same file at the same time. Each process writes a whole file under a temporary name,
 flushes the file and renames it.
+
+Measured figures are kept in JSON files, so that each figure is measured only once. The kind of these files is "", so
+they are in $XDG_CACHE_HOME/outcrop itself.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import secrets
 import stat
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 from outcrop.errors import InputError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+    FiguresT = TypeVar("FiguresT", bound=DataclassInstance)
 
 OWN_FOLDER = "outcrop"
 REMEDY = "set XDG_CACHE_HOME to a folder of your own"
@@ -32,6 +43,11 @@ OTHERS, OTHERS_WRITE = 0o077, 0o022
 _SEAL = b"\noutcrop sha256 "
 _SEAL_BYTES = len(_SEAL) + 64 + 1
 _INNER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+MAX_FIGURES_BYTES = 1 << 20
+MAX_ENTRIES = 500
+"""The maximum number of entries in a file of measured figures. An entry has about 500 bytes. If a file has more
+entries, the oldest entries are removed."""
 
 
 @dataclass(frozen=True)
@@ -164,3 +180,50 @@ def _require_own(handle: int, path: Path) -> None:
             os.fchmod(handle, 0o700)
         if os.fstat(handle).st_mode & OTHERS_WRITE:
             raise InputError(f"other users may write in the cache {path}, and its mode cannot be changed; {REMEDY}")
+
+
+# --- measured figures ------------------------------------------------------------------------------------------------
+
+
+def load_figures(name: str, figures: type[FiguresT]) -> dict[str, FiguresT]:
+    """Return the measured figures in a file by their keys. Return an empty dictionary if the file cannot be used, and
+    leave out figures that are not valid."""
+    try:
+        with open_folder(make=False) as folder:
+            content = json.loads(folder.read(name, MAX_FIGURES_BYTES) or b"{}")
+    except (InputError, ValueError, RecursionError):
+        return {}
+    if not isinstance(content, dict):
+        return {}
+    return {key: figures(**values) for key, values in content.items() if _are(figures, values)}
+
+
+def keep_figures(name: str, key: str, value: DataclassInstance) -> None:
+    """Add measured figures to a file. If the cache cannot be used, the figures are lost, but no error is raised."""
+    kept = {known: asdict(one) for known, one in load_figures(name, type(value)).items() if known != key}
+    kept[key] = asdict(value)
+    text = json.dumps(dict(list(kept.items())[-MAX_ENTRIES:]), indent=1)
+    with suppress(InputError, OSError), open_folder(make=True) as folder:
+        folder.write(name, text.encode())
+
+
+def _are(figures: type[DataclassInstance], values: object) -> bool:
+    """Return True if the values are valid for an object of the type `figures`: texts, finite numbers, and None for an
+    unknown figure."""
+    if not isinstance(values, Mapping):
+        return False
+    known = {field.name: field for field in fields(figures)}
+    needed = {name for name, field in known.items() if field.default is not None}
+    if not needed <= values.keys() <= known.keys():
+        return False
+    return all(_is_figure(name, value, name not in needed) for name, value in values.items())
+
+
+def _is_figure(name: str, value: object, may_be_unknown: bool) -> bool:
+    if name == "origin":
+        return isinstance(value, str)
+    if value is None:
+        return may_be_unknown
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    return 0 < value <= sys.float_info.max or (value == 0 and not name.endswith("per_second"))

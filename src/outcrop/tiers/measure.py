@@ -41,11 +41,11 @@ from outcrop.plan.actions import Action, Commit, Read, Rectangle, Write
 from outcrop.plan.machine import StorageRates
 from outcrop.plan.plan import Sizes
 from outcrop.plan.problem import PLAIN_FIELDS, Problem
-from outcrop.tiers import cache
 from outcrop.tiers.discover import available_cores, last_level_bytes, numa_nodes
 from outcrop.tiers.storage_tiers import SCRATCH_PREFIX, cache_key, mount_of
 from outcrop.tiers.tier import Figures
 from outcrop.units import format_bytes
+from outcrop.user_cache import keep_figures, load_figures
 
 ARRAYS, CACHES = 3, 4
 MIN_ARRAY_BYTES = 16 << 20
@@ -211,7 +211,7 @@ def _one_device(folder: Path, io: str, may_measure: bool) -> StorageRates:
     if not folder.is_dir():
         # a raw device cannot be measured, because it has no file system for a scratch file and may hold a run
         return ASSUMED
-    known = cache.load(CACHE, StorageRates).get(_key(folder, io))
+    known = load_figures(CACHE, StorageRates).get(_key(folder, io))
     if may_measure and (known is None or known.first_write_bytes_per_second is None):
         return measure_afresh(folder, io)
     return ASSUMED if known is None else replace(known, origin="cached")
@@ -221,7 +221,7 @@ def measure_afresh(folder: Path, io: str = "auto") -> StorageRates:
     """Measure the device of `folder`, and replace its cached rates."""
     measured = measure_device(folder, io)
     if measured is not ASSUMED:
-        cache.keep(CACHE, _key(folder, io), measured)
+        keep_figures(CACHE, _key(folder, io), measured)
     return measured
 
 

@@ -18,12 +18,13 @@ from pathlib import Path
 from outcrop import _core
 from outcrop.errors import InputError, OutcropError
 from outcrop.paths import nearest_existing
-from outcrop.tiers import cache, discover
+from outcrop.tiers import discover
 from outcrop.tiers.declarations import declared_tiers
 from outcrop.tiers.measure import measure_memory, measure_storage
 from outcrop.tiers.memory_tiers import MemoryNode, believable_nodes, memory_nodes, memory_tiers, with_measured_kind
 from outcrop.tiers.storage_tiers import cache_key, device_of, holds_no_files, is_folder, mount_of, storage_tiers
 from outcrop.tiers.tier import Figures, Tier, with_figures
+from outcrop.user_cache import keep_figures, load_figures
 
 CACHE = "tiers.json"
 MAIN_MEMORY = ("dram", "tmpfs")
@@ -55,7 +56,7 @@ def find_tiers(
     taken = {tier.name for tier in own}
     memory = memory_of_this_machine()
     found = [tier for tier in [*memory, *storage_tiers(directories)] if tier.name not in taken]
-    known = cache.load(CACHE, Figures)
+    known = load_figures(CACHE, Figures)
     tiers = [_with_known(tier, {} if refresh else known) for tier in [*found, *own]]
     if measure:
         memory_tiers_here = sum(tier.is_memory for tier in tiers)
@@ -105,7 +106,7 @@ def _measured(tier: Tier, memory_tiers_here: int, progress: Callable[[str], obje
             figures = measure_storage(Path(tier.where), tier.free_bytes)
     except (OutcropError, OSError) as error:
         return replace(tier, note=str(error))
-    cache.keep(CACHE, _key(tier), figures)
+    keep_figures(CACHE, _key(tier), figures)
     return with_figures(tier, figures)
 
 
