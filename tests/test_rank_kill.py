@@ -27,7 +27,7 @@ from outcrop.run.places import open_state
 from outcrop.run.ranks import links
 from outcrop.run.ranks.agreement import Agreement
 from outcrop.run.ranks.group import RankGroup
-from outcrop.run.ranks.peers import RankPeers
+from outcrop.run.ranks.links import RankPeers
 from rank_processes import RankProcesses, at_call, die, ranks
 
 KILLS = int(os.environ.get("OUTCROP_RANK_KILLS", "10"))

@@ -35,8 +35,7 @@ from outcrop.run.options import OnSnapshot
 from outcrop.run.progress import INTERVAL_SECONDS, Progress, Standing, Whole, make_progress
 from outcrop.run.ranks.agreement import Agreement
 from outcrop.run.ranks.group import RankGroup, together
-from outcrop.run.ranks.links import Link, linked
-from outcrop.run.ranks.peers import RankPeers
+from outcrop.run.ranks.links import Link, RankPeers, linked
 from outcrop.run.replay import forward_state
 from outcrop.run.report import Report, make_report, of_all_ranks
 from outcrop.run.setup import Setup

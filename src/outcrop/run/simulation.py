@@ -43,7 +43,7 @@ from outcrop.run.places import created_state, may_hold_run
 from outcrop.run.progress import KINDS, Whole
 from outcrop.run.ranks.agreement import agree
 from outcrop.run.ranks.group import together
-from outcrop.run.ranks.peers import RankPeers
+from outcrop.run.ranks.links import RankPeers
 from outcrop.run.ranks.shared import share
 from outcrop.run.ranks.whole import GroupSnapshots, GroupView, PartsSnapshots, PartsView, WholeView
 from outcrop.run.replay import parts_of, run_segments

@@ -1,31 +1,57 @@
-"""The links of a rank: one connected socket to each neighbour, over which passes send and receive faces.
+"""The connections over which ranks exchange rows and values: links, streams, and messages of the group.
+
+A link connects two neighbours. Passes send and receive faces over it:
 
     rank 0 ── rank 1 ── rank 2          a row of ranks
       └───────────────────┘             a ring, if y is periodic: two ranks then have two links
 
 Links are made anew for each call of `run`, so that no bytes of a pass that was stopped are left in them.
 `measure_network` measures the network with links of its own, before the plan is chosen.
+
+A stream connects any two ranks, outside of passes: for reads of the whole grid, and when rows move:
+
+    rank 0 ◄── rows ── rank 1       the receiver connects, and the sender sends all rows that the receiver has asked for
+    rank 0 ◄── rows ── rank 2
+
+All ranks know all requests, so both ends know which streams there are. Rows go from the rank that has them to the rank
+that needs them, and not through rank 0. A stream that ends too early has one of three reasons. If its sender has
+failed, the sender tells its error (`end_together`). If its receiver has failed, the receiver closes the stream.
+Otherwise a rank is gone, and the group finds out which.
+
+The acquisition of a part exchanges values with other ranks (`RankPeers`):
+
+    everyone   records of all ranks, for `sim.traces` and `sim.norms`     over the sockets of the group, in pieces
+    pass_up    samples near a cut, once in each pass before its commit    over the links, after the rows of the pass
 """
 
 from __future__ import annotations
 
+import base64
 import bisect
 import contextlib
 import hashlib
 import hmac
 import socket
 import statistics
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeAlias
 
-from outcrop.errors import CommunicationError
+import numpy as np
+from numpy.typing import NDArray
+
+from outcrop import _core
+from outcrop.errors import CommunicationError, OutcropError
 from outcrop.plan.machine import ASSUMED_NETWORK, NetworkRates
 from outcrop.run.ranks.group import JOIN_SECONDS, RankGroup
-from outcrop.run.ranks.wire import Listener, connect, read_exactly
+from outcrop.run.ranks.wire import MAX_FRAME_BYTES, Listener, connect, read_exactly
 
 Link = tuple[socket.socket, int]
 """A connected socket, and the number of the rank at its other end."""
+Blocks: TypeAlias = Callable[[], Iterable[NDArray[np.floating]]]
+"""A function that yields the blocks that a stream sends, one after the other."""
 
 ROUND_TRIPS = 20
 MEASURED_SECONDS = 0.04
@@ -37,6 +63,9 @@ POLL_SECONDS = 0.2
 
 SECONDS_TO_ANSWER = 5.0
 """The time after which a measurement fails if a neighbour does not answer."""
+
+
+# --- links -----------------------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
@@ -54,23 +83,12 @@ def linked(group: RankGroup, is_ring: bool) -> Iterator[tuple[Link | None, Link 
         deadline = time.monotonic() + JOIN_SECONDS
         with group.together(), ThreadPoolExecutor(1) as other:  # each rank connects and accepts at the same time
             accepted = other.submit(_accepted, group, stack, listener, below, deadline) if below is not None else None
-            high = _connected(group, stack, addresses[above], token, above, deadline) if above is not None else None
+            high = None
+            if above is not None:
+                high = _connected(group, addresses[above], token, f"the neighbour rank {above}", deadline), above
+                stack.callback(high[0].close)
             low = accepted.result() if accepted else None
         yield low, high
-
-
-def _connected(
-    group: RankGroup, stack: contextlib.ExitStack, address: dict[str, object], token: str, neighbour: int,
-    deadline: float,
-) -> Link:  # fmt: skip
-    while True:
-        try:
-            connection = connect(address, token, group.rank, min(deadline, time.monotonic() + POLL_SECONDS))
-            break
-        except OSError as error:
-            _require_time(group, neighbour, deadline, str(error))
-    stack.callback(connection.close)
-    return connection, neighbour
 
 
 def _accepted(
@@ -81,25 +99,36 @@ def _accepted(
             connection, rank = listener.accept(min(deadline, time.monotonic() + POLL_SECONDS))
             break
         except TimeoutError:
-            _require_time(group, neighbour, deadline, f"no connection within {JOIN_SECONDS:.0f} s")
+            _require_time(
+                group, f"the neighbour rank {neighbour}", deadline, f"no connection within {JOIN_SECONDS:.0f} s"
+            )
     stack.callback(connection.close)
     assert rank == neighbour, "only the neighbour below connects"
     return connection, rank
 
 
-def _require_time(group: RankGroup, neighbour: int, deadline: float, reason: str) -> None:
+def _connected(group: RankGroup, address: dict[str, object], token: str, name: str, deadline: float) -> socket.socket:
+    """Connect to the rank with this name and address. Raises the error of the group if a rank is gone, and
+    CommunicationError when the deadline has passed."""
+    while True:
+        try:
+            return connect(address, token, group.rank, min(deadline, time.monotonic() + POLL_SECONDS))
+        except OSError as error:
+            _require_time(group, name, deadline, str(error))
+
+
+def _require_time(group: RankGroup, name: str, deadline: float, reason: str) -> None:
     """Raise the error of the group if a rank is gone. Raise CommunicationError if the deadline has passed."""
     if group.end is not None:
         raise group.error() from None
     if time.monotonic() >= deadline:
-        raise _unreachable(neighbour, reason) from None
+        raise CommunicationError(
+            f"{name} cannot be reached ({reason}); name the network interface of the nodes in OUTCROP_NETWORK, such as "
+            "ib0"
+        ) from None
 
 
-def _unreachable(neighbour: int, reason: str) -> CommunicationError:
-    return CommunicationError(
-        f"the neighbour rank {neighbour} cannot be reached ({reason}); name the network interface of the nodes in "
-        "OUTCROP_NETWORK, such as ib0"
-    )
+# --- the speed of the network ----------------------------------------------------------------------------------------
 
 
 def measure_network(group: RankGroup, is_wanted: bool) -> NetworkRates:
@@ -163,3 +192,200 @@ def _receive(connection: socket.socket) -> float:
             times.append(time.perf_counter())
     half = bisect.bisect_left(counts, counts[-1] / 2)
     return (counts[-1] - counts[half]) / (times[-1] - times[half]) if times[-1] > times[half] else 0.0
+
+
+# --- streams ---------------------------------------------------------------------------------------------------------
+
+
+class RowStream:
+    """The receiving end of a stream from `rank`."""
+
+    def __init__(self, connection: socket.socket, rank: int) -> None:
+        self._socket, self._rank = connection, rank
+
+    def receive(self, target: NDArray[np.floating]) -> None:
+        """Fill `target`, which is contiguous, with the next values. Raises EOFError(rank) if the stream has ended."""
+        view = memoryview(target.reshape(-1).view("u1").data)
+        while view:
+            try:
+                count = self._socket.recv_into(view)
+            except OSError:
+                count = 0
+            if not count:
+                raise EOFError(self._rank)
+            view = view[count:]
+
+
+@contextlib.contextmanager
+def streams(
+    group: RankGroup, sources: Sequence[int], targets: Mapping[int, Blocks], at_once: int
+) -> Iterator[Callable[[int], RowStream]]:
+    """Yield a function that connects this rank to one of `sources`, the ranks from which it receives. In the meantime,
+    other threads send the blocks of `targets` to the ranks that are their keys. At most `at_once` streams are sent at
+    the same time. A rank that connects to several sources before it receives needs senders with a thread for each
+    stream.
+
+    All ranks must call this function together, with the same streams. It ends when this rank has sent everything.
+    Raises the error of the first stream that this rank cannot send, and EOFError. The caller must then call
+    `end_together`."""
+    token = hmac.new(group.token.encode(), b"rows", hashlib.sha256).hexdigest()
+    with contextlib.ExitStack() as stack:
+        sender = stack.enter_context(_Sender(group, token, targets, at_once))
+        addresses = group.allgather(sender.address)
+        opened: dict[int, socket.socket] = {}
+
+        def open_stream(rank: int) -> RowStream:
+            deadline = time.monotonic() + JOIN_SECONDS
+            opened[rank] = _connected(group, addresses[rank], token, f"rank {rank}", deadline)
+            return RowStream(opened[rank], rank)
+
+        def stop() -> None:
+            for connection in list(opened.values()):
+                _shut(connection)
+            sender.stop()
+
+        stack.enter_context(group.watching(stop))
+        sender.start()
+        try:
+            yield open_stream
+        except Exception:
+            if group.end is None:
+                for rank in sources:  # the senders wait for all their receivers
+                    if rank not in opened:
+                        with contextlib.suppress(CommunicationError):
+                            open_stream(rank)
+            raise
+        finally:
+            for connection in list(opened.values()):
+                connection.close()
+        sender.finish()
+
+
+def end_together(group: RankGroup, failure: Exception | None) -> None:
+    """End a collective call on all ranks. `failure` is the error of this rank, EOFError if a stream has ended early, or
+    None. If a rank has an error, raise it on all ranks. If a rank is gone, raise CommunicationError."""
+    with group.together():
+        if failure is not None and not isinstance(failure, EOFError):
+            raise failure
+    if isinstance(failure, EOFError):  # no rank knows a reason
+        group.lost(failure.args[0])
+        raise group.error()
+
+
+class _Sender:
+    """Accepts the connections of the receivers in `targets`, and sends the blocks of each."""
+
+    def __init__(self, group: RankGroup, token: str, targets: Mapping[int, Blocks], at_once: int) -> None:
+        self._targets, self._is_stopped = targets, False
+        self._listener = Listener(token) if targets else None
+        self._pool = ThreadPoolExecutor(max(1, min(at_once, len(targets))), "outcrop-rows")
+        self._acceptor = threading.Thread(target=self._accept, name="outcrop-accept", daemon=True)
+        self._open: set[socket.socket] = set()
+        self._errors: list[Exception] = []
+
+    @property
+    def address(self) -> dict[str, object] | None:
+        return self._listener.address if self._listener else None
+
+    def start(self) -> None:
+        if self._targets:
+            self._acceptor.start()
+
+    def finish(self) -> None:
+        """Wait until everything is sent. Raises the first error of a stream."""
+        if self._targets:
+            self._acceptor.join()
+        self._pool.shutdown()
+        if self._errors:
+            raise self._errors[0]
+
+    def stop(self) -> None:
+        self._is_stopped = True
+        for connection in list(self._open):
+            _shut(connection)
+
+    def __enter__(self) -> _Sender:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._acceptor.is_alive():
+            self._acceptor.join()
+        self._pool.shutdown()
+        if self._listener is not None:
+            self._listener.close()
+
+    def _accept(self) -> None:
+        assert self._listener is not None
+        waiting = set(self._targets)
+        while waiting and not self._is_stopped:
+            with contextlib.suppress(TimeoutError):
+                connection, rank = self._listener.accept(time.monotonic() + POLL_SECONDS)
+                waiting.discard(rank)
+                self._open.add(connection)
+                self._pool.submit(self._send, connection, self._targets[rank])
+
+    def _send(self, connection: socket.socket, blocks: Blocks) -> None:
+        try:
+            for block in blocks():
+                try:
+                    connection.sendall(memoryview(np.ascontiguousarray(block).reshape(-1).view("u1").data))
+                except OSError:
+                    return  # the receiver has failed, or is gone
+        except (OutcropError, OSError) as error:
+            self._errors.append(error)
+        finally:
+            self._open.discard(connection)
+            connection.close()
+
+
+def _shut(connection: socket.socket) -> None:
+    """End a connection that another thread may be using."""
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
+
+
+# --- values of the acquisition ---------------------------------------------------------------------------------------
+
+
+class RankPeers:
+    """The other ranks in `group`. `links` are the links to the neighbours below and above, which only `pass_up`
+    needs."""
+
+    def __init__(self, group: RankGroup, links: tuple[_core.Link | None, _core.Link | None] = (None, None)) -> None:
+        self._group, self._links = group, links
+
+    def everyone(self, read: Callable[[], bytes]) -> list[bytes]:
+        """Return what `read` returns on each rank. All ranks must call this method. Raises the error of `read` on all
+        ranks, and CommunicationError if a rank is gone."""
+        group = self._group
+        with group.together():
+            own = read()
+        most = max(group.allgather(len(own)))
+        # one message has the pieces of all ranks, as text of base64
+        piece_bytes = max(1, MAX_FRAME_BYTES // 4 // group.size)
+        found = [bytearray() for _ in range(group.size)]
+        for begin in range(0, most, piece_bytes):
+            text = base64.b64encode(own[begin : begin + piece_bytes]).decode()
+            for whole, piece in zip(found, group.allgather(text), strict=True):
+                whole += base64.b64decode(piece)
+        return [bytes(one) for one in found]
+
+    def pass_up(self, sent: NDArray[np.float64], received: NDArray[np.float64]) -> None:
+        """Send an array to the neighbour above, and fill the other array from the neighbour below. Empty arrays are not
+        transferred. Raises CommunicationError, CorruptionError or InterruptedRun."""
+        low, high = self._links
+        with ThreadPoolExecutor(1) as other:  # in a ring, all ranks send at the same time
+            sending = None
+            try:
+                if sent.size:
+                    assert high is not None
+                    sending = other.submit(high.send, np.ascontiguousarray(sent))
+                if received.size:
+                    assert low is not None
+                    low.receive(received)
+            except BaseException:
+                if high is not None:
+                    high.cancel()  # so that the other thread ends
+                raise
+            if sending is not None:
+                sending.result()

@@ -4,7 +4,7 @@
        │             │  │              │
     rank-0.moving ◄──┘  └──► rank-1.moving         2 new parts    rows 0 .. 47 | 48 .. 95
 
-Each new rank reads its rows from the parts that it sees. Other rows come from a rank that sees them (streams.py). A
+Each new rank reads its rows from the parts that it sees. Other rows come from a rank that sees them (links.py). A
 move has these steps. All ranks complete a step before a rank begins the next one:
 
     1   Write the planes and records of the new parts, and flush them.  killed: the old parts are valid
@@ -69,10 +69,9 @@ from outcrop.run.ranks.found import (
     scan,
 )
 from outcrop.run.ranks.group import RankGroup
+from outcrop.run.ranks.links import RankPeers, end_together, streams
 from outcrop.run.ranks.part import RANK
-from outcrop.run.ranks.peers import RankPeers
 from outcrop.run.ranks.shared import SharedGroup
-from outcrop.run.ranks.streams import end_together, streams
 from outcrop.run.ranks.whole import Selection, read_rows
 from outcrop.units import counted, format_bytes
 

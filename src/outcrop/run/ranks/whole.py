@@ -33,8 +33,8 @@ from outcrop.run.disk.state import State, manifest_before
 from outcrop.run.disk.storage import RunFolder
 from outcrop.run.disk.values import READ_ATTEMPTS, PlanesView, split_index
 from outcrop.run.ranks.group import RankGroup
+from outcrop.run.ranks.links import end_together, streams
 from outcrop.run.ranks.part import RANK
-from outcrop.run.ranks.streams import end_together, streams
 
 SENT_AT_ONCE = 2
 """The maximum number of ranks to which a rank sends at once. Each stream needs memory for a group of planes."""
