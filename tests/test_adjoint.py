@@ -23,8 +23,8 @@ from outcrop.language import library
 from outcrop.language.adjoint import adjoint_of
 from outcrop.language.boundary import Boundary, as_boundary
 from outcrop.language.gather import edge_values
+from outcrop.language.linearised import tangent
 from outcrop.language.stencil import PREVIOUS, Field, Stencil
-from outcrop.language.tangent import tangent
 from outcrop.plan.planner import choose, smallest_budget_bytes
 from outcrop.plan.schemes import SCHEMES
 from outcrop.run.definition import as_problem

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from outcrop.arrays.trajectory import Trajectory
     from outcrop.language import library as stencils
     from outcrop.language.boundary import Boundary
+    from outcrop.language.linearised import tangent
     from outcrop.language.stencil import Field, Parameter, Signal, Stencil
-    from outcrop.language.tangent import tangent
     from outcrop.run.adjoint import AdjointRun
     from outcrop.run.inputs.resample import extrude, resample
     from outcrop.run.misfit import Misfit
@@ -52,8 +52,8 @@ _NAMES = {
     "arrays.spec": ("ArraySpec",),
     "arrays.trajectory": ("Trajectory",),
     "language.boundary": ("Boundary",),
+    "language.linearised": ("tangent",),
     "language.stencil": ("Field", "Parameter", "Signal", "Stencil"),
-    "language.tangent": ("tangent",),
     "run.adjoint": ("AdjointRun",),
     "run.inputs.resample": ("extrude", "resample"),
     "run.misfit": ("Misfit",),
