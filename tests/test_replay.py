@@ -17,7 +17,7 @@ import outcrop as oc
 from adjoint_cases import STENCILS, all_names, seeds_of
 from outcrop.cli.main import call
 from outcrop.errors import CorruptionError, InputError, InterruptedRun
-from outcrop.plan.schedule import first_states, repeated_segments
+from outcrop.plan.history import first_states, repeated_segments
 from outcrop.run.disk.state import State
 from outcrop.run.places import open_state
 from recomputed import STEPS, as_arrays, run_forward

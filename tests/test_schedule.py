@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import pytest
 
-from outcrop.plan.schedule import first_states, repeated_segments, sweep, usable
+from outcrop.plan.history import first_states, repeated_segments, sweep, usable
 
 COUNTS = {
     1: (1, 1, 1, 1, 1, 1),

@@ -5,7 +5,7 @@
     every k-th state        both runs transfer 1/k of the data, but the adjoint run computes all other states again,
                             and its window needs about r k^2 planes of each updated field (history.py)
     some of these states    if the disk does not have room for every k-th state, the forward run keeps fewer states, and
-                            parts of the forward run are repeated (schedule.py)
+                            parts of the forward run are repeated (history.py)
 
 Formulas give the time of both runs for each way (`estimate`). Unless the runs are short, `choose_way` also makes plans
 for the ways whose time is close to the shortest time, and uses the predicted times of these plans instead. The way with
@@ -19,14 +19,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from outcrop.plan.given_sizes import FREE, GivenSizes
-from outcrop.plan.history import listed, steps_of_pass
+from outcrop.plan.history import first_states, listed, repeated_segments, steps_of_pass
 from outcrop.plan.machine import Machine, UpdateRate
 from outcrop.plan.memory import min_acquisition_memory
 from outcrop.plan.placement import EQUALLY_FAST, aligned
 from outcrop.plan.plan import Scheme
 from outcrop.plan.planner import best_steps, choose, schemes_for, smallest_budget_bytes
 from outcrop.plan.problem import Problem
-from outcrop.plan.schedule import first_states, repeated_segments
 from outcrop.plan.tuner import estimate, rate_in_thick_slabs
 from outcrop.units import format_bytes, format_seconds
 

@@ -1,4 +1,4 @@
-"""This module executes the schedule (plan/schedule.py) of an adjoint run. A schedule is needed if the disk does not
+"""This module executes the schedule (plan/history.py) of an adjoint run. A schedule is needed if the disk does not
 have room for all states that the adjoint run needs.
 
     adjoint run     passes that go back over segments whose states exist       commits after each pass
@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from outcrop.errors import InputError, InterruptedRun, StorageError
-from outcrop.plan.schedule import sweep, usable
+from outcrop.plan.history import sweep, usable
 from outcrop.run.acquisition.definitions import AcquisitionDefinitions, read_definitions
 from outcrop.run.acquisition.history import KeptStates, StateFiles, keep_only, open_replay, remove_replay, replay_place
 from outcrop.run.definition import definition_beside

@@ -10,7 +10,7 @@ ways:
     free        the entry is removed from the manifest; then the files are deleted (`HistoryView.free`)
 
 If the limit of a history does not have room for all states, an adjoint run repeats parts of the forward run
-(plan/schedule.py). The repeated steps are computed by the replay, a copy of the forward run in a directory beside it.
+(plan/history.py). The repeated steps are computed by the replay, a copy of the forward run in a directory beside it.
 The replay has its own history. Both histories together have at most `slots` states. A state has the same number in both
 histories.
 """
@@ -38,7 +38,7 @@ from outcrop.errors import CorruptionError, InputError, OutcropError, StorageErr
 from outcrop.language.hoist import extends
 from outcrop.language.stencil import PREVIOUS, Stencil
 from outcrop.paths import nearest_existing
-from outcrop.plan.schedule import first_states, repeated_segments
+from outcrop.plan.history import first_states, repeated_segments
 from outcrop.run.acquisition.views import SnapshotView
 from outcrop.run.disk.acquisition_files import read_rows, snapshot_name
 from outcrop.run.disk.contents import ACQUISITION, RESERVED
@@ -96,7 +96,7 @@ def history_entry(given: History, description: Description, step: int) -> Snapsh
 
 
 def with_slots(given: History, entry: SnapshotsEntry, dtype: str, last_step: int) -> SnapshotsEntry:
-    """Return the entry, with a schedule (plan/schedule.py) if states can be computed again, and the limit has room for
+    """Return the entry, with a schedule (plan/history.py) if states can be computed again, and the limit has room for
     at least two states but not for all states."""
     limit = limit_bytes(given)
     slots = 0 if limit is None else limit // state_bytes(entry, dtype)

@@ -222,7 +222,7 @@ class SnapshotsEntry:
     With `initial`, the initial values are kept, too. `name` is the name of the group inside snapshots.zarr, or "" for
     snapshots.zarr itself. With `recompute`, which only a history can have, `fields` has the names of all arrays of the
     state, such as "u" and "u.previous". If `slots` is not 0, at most `slots` snapshots exist at the same time
-    (plan/schedule.py). `kept` has the numbers of the snapshots that exist or that later steps will keep."""
+    (plan/history.py). `kept` has the numbers of the snapshots that exist or that later steps will keep."""
 
     every: Positive
     fields: SeveralArrays
