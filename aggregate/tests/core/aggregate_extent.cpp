@@ -6,7 +6,7 @@
 #include <map>
 
 #include "aggregate_ranks.hpp"
-#include "outcrop/aggregate/decision/domains.hpp"
+#include "outcrop/aggregate/decision/decision.hpp"
 #include "outcrop/aggregate/decision/extent.hpp"
 #include "outcrop/base/error.hpp"
 

@@ -1,6 +1,19 @@
 // A plan makes its decisions once, before the first step. The decisions are the domains, their aggregators and their
 // buffers. First, each rank sends a description of its pattern to all other ranks. Then all ranks compute the same
 // decisions from the same data.
+//
+// The user's file is divided into regions, domains and rounds. Regions belong to a rank, a domain belongs to an
+// aggregator, and rounds belong to a domain.
+//
+// A region is a part of the file that one rank accesses. A region may contain small gaps, which the rank does not
+// access. The regions of all ranks together are cut into domains. The domains have about equal numbers of bytes. Each
+// domain is cut into rounds. A round fits into one buffer:
+//
+//     ranges of the domain   [──────────────]        [────]      [──────────────────────]
+//     rounds                 [   0   ][  1  .........  1  ][    2 ....  2  ][     3     ]
+//
+// A range begins at the same offset within a page in the buffer and in the file. So whole pages can be transferred
+// without the page cache. A round ends at a page boundary of the file, so no page belongs to two rounds.
 #pragma once
 
 #include <cstddef>
@@ -11,12 +24,60 @@
 #include <string>
 #include <vector>
 
-#include "outcrop/aggregate/decision/domains.hpp"
 #include "outcrop/aggregate/decision/extent.hpp"
 #include "outcrop/aggregate/node/node.hpp"
 #include "outcrop/aggregate/transport/transport.hpp"
 
 namespace outcrop::aggregate {
+
+// --- regions and domains -------------------------------------------------------------------------------------------
+
+struct Region {
+  Range range;
+  std::uint64_t bytes = 0;  ///< the number of bytes that the rank accesses in the range
+};
+
+/// Returns the regions of a pattern, sorted by their offsets. Between two regions there is a gap of at least
+/// `gap_bytes` bytes. If the pattern has more than `max_regions` such regions, this function joins regions at the
+/// shortest gaps until at most `max_regions` regions are left.
+std::vector<Region> regions_of(const Pattern &pattern, std::uint64_t gap_bytes, std::size_t max_regions);
+
+/// Returns at most `count` domains that together cover all regions. A domain is a list of ranges, which are cut at
+/// multiples of `alignment`.
+std::vector<std::vector<Range>> cut_domains(std::span<const Region> regions, std::size_t count,
+                                            std::uint64_t alignment);
+
+// --- rounds --------------------------------------------------------------------------------------------------------
+
+/// A range of the file and its position in the buffer.
+struct BufferedRange {
+  Range file;
+  std::uint64_t position = 0;
+};
+
+struct Rounds {
+  std::vector<BufferedRange> ranges;
+  std::vector<std::uint32_t> ends;  ///< for each round, the index in `ranges` of the first range after the round
+
+  std::size_t count() const { return ends.size(); }
+  std::span<const BufferedRange> of(std::size_t round) const {
+    const std::uint32_t first = round == 0 ? 0 : ends[round - 1];
+    return {ranges.data() + first, ends[round] - first};
+  }
+};
+
+/// Cuts the ranges of a domain into rounds. The ranges must be sorted, and `buffer_bytes` must be a multiple of the
+/// page size.
+Rounds cut_rounds(std::span<const Range> ranges, std::uint64_t buffer_bytes);
+
+/// Returns the number of bytes that a pattern has in a round.
+std::uint64_t bytes_in(const Pattern &pattern, std::span<const BufferedRange> round);
+
+/// The number and the total size of the contiguous runs of bytes that a step has in a domain.
+struct RunTotals {
+  std::uint64_t bytes = 0;
+  std::size_t long_runs = 0;  ///< the number of runs that are at least one page long
+};
 
 // --- which rank aggregates which domain ----------------------------------------------------------------------------
 

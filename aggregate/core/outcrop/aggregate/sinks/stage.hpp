@@ -29,7 +29,7 @@
 #include <thread>
 #include <vector>
 
-#include "outcrop/aggregate/decision/domains.hpp"
+#include "outcrop/aggregate/decision/decision.hpp"
 #include "outcrop/aggregate/sinks/sink.hpp"
 #include "outcrop/base/aligned.hpp"
 #include "outcrop/storage/folder.hpp"

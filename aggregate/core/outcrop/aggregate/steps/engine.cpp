@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <utility>
 
 #include "outcrop/aggregate/steps/step.hpp"
@@ -50,6 +51,90 @@ void TaskThread::loop() {
     busy_ = false;
     changed_.notify_all();
   }
+}
+
+// --- the work of an aggregator -------------------------------------------------------------------------------------
+
+DomainWork::DomainWork(std::size_t domain, Rounds rounds, std::vector<Sender> senders, const Node &node)
+    : domain_(domain), rounds_(std::move(rounds)), senders_(std::move(senders)), local_begins_(1) {
+  find_peers(node);
+  std::vector<int> local;
+  for (const Sender &sender : senders_) local.push_back(node.local_of(sender.rank));
+  std::vector<std::uint64_t> each(senders_.size());
+  for (std::uint32_t round = 0; round < rounds_.count(); ++round) {
+    std::uint64_t present = 0, whole = 0;
+    for (const BufferedRange &range : rounds_.of(round)) whole += range.file.bytes();
+    const std::size_t remote_before = remote_parts_.size();
+    for (std::uint32_t i = 0; i < senders_.size(); ++i) {
+      present += each[i] = bytes_in(senders_[i].pattern, rounds_.of(round));
+      if (each[i] > 0 && local[i] >= 0) local_parts_.push_back(static_cast<std::uint32_t>(local[i]));
+    }
+    for (std::uint32_t peer = 0; peer < peers_.size(); ++peer) {
+      std::uint64_t bytes = 0;
+      for (const std::uint32_t sender : peers_[peer].senders) bytes += each[sender];
+      if (bytes > 0) remote_parts_.push_back({round, peer, bytes});
+    }
+    parts_.push_back(
+        static_cast<std::uint32_t>(local_parts_.size() - local_begins_.back() + remote_parts_.size() - remote_before));
+    local_begins_.push_back(local_parts_.size());
+    dense_.push_back(present == whole);  // `present` counts no byte twice, because a plan that writes refuses overlaps
+  }
+}
+
+// Finds the peers on other nodes. The senders are sorted by rank, so the ranks of each peer are sorted, too.
+void DomainWork::find_peers(const Node &node) {
+  std::map<int, std::uint32_t> of_relay;
+  for (std::uint32_t i = 0; i < senders_.size(); ++i) {
+    const int rank = senders_[i].rank;
+    if (node.local_of(rank) >= 0) continue;
+    const Relay *relay = node.relays().find(domain_, node.nodes()[static_cast<std::size_t>(rank)]);
+    if (relay == nullptr) {
+      peers_.push_back({rank, {i}});
+      continue;
+    }
+    const auto [found, added] = of_relay.try_emplace(relay->rank, static_cast<std::uint32_t>(peers_.size()));
+    if (added) peers_.push_back({relay->rank, {}});
+    peers_[found->second].senders.push_back(i);
+  }
+}
+
+std::span<const BufferedRange> DomainWork::runs(std::size_t round) {
+  if (dense_[round]) return rounds_.of(round);
+  if (runs_round_ != round) find_runs(round);
+  return runs_;
+}
+
+RunTotals DomainWork::totals() {
+  RunTotals totals;
+  for (std::size_t round = 0; round < rounds_.count(); ++round)
+    for (const BufferedRange &run : runs(round)) {
+      totals.bytes += run.file.bytes();
+      if (run.file.bytes() >= AlignedMemory::page_bytes) ++totals.long_runs;
+    }
+  return totals;
+}
+
+void DomainWork::find_runs(std::size_t round) {
+  runs_.clear();
+  for (const BufferedRange &range : rounds_.of(round)) {
+    const std::size_t first = runs_.size();
+    for (const Sender &sender : senders_)
+      sender.pattern.visit_extents(range.file, [&](const DeclaredExtent &declared) {
+        visit_batches(declared.extent, range.file, [&](const Batch &batch) {
+          for (std::uint64_t i = 0; i < batch.count; ++i) {
+            const std::uint64_t begin = batch.file + i * batch.file_stride;
+            runs_.push_back({{begin, begin + batch.block}, range.position + (begin - range.file.begin)});
+          }
+        });
+      });
+    std::ranges::sort(std::span(runs_).subspan(first), {}, [](const BufferedRange &run) { return run.file.begin; });
+    join_neighbours(runs_, first, [](BufferedRange &before, const BufferedRange &next) {
+      if (next.file.begin > before.file.end) return false;
+      before.file.end = std::max(before.file.end, next.file.end);
+      return true;
+    });
+  }
+  runs_round_ = round;
 }
 
 // --- aggregators ---------------------------------------------------------------------------------------------------
@@ -128,7 +213,7 @@ void Aggregator::read_rounds(const Job &job) {
 
 void Aggregator::move(const Job &job, std::size_t round) {
   // The data begin in the buffer at the offset that the base has within its page. So each byte has the same offset
-  // within a page in the buffer and in the file (domains.hpp).
+  // within a page in the buffer and in the file (decision.hpp).
   std::byte *buffer = node_.buffer(work_.domain(), job.first_round + round) + job.base % AlignedMemory::page_bytes;
   const bool whole = !job.write && job.sink->reads_holes();
   use_sink(job, [&] {

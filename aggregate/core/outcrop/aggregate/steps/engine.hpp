@@ -14,17 +14,18 @@
 #pragma once
 
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "outcrop/aggregate/decision/decision.hpp"
-#include "outcrop/aggregate/decision/domains.hpp"
 #include "outcrop/aggregate/sinks/sink.hpp"
 #include "outcrop/aggregate/transport/transport.hpp"
 
@@ -53,6 +54,70 @@ class TaskThread {
   bool busy_ = false, stopping_ = false;
   std::thread thread_;
 };
+
+// --- the work of an aggregator -------------------------------------------------------------------------------------
+
+/// A rank on another node that exchanges one message with the aggregator in each round. The rank may be a relay of
+/// several ranks.
+struct Peer {
+  int rank = 0;
+  /// the ranks whose bytes are in the message, as indices for DomainWork::sender(), in the order of their bytes
+  std::vector<std::uint32_t> senders;
+};
+
+/// A message of one round between the aggregator and a peer. `peer` is an index for DomainWork::peer().
+struct RemotePart {
+  std::uint32_t round = 0, peer = 0;
+  std::uint64_t bytes = 0;
+};
+
+/// The data that an aggregator has about its domain: which ranks have bytes in each round, and where these bytes are in
+/// the file.
+class DomainWork {
+ public:
+  DomainWork(std::size_t domain, Rounds rounds, std::vector<Sender> senders, const Node &node);
+
+  std::size_t domain() const { return domain_; }
+  const Rounds &rounds() const { return rounds_; }
+  const Sender &sender(std::uint32_t index) const { return senders_[index]; }
+  const Peer &peer(std::uint32_t index) const { return peers_[index]; }
+  /// Returns the messages of all rounds, sorted by round.
+  std::span<const RemotePart> remote_parts() const { return remote_parts_; }
+  /// Returns the ranks on this node that have bytes in the round, as indices in Node::ranks().
+  std::span<const std::uint32_t> local_parts(std::size_t round) const {
+    return std::span(local_parts_).subspan(local_begins_[round], local_begins_[round + 1] - local_begins_[round]);
+  }
+  /// Returns the number of parts of the round. Each rank of this node with bytes in the round has one part, and each
+  /// message between nodes is one part. This number is the initial value of `pending` (node.hpp).
+  std::uint32_t parts(std::size_t round) const { return parts_[round]; }
+  bool has_remote(std::size_t round) const { return parts_[round] > local_parts(round).size(); }
+
+  /// Returns the ranges of a round in which ranks have bytes. Leaves out holes, which are ranges in which no rank has
+  /// bytes. The returned span is valid until the next call.
+  std::span<const BufferedRange> runs(std::size_t round);
+
+  /// Returns the sums over the contiguous runs of all rounds. The running time of this function is proportional to the
+  /// number of these runs.
+  RunTotals totals();
+
+ private:
+  void find_peers(const Node &node);
+  void find_runs(std::size_t round);
+
+  std::size_t domain_;
+  Rounds rounds_;
+  std::vector<Sender> senders_;
+  std::vector<Peer> peers_;  // all peers are on other nodes
+  std::vector<RemotePart> remote_parts_;
+  std::vector<std::uint32_t> local_parts_, parts_;
+  std::vector<std::size_t> local_begins_;
+  std::vector<bool> dense_;
+  std::vector<BufferedRange> runs_;
+  // The round whose runs are in `runs_`. The runs are computed again only if another round is needed.
+  std::size_t runs_round_ = ~std::size_t{0};
+};
+
+// --- aggregators ---------------------------------------------------------------------------------------------------
 
 /// The result of a job: its first failure, and the time and the bytes of its transfers from and to storage.
 struct JobResult {
