@@ -7,7 +7,6 @@ namespace outcrop {
 void bind_storage(nanobind::module_ &module);
 void bind_exec(nanobind::module_ &module);
 void bind_meters(nanobind::module_ &module);
-void bind_arrays(nanobind::module_ &module);
 }  // namespace outcrop
 
 NB_MODULE(_core, module) {
@@ -16,5 +15,4 @@ NB_MODULE(_core, module) {
   outcrop::bind_storage(module);
   outcrop::bind_exec(module);
   outcrop::bind_meters(module);
-  outcrop::bind_arrays(module);
 }
