@@ -31,7 +31,7 @@ from outcrop.run.disk.acquisition_files import fill_up
 from outcrop.run.disk.state import State
 from outcrop.run.opening import open_run
 from outcrop.run.places import open_state
-from outcrop.run.ranks import found, move
+from outcrop.run.ranks import move, part
 from outcrop.run.ranks.group import RankGroup
 from rank_processes import RankProcesses, at_call, die, ranks
 
@@ -170,12 +170,12 @@ def test_one_process_and_ranks_go_on_with_each_others_runs(tmp_path: Path, expec
 def on_nodes(group: RankGroup, where: object, steps: int, nodes: list[int], program: Callable[..., Any]) -> Any:
     """Run a program as if the ranks were on the given nodes, whose disks other nodes cannot see."""
     group.places = [replace(one, host=f"n{node}", node=node) for one, node in zip(group.places, nodes, strict=True)]
-    original, own = found.part_at, f"/n{nodes[group.rank]}/"
+    original, own = part.part_at, f"/n{nodes[group.rank]}/"
 
     def part_at(place: Any, end: str, finder: int) -> Any:
         return original(place, end, finder) if own in str(place.final) else None
 
-    found.part_at = move.part_at = part_at
+    part.part_at = move.part_at = part_at
     return program(group, where, steps)
 
 

@@ -32,11 +32,10 @@ from outcrop.run.disk.entries import PartEntry
 from outcrop.run.disk.manifest import MANIFEST, Description, Manifest
 from outcrop.run.disk.state import State
 from outcrop.run.disk.storage import RunFolder
-from outcrop.run.ranks.found import was_interrupted
 from outcrop.run.ranks.group import RankGroup, together
 from outcrop.run.ranks.launch import join
 from outcrop.run.ranks.move import move, settle
-from outcrop.run.ranks.part import as_part, refuse_whole
+from outcrop.run.ranks.part import as_part, refuse_whole, was_interrupted
 from outcrop.run.ranks.shared import share
 from outcrop.run.ranks.whole import (
     AllParts,

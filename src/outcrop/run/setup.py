@@ -52,8 +52,8 @@ from outcrop.run.ranks.part import (
     common_identity,
     is_unfinished_start,
     part_directory,
-    refuse,
     refuse_alone,
+    refuse_options,
     require_equal,
     require_part,
     version,
@@ -140,7 +140,7 @@ def _set_up(options: RunOptions, group: RankGroup | None) -> Setup:
     if not are_equations(options.stencil):
         options = replace(options, stencil=as_stencil(options.stencil))
     if group is not None:
-        refuse(vars(options))
+        refuse_options(vars(options))
         options = replace(options, directory=part_directory(options.directory, group))
         sharing = group.ranks_on_same_cores
         if options.threads is None:

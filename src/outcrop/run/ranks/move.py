@@ -13,7 +13,7 @@ move has these steps. All ranks complete a step before a rank begins the next on
     4   Rename the new parts to rank-0, rank-1, ...                     killed: the new parts
     5   Remove the old parts.                                           killed: the new parts
 
-A run of one process is the part of the only rank of a group (found.py). In the same directory as rank-0, its names are
+A run of one process is the part of the only rank of a group (part.py). In the same directory as rank-0, its names are
 whole.moving and whole.moved. Its directory also has the new parts, so the steps 3 to 5 cannot rename this directory.
 They move its files. Its manifest decides whether it is valid:
 
@@ -53,9 +53,12 @@ from outcrop.run.disk.creation import check_creation, clear, created_in
 from outcrop.run.disk.manifest import MANIFEST, Description, Manifest, new_manifest, parse_manifest, read_manifest
 from outcrop.run.disk.state import State, manifest_before
 from outcrop.run.disk.storage import RunFolder
-from outcrop.run.ranks.found import (
+from outcrop.run.ranks.group import RankGroup
+from outcrop.run.ranks.links import RankPeers, end_together, streams
+from outcrop.run.ranks.part import (
     LEFT,
     MADE,
+    RANK,
     FoundPart,
     PartPlace,
     choose,
@@ -65,12 +68,9 @@ from outcrop.run.ranks.found import (
     part_at,
     place_of,
     places_of,
-    refuse,
+    refuse_incomplete,
     scan,
 )
-from outcrop.run.ranks.group import RankGroup
-from outcrop.run.ranks.links import RankPeers, end_together, streams
-from outcrop.run.ranks.part import RANK
 from outcrop.run.ranks.shared import SharedGroup
 from outcrop.run.ranks.whole import Selection, read_rows
 from outcrop.units import counted, format_bytes
@@ -97,7 +97,7 @@ def settle(group: RankGroup, path: object) -> list[FoundPart] | None:
     found = scan(group, path, limit)
     chosen = choose(path, found, group.size)
     if chosen is None:
-        refuse(path, found, group.size)
+        refuse_incomplete(path, found, group.size)
         return None
     own = [one for one in found if one.finder == group.rank]
     made = [one.place for one in chosen if one.finder == group.rank and one.end == MADE]

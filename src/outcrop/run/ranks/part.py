@@ -1,14 +1,26 @@
-"""The part of one rank: its directory, its description, and the checks that all parts belong together.
+"""The parts of ranks: their directories and descriptions, the checks that all parts belong together, and the search for
+parts on disk.
 
     -d DIR                  rank 3 has DIR/rank-3           one file system for all ranks, or a disk in each node
     -d /disk/{rank}/run     {rank} becomes 3, and {node} the name of its host
+
+An interrupted move (move.py) can leave parts whose names have an end. `scan` finds them, too, and `choose` chooses the
+valid parts. Here a run of one process counts as the part of the only rank of a run:
+
+    path                  part of rank 2         its new part             one process      its new run
+    /disk/run.oc          /disk/run.oc/rank-2    .../rank-2.moving        /disk/run.oc     /disk/run.oc/whole.moving
+    /disk{rank}/run.oc    /disk2/run.oc          /disk2/run.oc.moving     /disk0/run.oc    /disk0/run.oc.moving
 """
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import os
+import re
 import uuid
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -16,7 +28,7 @@ from typing import Any
 from outcrop.errors import InputError, StorageError, shown
 from outcrop.run.disk.entries import PartEntry
 from outcrop.run.disk.layout import make_layout, stripe_planes
-from outcrop.run.disk.manifest import Description, Manifest, resume_command
+from outcrop.run.disk.manifest import MANIFEST, Description, Manifest, resume_command
 from outcrop.run.disk.storage import RunFolder
 from outcrop.run.ranks.group import RankGroup
 
@@ -27,6 +39,12 @@ LINEAR_CORNERS = 8
 
 LATER = ("in_place", "raw_device", "records")
 """Options that runs of several ranks do not have yet."""
+
+MADE, LEFT = ".moving", ".moved"
+"""The ends of the names of new parts before step 4 of a move, and of old parts after step 3."""
+
+_NAME = re.compile(r"rank-(\d{1,6})(\.moving|\.moved|)")
+_WHOLE = "whole"
 
 
 def directory_text(directory: object, group: RankGroup) -> str:
@@ -49,7 +67,7 @@ def part_directory(directory: object, group: RankGroup) -> Path | str:
     return str(Path(text) / f"rank-{group.rank}") if text else text
 
 
-def refuse(options: Mapping[str, Any]) -> None:
+def refuse_options(options: Mapping[str, Any]) -> None:
     """Raise InputError for options that runs of several ranks do not have yet."""
     for name in LATER:
         value = options.get(name)
@@ -179,3 +197,192 @@ def refuse_alone(manifest: Manifest, place: Path) -> None:
             f"{place} holds the part of rank {part.rank} of {part.ranks}; go on with "
             f"{resume_command(manifest, place)}, or make one run of all parts: outcrop gather"
         )
+
+
+# --- parts on disk ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PartPlace:
+    """The place of a part: its directory, and `stem`, to which an end is added during a move. They differ only for a
+    run of one process whose further names are inside its directory. `may_be_whole` and `may_be_part` say which of the
+    two can be here."""
+
+    final: Path
+    stem: Path
+    may_be_whole: bool = True
+    may_be_part: bool = True
+
+    def path(self, end: str) -> Path:
+        return Path(f"{self.stem}{end}") if end else self.final
+
+    @property
+    def is_around(self) -> bool:
+        """True if the directory of the run also contains the names with an end."""
+        return self.stem.parent == self.final
+
+
+@dataclass(frozen=True)
+class FoundPart:
+    """A part on disk: its place, the end of its name, some values of its manifest, and the rank that has found it.
+    Other ranks may not see it."""
+
+    final: str
+    stem: str
+    end: str
+    identity: str
+    run: str
+    rank: int
+    ranks: int
+    generation: int
+    has_values: bool
+    finder: int
+
+    @property
+    def place(self) -> PartPlace:
+        return PartPlace(Path(self.final), Path(self.stem))
+
+    @property
+    def path(self) -> Path:
+        return self.place.path(self.end)
+
+
+def place_of(path: object, group: RankGroup, rank: int, ranks: int) -> PartPlace:
+    """Return the place of the part of `rank` of a run of `ranks` ranks, as this rank sees it."""
+    text = directory_text(path, group)
+    if RANK in text:
+        there = Path(text.replace(RANK, str(rank)))
+        return PartPlace(there, there)
+    if ranks == 1:
+        return PartPlace(Path(text), Path(text) / _WHOLE, may_be_part=False)
+    there = Path(text) / f"rank-{rank}"
+    return PartPlace(there, there, may_be_whole=False)
+
+
+def places_of(path: object, group: RankGroup, tried: range) -> Iterator[tuple[PartPlace, int, str]]:
+    """Yield the directories that parts can have and that this rank sees: place, rank, and end of the name. If `path`
+    has the form /disk{rank}/run.oc, only the ranks in `tried` are tried. A link with an end is nothing of a move."""
+    text = directory_text(path, group)
+    if RANK in text:
+        for rank in tried:
+            place = place_of(path, group, rank, 2)
+            for end in ("", MADE, LEFT):
+                if place.path(end).is_dir() and not (end and place.path(end).is_symlink()):
+                    yield place, rank, end
+        return
+    with contextlib.suppress(OSError):
+        names = sorted(os.listdir(text))
+        names = [name for name in names if not (Path(name).suffix and Path(text, name).is_symlink())]
+        for end in ("", MADE, LEFT):
+            if (f"{_WHOLE}{end}" if end else MANIFEST) in names:
+                yield place_of(path, group, 0, 1), 0, end
+        for name in names:
+            if match := _NAME.fullmatch(name):
+                yield place_of(path, group, int(match[1]), 2), int(match[1]), match[2]
+
+
+def part_at(place: PartPlace, end: str, finder: int) -> FoundPart | None:
+    """Return the part at a place, or None."""
+    manifest = _manifest_at(place.path(end))
+    if manifest is None:
+        return None
+    part = manifest.part
+    if not (place.may_be_whole if part is None else place.may_be_part):
+        return None
+    run, rank, ranks = (part.run, part.rank, part.ranks) if part else (manifest.identity, 0, 1)
+    return FoundPart(
+        str(place.final), str(place.stem), end, manifest.identity, run, rank, ranks, manifest.generation,
+        manifest.has_values, finder,
+    )  # fmt: skip
+
+
+def is_seen(part: FoundPart, rank: int) -> bool:
+    """Return True if the rank `rank`, which calls this function, sees the part."""
+    found = part_at(part.place, part.end, rank)
+    return found is not None and found.identity == part.identity
+
+
+def was_interrupted(path: Path) -> bool:
+    """Return True if an interrupted move may have left directories in `path`. It removes those of the lowest ranks
+    last."""
+    if RANK in str(path):
+        tried = [str(path).replace(RANK, str(rank)) + end for rank in (0, 1) for end in (MADE, LEFT)]
+        return any(os.path.lexists(one) for one in tried)
+    with contextlib.suppress(OSError):
+        ends = re.compile(rf"(rank-\d{{1,6}}|{_WHOLE})({re.escape(MADE)}|{re.escape(LEFT)})")
+        return any(ends.fullmatch(name) for name in os.listdir(path))
+    return False
+
+
+def scan(group: RankGroup, path: object, tried: range) -> list[FoundPart]:
+    """Return the parts that the ranks see. Of the ranks that see a part, the lowest is its finder. Only one rank of
+    each node looks, and ranks of other nodes do not repeat what rank 0 has found."""
+    here = group.places[group.rank].node
+    is_first = all(one.node != here for one in group.places[: group.rank])
+    places = places_of(path, group, tried) if is_first else ()
+    seen = [(rank, part_at(place, end, group.rank)) for place, rank, end in places]
+    own = [one for rank, one in seen if one is not None and one.rank == rank]
+    found: list[FoundPart] = []
+    for turn in (group.rank == 0, group.rank > 0):
+        new = [one for one in own if one.identity not in {other.identity for other in found}] if turn else []
+        for several in group.allgather([asdict(one) for one in new]):
+            known = {one.identity for one in found}
+            found += [FoundPart(**one) for one in several if one["identity"] not in known]
+    return found
+
+
+def choose(path: object, found: Sequence[FoundPart], size: int) -> list[FoundPart] | None:
+    """Return all parts of the valid run, in the order of ranks, or None if no run is complete. Raises InputError if
+    there are two runs: one of one process, and one of several ranks."""
+    runs: dict[str, dict[int, FoundPart]] = {}
+    for one in found:
+        if one.end != LEFT and one.has_values:
+            runs.setdefault(one.run, {}).setdefault(one.rank, one)
+    complete = [[of[rank] for rank in sorted(of)] for of in runs.values() if len(of) == next(iter(of.values())).ranks]
+    made = [one for one in complete if any(part.end for part in one)]
+    final = [one for one in complete if one not in made]
+    for parts in made:
+        if all(is_replaced(other[0], parts) for other in final):
+            return parts
+    counts = {one[0].ranks for one in final}
+    if size > 1 and 1 in counts and len(counts) > 1:
+        raise InputError(
+            f"{path} holds a run of one process, and also the parts of {max(counts)} ranks; move one of them away"
+        )
+    return min(final, key=lambda one: one[0].ranks != size, default=None)
+
+
+def refuse_incomplete(path: object, found: Sequence[FoundPart], size: int) -> None:
+    """Raise InputError if parts of a run of another number of ranks are missing or have no values. For a run of as many
+    ranks, `require_part` says what is wrong."""
+    if any(one.ranks == 1 != size and not one.has_values and not one.end for one in found):
+        raise InputError(
+            f"{path} has no values yet: the run was interrupted before its initial values were complete; start it "
+            "again with outcrop run"
+        )
+    ranks = {one.ranks for one in found if one.has_values} - {size}
+    if not ranks or size in {one.ranks for one in found}:
+        return
+    count = max(ranks)
+    missing = [str(rank) for rank in range(count) if rank not in {one.rank for one in found if one.ranks == count}]
+    if not missing:  # parts of several runs
+        return
+    several = "s" * (len(missing) > 1)
+    what = f"the part{several} of rank{several} {', '.join(missing)} of {count}"
+    raise InputError(
+        f"{path}: {what} cannot be found; start ranks on all nodes that hold parts, or copy the parts "
+        "and make one run of them: outcrop gather"
+    )
+
+
+def name_of_move(run: str, generation: int, ranks: int) -> str:
+    """Return the name of the run that a move makes. It is the identity of a run of one process."""
+    return hashlib.sha256(f"{run} {generation} {ranks}".encode()).hexdigest()[:32]
+
+
+def is_replaced(old: FoundPart, chosen: Sequence[FoundPart]) -> bool:
+    """Return True if the parts `chosen` were made from the run of `old`. A part may have been one generation ahead of
+    the other parts."""
+    new = chosen[0]
+    ahead = (0, 1) if old.ranks > 1 else (0,)
+    return any(new.run == name_of_move(old.run, old.generation - one, new.ranks) for one in ahead)
