@@ -10,8 +10,17 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from outcrop.language.library.table import FAMILIES, STENCILS, find_stencil
-from outcrop.language.library.verdict import extremes_of, is_built_in, limit_of, stability, stable_limit, weights
+from outcrop.language.library.table import (
+    FAMILIES,
+    STENCILS,
+    extremes_of,
+    find_stencil,
+    is_built_in,
+    limit_of,
+    stability,
+    stable_limit,
+    weights,
+)
 
 if TYPE_CHECKING:
     from outcrop.language.library.filters import box27, sharpen
