@@ -14,7 +14,7 @@ from outcrop.errors import BudgetError, InputError
 from outcrop.plan.actions import Action, Block, Commit, Copy, Read, Update, Write
 from outcrop.plan.cost import updates_below
 from outcrop.plan.machine import StorageRates, edge_factor
-from outcrop.plan.memory import Window, largest_within, whole_window
+from outcrop.plan.memory import largest_within, whole_window
 from outcrop.plan.placement import EQUALLY_FAST
 from outcrop.plan.plan import Pass, Plan, Sizes
 from outcrop.plan.planner import make_plan, smallest_budget_bytes
@@ -62,7 +62,7 @@ def test_too_small_a_budget_names_one_that_works(problem: Problem) -> None:
 def test_memory_for_the_whole_grid_gives_one_slab() -> None:
     """Checks that a grid that fits into memory has the same kind of plan as a larger grid, but only one slab."""
     problem = make_problem((50, 40, 30), (1, 1, 1), 20)
-    plan = make_plan(problem, MACHINE, Window((50, 50, 0), problem.record_bytes).bytes, "auto", assumed_rate)
+    plan = make_plan(problem, MACHINE, whole_window(problem).bytes, "auto", assumed_rate)
     assert len(plan.passes) == 1
     assert sum(isinstance(action, Update) for action in plan.passes[0].actions) == 1
 

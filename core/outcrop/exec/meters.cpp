@@ -34,7 +34,7 @@ UpdateMeter::UpdateMeter(const Grid &grid, Stages stages, ThreadPlacement placem
                          long ring_planes)
     : grid_(endless(grid)),
       stages_(std::move(stages)),
-      window_(grid_, std::vector<RingSpec>(rings, {ring_planes, grid.record_bytes, false})),
+      window_(grid_, std::vector<RingSpec>(rings, {ring_planes, slot_bytes_for(grid.record_bytes), false})),
       team_(std::move(placement)) {
   place_memory(window_, team_);
 }
@@ -47,7 +47,7 @@ std::vector<double> UpdateMeter::measure(const Tiling &tiling, long levels, long
                                          const UpdateRegion &region, int repeats) {
   const long planes = planes_needed(grid_, levels, slab_planes);
   const auto cells = static_cast<std::size_t>(frame.rows() * frame.columns());
-  const std::size_t slot_bytes = round_up(cells * grid_.item_bytes + grid_.tail_bytes(), AlignedMemory::page_bytes);
+  const std::size_t slot_bytes = slot_bytes_for(cells * grid_.item_bytes + grid_.tail_bytes());
   const std::vector<RingSpec> rings(window_.rings(), {planes, slot_bytes, false});
   if (Window::bytes(rings) > window_.size())
     throw InputError("slabs of ", slab_planes, " planes and ", levels, " levels do not fit a window of ",

@@ -17,9 +17,13 @@
 // neither frames nor shifts. Planes are counted by position (problem.hpp).
 //
 // Kernels load some bytes before and behind a plane. So the window has unused bytes ("guards") before the first slot
-// and behind the last slot of each ring. With more than 8 rings, each ring begins 512 bytes further into its page than
-// the ring before it. Without these 512 bytes, cells at the same place in all rings would compete for the 8 lines of
-// one set of the first-level cache.
+// and behind the last slot of each ring.
+//
+// The size of a large slot is 512 bytes more than a multiple of the page size. So each slot begins 512 bytes further into
+// its page than the slot before it. Without these 512 bytes, cells at the same place in neighbouring planes would compete
+// for the 8 lines of one set of the first-level cache. A stencil of radius 4 was a third slower. Small slots follow each
+// other without a gap, so that one transfer can move several planes. With more than 8 rings, each ring also begins 512
+// bytes further into its page than the ring before it.
 #pragma once
 
 #include <algorithm>
@@ -33,13 +37,32 @@
 
 namespace outcrop {
 
+/// The number of bytes by which a slot begins further into its page than the slot before it. Most devices accept direct
+/// I/O with memory that has this alignment.
+constexpr std::size_t shift_bytes = 512;
+
+/// Returns the size of a slot that holds `bytes` bytes. Slots are large if they hold more than 512 KiB. For smaller slots,
+/// it is more important that one transfer moves several planes.
+constexpr std::size_t slot_bytes_for(std::size_t bytes) {
+  const std::size_t whole = round_up(bytes, AlignedMemory::page_bytes);
+  return whole > (std::size_t{512} << 10) ? whole + shift_bytes : whole;
+}
+
 /// The sizes of a ring.
 struct RingSpec {
   long planes = 1;
-  std::size_t slot_bytes = 0;
+  std::size_t slot_bytes = 0;  ///< the distance between slots
   /// true if the ring has a slot for each plane of the grid, and each slot always holds a whole plane
   bool resident = false;
 };
+
+/// Returns rings whose slots direct I/O can use. `memory_alignment` is the alignment that direct I/O needs. If it is more
+/// than 512 bytes, all slots begin at pages.
+inline std::vector<RingSpec> rings_for_direct_io(std::vector<RingSpec> rings, std::size_t memory_alignment) {
+  if (memory_alignment > shift_bytes)
+    for (RingSpec &ring : rings) ring.slot_bytes = round_down(ring.slot_bytes, AlignedMemory::page_bytes);
+  return rings;
+}
 
 /// A cyclic buffer of slots. The memory of the slots belongs to a Window.
 class Ring {
@@ -65,10 +88,9 @@ class Ring {
 /// constructor does not touch the memory.
 class Window {
  public:
-  static constexpr std::size_t guard_bytes = 4096;
+  static constexpr std::size_t page_bytes = AlignedMemory::page_bytes, guard_bytes = 4096;
   // the first-level cache of most processors has this number of lines in a set
   static constexpr std::size_t aligned_rings = 8;
-  static constexpr std::size_t shift_bytes = 512;  // the alignment that direct I/O needs on most devices
 
   /// Divides memory among the rings. If `given` is null, the constructor allocates the memory. If `given` is not null,
   /// it is memory of the caller. The caller's memory must have at least bytes(rings) bytes, be aligned to 64 bytes, and
@@ -78,10 +100,15 @@ class Window {
         size_(bytes(rings)),
         memory_(given == nullptr ? size_ : 0),
         data_(given == nullptr ? memory_.data() : given) {
-    std::byte *next = data_ + guard_bytes;
+    std::size_t used = 0, place_in_page = 0;
     for (const RingSpec &spec : rings) {
-      rings_.emplace_back(next, spec);
-      next += static_cast<std::size_t>(spec.planes) * spec.slot_bytes + gap_bytes(rings.size());
+      std::size_t first = used + guard_bytes;
+      if (rings.size() > aligned_rings) {
+        first = round_up(first - place_in_page, page_bytes) + place_in_page;
+        place_in_page = (place_in_page + shift_bytes) % page_bytes;
+      }
+      rings_.emplace_back(data_ + first, spec);
+      used = first + static_cast<std::size_t>(spec.planes) * spec.slot_bytes;
     }
     set_frame(whole_plane(grid));
   }
@@ -94,9 +121,9 @@ class Window {
     return sum;
   }
 
-  /// Returns the number of unused bytes behind each ring of a window with `rings` rings.
+  /// Returns the maximum number of unused bytes behind each ring of a window with `rings` rings.
   static constexpr std::size_t gap_bytes(std::size_t rings) {
-    return guard_bytes + (rings > aligned_rings ? shift_bytes : 0);
+    return guard_bytes + (rings > aligned_rings ? page_bytes : 0);
   }
 
   /// Sets the frame: the cells of a plane that each slot holds from now on. After this call, plane z is in slot (z +

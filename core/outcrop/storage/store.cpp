@@ -28,6 +28,12 @@ std::size_t Store::alignment() const {
   return largest;
 }
 
+std::size_t Store::memory_alignment() const {
+  std::size_t largest = 1;
+  for (const File &file : files()) largest = std::max(largest, file.memory_alignment());
+  return largest;
+}
+
 void Store::read(std::uint32_t file, std::uint64_t offset, std::byte *data, std::size_t length) {
   move(Transfer{false, file, offset, data, length, 0});
 }

@@ -87,6 +87,8 @@ class Store {
 
   /// Returns the alignment, in bytes, of offset, length and address for O_DIRECT. Returns 1 if no file is direct.
   std::size_t alignment() const;
+  /// Returns the alignment of addresses alone for O_DIRECT, which may be smaller. Returns 1 if no file is direct.
+  std::size_t memory_alignment() const;
 
   /// Returns the reason why the store does not use the preferred backend or mode, or an empty text if the store uses
   /// both.

@@ -20,10 +20,12 @@ from outcrop.plan.problem import AcquisitionDemand, Problem
 
 GUARD_BYTES = 4096
 """The size of the gaps before, between and after the rings, in bytes. Kernels may read these gaps."""
-RINGS_IN_STEP, SHIFT_BYTES = 8, 512
-"""With more than 8 rings, each ring starts 512 bytes further into its page, to avoid cache-set conflicts
-(window.hpp)."""
 PAGE_BYTES = 4096
+RINGS_IN_STEP = 8
+"""With more than 8 rings, each ring starts 512 bytes further into its page than the ring before it."""
+LARGE_SLOT_BYTES, SHIFT_BYTES = 512 << 10, 512
+"""Each slot of more than 512 KiB starts 512 bytes further into its page than the slot before it, to avoid cache-set
+conflicts. Smaller slots follow each other without a gap, so that one transfer can move several planes (window.hpp)."""
 MIN_SLOTS = 8
 """The minimum number of slots of the staging."""
 SHARE = 8
@@ -93,7 +95,7 @@ def make_window(
 ) -> Window:
     """Return the window with rings of `ring_planes` slots, and rings of `history_planes` slots for the values of
     another run. If `keeps_statics` is true, the rings of static fields are resident."""
-    kept = (Ring(problem.planes, problem.record_bytes, True),) * (problem.statics if keeps_statics else 0)
+    kept = (Ring(problem.planes, whole_slot_bytes(problem), True),) * (problem.statics if keeps_statics else 0)
     updated = len(problem.fields) - problem.statics - len(history_planes)
     return Window(ring_planes, slot, (updated, problem.doubles, problem.statics - len(kept)), kept, history_planes)
 
@@ -108,12 +110,22 @@ def whole_window(problem: Problem) -> Window:
 
 def undivided_slot_bytes(problem: Problem, levels: int) -> int:
     """Return the bytes of a slot for passes of `levels` levels that do not divide y into blocks."""
-    return slot_bytes(problem, problem.frame(levels)) if problem.is_part else problem.record_bytes
+    return slot_bytes(problem, problem.frame(levels)) if problem.is_part else whole_slot_bytes(problem)
+
+
+def whole_slot_bytes(problem: Problem) -> int:
+    """Return the bytes of a slot that holds the record of a plane."""
+    return _slot_bytes_for(problem.record_bytes)
 
 
 def slot_bytes(problem: Problem, frame: Rectangle) -> int:
     """Return the bytes of a slot that holds the cells `frame` of a plane and the tail of its record."""
-    return round_up(frame.cells * problem.item_bytes + problem.tail_bytes, 4096)
+    return _slot_bytes_for(frame.cells * problem.item_bytes + problem.tail_bytes)
+
+
+def _slot_bytes_for(needed_bytes: int) -> int:
+    whole = round_up(needed_bytes, PAGE_BYTES)
+    return whole + SHIFT_BYTES if whole > LARGE_SLOT_BYTES else whole
 
 
 def slots_within(problem: Problem, slot: int, budget_bytes: int) -> int:
@@ -145,7 +157,7 @@ def largest_within(bytes_of: Callable[[int], int], most: int, budget_bytes: int)
 
 def gaps_bytes(rings: int) -> int:
     """Return the number of bytes that a window has before, between and after its rings."""
-    return GUARD_BYTES + rings * (GUARD_BYTES + (SHIFT_BYTES if rings > RINGS_IN_STEP else 0))
+    return GUARD_BYTES + rings * (GUARD_BYTES + (PAGE_BYTES if rings > RINGS_IN_STEP else 0))
 
 
 @dataclass(frozen=True)

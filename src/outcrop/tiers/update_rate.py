@@ -13,7 +13,7 @@ from outcrop.language.program import Apply
 from outcrop.language.stencil import Stencil
 from outcrop.plan.actions import EVERYTHING, Rectangle, UpdateRegion
 from outcrop.plan.machine import edge_factor
-from outcrop.plan.memory import slot_bytes, slots_within
+from outcrop.plan.memory import slot_bytes, slots_within, whole_slot_bytes
 from outcrop.plan.plan import Sizes
 from outcrop.plan.problem import Problem
 from outcrop.plan.schemes.deep_halo import DeepHalo, bounded
@@ -84,7 +84,7 @@ class UpdateRateMeter:
         """Make a meter. `work` is the time of an update relative to the time of an update of a heat equation. Fewer
         updates are measured if `work` is larger. `lead_scalars` has the scalars of the steps of another run that passes
         compute again. If `only_one` is true, the meter measures only the first sizes that it gets."""
-        slots = slots_within(problem, problem.record_bytes, min(budget_bytes, WINDOW_BYTES))
+        slots = slots_within(problem, whole_slot_bytes(problem), min(budget_bytes, WINDOW_BYTES))
         self._problem, self._threads, self._ring_planes = problem, threads, slots // problem.rings
         self._given = problem, problem.fields, calls, scalars, threads, self._ring_planes, bind, lead_scalars
         self._meter: _core.UpdateMeter | None = None
@@ -128,7 +128,7 @@ class UpdateRateMeter:
         no more memory than is available."""
         problem = self._problem
         frame, _ = _block(problem, sizes)
-        planes = self._ring_planes * problem.record_bytes // slot_bytes(problem, frame)
+        planes = self._ring_planes * whole_slot_bytes(problem) // slot_bytes(problem, frame)
         # these planes are enough for two bands for each thread
         bands = 4 * sizes.diamond * self._threads if sizes.chunk else 0
         levels = min(sizes.levels, max(LEVELS_MEASURED, bands))
