@@ -97,7 +97,7 @@ Stages to_stages(nb::handle grid, const Calls &calls, const Fields &fields, Step
 
 Tiling to_tiling(nb::handle sizes) {
   return Tiling{get<long>(sizes, "diamond"), get<long>(sizes, "sweep_rows"), get<long>(sizes, "planes_per_call"),
-                get<long>(sizes, "chunk")};
+                get<long>(sizes, "chunk"), get<long>(sizes, "rows_at_once")};
 }
 
 Rectangle to_rectangle(nb::handle cells) {

@@ -122,6 +122,7 @@ def field_runs(
         block_z=draw(st.integers(0, shape[0])),
         keeps_statics=keeps,
         chunk=draw(st.sampled_from([0, 0, 0, 0, 1, 2, 5, 12])),
+        rows_at_once=draw(st.sampled_from([1, 2, 4])),
     )
     scheme = draw(schemes_for(problem))
     if scheme.name != "wavefront":

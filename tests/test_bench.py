@@ -144,7 +144,8 @@ def test_small_kernel_bench_compares_the_same_computation(tmp_path: Path) -> Non
     """
     target = tmp_path / "figures.json"
     assert call(["bench", "kernel", "--small", "-d", str(tmp_path / "new" / "below"), "--json", str(target)]) == 0
-    loops = json.loads(target.read_text())["loops"]
+    figures = json.loads(target.read_text())
+    loops = figures["loops"]
     assert [one["stencil"] for one in loops] == ["heat7", "acoustic8"]
     for one in loops:
         assert one["same_up_to_rounding"], one["largest_difference"]
@@ -154,6 +155,8 @@ def test_small_kernel_bench_compares_the_same_computation(tmp_path: Path) -> Non
                 one[f"{place}_ratio"] == pytest.approx(rate["generated"] / rate["handwritten"])
                 and one[f"{place}_ratio"] > 0
             )
+    for one in figures["rows_at_once"].values():
+        assert all(rate > 0 for rows in ("1", "2", "4") for rate in one[rows].values())
     assert [path.name for path in tmp_path.iterdir()] == ["figures.json"]
 
 

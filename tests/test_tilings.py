@@ -13,10 +13,13 @@ from hypothesis import strategies as st
 
 from outcrop.cli import main
 from outcrop.plan.plan import Sizes
+from outcrop.plan.planner import largest_useful_bytes, make_plan
 from outcrop.plan.problem import Problem
 from outcrop.plan.schemes import SCHEMES
 from outcrop.plan.tuner import shares_planes, tilings
-from strategies import MACHINE, make_problem
+from strategies import MACHINE, assumed_rate, make_problem
+
+FIXED_SIDES = (("fixed", "fixed"), ("fixed", "fixed"))
 
 
 def every_tiling(problem: Problem, sizes: Sizes, threads: int, scheme: str = "wavefront") -> list[Sizes]:
@@ -57,6 +60,35 @@ def test_grids_of_many_rows_are_cut_into_diamonds(threads: int, radius: int, lev
     problem = make_problem((500, 2 * max(1, radius) * threads, 500), (radius, radius, radius), levels)
     assert not shares_planes(problem, threads)
     assert all(one.chunk == 0 and one.diamond > 0 for one in every_tiling(problem, Sizes(levels, 30, 0), threads))
+
+
+@pytest.mark.parametrize("fastest", [1, 2, 4])
+def test_the_tuner_takes_the_fastest_loop_of_the_kernel(fastest: int) -> None:
+    """Checks that the tuner measures each loop, and that all measurements of tiles after that use the fastest loop."""
+    problem, measured = make_problem((200, 100, 300), (1, 1, 1), 40), list[int]()
+
+    def rate(sizes: Sizes) -> float:
+        measured.append(sizes.rows_at_once)
+        return assumed_rate(sizes) * (1.5 if sizes.rows_at_once == fastest else 1.0)
+
+    plan = make_plan(problem, MACHINE, largest_useful_bytes(problem) // 4, "auto", rate)
+    assert plan.sizes.rows_at_once == fastest
+    assert set(measured[:3]) == {1, 2, 4} and set(measured[3:]) == {fastest}
+
+
+@pytest.mark.parametrize(("radius", "sides", "loops"), [(2, "fixed", {1, 2}), (1, "periodic", {1})])
+def test_only_loops_that_exist_are_measured(radius: int, sides: str, loops: set[int]) -> None:
+    """Checks that loops over two rows of two planes are measured only for radius 1. On a periodic streaming axis, each
+    call updates one plane, so only one loop is measured."""
+    problem = replace(make_problem((200, 100, 300), (radius,) * 3, 40), sides=((sides, sides), *FIXED_SIDES))
+    measured = set[int]()
+
+    def rate(sizes: Sizes) -> float:
+        measured.add(sizes.rows_at_once)
+        return assumed_rate(sizes)
+
+    make_plan(problem, MACHINE, largest_useful_bytes(problem) // 4, "auto", rate)
+    assert measured == loops
 
 
 def test_a_given_height_is_that_of_bands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -40,6 +40,7 @@ struct Tiling {
   /// number of values of zeta in a chunk, for bands and for sweeps over few rows; 0 means that the slab is divided
   /// along y
   long chunk = 0;
+  long rows_at_once = 1;  ///< number of rows that the inner loop of a kernel updates at once (kernel.h)
   static constexpr long max_planes = 4;
 };
 

@@ -27,6 +27,9 @@
  * kernel treats the rows of the neighbour as rows of the plane: row 0 is the first row in memory, ny counts all rows,
  * and the boundary on this side is fixed.
  *
+ * `rows_at_once` is a hint: the number of rows that the inner loop of the kernel updates at once. It is 1, 2 for the same
+ * row of two planes, or 4 for two rows of two planes. The results do not depend on this number.
+ *
  * A kernel may read memory before the first cell and behind the last cell of a plane. On each side, the kernel reads at
  * most 64 bytes for each unit of the radius in x, rounded up to whole vectors. The window keeps this memory readable.
  *
@@ -48,6 +51,7 @@ struct outcrop_block {
   long nx, ny;
   long pitch;
   const void *scalars; /* the parameters, then the signals of this step; in the kernel's dtype and stencil's order */
+  long rows_at_once;
 };
 
 typedef void (*outcrop_kernel)(const struct outcrop_block *block);

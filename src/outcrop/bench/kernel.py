@@ -1,8 +1,10 @@
-"""`outcrop bench kernel`: compare generated kernels with loops written by hand.
+"""`outcrop bench kernel`: compare generated kernels with loops written by hand. Also compare the inner loops of
+generated kernels with each other.
 
     `cache`    One thread updates arrays that fit into the second-level cache.
     `sweeps`   All threads sweep over arrays in memory, in blocks of rows. The kernel and the loop each use the fastest
                number of rows.
+    `tiles`    All threads update a slab in memory in tiles. Each inner loop of a kernel uses the fastest tiles.
 
 Generated kernels and hand-written loops are measured alternately, and medians are compared. The hand-written loops are
 in `handwritten/`. The results of the loops must equal the results of generated kernels, except for rounding.
@@ -21,12 +23,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from outcrop import _core
 from outcrop.bench import rates
-from outcrop.bench.figures import first_figures, new_folder
+from outcrop.bench.figures import first_figures, new_folder, table_head, table_row
 from outcrop.errors import InputError
 from outcrop.language.boundary import FIXED
 from outcrop.language.compile import compile_kernel
 from outcrop.language.library import find_stencil
+from outcrop.plan.actions import EVERYTHING
+from outcrop.plan.plan import Sizes
 from outcrop.run.definition import as_problem
 from outcrop.run.disk.layout import make_layout
 from outcrop.run.engine import pack_scalars
@@ -44,6 +49,9 @@ ROWS = (8, 16, 32, 64)
 LOOPS: dict[str, tuple[float, ...]] = {"heat7": (0.0, 1.0), "acoustic8": (1.0, 1.0, 2000.0)}
 """The stencils with a loop in `handwritten/`, and the mean value of each of their arrays: first the array that is
 written, then the newest values, then the read-only arrays."""
+LIBRARY = ("heat7", "heat4", "heat8", "acoustic2", "acoustic4", "acoustic8", "elastic4", "maxwell", "gray_scott")
+"""The stencils whose inner loops are compared with each other."""
+TILES = (4, 8)
 SHARE_OF_CACHE = 0.75
 MAX_ROUNDING = 1e-5
 
@@ -55,10 +63,14 @@ class KernelScale:
     sweep_shape: tuple[int, int, int]
     updates_per_turn: int
     turns: int
+    slab_shape: tuple[int, int, int]
+    """The grid (nz, ny, nx) of slabs that are updated in tiles."""
+    levels: int
+    """The number of levels of such a slab."""
 
 
-FULL = KernelScale((72, 512, 1024), updates_per_turn=20_000_000, turns=30)
-SMALL = KernelScale((18, 32, 64), updates_per_turn=20_000, turns=3)
+FULL = KernelScale((72, 512, 1024), 20_000_000, turns=30, slab_shape=(64, 256, 1024), levels=16)
+SMALL = KernelScale((18, 32, 64), 20_000, turns=3, slab_shape=(8, 32, 64), levels=4)
 
 
 def bench(directory: Path, small: bool = False) -> dict[str, Any]:
@@ -70,12 +82,55 @@ def bench(directory: Path, small: bool = False) -> dict[str, Any]:
             {"stencil": name, **_in_cache(name, scale, folder), **_sweeps(name, scale, folder, threads)}
             for name in LOOPS
         ]
+        figures["rows_at_once"] = {name: _loops(name, scale, threads) for name in LIBRARY}
     for one in figures["loops"]:
         for place in ("cache", "sweep"):
             rate = one[f"{place}_cells_per_second"]
             print(f"{one['stencil']} {place}: generated {format_rate(rate['generated'])}cell/s, by hand "
                   f"{format_rate(rate['handwritten'])}cell/s, ratio {one[f'{place}_ratio']:.2f}")  # fmt: skip
+    print(_table(figures["rows_at_once"]))
     return figures
+
+
+def _loops(name: str, scale: KernelScale, threads: int) -> dict[str, dict[str, float]]:
+    """Return the rates of each inner loop of a kernel: of all threads together with all data in their second-level
+    caches, and of tiles in memory. The loops are measured alternately."""
+    stencil = find_stencil(name)
+    kernel, scalars = compile_kernel(stencil, "float32"), pack_scalars(stencil, {}, "float32")
+    levels = scale.levels - scale.levels % len(stencil.stages)
+    problem = as_problem(stencil, make_layout(scale.slab_shape, "float32"), levels, FIXED, False)
+    slab = scale.slab_shape[0]
+    meter = _core.UpdateMeter(
+        problem, problem.fields, kernel.calls, scalars, threads, _core.UpdateMeter.planes_needed(problem, levels, slab)
+    )
+    tiles = {(rows, diamond): list[float]() for rows in rates.ROWS_AT_ONCE for diamond in TILES}
+    for _ in range(max(1, scale.turns // 6)):
+        for (rows, diamond), found in tiles.items():
+            sizes = Sizes(levels, slab, diamond, rows_at_once=rows)
+            found.append(median(meter.measure(sizes, problem.whole_plane, EVERYTHING, 2)))
+    cache_bytes = discover.caches().second_bytes
+    cache = {
+        rows: rates.kernel_rate(problem, kernel.calls, scalars, threads, cache_bytes, 10 * scale.turns, (rows,))
+        for rows in rates.ROWS_AT_ONCE
+    }
+    return {
+        str(rows): {
+            "cache_cells_per_second": cache[rows],
+            "tiles_cells_per_second": max(median(tiles[rows, diamond]) for diamond in TILES),
+        }
+        for rows in rates.ROWS_AT_ONCE
+    }
+
+
+def _table(figures: dict[str, dict[str, dict[str, float]]]) -> str:
+    """Return a Markdown table: rates in Gcell/s in the cache and in tiles, for each number of rows at once."""
+    places = ("cache", "tiles")
+    heads = [f"{place}, {rows} at once" for place in places for rows in rates.ROWS_AT_ONCE]
+    lines = table_head(["Gcell updates/s", *heads])
+    for name, loops in figures.items():
+        found = (loops[str(rows)][f"{place}_cells_per_second"] for place in places for rows in rates.ROWS_AT_ONCE)
+        lines.append(table_row([name, *(f"{rate / 1e9:.2f}" for rate in found)]))
+    return "\n".join(lines)
 
 
 def _in_cache(name: str, scale: KernelScale, folder: Path) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import product
@@ -41,6 +41,7 @@ OVERHEAD_BYTES = 150 << 20
 """The resident memory that a process may have in addition to the budget of its run."""
 SWEEP_ROWS, SWEEP_REPEATS = (4, 8, 16, 32, 64, 128), 2
 CALL_PLANES = (1, 2)
+ROWS_AT_ONCE = (1, 2, 4)
 
 
 @dataclass(frozen=True)
@@ -49,12 +50,20 @@ class SweepRate:
 
     cells_per_second: float
     sweep_rows: int
-    planes_per_call: int
+    rows_at_once: int
 
 
-def kernel_rate(problem: Problem, calls: Calls, scalars: bytes, threads: int, cache_bytes: int, repeats: int) -> float:
+def kernel_rate(
+    problem: Problem,
+    calls: Calls,
+    scalars: bytes,
+    threads: int,
+    cache_bytes: int,
+    repeats: int,
+    rows_at_once: Sequence[int] = ROWS_AT_ONCE,
+) -> float:
     """Return how many cells per second all threads together update. Each thread updates its own planes in its
-    second-level cache.
+    second-level cache. The kernel uses the fastest of the inner loops that update `rows_at_once` rows at once.
 
     The result is the sum over all threads. For each thread, the fastest of `repeats` short measurements counts.
     """
@@ -73,7 +82,10 @@ def kernel_rate(problem: Problem, calls: Calls, scalars: bytes, threads: int, ca
         meter = _core.UpdateMeter(
             small, small.fields, calls, scalars, 1, _core.UpdateMeter.planes_needed(small, levels, slab)
         )
-        every = (Sizes(levels, slab, 0, ny, call_planes) for call_planes in CALL_PLANES)
+        every = (
+            Sizes(levels, slab, 0, ny, call_planes, rows_at_once=rows)
+            for call_planes, rows in product(CALL_PLANES, rows_at_once)
+        )
         return max(max(meter.measure(sizes, small.whole_plane, EVERYTHING, repeats)) for sizes in every)
 
     with ThreadPoolExecutor(threads) as pool:
@@ -94,11 +106,11 @@ def sweep_rate(problem: Problem, calls: Calls, scalars: bytes, threads: int, pla
         SweepRate(
             max(meter.measure(sizes, problem.whole_plane, EVERYTHING, SWEEP_REPEATS)) / levels,
             sizes.sweep_rows,
-            sizes.planes_per_call,
+            sizes.rows_at_once,
         )
-        for rows, call_planes in product(SWEEP_ROWS, CALL_PLANES)
+        for rows, at_once in product(SWEEP_ROWS, ROWS_AT_ONCE)
         if rows <= problem.shape[1] or rows == SWEEP_ROWS[0]
-        for sizes in [with_tiles(problem, Sizes(levels, planes, 0, rows, call_planes), 0, threads)]
+        for sizes in [with_tiles(problem, Sizes(levels, planes, 0, rows, rows_at_once=at_once), 0, threads)]
     ]
     return max(found, key=lambda one: one.cells_per_second)
 

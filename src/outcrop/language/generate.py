@@ -1,9 +1,10 @@
 """Generate C for a Stencil: one function for each stage, with the signature of core/outcrop/kernel/kernel.h.
 
-A row is updated as whole aligned vectors. The inner loop handles one row of one plane. The loop over planes is inside
-the loop over rows. So the rows that two neighbouring planes both need are still in the first-level cache. A kernel that
-kept several rows or planes in registers was slower in measurements, because the prefetchers cannot follow so many
-streams.
+A row is updated as whole aligned vectors. The inner loop updates one row, or the same row of two planes, or two rows of
+two planes. With more rows at once, vectors of neighbouring rows are loaded once and used for several rows. But the loop
+then needs more registers. Which loop is the fastest depends on the stencil, the processor and the length of rows. So
+the caller chooses the loop, and the tuner measures each choice. The loop over planes is inside the loop over rows. So
+the rows that two neighbouring planes both need are still in the first-level cache.
 
 At both ends of a row, the results of whole vectors are wrong. So the right values are stored at the ends after the row.
 Cells of a fixed rim get their old values. Cells that need values beyond the grid are computed one by one. Padding is
@@ -46,6 +47,8 @@ Operand: TypeAlias = tuple[int, int]
 """A field and the age of its value."""
 Row: TypeAlias = tuple[Operand, int, int]
 """A row that is read: its operand, and its offsets dz and dy."""
+Place: TypeAlias = tuple[int, int]
+"""A row that is updated together with others: its plane and its row, counted from the first plane and row."""
 
 _HEAD = """\
 #include <math.h>
@@ -54,6 +57,7 @@ struct outcrop_block {
   const void *const *const *source;
   long planes, y0, y1, x0, x1, nx, ny, pitch;
   const void *scalars;
+  long rows_at_once;
 };
 /* Where the value beyond the grid is to be found. */
 static inline long mirrored(long i, long n) {
@@ -81,74 +85,101 @@ def generate(stencil: Stencil, dtype: str, vector_bytes: int, boundary: Boundary
     untrusted manifest. Only the numbers and operators of the stencil are used."""
     lanes = max(1, vector_bytes // ITEM_BYTES[dtype])
     lines = [_HEAD]
-    for number, stage in enumerate(stencil.stages):
-        code = _Expressions(stage.program, C_TYPES[dtype], lanes)
-        writer = _StageWriter(stencil, number, code, boundary)
-        lines += [] if number else writer.code.type_definitions()
-        lines += writer.lines()
+    lines += _type_definitions(C_TYPES[dtype], lanes)
+    for number in range(len(stencil.stages)):
+        lines += _StageWriter(stencil, number, C_TYPES[dtype], lanes, boundary).lines()
     return "\n".join(lines) + "\n"
+
+
+def _type_definitions(c_type: str, lanes: int) -> Iterator[str]:
+    """Yield the definitions of the types `v`, a vector of cells, and `m`, the mask of a comparison."""
+    if lanes == 1:
+        yield f"typedef {c_type} v;"
+        return
+    integer, item_bytes = ("int", 4) if c_type == "float" else ("long", 8)
+    size = lanes * item_bytes
+    yield f"typedef {c_type} v __attribute__((vector_size({size}), may_alias));"
+    yield f"typedef {integer} m __attribute__((vector_size({size})));"
+
+
+def _blocks(stencil: Stencil, lanes: int) -> list[tuple[int, int]]:
+    """Return the numbers of rows and of planes that a loop of the kernel may update at once. The first loop updates one
+    row of one plane."""
+    if lanes == 1:  # the compiler finds no vectors in larger loops
+        return [(1, 1)]
+    return [(1, 1), (1, 2), *([(2, 2)] if max(stencil.radii) <= 1 and stencil.ndim == 3 else [])]
 
 
 class _StageWriter:
     """Writes the functions of one stage. Its methods yield lines of C."""
 
-    def __init__(self, stencil: Stencil, number: int, code: _Expressions, boundary: Boundary) -> None:
-        self.number, self.code, self.boundary = number, code, boundary
+    def __init__(self, stencil: Stencil, number: int, c_type: str, lanes: int, boundary: Boundary) -> None:
+        self.number, self.boundary = number, boundary
         self.stage: Stage = stencil.stages[number]
         self.in_place = [not stencil.storage[target].is_double for target in self.stage.targets]
         reads_older = any((target, 1) in self.stage.reaches for target in self.stage.targets)
         self.reads_target = reads_older or any(self.in_place)
         self.radius_x = stencil.radii[2]
-        self.type = code.c_type
+        self.type = c_type
+        self.cell, *larger = (
+            _Expressions(self.stage.program, c_type, lanes, *block) for block in _blocks(stencil, lanes)
+        )
+        self.loops = [self.cell, *(one for one in larger if one.shares_rows)]
 
     def lines(self) -> Iterator[str]:
-        """Yield the functions for a row and for a block. If the boundary needs a function for single cells, yield that
-        function first."""
+        """Yield the functions that update rows, and the function that updates a block. If the boundary needs a function
+        for single cells, yield that function first."""
         if self.radius_x > 0 and any(side != "fixed" for side in self.boundary.x):
             yield from self._cell_function()
-        yield from self._row_function()
+        for code in self.loops:
+            yield from self._row_function(code)
+            yield from self._call_function(code)
         yield from self._block_function()
 
-    def _row_arguments(self) -> str:
-        """Return the parameters of the row function. In their names, q stands for target rows, p for rows with the
+    def _targets(self, code: _Expressions) -> Iterator[tuple[int, int, Place]]:
+        """Yield the rows that a row function writes: a running number, the number of the target, and the place."""
+        every = ((j, place) for j in range(len(self.in_place)) for place in code.places)
+        return ((n, *one) for n, one in enumerate(every))
+
+    def _row_arguments(self, code: _Expressions) -> str:
+        """Return the parameters of a row function. In their names, q stands for target rows, p for rows with the
         values of the rim, and r for rows that are read."""
         alone = "" if self.reads_target else "restrict "
         targets = "".join(
-            f", {self.type} *{alone}q{j}, const {self.type} *{alone}p{j}" for j in range(len(self.in_place))
+            f", {self.type} *{alone}q{n}, const {self.type} *{alone}p{n}" for n, _, _ in self._targets(code)
         )
-        rows = "".join(f", const {self.type} *{alone}r{i}" for i in range(len(self.code.rows)))
+        rows = "".join(f", const {self.type} *{alone}r{i}" for i in range(len(code.rows)))
         return f"const struct outcrop_block *b{targets}{rows}"
 
     def _cell_function(self) -> Iterator[str]:
         low, high = self.boundary.x
-        rows = "".join(f", const {self.type} *r{i}" for i in range(len(self.code.rows)))
+        rows = "".join(f", const {self.type} *r{i}" for i in range(len(self.cell.rows)))
         outputs = "".join(f", {self.type} *e{j}" for j in range(len(self.in_place)))
         yield f"static void cell_{self.number}(const struct outcrop_block *b, long x{outputs}{rows}) {{"
         yield f"  const {self.type} *s = b->scalars;"
         yield "  (void)s;"
-        yield from self.code.uniforms()
+        yield from self.cell.uniforms()
         mapping = "wrapped" if "periodic" in (low, high) else "mirrored"
-        yield from self.code.cell_operations(lambda dx: f"{mapping}(x + {dx}, b->nx)" if dx else "x")
+        yield from self.cell.cell_operations(lambda dx: f"{mapping}(x + {dx}, b->nx)" if dx else "x")
         uniform = self.stage.program.uniform
         for j, place in enumerate(self.stage.program.results):
             yield f"  *e{j} = {'u' if uniform[place] else 'c'}{place};"
         yield "}"
 
-    def _row_function(self) -> Iterator[str]:
-        yield f"static inline void row_{self.number}({self._row_arguments()}) {{"
+    def _row_function(self, code: _Expressions) -> Iterator[str]:
+        yield f"static inline void row_{self.number}_{code.name}({self._row_arguments(code)}) {{"
         yield f"  const {self.type} *s = b->scalars;"
         yield "  (void)s;"
-        yield from self.code.uniforms()
-        yield from self._take_edges()
-        yield from self.code.first_vectors()
-        yield f"  for (long x = b->x0; x < b->x1; x += {self.code.lanes}) {{"
-        yield from self.code.next_vectors()
-        yield from self.code.operations()
-        for j, place in enumerate(self.stage.program.results):
-            yield f"    *(v *)(q{j} + x) = t{place};"
-        yield from self.code.move_along()
+        yield from code.uniforms()
+        yield from self._take_edges(code)
+        yield from code.first_vectors()
+        yield f"  for (long x = b->x0; x < b->x1; x += {code.lanes}) {{"
+        yield from code.operations()
+        for n, j, place in self._targets(code):
+            yield f"    *(v *)(q{n} + x) = {code.vector(self.stage.program.results[j], place)};"
+        yield from code.move_along()
         yield "  }"
-        yield from self._put_edges()
+        yield from self._put_edges(code)
         yield "}"
         yield ""
 
@@ -172,46 +203,70 @@ class _StageWriter:
             (high_side, "h", clip.format(high_first), clip.format("b->nx")),
         ]
 
-    def _take_edges(self) -> Iterator[str]:
-        """Yield the code that computes or saves the cells at both ends of the row. Cells of the rim that can still be
-        copied after the row is stored are not saved."""
+    def _take_edges(self, code: _Expressions) -> Iterator[str]:
+        """Yield the code that computes or saves the cells at both ends of the rows. Cells of the rim that can still be
+        copied after the rows are stored are not saved."""
         for side, name, first, end in self._edges():
             yield f"  const long {name}0 = {first}, {name}1 = {end};"
             if side == "fixed" and not any(self.in_place):
                 continue
-            for j in range(len(self.in_place)):
-                yield f"  {self.type} {name}v{j}[{self.radius_x}];"
+            for n, _, _ in self._targets(code):
+                yield f"  {self.type} {name}v{n}[{self.radius_x}];"
             yield f"  for (long x = {name}0; x < {name}1; x++) {{"
             if side == "fixed":
-                for j in range(len(self.in_place)):
-                    yield f"    ONE_BY_ONE; {name}v{j}[x - {name}0] = p{j}[x];"
+                for n, _, _ in self._targets(code):
+                    yield f"    ONE_BY_ONE; {name}v{n}[x - {name}0] = p{n}[x];"
             else:
-                outputs = "".join(f", &{name}v{j}[x - {name}0]" for j in range(len(self.in_place)))
-                rows = "".join(f", r{i}" for i in range(len(self.code.rows)))
-                yield f"    cell_{self.number}(b, x{outputs}{rows});"
+                for place in code.places:
+                    outputs = "".join(f", &{name}v{n}[x - {name}0]" for n, _, at in self._targets(code) if at == place)
+                    rows = "".join(f", r{code.number(row, place)}" for row in self.cell.rows)
+                    yield f"    cell_{self.number}(b, x{outputs}{rows});"
             yield "  }"
 
-    def _put_edges(self) -> Iterator[str]:
+    def _put_edges(self, code: _Expressions) -> Iterator[str]:
+        targets = list(self._targets(code))
         for side, name, _, _ in self._edges():
-            for j in range(len(self.in_place)):
+            for n, _, _ in targets:
                 copied = side == "fixed" and not any(self.in_place)
-                value = f"p{j}[x]" if copied else f"{name}v{j}[x - {name}0]"
-                yield f"  for (long x = {name}0; x < {name}1; x++) {{ ONE_BY_ONE; q{j}[x] = {value}; }}"
+                value = f"p{n}[x]" if copied else f"{name}v{n}[x - {name}0]"
+                yield f"  for (long x = {name}0; x < {name}1; x++) {{ ONE_BY_ONE; q{n}[x] = {value}; }}"
         yield "  for (long x = b->nx > b->x0 ? b->nx : b->x0; x < b->x1; x++) {"
-        for j in range(len(self.in_place)):
-            yield f"    ONE_BY_ONE; q{j}[x] = 0;"
+        for n, _, _ in targets:
+            yield f"    ONE_BY_ONE; q{n}[x] = 0;"
         yield "  }"
 
     def _block_function(self) -> Iterator[str]:
+        """Yield the function with the signature of a kernel. Rows that are left over are updated by a loop with fewer
+        rows at once."""
+        calls = {code.rows_at_once * code.planes_at_once: f"call_{self.number}_{code.name}" for code in self.loops}
         yield f"void {symbol(self.number)}(const struct outcrop_block *b) {{"
-        yield "  for (long y = b->y0; y < b->y1; y++)"
-        yield "    for (long k = 0; k < b->planes; k++)"
+        yield "  long y = b->y0;"
+        if 4 in calls:
+            yield "  if (b->rows_at_once >= 4)"
+            yield "    for (; y + 2 <= b->y1; y += 2) {"
+            yield "      long k = 0;"
+            yield f"      for (; k + 2 <= b->planes; k += 2) {calls[4]}(b, y, k);"
+            yield f"      for (; k < b->planes; k++) {calls[1]}(b, y, k), {calls[1]}(b, y + 1, k);"
+            yield "    }"
+        yield "  for (; y < b->y1; y++) {"
+        yield "    long k = 0;"
+        if 2 in calls:
+            yield "    if (b->rows_at_once >= 2)"
+            yield f"      for (; k + 2 <= b->planes; k += 2) {calls[2]}(b, y, k);"
+        yield f"    for (; k < b->planes; k++) {calls[1]}(b, y, k);"
+        yield "  }"
+        yield "}"
+        yield ""
+
+    def _call_function(self, code: _Expressions) -> Iterator[str]:
+        yield f"static inline void call_{self.number}_{code.name}(const struct outcrop_block *b, long y, long k) {{"
         arguments = []
-        for j, target in enumerate(self.stage.targets):
-            arguments.append(f"({self.type} *)b->target[{j}][k] + y * b->pitch")
-            arguments.append(self._row_pointer((target, 0), 0, 0))
-        arguments += [self._row_pointer(*row) for row in self.code.rows]
-        yield f"      row_{self.number}(b, " + ",\n          ".join(arguments) + ");"
+        for _, j, (dz, dy) in self._targets(code):
+            target = self.stage.targets[j]
+            arguments.append(f"({self.type} *)b->target[{j}][k + {dz}] + (y + {dy}) * b->pitch")
+            arguments.append(self._row_pointer((target, 0), dz, dy))
+        arguments += [self._row_pointer(*row) for row in code.rows]
+        yield f"  row_{self.number}_{code.name}(b, " + ",\n      ".join(arguments) + ");"
         yield "}"
 
     def _row_pointer(self, operand: tuple[int, int], dz: int, dy: int) -> str:
@@ -224,13 +279,25 @@ class _StageWriter:
 
 @dataclass(frozen=True)
 class _Expressions:
-    """Writes the expressions of one program. Its methods yield lines of C. Names in C: `r<i>` is row number i.
-    `w<i>_<k>` is the vector of row i that lies k vectors after the current vector. `u<j>` is the result of operation j
-    as a scalar, `t<j>` as a vector, and `c<j>` for a single cell."""
+    """Writes the expressions of one program for the rows that are updated at once. Its methods yield lines of C. Names
+    in C: `r<i>` is row number i. `w<i>_<k>` is the vector of row i that lies k vectors after the current vector. `u<j>`
+    is the result of operation j as a scalar, `t<j>` as a vector, and `c<j>` for a single cell. `t<j>_<n>` is the vector
+    of operation j for the place with number n."""
 
     program: Program
     c_type: str
     lanes: int
+    rows_at_once: int
+    planes_at_once: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.rows_at_once}x{self.planes_at_once}"
+
+    @cached_property
+    def places(self) -> list[Place]:
+        """The rows that are updated at once."""
+        return [(plane, row) for plane in range(self.planes_at_once) for row in range(self.rows_at_once)]
 
     @cached_property
     def rows(self) -> dict[Row, list[int]]:
@@ -238,18 +305,28 @@ class _Expressions:
         rows: dict[Row, list[int]] = {}
         for load in self.program.loads:
             dz, dy, dx = load.offset
-            rows.setdefault(((load.field, load.age), dz, dy), []).append(dx)
+            for plane, row in self.places:
+                rows.setdefault(((load.field, load.age), dz + plane, dy + row), []).append(dx)
         return rows
 
-    def type_definitions(self) -> Iterator[str]:
-        """Yield the definitions of the types `v`, a vector of cells, and `m`, the mask of a comparison."""
-        if self.lanes == 1:
-            yield f"typedef {self.c_type} v;"
-            return
-        integer, item_bytes = ("int", 4) if self.c_type == "float" else ("long", 8)
-        size = self.lanes * item_bytes
-        yield f"typedef {self.c_type} v __attribute__((vector_size({size}), may_alias));"
-        yield f"typedef {integer} m __attribute__((vector_size({size})));"
+    @property
+    def shares_rows(self) -> bool:
+        """True if rows that are updated at once read the same rows."""
+        own = {((load.field, load.age), *load.offset[:2]) for load in self.program.loads}
+        return len(self.rows) < len(own) * len(self.places)
+
+    @cached_property
+    def _numbers(self) -> dict[Row, int]:
+        return {row: number for number, row in enumerate(self.rows)}
+
+    def number(self, row: Row, place: Place) -> int:
+        """Return the number of the row that the update of `place` reads as `row`."""
+        operand, dz, dy = row
+        return self._numbers[operand, dz + place[0], dy + place[1]]
+
+    def vector(self, operation: int, place: Place) -> str:
+        """Return the name of the vector with the result of an operation."""
+        return f"t{operation}" if self.program.uniform[operation] else f"t{operation}_{self.places.index(place)}"
 
     def uniforms(self) -> Iterator[str]:
         """Yield the operations that do not depend on the cell. Their results are scalars, and also vectors if other
@@ -268,7 +345,7 @@ class _Expressions:
                 case Constant(value):
                     yield f"  const {self.c_type} u{place} = ({self.c_type}){value.hex()};"
                 case Apply(operator, operands):
-                    yield f"  {self._scalar_apply(place, 'u', operator, [f'u{i}' for i in operands])}"
+                    yield f"  {self._scalar_apply(f'u{place}', operator, [f'u{i}' for i in operands])}"
                 case Load():
                     raise AssertionError("a load depends on the cell")
             yield f"  (void)u{place};"
@@ -294,11 +371,6 @@ class _Expressions:
             for i in range(first, last):
                 yield f"  v w{row}_{_index(i)} = *(const v *)(r{row} + b->x0 + {i * self.lanes});"
 
-    def next_vectors(self) -> Iterator[str]:
-        """Yield one load of a vector for each row, at the start of the loop's body."""
-        for row, _, last in self.reaches:
-            yield f"    v w{row}_{_index(last)} = *(const v *)(r{row} + x + {last * self.lanes});"
-
     def move_along(self) -> Iterator[str]:
         """Yield the assignments at the end of the loop's body. The assignments rename the vectors, because the next
         iteration of the loop begins one vector further along x."""
@@ -307,27 +379,32 @@ class _Expressions:
                 yield f"    w{row}_{_index(i)} = w{row}_{_index(i + 1)};"
 
     def operations(self) -> Iterator[str]:
-        """Yield the operations that depend on the cell, for a vector of cells at x."""
-        numbers = {row: number for number, row in enumerate(self.rows)}
-        for place, operation in self._of_cells():
-            match operation:
-                case Load(field, (dz, dy, dx), age):
-                    yield f"    const v t{place} = {self._load(numbers[(field, age), dz, dy], dx)};"
-                case Apply(operator, operands):
-                    yield from self._apply(place, operator, [f"t{i}" for i in operands])
+        """Yield the operations that depend on the cell, for a vector of cells at x of each place. The next vector of a
+        row is loaded before its first use, so that it occupies a register as short as possible."""
+        last_vectors = {row: last for row, _, last in self.reaches}
+        for number, operation in self._of_cells():
+            for place in self.places:
+                match operation:
+                    case Load(field, (dz, dy, dx), age):
+                        row = self.number(((field, age), dz, dy), place)
+                        if (last := last_vectors.pop(row, None)) is not None:
+                            yield f"    v w{row}_{_index(last)} = *(const v *)(r{row} + x + {last * self.lanes});"
+                        yield f"    const v {self.vector(number, place)} = {self._load(row, dx)};"
+                    case Apply(operator, operands):
+                        names = [self.vector(i, place) for i in operands]
+                        yield from self._apply(self.vector(number, place), operator, names)
 
     def cell_operations(self, column: Callable[[int], str]) -> Iterator[str]:
         """Yield the operations that depend on the cell, for one cell. `column(dx)` returns the C expression for the
         column of the cell at distance dx."""
-        numbers = {row: number for number, row in enumerate(self.rows)}
         uniform = self.program.uniform
         for place, operation in self._of_cells():
             match operation:
                 case Load(field, (dz, dy, dx), age):
-                    yield f"  const {self.c_type} c{place} = r{numbers[(field, age), dz, dy]}[{column(dx)}];"
+                    yield f"  const {self.c_type} c{place} = r{self._numbers[(field, age), dz, dy]}[{column(dx)}];"
                 case Apply(operator, operands):
                     names = [f"{'u' if uniform[i] else 'c'}{i}" for i in operands]
-                    yield f"  {self._scalar_apply(place, 'c', operator, names)}"
+                    yield f"  {self._scalar_apply(f'c{place}', operator, names)}"
 
     def _of_cells(self) -> Iterator[tuple[int, Load | Apply]]:
         uniform = self.program.uniform
@@ -346,7 +423,7 @@ class _Expressions:
         lanes = ", ".join(str(shift + lane) for lane in range(self.lanes))
         return f"__builtin_shufflevector({low}, w{number}_{_index(vector + 1)}, {lanes})"
 
-    def _scalar_apply(self, place: int, prefix: str, operator: str, operands: list[str]) -> str:
+    def _scalar_apply(self, name: str, operator: str, operands: list[str]) -> str:
         a, b = operands[0], operands[-1]
         if operator in _COMPARISON:
             value = f"{a} {_COMPARISON[operator]} {b} ? {a} : {b}"
@@ -356,25 +433,25 @@ class _Expressions:
             value = f"-{a}"
         else:
             value = f"{a} {_INFIX[operator]} {b}" if operator in _INFIX else f"{self._function(operator)}({a})"
-        return f"const {self.c_type} {prefix}{place} = {value};"
+        return f"const {self.c_type} {name} = {value};"
 
-    def _apply(self, place: int, operator: str, operands: list[str]) -> Iterator[str]:
+    def _apply(self, name: str, operator: str, operands: list[str]) -> Iterator[str]:
         a, b = operands[0], operands[-1]
         if self.lanes == 1:
-            yield "    " + self._scalar_apply(place, "t", operator, operands)
+            yield "    " + self._scalar_apply(name, operator, operands)
         elif operator in _INFIX:
-            yield f"    const v t{place} = {a} {_INFIX[operator]} {b};"
+            yield f"    const v {name} = {a} {_INFIX[operator]} {b};"
         elif operator == "neg":
-            yield f"    const v t{place} = -{a};"
+            yield f"    const v {name} = -{a};"
         elif operator in _COMPARISON:
-            yield f"    const m k{place} = {a} {_COMPARISON[operator]} {b};"
-            yield f"    const v t{place} = (v)(((m){a} & k{place}) | ((m){b} & ~k{place}));"
+            yield f"    const m k{name} = {a} {_COMPARISON[operator]} {b};"
+            yield f"    const v {name} = (v)(((m){a} & k{name}) | ((m){b} & ~k{name}));"
         elif operator == "where":
-            yield f"    const m k{place} = {a} > {operands[1]};"
-            yield f"    const v t{place} = (v)(((m){operands[2]} & k{place}) | ((m){b} & ~k{place}));"
+            yield f"    const m k{name} = {a} > {operands[1]};"
+            yield f"    const v {name} = (v)(((m){operands[2]} & k{name}) | ((m){b} & ~k{name}));"
         else:
-            yield f"    v t{place};"
-            yield f"    for (int i = 0; i < {self.lanes}; i++) t{place}[i] = {self._function(operator)}({a}[i]);"
+            yield f"    v {name};"
+            yield f"    for (int i = 0; i < {self.lanes}; i++) {name}[i] = {self._function(operator)}({a}[i]);"
 
     def _function(self, operator: str) -> str:
         return {"sqrt": "sqrt", "abs": "fabs"}[operator] + ("f" if self.c_type == "float" else "")

@@ -27,6 +27,7 @@ class Sizes:
     `keeps_statics`        True if all static fields stay in memory.
     `chunk`                The number of planes of zeta in a tile that has all rows. Such tiles are bands instead of
                            diamonds, and are for grids with few rows. 0 means that tiles divide y.
+    `rows_at_once`         The number of rows that the inner loop of a kernel updates at once: 1, 2 or 4.
     """
 
     levels: int
@@ -39,6 +40,7 @@ class Sizes:
     block_z: int = 0
     keeps_statics: bool = False
     chunk: int = 0
+    rows_at_once: int = 1
 
 
 @dataclass(frozen=True)

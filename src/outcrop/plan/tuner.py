@@ -107,7 +107,13 @@ def tune(
 
     works: dict[tuple[str, Sizes], tuple[Window, list[tuple[int, PassWork]]]] = {}
 
+    # First, rank all candidates by formulas with an assumed update rate. Then measure the update rate of the best
+    # candidate with each loop of the kernel, and rank all candidates again with the measured rate.
+    tried = ranking.first_measured(rate)
+    rough_rate = _rough_rate(problem, rate(tried) * edge_factor(problem, tried))
+
     def candidate(scheme: str, sizes: Sizes, rate: UpdateRate) -> Candidate:
+        sizes = replace(sizes, rows_at_once=tried.rows_at_once)
         # the passes of a plan do not depend on its cache tiles
         key = scheme, replace(sizes, diamond=0, chunk=0, sweep_rows=0)
         if key not in works:
@@ -116,11 +122,6 @@ def tune(
         window, each = works[key]
         own = _with_staging(problem, sizes, machine, window, acquisition, budget_bytes)
         return Candidate(scheme, sizes, len(each), predict(problem, each, sizes, window, machine, rate, own))
-
-    # First, rank all candidates by formulas with an assumed update rate. Then measure the update rate of the best
-    # candidate, and rank all candidates again with the measured rate.
-    tried = ranking.first_tiling()
-    rough_rate = _rough_rate(problem, rate(tried) * edge_factor(problem, tried))
 
     # Make the plans of the candidates that are now the best, with the measured tiling. Then predict the costs of the
     # new plans.
@@ -170,7 +171,7 @@ def rate_in_thick_slabs(
     ranking = _Ranking(problem, schemes, machine, budget_bytes)
     if not ranking.every:
         return ASSUMED_CELLS_PER_SECOND
-    tried = ranking.first_tiling()
+    tried = ranking.first_measured(rate)
     return rate(tried) * edge_factor(problem, tried)
 
 
@@ -184,10 +185,12 @@ class _Ranking:
         budgets = (budget_bytes, *(budget_bytes - budget_bytes // share for share in shares))
         self.every = _listed(replace(problem, acquisition=NO_DEMAND), tuple(schemes), budgets)
 
-    def first_tiling(self) -> Sizes:
-        """Return the sizes of the candidate that is the best by formulas, with its most promising tiling."""
+    def first_measured(self, rate: UpdateRate) -> Sizes:
+        """Return the sizes of the candidate that is the best by formulas, with its most promising tiling and with the
+        fastest loop of the kernel. The rates of the loops are measured."""
         _, guess = next(self.ranked(_rough_rate(self._problem, ASSUMED_CELLS_PER_SECOND)))
-        return next(iter(tilings(self._problem, guess.scheme, guess.sizes, self._machine)))
+        tiled = next(iter(tilings(self._problem, guess.scheme, guess.sizes, self._machine)))
+        return max((replace(tiled, rows_at_once=rows) for rows in _rows_at_once(self._problem)), key=rate)
 
     def ranked(self, rate: UpdateRate, every: Sequence[_Listed] | None = None) -> Iterator[tuple[float, _Listed]]:
         """Yield candidates, each with its predicted seconds by formulas. The fastest candidate comes first. If `every`
@@ -398,6 +401,14 @@ def _useful_diamonds(problem: Problem, levels: int, threads: int) -> list[int]:
     extent, skew = problem.shape[1], problem.skew_y
     is_serial = _has_few_rows(problem, threads)
     return [one for one in DIAMONDS if one <= levels and (is_serial or skew * one * threads <= extent)] or [DIAMONDS[0]]
+
+
+def _rows_at_once(problem: Problem) -> Sequence[int]:
+    """Return the numbers of rows that the inner loop of a kernel may update at once. On a periodic streaming axis, each
+    call of a kernel updates only one plane. Loops over 4 rows exist only for stencils of three axes and radius 1."""
+    if problem.periodic[0] or problem.radii[0] == 0:
+        return (1,)
+    return (1, 2, 4) if max(problem.radii) == 1 and problem.ndim == 3 else (1, 2)
 
 
 def shares_planes(problem: Problem, threads: int) -> bool:

@@ -9,6 +9,7 @@ struct outcrop_block {
   const void *const *const *source;
   long planes, y0, y1, x0, x1, nx, ny, pitch;
   const void *scalars;
+  long rows_at_once;
 };
 typedef void (*outcrop_kernel)(const struct outcrop_block *);
 
