@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -102,6 +103,8 @@ def test_ranks_give_the_oracles_bits(
     rows = data.draw(st.integers(ranks * least, ranks * (least + 16)))
     shape = data.draw(st.integers(1, 14)), rows, data.draw(st.integers(1, 20))
     sizes = data.draw(sizes_of_ranks(stencil, shape[0]))
+    if ranks == 1 and boundary.y[0] == "periodic":  # the planner does not divide such a grid
+        sizes = replace(sizes, block_y=0)
     dtype = data.draw(st.sampled_from(["float32", "float64"]))
     every = make_plans(stencil, boundary, shape, ranks, scheme, steps, sizes, dtype)
     check(stencil, boundary, every, seed, data.draw(st.integers(1, 2)), data.draw(st.sampled_from(BACKENDS)))
