@@ -392,13 +392,14 @@ std::unique_ptr<UpdateMeter> make_update_meter(nb::object grid, nb::iterable fie
                                        ring_planes);
 }
 
-std::vector<double> measure(UpdateMeter &meter, nb::object sizes, nb::object frame, nb::object region, int repeats) {
+std::vector<double> measure(UpdateMeter &meter, nb::object sizes, nb::object frame, nb::object region, int repeats,
+                            bool shifted) {
   const Tiling tiling = to_tiling(sizes);
   const long levels = field(sizes, "levels"), slab = field(sizes, "slab");
   const Rectangle cells = to_rectangle(frame);
   const UpdateRegion part = to_region(region);
   nb::gil_scoped_release release;
-  return meter.measure(tiling, levels, slab, cells, part, repeats);
+  return meter.measure(tiling, levels, slab, cells, part, repeats, shifted);
 }
 
 }  // namespace
@@ -427,7 +428,8 @@ void bind_exec(nb::module_ &module) {
       .def(nb::new_(&make_update_meter), nb::arg("grid"), nb::arg("fields"), nb::arg("calls"), nb::arg("scalars"),
            nb::arg("threads"), nb::arg("ring_planes"), nb::arg("bind") = "none",
            nb::arg("lead_scalars") = nb::bytes("", 0))
-      .def("measure", &measure, nb::arg("sizes"), nb::arg("frame"), nb::arg("region"), nb::arg("repeats"))
+      .def("measure", &measure, nb::arg("sizes"), nb::arg("frame"), nb::arg("region"), nb::arg("repeats"),
+           nb::arg("shifted") = false)
       .def_static(
           "planes_needed",
           [](nb::object grid, long levels, long slab) {

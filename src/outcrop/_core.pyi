@@ -219,9 +219,12 @@ class UpdateMeter:
     ) -> UpdateMeter:
         """Take rings of `ring_planes` planes of `grid`."""
 
-    def measure(self, sizes: object, frame: object, region: object, repeats: int) -> list[float]:
+    def measure(
+        self, sizes: object, frame: object, region: object, repeats: int, shifted: bool = False
+    ) -> list[float]:
         """Cell updates per second of `repeats` slabs one by one, of the thickness and levels of `sizes`, in a block
-        whose slots hold `frame` (a Cut) and which updates `region`; InputError where the window is too small."""
+        whose slots hold `frame` (a Rectangle) and which updates `region`. If `shifted` is true, small slots begin at
+        different places in a page, too. Raises InputError if the window is too small."""
 
     @staticmethod
     def planes_needed(grid: object, levels: int, slab: int) -> int:

@@ -44,10 +44,11 @@ long UpdateMeter::planes_needed(const Grid &grid, long levels, long slab_planes)
 }
 
 std::vector<double> UpdateMeter::measure(const Tiling &tiling, long levels, long slab_planes, const Rectangle &frame,
-                                         const UpdateRegion &region, int repeats) {
+                                         const UpdateRegion &region, int repeats, bool shifted) {
   const long planes = planes_needed(grid_, levels, slab_planes);
   const auto cells = static_cast<std::size_t>(frame.rows() * frame.columns());
-  const std::size_t slot_bytes = slot_bytes_for(cells * grid_.item_bytes + grid_.tail_bytes());
+  std::size_t slot_bytes = slot_bytes_for(cells * grid_.item_bytes + grid_.tail_bytes());
+  if (shifted && slot_bytes % AlignedMemory::page_bytes == 0) slot_bytes += shift_bytes;
   const std::vector<RingSpec> rings(window_.rings(), {planes, slot_bytes, false});
   if (Window::bytes(rings) > window_.size())
     throw InputError("slabs of ", slab_planes, " planes and ", levels, " levels do not fit a window of ",

@@ -40,6 +40,8 @@ SHARE_OF_CACHE = 0.7
 OVERHEAD_BYTES = 150 << 20
 """The resident memory that a process may have in addition to the budget of its run."""
 SWEEP_ROWS, SWEEP_REPEATS = (4, 8, 16, 32, 64, 128), 2
+SPARE_PLANES = 4
+"""Additional planes of a window, for the gaps between slots."""
 CALL_PLANES = (1, 2)
 ROWS_AT_ONCE = (1, 2, 4)
 
@@ -80,13 +82,13 @@ def kernel_rate(
 
     def one_thread(_: int) -> float:
         meter = _core.UpdateMeter(
-            small, small.fields, calls, scalars, 1, _core.UpdateMeter.planes_needed(small, levels, slab)
+            small, small.fields, calls, scalars, 1, _core.UpdateMeter.planes_needed(small, levels, slab) + SPARE_PLANES
         )
         every = (
             Sizes(levels, slab, 0, ny, call_planes, rows_at_once=rows)
             for call_planes, rows in product(CALL_PLANES, rows_at_once)
         )
-        return max(max(meter.measure(sizes, small.whole_plane, EVERYTHING, repeats)) for sizes in every)
+        return max(max(meter.measure(sizes, small.whole_plane, EVERYTHING, repeats, shifted=True)) for sizes in every)
 
     with ThreadPoolExecutor(threads) as pool:
         return sum(pool.map(one_thread, range(threads)))
