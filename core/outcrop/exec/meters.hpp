@@ -44,8 +44,8 @@ class UpdateMeter {
 
   /// Updates `repeats` slabs of `slab_planes` planes and `levels` levels. Before the measurement, one more slab is
   /// updated to warm up the caches. Returns the cell updates per second of each slab. Each slot holds the cells `frame`
-  /// of a plane. Only the cells inside `region` are updated. If `shifted` is true, small slots begin at different places
-  /// in a page, as large slots do. Throws InputError if the slabs need more memory than the window has.
+  /// of a plane. Only the cells inside `region` are updated. If `shifted` is true, small slots begin at different
+  /// places in a page, as large slots do. Throws InputError if the slabs need more memory than the window has.
   std::vector<double> measure(const Tiling &tiling, long levels, long slab_planes, const Rectangle &frame,
                               const UpdateRegion &region, int repeats, bool shifted = false);
 

@@ -19,11 +19,11 @@
 // Kernels load some bytes before and behind a plane. So the window has unused bytes ("guards") before the first slot
 // and behind the last slot of each ring.
 //
-// The size of a large slot is 512 bytes more than a multiple of the page size. So each slot begins 512 bytes further into
-// its page than the slot before it. Without these 512 bytes, cells at the same place in neighbouring planes would compete
-// for the 8 lines of one set of the first-level cache. A stencil of radius 4 was a third slower. Small slots follow each
-// other without a gap, so that one transfer can move several planes. With more than 8 rings, each ring also begins 512
-// bytes further into its page than the ring before it.
+// The size of a large slot is 512 bytes more than a multiple of the page size. So each slot begins 512 bytes further
+// into its page than the slot before it. Without these 512 bytes, cells at the same place in neighbouring planes would
+// compete for the 8 lines of one set of the first-level cache, and a stencil of radius 4 was a third slower. Small
+// slots follow each other without a gap, so that one transfer can move several planes. With more than 8 rings, each ring also
+// begins 512 bytes further into its page than the ring before it.
 #pragma once
 
 #include <algorithm>
@@ -41,8 +41,8 @@ namespace outcrop {
 /// I/O with memory that has this alignment.
 constexpr std::size_t shift_bytes = 512;
 
-/// Returns the size of a slot that holds `bytes` bytes. Slots are large if they hold more than 512 KiB. For smaller slots,
-/// it is more important that one transfer moves several planes.
+/// Returns the size of a slot that holds `bytes` bytes. Slots are large if they hold more than 512 KiB. For smaller
+/// slots, it is more important that one transfer moves several planes.
 constexpr std::size_t slot_bytes_for(std::size_t bytes) {
   const std::size_t whole = round_up(bytes, AlignedMemory::page_bytes);
   return whole > (std::size_t{512} << 10) ? whole + shift_bytes : whole;
@@ -56,8 +56,8 @@ struct RingSpec {
   bool resident = false;
 };
 
-/// Returns rings whose slots direct I/O can use. `memory_alignment` is the alignment that direct I/O needs. If it is more
-/// than 512 bytes, all slots begin at pages.
+/// Returns rings whose slots direct I/O can use. `memory_alignment` is the alignment that direct I/O needs. If this
+/// alignment is more than 512 bytes, all slots begin at pages.
 inline std::vector<RingSpec> rings_for_direct_io(std::vector<RingSpec> rings, std::size_t memory_alignment) {
   if (memory_alignment > shift_bytes)
     for (RingSpec &ring : rings) ring.slot_bytes = round_down(ring.slot_bytes, AlignedMemory::page_bytes);
