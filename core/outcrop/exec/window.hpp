@@ -22,8 +22,8 @@
 // The size of a large slot is 512 bytes more than a multiple of the page size. So each slot begins 512 bytes further
 // into its page than the slot before it. Without these 512 bytes, cells at the same place in neighbouring planes would
 // compete for the 8 lines of one set of the first-level cache, and a stencil of radius 4 was a third slower. Small
-// slots follow each other without a gap, so that one transfer can move several planes. With more than 8 rings, each ring also
-// begins 512 bytes further into its page than the ring before it.
+// slots follow each other without a gap, so that one transfer can move several planes. With more than 8 rings, each
+// ring also begins 512 bytes further into its page than the ring before it.
 #pragma once
 
 #include <algorithm>
