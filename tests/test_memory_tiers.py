@@ -120,7 +120,7 @@ def test_memory_of_another_machine_is_only_planned_for(tmp_path: Path, monkeypat
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     for number in (0, 1):
         key = f"{discover.processor_name()} {discover.available_cores()} node {number}"
-        keep_figures(survey.CACHE, key, Figures("measured", 1e9))
+        keep_figures(survey.CACHE, {key: Figures("measured", 1e9)})
     assert len(load_figures(survey.CACHE, Figures)) == 2
     program = (
         "import outcrop as oc\nfrom outcrop.tiers.survey import find_tiers\n"

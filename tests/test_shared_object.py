@@ -178,7 +178,7 @@ def test_folders_are_private_whatever_the_umask(mask: int, home: Path, object_fi
     before = os.umask(mask)
     try:
         path = shared_object("kernels", ["a"], Builds(file))
-        keep_figures("figures.json", "a", Figures("measured"))
+        keep_figures("figures.json", {"a": Figures("measured")})
     finally:
         os.umask(before)
     assert [mode_of(folder) for folder in (home, home / "outcrop", path.parent)] == [0o700] * 3
@@ -243,7 +243,7 @@ def test_a_cache_that_cannot_be_used_is_one_line(
     with pytest.raises(InputError, match="set XDG_CACHE_HOME") as error:
         shared_object("kernels", ["a"], Builds(file))
     assert "\n" not in str(error.value)
-    keep_figures("figures.json", "a", Figures("measured"))
+    keep_figures("figures.json", {"a": Figures("measured")})
     assert load_figures("figures.json", Figures) == {}
     assert not [path for path in home.parent.rglob("*") if not path.is_dir() and path.suffix in (".so", ".json")]
 
@@ -331,10 +331,10 @@ DEVICE = StorageRates(1e9, 2e9, 1.5e9, 0.0, "measured")
 def test_figures_are_kept(home: Path) -> None:
     """Checks that the newest figures of each name are stored, and that they are not rounded."""
     for number in range(4):
-        keep_figures("devices.json", f"disk {number % 3}", replace(DEVICE, seconds_flush=float(number)))
+        keep_figures("devices.json", {f"disk {number % 3}": replace(DEVICE, seconds_flush=float(number))})
     found = load_figures("devices.json", StorageRates)
     assert {key: one.seconds_flush for key, one in found.items()} == {"disk 1": 1.0, "disk 2": 2.0, "disk 0": 3.0}
-    keep_figures("tiers.json", "dram", Figures("measured", 1e9))
+    keep_figures("tiers.json", {"dram": Figures("measured", 1e9)})
     assert load_figures("tiers.json", Figures) == {"dram": Figures("measured", 1e9)}
 
 
@@ -342,17 +342,17 @@ def test_the_oldest_figures_give_way(home: Path, monkeypatch: pytest.MonkeyPatch
     """Checks that the oldest figures are removed, so that the file stays small."""
     monkeypatch.setattr(user_cache, "MAX_ENTRIES", 3)
     for number in (0, 1, 2, 0, 3):
-        keep_figures("devices.json", f"disk {number}", DEVICE)
+        keep_figures("devices.json", {f"disk {number}": DEVICE})
     assert list(load_figures("devices.json", StorageRates)) == ["disk 2", "disk 0", "disk 3"]
 
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
 def test_damaged_figures_are_measured_again(damage: Callable[[Path], object], home: Path) -> None:
     """Checks that damaged figures in the cache are ignored and measured again."""
-    keep_figures("devices.json", "disk", DEVICE)
+    keep_figures("devices.json", {"disk": DEVICE})
     damage(home / "outcrop" / "devices.json")
     assert load_figures("devices.json", StorageRates) == {}
-    keep_figures("devices.json", "disk", DEVICE)
+    keep_figures("devices.json", {"disk": DEVICE})
     assert load_figures("devices.json", StorageRates) == {"disk": DEVICE}
 
 

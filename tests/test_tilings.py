@@ -4,8 +4,11 @@ must show the tiles.
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,6 +20,8 @@ from outcrop.plan.planner import largest_useful_bytes, make_plan
 from outcrop.plan.problem import Problem
 from outcrop.plan.schemes import SCHEMES
 from outcrop.plan.tuner import shares_planes, tilings
+from outcrop.tiers import update_rate
+from outcrop.tiers.update_rate import UpdateRateMeter
 from strategies import MACHINE, assumed_rate, make_problem
 
 FIXED_SIDES = (("fixed", "fixed"), ("fixed", "fixed"))
@@ -89,6 +94,68 @@ def test_only_loops_that_exist_are_measured(radius: int, sides: str, loops: set[
 
     make_plan(problem, MACHINE, largest_useful_bytes(problem) // 4, "auto", rate)
     assert measured == loops
+
+
+class SlowingMeter:
+    """A meter of simulated rates. The machine is slower in each measurement than in the measurement before. Diamonds of
+    half height 12 are the fastest. A list of all measured half heights is in `measured`."""
+
+    measured: list[int]
+
+    def __init__(self, *_: Any) -> None: ...
+
+    @staticmethod
+    def planes_needed(problem: Problem, levels: int, slab: int) -> int:
+        return levels + slab
+
+    def measure(self, sizes: Sizes, frame: Any, region: Any, repeats: int) -> list[float]:
+        SlowingMeter.measured.append(sizes.diamond)
+        return [1e9 * {8: 0.8, 12: 1.0}.get(sizes.diamond, 0.5) * 0.97 ** len(SlowingMeter.measured)] * repeats
+
+
+@pytest.fixture
+def simulated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measure simulated rates, and keep them in a new cache."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(update_rate, "_core", SimpleNamespace(UpdateMeter=SlowingMeter))
+    SlowingMeter.measured = []
+
+
+def simulated_meter(kernel: str = "", planes: int = 500) -> UpdateRateMeter:
+    problem = make_problem((planes, 200, 300), (1, 1, 1), 40)
+    return UpdateRateMeter(problem, (), b"", 2, 1 << 30, kernel=kernel)
+
+
+def test_sizes_are_compared_although_the_speed_of_the_machine_changes(simulated: None) -> None:
+    """Checks that the sizes that are measured last are found to be the fastest, although the machine has become slower.
+    Slow sizes are measured in the first turn only."""
+    rate, every = simulated_meter(), [Sizes(40, 60, diamond) for diamond in (6, 8, 4, 2, 12)]
+    rate.compare(every[:1])
+    rate.compare(every)
+    rates = {one.diamond: rate(one) for one in every}
+    assert max(rates, key=lambda one: rates[one]) == 12 and rates[12] > 1.6 * rates[6]
+    assert [SlowingMeter.measured.count(one) for one in (12, 2, 4)] == [update_rate.TURNS, 1, 1]
+    before = len(SlowingMeter.measured)
+    rate.compare(every)
+    assert len(SlowingMeter.measured) == before and rate.origin == "measured"
+
+
+def test_rates_are_kept_for_the_same_kernel_and_planes(simulated: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checks that rates in the cache are used for grids with the same planes, and not for another kernel, nor if they
+    are old."""
+    first, one = simulated_meter("a"), Sizes(40, 60, 12)
+    known = first(one)
+    first.keep()
+    count = len(SlowingMeter.measured)
+    again = simulated_meter("a", planes=900)
+    again.compare([one])
+    assert (again(one), again.origin, len(SlowingMeter.measured)) == (known, "cached", count)
+    other = simulated_meter("b")
+    assert other(one) < known and other.origin == "measured"
+    later = time.time() + update_rate.SECONDS_KEPT
+    monkeypatch.setattr(time, "time", lambda: later)
+    old = simulated_meter("a")
+    assert old(one) < known and old.origin == "measured"
 
 
 def test_a_given_height_is_that_of_bands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -198,10 +198,12 @@ def load_figures(name: str, figures: type[FiguresT]) -> dict[str, FiguresT]:
     return {key: figures(**values) for key, values in content.items() if _are(figures, values)}
 
 
-def keep_figures(name: str, key: str, value: DataclassInstance) -> None:
-    """Add measured figures to a file. If the cache cannot be used, the figures are lost, but no error is raised."""
-    kept = {known: asdict(one) for known, one in load_figures(name, type(value)).items() if known != key}
-    kept[key] = asdict(value)
+def keep_figures(name: str, figures: Mapping[str, DataclassInstance]) -> None:
+    """Add measured figures to a file. All figures have the same type. If the cache cannot be used, the figures are
+    lost, but no error is raised."""
+    known = load_figures(name, type(next(iter(figures.values()))))
+    kept = {key: asdict(one) for key, one in known.items() if key not in figures}
+    kept |= {key: asdict(one) for key, one in figures.items()}
     text = json.dumps(dict(list(kept.items())[-MAX_ENTRIES:]), indent=1)
     with suppress(InputError, OSError), open_folder(make=True) as folder:
         folder.write(name, text.encode())

@@ -12,9 +12,9 @@ moves them once for 2 D levels. The update rate of diamonds is:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from outcrop.errors import InputError
 from outcrop.plan.plan import Sizes
@@ -22,6 +22,21 @@ from outcrop.plan.problem import Problem
 
 UpdateRate: TypeAlias = Callable[[Sizes], float]
 """A function that maps sizes to cell updates per second, for all threads together and without transfers."""
+
+
+
+@runtime_checkable
+class ComparesSizes(Protocol):
+    """An update rate that is measured. `compare` measures several sizes alternately."""
+
+    def compare(self, several: Iterable[Sizes]) -> None: ...
+
+
+def compare(rate: UpdateRate, several: Iterable[Sizes]) -> None:
+    """Let a measured rate measure several sizes together, before the caller compares their rates."""
+    if isinstance(rate, ComparesSizes):
+        rate.compare(several)
+
 
 WORDS_PER_SWEEP = 3
 """The number of words that a plain sweep moves between memory and caches for each cell."""

@@ -27,7 +27,8 @@ class Planned:
     the sizes `given`.
 
     `considered` has the candidate of the plan itself and the best of the other candidates. `updates_origin` says where
-    the update rate comes from: "measured", "assumed", or a text that names the machine whose file declares the rate.
+    the update rate comes from: "measured", "cached" (measured by an earlier run), "assumed", or a text that names the
+    machine whose file declares the rate.
     `StorageRates.origin` says where the rates of the storage come from. `assumed` has the reason for each assumed rate:
     {"updates": ..., "storage": ...}.
     """

@@ -31,7 +31,7 @@ from outcrop.plan.cost import (
     works_of,
 )
 from outcrop.plan.given_sizes import MAX_STEPS_OF_PASS
-from outcrop.plan.machine import Machine, UpdateRate, edge_factor
+from outcrop.plan.machine import Machine, UpdateRate, compare, edge_factor
 from outcrop.plan.memory import MIN_STAGING, NO_ACQUISITION_MEMORY, AcquisitionMemory, Staging, Window
 from outcrop.plan.placement import place_of, taken
 from outcrop.plan.plan import Candidate, Pass, Plan, Scheme, Sizes, Volume
@@ -112,8 +112,11 @@ def tune(
     tried = ranking.first_measured(rate)
     rough_rate = _rough_rate(problem, rate(tried) * edge_factor(problem, tried))
 
+    def with_loop(sizes: Sizes) -> Sizes:
+        return replace(sizes, rows_at_once=tried.rows_at_once)
+
     def candidate(scheme: str, sizes: Sizes, rate: UpdateRate) -> Candidate:
-        sizes = replace(sizes, rows_at_once=tried.rows_at_once)
+        sizes = with_loop(sizes)
         # the passes of a plan do not depend on its cache tiles
         key = scheme, replace(sizes, diamond=0, chunk=0, sweep_rows=0)
         if key not in works:
@@ -134,17 +137,22 @@ def tune(
 
     # Measure several tilings of the first candidate. For the other candidates, measure only the tilings that were best
     # for the first candidate.
-    every_tiling = tilings(problem, named[first.scheme], first.sizes, machine)
+    every_tiling = [with_loop(sizes) for sizes in tilings(problem, named[first.scheme], first.sizes, machine)]
+    compare(rate, every_tiling)
     fine = [candidate(first.scheme, sizes, rate) for sizes in every_tiling]
     fine.sort(key=seconds)
     best_diamonds = [one.sizes.diamond for one in fine[:2]]
+    kinds = {_kind(named[one.scheme], one.sizes) for one in fine}
+    more: list[tuple[str, Sizes]] = []
     for place, other in enumerate(others):
         diamonds = best_diamonds[: 2 if place < SHORTLIST else 1]
         for sizes in tilings(problem, named[other.scheme], other.sizes, machine):
             kind = _kind(named[other.scheme], sizes)
-            is_first_there = all(_kind(named[one.scheme], one.sizes) != kind for one in fine)
-            if sizes.diamond in diamonds or is_first_there:
-                fine.append(candidate(other.scheme, sizes, rate))
+            if sizes.diamond in diamonds or kind not in kinds:
+                kinds.add(kind)
+                more.append((other.scheme, with_loop(sizes)))
+    compare(rate, [sizes for _, sizes in more])
+    fine += [candidate(scheme, sizes, rate) for scheme, sizes in more]
 
     # Choose the fastest candidate, and make its plan.
     chosen = taken(fine)
@@ -190,7 +198,9 @@ class _Ranking:
         fastest loop of the kernel. The rates of the loops are measured."""
         _, guess = next(self.ranked(_rough_rate(self._problem, ASSUMED_CELLS_PER_SECOND)))
         tiled = next(iter(tilings(self._problem, guess.scheme, guess.sizes, self._machine)))
-        return max((replace(tiled, rows_at_once=rows) for rows in _rows_at_once(self._problem)), key=rate)
+        every = [replace(tiled, rows_at_once=rows) for rows in _rows_at_once(self._problem)]
+        compare(rate, every)
+        return max(every, key=rate)
 
     def ranked(self, rate: UpdateRate, every: Sequence[_Listed] | None = None) -> Iterator[tuple[float, _Listed]]:
         """Yield candidates, each with its predicted seconds by formulas. The fastest candidate comes first. If `every`

@@ -193,7 +193,7 @@ def prepare(setup: Setup, steps: int, first_step: int, may_write: bool = True) -
     metered = listing.of_meter()
     rate = UpdateRateMeter(
         *metered, scalars.of_steps(0, 0), settings.threads, budget_bytes, worth, settings.bind, work,
-        listing.lead_scalars,
+        listing.lead_scalars, kernel=kernel.path.stem,
     )  # fmt: skip
     if problem.histories:
         schemes = schemes_for(metered[0], scheme, given)
@@ -202,6 +202,7 @@ def prepare(setup: Setup, steps: int, first_step: int, may_write: bool = True) -
         kernel, problem = replace(kernel, calls=listing.of_pass(steps)), listed(problem, steps)
     whole = setup.whole_problem(problem.steps, first_step) if setup.group else None
     choice = choose_plan(problem, machine, settings, rate, setup.group, description.part, whole)
+    rate.keep()
     assumed = {}
     if not rate.is_measured:
         assumed["updates"] = "the memory is too small to measure in" if worth else TOO_SHORT
@@ -210,7 +211,7 @@ def prepare(setup: Setup, steps: int, first_step: int, may_write: bool = True) -
         assumed["storage"] = measure.why_assumed(places, may_write, problem) if worth else TOO_SHORT
     return Prepared(
         problem, machine, budget_bytes, given, choice.plan, choice.considered,
-        updates_origin="assumed" if "updates" in assumed else "measured", assumed=assumed,
+        updates_origin=rate.origin, assumed=assumed,
         kernel=kernel, scalars=scalars, layout=lay_out(settings.threads, settings.bind), bind=settings.bind,
     )  # fmt: skip
 

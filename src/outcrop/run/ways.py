@@ -151,8 +151,14 @@ class _Meters:
             self._known[key] = UpdateRateMeter(
                 *lists.of_meter(), pack_scalars(stencil, values, problem.dtype), settings.threads, budget_bytes,
                 self._worth, settings.bind, work_per_update(stencil), lists.lead_scalars, only_one=True,
+                kernel=kernel.path.stem,
             )  # fmt: skip
         return self._known[key]
+
+    def keep(self) -> None:
+        """Write the measured rates to the cache of the user."""
+        for meter in self._known.values():
+            meter.keep()
 
 
 def task_of(setup: Setup, steps: int, wrt: object = None) -> GradientTask:
@@ -189,7 +195,10 @@ def choose_here(
     worth = RUNS * task.problem.cells * task.problem.levels * work >= WORTH_MEASURING_UPDATES
     machine = machine_for(settings, setup.directories, task.problem, min(budgets), not is_plan and worth)
     limits = Limits(*budgets, most, why, less, settings.scheme, settings.given)
-    return choose_way(ways, machine, limits, _Meters(task, setup, budgets, worth), is_rough=not worth and not is_plan)
+    meters = _Meters(task, setup, budgets, worth)
+    choice = choose_way(ways, machine, limits, meters, is_rough=not worth and not is_plan)
+    meters.keep()
+    return choice
 
 
 def task_elsewhere(one: Elsewhere, wrt: object = None) -> GradientTask:

@@ -221,7 +221,7 @@ def measure_afresh(folder: Path, io: str = "auto") -> StorageRates:
     """Measure the device of `folder`, and replace its cached rates."""
     measured = measure_device(folder, io)
     if measured is not ASSUMED:
-        keep_figures(CACHE, _key(folder, io), measured)
+        keep_figures(CACHE, {_key(folder, io): measured})
     return measured
 
 

@@ -106,7 +106,7 @@ def _measured(tier: Tier, memory_tiers_here: int, progress: Callable[[str], obje
             figures = measure_storage(Path(tier.where), tier.free_bytes)
     except (OutcropError, OSError) as error:
         return replace(tier, note=str(error))
-    keep_figures(CACHE, _key(tier), figures)
+    keep_figures(CACHE, {_key(tier): figures})
     return with_figures(tier, figures)
 
 

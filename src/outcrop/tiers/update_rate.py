@@ -1,10 +1,13 @@
 """This module measures the update rate of this machine for given kernels and tilings. All measurements together take a
-few seconds."""
+few seconds. The measured rates are kept in the cache of the user, so that later runs of the same kernel on grids with
+the same planes need no measurement."""
 
 from __future__ import annotations
 
+import hashlib
 import time
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from statistics import median
 
 from outcrop import _core
@@ -15,23 +18,33 @@ from outcrop.plan.actions import EVERYTHING, Rectangle, UpdateRegion
 from outcrop.plan.machine import edge_factor
 from outcrop.plan.memory import slot_bytes, slots_within, whole_slot_bytes
 from outcrop.plan.plan import Sizes
-from outcrop.plan.problem import Problem
+from outcrop.plan.problem import NO_DEMAND, Problem
 from outcrop.plan.schemes.deep_halo import DeepHalo, bounded
 from outcrop.plan.schemes.wavefront import blocks_in_y
 from outcrop.plan.tuner import with_tiles
+from outcrop.user_cache import keep_figures, load_figures
 
+CACHE = "updates.json"
+SECONDS_KEPT = 30 * 24 * 3600.0
+"""The time after which a rate in the cache is measured again."""
 LEVELS_MEASURED = 48
 WINDOW_BYTES = 1 << 30
 """The size of the window for measurements. The window is much larger than the caches, but it can be allocated
 quickly."""
-UPDATES_PER_MEASUREMENT = 1_200_000_000
-"""The number of cell updates in a measurement of a heat equation. Slower stencils are measured with fewer updates."""
+UPDATES_PER_MEASUREMENT = 600_000_000
+"""The number of cell updates in a measurement of a heat equation in float32. Slower stencils, and values of more bytes,
+are measured with fewer updates."""
+FLOAT32_BYTES = 4
+TURNS = 3
+"""The number of times that sizes are measured in a comparison."""
+PROMISING = 0.88
+"""In a comparison, sizes are measured again if their rate is at least this share of the highest rate."""
 MIN_SECONDS, MAX_SECONDS = 2.0, 6.0
 SHARE_OF_RUN = 0.05
 SHORTEST_SECONDS = 1e-6
 """The time limit for measurements if `only_one` is true. The limit is shorter than any measurement, so the meter
 measures only once."""
-MIN_REPEATS, MAX_REPEATS = 2, 40
+MIN_REPEATS, MAX_REPEATS = 1, 40
 """The minimum and the maximum number of slabs in a measurement. Before these slabs, one slab is updated that does not
 count."""
 AGAIN_SECONDS = 0.4
@@ -43,6 +56,14 @@ ASSUMED_CELLS_PER_SECOND = 1e9
 EXPECTED_CELLS_PER_SECOND = 5e9
 HEAT_OPERATIONS = 8
 """The additions and multiplications of one cell update of the heat equation `heat7`."""
+
+
+@dataclass(frozen=True)
+class KeptRate:
+    """A measured update rate in the cache, and the time of the measurement in seconds since 1970."""
+
+    updates_per_second: float
+    seconds_measured: float
 
 
 def work_per_update(stencil: Stencil) -> float:
@@ -66,6 +87,9 @@ class UpdateRateMeter:
     machine is constant. If `measure` is false, or when the time for measurements is used up, the meter measures no
     more. Then the meter returns the rate of the most similar measured sizes. If no sizes were measured, the meter
     returns an assumed rate.
+
+    If `kernel` is given, the meter first looks in the cache of the user for rates that earlier runs have measured. The
+    text `kernel` must be different for different code and different processors. `keep` writes new rates to the cache.
     """
 
     def __init__(
@@ -80,6 +104,7 @@ class UpdateRateMeter:
         work: float = 1.0,
         lead_scalars: bytes = b"",
         only_one: bool = False,
+        kernel: str = "",
     ) -> None:
         """Make a meter. `work` is the time of an update relative to the time of an update of a heat equation. Fewer
         updates are measured if `work` is larger. `lead_scalars` has the scalars of the steps of another run that passes
@@ -89,7 +114,13 @@ class UpdateRateMeter:
         self._given = problem, problem.fields, calls, scalars, threads, self._ring_planes, bind, lead_scalars
         self._meter: _core.UpdateMeter | None = None
         self._known: dict[Sizes, float] = {}
-        self._updates_per_measurement = int(UPDATES_PER_MEASUREMENT / work)
+        self._new: set[Sizes] = set()
+        # the rate does not depend on the number of planes and steps
+        alike = replace(problem, shape=(1, *problem.shape[1:]), steps=1, acquisition=NO_DEMAND)
+        self._kernel = f"{kernel} {threads} {bind} {alike}" if kernel else ""
+        self._kept = load_figures(CACHE, KeptRate) if kernel and measure else {}
+        self._only_one = only_one
+        self._updates_per_measurement = int(UPDATES_PER_MEASUREMENT / work * FLOAT32_BYTES / problem.item_bytes)
         expected = problem.cells * problem.levels * work / EXPECTED_CELLS_PER_SECOND
         possible = self._ring_planes >= _core.UpdateMeter.planes_needed(problem, 1, 1)
         seconds = SHORTEST_SECONDS if only_one else max(MIN_SECONDS, min(MAX_SECONDS, SHARE_OF_RUN * expected))
@@ -100,28 +131,84 @@ class UpdateRateMeter:
         """True if the rates that the meter returns are measured, and False if they are assumed."""
         return bool(self._known)
 
+    @property
+    def origin(self) -> str:
+        """ "measured" if rates were measured now, "cached" if all rates come from the cache, or "assumed"."""
+        return "measured" if self._new else "cached" if self._known else "assumed"
+
     def __call__(self, sizes: Sizes) -> float:
         problem, reduced = self._problem, self._reduce(sizes)
-        if reduced not in self._known:
+        if not self._recall(reduced):
             if self._seconds_left <= 0:
                 return self._guess(sizes)
-            if self._meter is None:
-                self._meter = _core.UpdateMeter(*self._given)
-                self._settle(self._meter, reduced)
-            start = time.perf_counter()
-            self._known[reduced] = self._measure(self._meter, reduced)
-            self._seconds_left -= time.perf_counter() - start
+            self._known[reduced] = self._timed(reduced)
+            self._new.add(reduced)
         factors = edge_factor(problem, reduced) / edge_factor(problem, sizes)
         return self._known[reduced] * factors
 
+    def compare(self, several: Iterable[Sizes]) -> None:
+        """Measure the rates of several sizes alternately, so that a change of the speed of the machine concerns all of
+        them. The rate of sizes is the highest rate of their turns. Slow sizes are measured in the first turn only."""
+        unknown = [one for one in dict.fromkeys(map(self._reduce, several)) if not self._recall(one)]
+        if not unknown:
+            return
+        fastest = max(self._known, key=lambda one: self._known[one], default=None)
+        left = unknown if fastest is None else [fastest, *unknown]
+        rates: dict[Sizes, float] = {}
+        for _ in range(TURNS):
+            for one in left:
+                if self._seconds_left > 0:
+                    rates[one] = max(rates.get(one, 0.0), self._timed(one))
+            left = [one for one in left if rates.get(one, 0.0) >= PROMISING * max(rates.values(), default=0.0)]
+        # Earlier rates were measured when the machine was perhaps faster or slower. The fastest known sizes, which are
+        # measured again here, show the difference.
+        scale = 1.0 if fastest is None or fastest not in rates else self._known[fastest] / rates[fastest]
+        for one in unknown:
+            if one in rates:
+                self._known[one] = scale * rates[one]
+                self._new.add(one)
+
+    def keep(self) -> None:
+        """Write the new rates to the cache of the user."""
+        if self._kernel and self._new:
+            now = time.time()
+            keep_figures(CACHE, {self._key(one): KeptRate(self._known[one], now) for one in self._new})
+
+    def _recall(self, reduced: Sizes) -> bool:
+        """Return True if the rate of these sizes is known, perhaps from the cache."""
+        if reduced in self._known:
+            return True
+        kept = self._kept.get(self._key(reduced)) if self._kept else None
+        if kept is None or not 0 <= time.time() - kept.seconds_measured < SECONDS_KEPT:
+            return False
+        self._known[reduced] = kept.updates_per_second
+        if self._only_one:
+            self._seconds_left = 0.0
+        return True
+
+    def _key(self, reduced: Sizes) -> str:
+        return hashlib.sha256(f"{self._kernel} {reduced}".encode()).hexdigest()[:32]
+
+    def _timed(self, reduced: Sizes) -> float:
+        """Return the measured rate of sizes, and subtract the time of the measurement from the time that is left."""
+        if self._meter is None:
+            self._meter = _core.UpdateMeter(*self._given)
+            self._settle(self._meter, reduced)
+        start = time.perf_counter()
+        rate = self._measure(self._meter, reduced)
+        self._seconds_left -= time.perf_counter() - start
+        return rate
+
     def measure_again(self, sizes: Sizes) -> None:
         """Measure the rate of some sizes, for at least AGAIN_SECONDS. An earlier rate of these sizes is replaced. The
-        meter must already have measured other sizes before this call."""
-        assert self._meter is not None, "the meter has measured nothing yet"
-        reduced, end, rates = self._reduce(sizes), time.perf_counter() + AGAIN_SECONDS, list[float]()
-        while not rates or time.perf_counter() < end:
-            rates.append(self._measure(self._meter, reduced))
+        new rate is not kept in the cache."""
+        reduced, rates = self._reduce(sizes), list[float]()
+        rates.append(self._timed(reduced))
+        end = time.perf_counter() + AGAIN_SECONDS
+        while time.perf_counter() < end:
+            rates.append(self._timed(reduced))
         self._known[reduced] = median(rates)
+        self._new.discard(reduced)
 
     def _reduce(self, sizes: Sizes) -> Sizes:
         """Return sizes with the same rate, but with fewer levels and planes, so that a measurement is short and needs
@@ -153,8 +240,8 @@ class UpdateRateMeter:
             before, now = now, self._measure(meter, sizes)
 
     def _measure(self, meter: _core.UpdateMeter, sizes: Sizes) -> float:
-        """Return the median of the rates of several slabs. For two slabs, return the higher rate. One slab is not
-        enough, because a thin slab of a narrow block takes only a few milliseconds."""
+        """Return the median of the rates of several slabs. For two slabs, return the higher rate. A thin slab of a
+        narrow block takes only a few milliseconds, so one such slab is not enough."""
         frame, region = _block(self._problem, sizes)
         repeats = self._updates_per_measurement // (sizes.slab * sizes.levels * frame.cells)
         rates = meter.measure(sizes, frame, region, max(MIN_REPEATS, min(MAX_REPEATS, repeats)))
