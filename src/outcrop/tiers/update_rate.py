@@ -148,24 +148,28 @@ class UpdateRateMeter:
 
     def compare(self, several: Iterable[Sizes]) -> None:
         """Measure the rates of several sizes alternately, so that a change of the speed of the machine concerns all of
-        them. The rate of sizes is the highest rate of their turns. Slow sizes are measured in the first turn only."""
+        them. The highest rate of each size counts. Slow sizes are measured in the first turn only."""
         unknown = [one for one in dict.fromkeys(map(self._reduce, several)) if not self._recall(one)]
         if not unknown:
             return
-        fastest = max(self._known, key=lambda one: self._known[one], default=None)
-        left = unknown if fastest is None else [fastest, *unknown]
-        rates: dict[Sizes, float] = {}
+        known = max(self._known, key=lambda one: self._known[one], default=None)
+        left = unknown if known is None else [known, *unknown]
+        rates: dict[Sizes, list[float]] = {}
         for _ in range(TURNS):
             for one in left:
                 if self._seconds_left > 0:
-                    rates[one] = max(rates.get(one, 0.0), self._timed(one))
-            left = [one for one in left if rates.get(one, 0.0) >= PROMISING * max(rates.values(), default=0.0)]
-        # Earlier rates were measured when the machine was perhaps faster or slower. The fastest known sizes, which are
-        # measured again here, show the difference.
-        scale = 1.0 if fastest is None or fastest not in rates else self._known[fastest] / rates[fastest]
+                    rates.setdefault(one, []).append(self._timed(one))
+            fastest = max((max(each) for each in rates.values()), default=0.0)
+            left = [one for one, each in rates.items() if max(each) >= PROMISING * fastest]
+        if not rates:
+            return
+        # The highest rates are good for comparisons, but a run has the usual rate. If some sizes were known before,
+        # the new rates are scaled so that these sizes keep their rate.
+        reference = known if known in rates else max(rates, key=lambda one: max(rates[one]))
+        usual = self._known.get(reference) or median(rates[reference])
         for one in unknown:
             if one in rates:
-                self._known[one] = scale * rates[one]
+                self._known[one] = usual * max(rates[one]) / max(rates[reference])
                 self._new.add(one)
 
     def keep(self) -> None:
