@@ -1,22 +1,23 @@
-"""Recover an unknown velocity from recorded waves. This method is called full-waveform inversion.
+"""Recover an unknown velocity from recorded waves. The method is called full-waveform inversion.
 
     .venv/bin/python examples/fwi.py [--size 96] [--shots 8] [--steps 12] [--small] [--memory 4MiB] [-d DIRECTORY]
 
 The velocity of sound is 2000 m/s, except in two round bodies. Sources and receivers are on a circle around the bodies.
-The search begins without the bodies. Each evaluation of the misfit has two runs for each shot:
+The search begins with a velocity without the bodies. Each evaluation of the misfit has two runs for each shot:
 
 1. The run with the present velocity keeps every 4th state in a history. The residual is the difference between the
    traces of this run and the data of the true velocity.
 2. The adjoint run computes the gradient of the misfit with respect to the velocity from the residual and the history.
 
-The program computes the data with the same equation on the same grid, without noise. Therefore it can recover the
-velocity almost exactly. With measured data, this is not possible.
+The program computes the data with the same equation on the same grid, without noise. Therefore the program can recover
+the velocity almost exactly. From measured data, such an exact result is not possible.
 
 L-BFGS, an optimiser of SciPy, uses misfits and gradients to improve the velocity. The program needs SciPy (`pip install
 scipy`). `--steps` is the number of iterations. `fwi.png` shows the true bodies, the recovered bodies and the misfits.
 
 Each evaluation takes about one second for each shot on two cores. With 8 shots and 12 iterations, the program takes
-about two minutes, and 14 MB on disk. With `--small`, it has 4 shots and 6 iterations, and takes less than a minute.
+about two minutes, and 14 MB on disk. With `--small`, there are 4 shots and 6 iterations, and the program takes less
+than a minute.
 """
 
 from collections.abc import Sequence

@@ -5,17 +5,18 @@
 Each shot has three runs:
 
 1. A run in the true model records the data of the shot. In the field, these data are measured.
-2. A run in a smoothed model keeps every 8th state in a history. This model has no sharp reflectors. The residual, the
-   traces of this run minus the data, therefore contains the reflections.
-3. The adjoint run sends the residual back from the receivers, and reads the states of run 2 in reverse order. It
-   computes the gradient of the misfit with respect to the velocity. This gradient is the image of the shot.
+2. A run in a smoothed model keeps every 8th state in a history. This model has no sharp reflectors. The residual is the
+   traces of this run minus the data. The residual therefore contains the reflections.
+3. The adjoint run sends the residual back from the receivers, and reads the states of run 2 in reverse order. The
+   result is the gradient of the misfit with respect to the velocity. This gradient is the image of the shot.
 
-`rtm.png` shows both models, the sum of the images, and the reflectors of the true model for comparison. Each shot is
-kept in a file in DIRECTORY (default `rtm`). To continue after an interruption, repeat the same command.
+`rtm.png` shows both models, the sum of the images, and the reflectors of the true model for comparison. The program
+keeps the result of each shot in a file in DIRECTORY (default `rtm`). To continue after an interruption, repeat the same
+command.
 
 The grid has 1761 x 561 cells of 7.5 m, and each run has 3766 steps. A shot takes one to two minutes on two cores, and
-2.1 GB on disk, of which 1.9 GB are the history. The next shot uses the same space. With 40 shots, the program takes
-about an hour. With `--small`, the cells are three times as wide, and 8 shots take 45 seconds and 130 MB.
+2.1 GB on disk. The history takes 1.9 GB of this space. The next shot uses the same space. With 40 shots, the program
+takes about an hour. With `--small`, the cells are three times as wide, and 8 shots take 45 seconds and 130 MB.
 """
 
 import math
