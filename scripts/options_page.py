@@ -76,7 +76,7 @@ The commands `run` and `plan` have these options in addition to the options of a
 | `--explain` | only `plan`: list the best candidates. For each candidate that was not chosen, give the reason |
 | `--draw FILE.png` | only `plan`: draw the plan |
 | `--gradient` | only `plan`: compare [the ways to keep states](../how-to/adjoints.md#let-outcrop-choose) |
-| `--wrt NAME` | with `--gradient`: the gradient by NAME, an input or field; repeat the option for several. Default: all inputs |
+| `--wrt NAME` | with `--gradient`: the gradient by this input or field; repeat the option for several. Default: all |
 | `--machine FILE` | only `plan`: plan for [another machine](../how-to/plan.md#plan-for-another-machine) |
 """
 
