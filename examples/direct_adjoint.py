@@ -15,8 +15,8 @@ the forward run.
 sensitivity, the program adds the same few algae at two places and runs forward again. The program also prints a finite
 difference, and compares the sensitivity with the adjoint of a solver in NumPy.
 
-The NumPy solver stands for a program of your own. The solver keeps its states in `oc.Trajectory`. The printed table has
-the times of its forward run and of its adjoint run. Each row is one place of the states:
+The NumPy solver is an example of a program of your own. The solver keeps its states in `oc.Trajectory`. The printed
+table has the times of its forward run and of its adjoint run. Each row is one place of the states:
 
     none                  No state is kept, so there is no adjoint run.
     slow shared tier      Files. The program waits, so that it transfers at most `--slow` bytes in a second.

@@ -1,4 +1,4 @@
-"""Image the reflectors of the Marmousi model by reverse-time migration.
+"""Make an image of the reflectors of the Marmousi model by reverse-time migration.
 
     .venv/bin/python examples/rtm.py [-d DIRECTORY] [--small]
 
@@ -47,7 +47,7 @@ BETWEEN_STATES = 8
 
 @dataclass(frozen=True)
 class Survey:
-    """The sizes of a survey. A cell is `every` samples of the model wide."""
+    """The sizes of a survey. The width of a cell is `every` samples of the model."""
 
     every: int
     shots: int
@@ -64,8 +64,9 @@ class Survey:
 
     @property
     def smooth_metres(self) -> float:
-        """The standard deviation of the Gaussian that smooths the model, at most 150 m. It is 0.4 wavelengths at 2500
-        m/s: wide enough to remove all reflections, and so narrow that the image has the right depths."""
+        """The standard deviation of the Gaussian that smooths the model, at most 150 m. The deviation is 0.4
+        wavelengths at 2500 m/s. It is large enough to remove all reflections, and small enough to keep the right depths
+        in the image."""
         return min(150.0, 0.4 * 2500.0 / self.frequency)
 
     @property
@@ -184,8 +185,8 @@ def curvature(values: np.ndarray) -> np.ndarray:
 
 def image_of(survey: Survey, gradient: np.ndarray, illumination: np.ndarray) -> np.ndarray:
     """Return the image. A step against the gradient improves the model, so the image is positive where the true
-    velocity is higher than the smoothed one. The division by the illumination makes deep reflectors as strong as
-    shallow ones."""
+    velocity is higher than the smoothed velocity. The division by the illumination makes deep reflectors as strong as
+    shallow reflectors."""
     found = curvature(-gradient) / (illumination + 1e-3 * illumination.max())
     depth = np.arange(found.shape[1]) * survey.spacing
     return found * np.clip(depth / MUTED_METRES - 1, 0, 1)
@@ -207,7 +208,7 @@ def correlation(survey: Survey, image: np.ndarray, reflectors: np.ndarray) -> fl
 
 
 def balanced(values: np.ndarray) -> np.ndarray:
-    """Return the values, divided by the mean amplitude in the same depth. The mean is smooth."""
+    """Return the values, divided by the mean amplitude at the same depth. The mean is smooth."""
     amplitude = smoothed(np.sqrt((values**2).mean(axis=0)), 6)
     return values / (amplitude + 1e-3 * amplitude.max())
 
