@@ -17,6 +17,7 @@ BEGIN = """# Options of a run
 
 This page is for users of `outcrop run`, `outcrop plan`, `oc.Simulation` and files of options. Keywords in Python and
 keys in a file have the same names. `scripts/options_page.py` writes this page from `src/outcrop/run/options.py`.
+The [glossary](../glossary.md) explains terms such as *pass*, *slab* and *rank*.
 
 ## Keep the options in a file
 
@@ -72,7 +73,7 @@ The commands `run` and `plan` have these options in addition to the options of a
 | `--json FILE` | write the [report](report.md) as JSON ([which files are allowed](errors.md#output-files)) |
 | `--quiet` | print no progress and no report |
 | `--save FILE` | only `run`: write the options to a new TOML file |
-| `--check` | only `plan`: [prove the plan legal](../how-to/plan.md#prove-a-plan-legal), as `run` always does |
+| `--check` | only `plan`: [prove that the plan is legal](../how-to/plan.md#prove-that-a-plan-is-legal), like `run` |
 | `--explain` | only `plan`: list the best candidates. For each candidate that was not chosen, give the reason |
 | `--draw FILE.png` | only `plan`: draw the plan |
 | `--gradient` | only `plan`: compare [the ways to keep states](../how-to/adjoints.md#let-outcrop-choose) |
