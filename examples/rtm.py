@@ -78,7 +78,8 @@ class Survey:
         return slice(self.sponge, -self.sponge), slice(self.sponge, -self.sponge)
 
     def points(self, cells: np.ndarray) -> np.ndarray:
-        """Return points in metres: two cells deep, at these cells along the length."""
+        """Return the coordinates of points in metres. The points are two cells deep. `cells` are their positions along
+        the length."""
         return (np.stack([cells, np.full(len(cells), 2)], axis=1) + self.sponge) * self.spacing
 
 
