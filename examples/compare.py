@@ -1,5 +1,5 @@
-"""Measure variants of a program alternately. Each variant runs in its own process, so that the memory of each variant
-is measured separately.
+"""Measure variants of a program alternately. Each variant runs in its own process, so that this module can measure the
+memory of each variant separately.
 
     parent   variant 1, variant 2, ..., variant 1, variant 2, ...    Computes ratios for each repeat, and their medians.
     child    SCRIPT --variant NAME ...                               Prints its Outcome as JSON.
@@ -105,8 +105,8 @@ def measure(
     """Return all outcomes of each variant. In a child process, print the outcome of the child's variant and return
     None.
 
-    `prepare` makes the files that the variants share. The files are in a new folder inside the given directory. This
-    folder is removed at the end. If `prepare` changes options, all variants get the changed options.
+    `prepare` makes the files that the variants share. The files are in a new folder inside the given directory.
+    `measure` removes this folder at the end. If `prepare` changes options, all variants get the changed options.
     """
     if given.variant is not None:
         try:

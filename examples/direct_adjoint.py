@@ -1,29 +1,29 @@
-"""Compute the sensitivity of the algae in a bay at the end to the algae in the lake at the start.
+"""Compute a sensitivity: the effect of the algae in a lake at the start on the algae in a bay at the end.
 
     .venv/bin/python examples/direct_adjoint.py [--small] [--size 384] [--slow 50MB] [--memory 4MiB] [-d DIRECTORY]
 
 Eddies carry algae through a lake. The algae grow until the water is full of them, so the equation is not linear. The
 measured quantity is the mean of the algae in the bay at the end. The *sensitivity* is the derivative of this quantity
-with respect to the algae in each cell at the start. One run forward and one adjoint run give all these derivatives.
+with respect to the algae in each cell at the start. One forward run and one adjoint run give all these derivatives.
 
 The equation is u_t + div(flow u) = mixing lap u + growth u (1 - u). Here u is the amount of algae: 0 is clear water,
-and 1 is the maximum. Lengths are in cells, and times are in steps. u is 0 in the outermost cells, the shore. The
+and 1 is the maximum. Lengths are in cells, and times are in steps. In the outermost cells, the shore, u is 0. The
 derivative of growth u (1 - u) depends on u. Each step of the adjoint run therefore needs the state of the same step of
 the forward run.
 
 `direct_adjoint.png` shows the state at the end, the measured quantity, and the sensitivity at the start. To check the
-sensitivity, the program adds the same few algae at two places and runs forward again. It also prints a finite
+sensitivity, the program adds the same few algae at two places and runs forward again. The program also prints a finite
 difference, and compares the sensitivity with the adjoint of a solver in NumPy.
 
-The NumPy solver is an example of your own program. It keeps its states in `oc.Trajectory`. The printed table has the
-times of its forward run and of its adjoint run. The rows are the places of the states:
+The NumPy solver is an example of a program of your own. The solver keeps its states in `oc.Trajectory`. The printed
+table has the times of its forward run and of its adjoint run. Each row is one place of the states:
 
     none                  No state is kept, so there is no adjoint run.
     slow shared tier      Files. The program waits, so that it transfers at most `--slow` bytes in a second.
     files on the node     Files in DIRECTORY, as fast as the disk.
     memory of the node    The memory of the program.
 
-The states take 1.9 GiB (`--small`: 72 MiB). The program deletes them.
+The states take 1.9 GiB, or 72 MiB with `--small`. The program deletes the states.
 """
 
 from __future__ import annotations
@@ -110,8 +110,8 @@ class Lake:
 
 
 def make_lake(size: int, steps: int) -> Lake:
-    """Return a lake with eddies. The flow is the curl of a stream function that is 0 on the shore. As much water leaves
-    a cell as enters it."""
+    """Return a lake with eddies. The flow is the curl of a stream function that is 0 on the shore. The amounts of water
+    that enter and leave a cell are equal."""
     corners = np.arange(size + 1) / size
     generator, stream = np.random.default_rng(EDDIES), np.zeros((size + 1, size + 1))
     for ky in range(1, 5):
@@ -246,8 +246,8 @@ class Solver:
 
 
 class SlowTier:
-    """A link that transfers `bytes_per_second`. Each call of `transfer` stands for one state that is written or read in
-    the background. The call waits if BUFFERS states are still on their way. Without a rate, no call waits."""
+    """A simulated connection that transfers `bytes_per_second`. Each call of `transfer` represents the transfer of one
+    state in the background. The call waits if BUFFERS transfers are not complete yet. Without a rate, no call waits."""
 
     def __init__(self, bytes_per_second: float | None) -> None:
         self.bytes_per_second, self.busy_until = bytes_per_second, time.perf_counter()

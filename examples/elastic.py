@@ -1,9 +1,9 @@
-"""Compute the P waves and S waves that a short push sends through rock. At an interface, both kinds of waves produce
-new P waves and new S waves.
+"""Compute the P waves and S waves that a short push causes in rock. At an interface, both kinds of waves produce new P
+waves and new S waves.
 
     .venv/bin/python examples/elastic.py [--size 500] [--steps 420] [--memory 3MiB] [-d DIRECTORY]
 
-The medium has an upper and a lower part. Waves are faster in the lower part. A motion along y in one spot becomes a P
+The medium has an upper and a lower part. Waves are faster in the lower part. A motion along y in one spot causes a P
 wave and an S wave. The divergence of the velocity shows the P wave, and the curl of the velocity shows the S wave.
 `elastic.png` shows both waves. Circles mark the theoretical fronts in the upper part: dashed for P, dotted for S. The
 program prints the distances that the waves travelled.

@@ -1,22 +1,23 @@
-"""Recover an unknown velocity from recorded waves. This method is called full-waveform inversion.
+"""Recover an unknown velocity from recorded waves. The method is called full-waveform inversion.
 
     .venv/bin/python examples/fwi.py [--size 96] [--shots 8] [--steps 12] [--small] [--memory 4MiB] [-d DIRECTORY]
 
 The velocity of sound is 2000 m/s, except in two round bodies. Sources and receivers are on a circle around the bodies.
-The search begins without the bodies. Each evaluation of the misfit has two runs for each shot:
+The search begins with a velocity without the bodies. Each evaluation of the misfit has two runs for each shot:
 
-1. The run with the present velocity keeps every 4th state in a history. The residual is the difference between the
+1. The run with the current velocity keeps every 4th state in a history. The residual is the difference between the
    traces of this run and the data of the true velocity.
 2. The adjoint run computes the gradient of the misfit with respect to the velocity from the residual and the history.
 
-The program computes the data with the same equation on the same grid, without noise. Therefore it can recover the
-velocity almost exactly. With measured data, this is not possible.
+The program computes the data with the same equation on the same grid, without noise. Therefore the program can recover
+the velocity almost exactly. From measured data, such an exact result is not possible.
 
 L-BFGS, an optimiser of SciPy, uses misfits and gradients to improve the velocity. The program needs SciPy (`pip install
 scipy`). `--steps` is the number of iterations. `fwi.png` shows the true bodies, the recovered bodies and the misfits.
 
 Each evaluation takes about one second for each shot on two cores. With 8 shots and 12 iterations, the program takes
-about two minutes, and 14 MB on disk. With `--small`, it has 4 shots and 6 iterations, and takes less than a minute.
+about two minutes, and 14 MB on disk. With `--small`, there are 4 shots and 6 iterations, and the program takes less
+than a minute.
 """
 
 from collections.abc import Sequence
@@ -64,12 +65,12 @@ class Survey:
 
     @property
     def dt(self) -> float:
-        """The time step in seconds. It is stable for velocities up to 2500 m/s."""
+        """The time step in seconds. This step is stable for velocities up to 2500 m/s."""
         return 0.5 * self.spacing / 2500.0
 
     @property
     def steps(self) -> int:
-        """The number of steps in which a wave crosses the region and its wavelet ends."""
+        """The number of steps until a wave has crossed the region and its wavelet has ended."""
         return round((WIDTH / VELOCITY + 2.4 / FREQUENCY) / self.dt)
 
     def circle(self, count: int) -> np.ndarray:
@@ -79,7 +80,8 @@ class Survey:
         return middle + RING * WIDTH * np.stack([np.sin(angles), np.cos(angles)], axis=1)
 
     def radius(self, y: float, x: float) -> np.ndarray:
-        """Return the distance of each cell from the point (y, x), as a part of the width. (0, 0) is the middle."""
+        """Return the distance of each cell from the point (y, x), divided by the width. The point (0, 0) is the
+        middle."""
         cells = (np.arange(self.shape[0]) - (self.shape[0] - 1) / 2) / self.size
         return np.hypot(*np.meshgrid(cells - y, cells - x, indexing="ij"))
 
@@ -126,8 +128,8 @@ def evaluate(survey: Survey, velocity: np.ndarray, data: Sequence[np.ndarray]) -
 
 
 def invert(survey: Survey, data: Sequence[np.ndarray], iterations: int) -> tuple[np.ndarray, list[float]]:
-    """Return the recovered change of the velocity in m/s, and the misfit before and after each iteration as a part of
-    the first misfit."""
+    """Return the recovered change of the velocity in m/s, and the misfits before and after each iteration. The misfits
+    are divided by the first misfit."""
     inside = survey.radius(0, 0) < INSIDE
     start = np.full(survey.shape, VELOCITY)
     first, slope = evaluate(survey, start, data)

@@ -1,10 +1,10 @@
-"""Compute how two shear layers roll up into vortices (Kelvin-Helmholtz instability), with the lattice Boltzmann method.
+"""Compute how two shear layers become vortices (Kelvin-Helmholtz instability), with the lattice Boltzmann method.
 
     .venv/bin/python examples/lattice_boltzmann.py [--size 192] [--steps 2400] [--memory 10MiB] [-d DIRECTORY]
 
 The box is periodic. `lattice_boltzmann.png` shows the vorticity at four times. The program first checks the viscosity
-with Taylor-Green vortices, a checkerboard of vortices whose decay is known. At the end, the program checks that mass is
-conserved. The initial shear layers are taken from M. L. Minion and D. L. Brown, J. Comput. Phys. 138, 734, 1997.
+with Taylor-Green vortices, a regular pattern of vortices with a known decay. At the end, the program checks that mass
+is conserved. The initial shear layers are from M. L. Minion and D. L. Brown, J. Comput. Phys. 138, 734, 1997.
 """
 
 from collections.abc import Sequence

@@ -4,13 +4,13 @@
 
 The model is extruded to three dimensions. A Ricker wavelet just below the surface sends out acoustic waves. The stencil
 has order 8 in space. All sides except the surface absorb the waves. A line of receivers records the pressure, and
-snapshots keep the vertical section through the shot. The run and two pictures, `seismogram.png` and `snapshots.png`,
-are written to DIRECTORY (default `marmousi`).
+snapshots keep the vertical section through the shot. The program writes the run and two pictures, `seismogram.png` and
+`snapshots.png`, to DIRECTORY (default `marmousi`).
 
 The grid has 2401 x 1489 x 601 cells (length, width, depth). One time level takes 8 GiB, and the run takes 48 GiB on
-disk. The run needs 512 MiB of memory and takes hours. The length is the streaming axis, because the planes are smallest
-if the longest axis is the streaming axis. With `--small`, the grid has two million cells and the run takes half a
-minute. To continue an interrupted run, repeat the same command.
+disk. The run needs 512 MiB of memory and takes hours. The length is the streaming axis, because planes perpendicular to
+the longest axis are the smallest. With `--small`, the grid has two million cells and the run takes half a minute. To
+continue an interrupted run, repeat the same command.
 """
 
 import lzma
@@ -42,8 +42,8 @@ class Survey:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """The numbers of cells along length, width and depth. The longest axis comes first and is streamed, so that
-        planes are small."""
+        """The numbers of cells along length, width and depth. The longest axis comes first. It is the streaming axis,
+        so that planes are small."""
         nz, ny, nx = (round(size / self.spacing) + 1 for size in (LENGTH, self.width, DEPTH))
         return nz, ny, nx
 

@@ -1,21 +1,22 @@
-"""Image the reflectors of the Marmousi model by reverse-time migration.
+"""Make an image of the reflectors of the Marmousi model by reverse-time migration.
 
     .venv/bin/python examples/rtm.py [-d DIRECTORY] [--small]
 
 Each shot has three runs:
 
 1. A run in the true model records the data of the shot. In the field, these data are measured.
-2. A run in a smoothed model keeps every 8th state in a history. This model has no sharp reflectors. The residual, the
-   traces of this run minus the data, therefore contains the reflections.
-3. The adjoint run sends the residual back from the receivers, and reads the states of run 2 in reverse order. It
-   computes the gradient of the misfit with respect to the velocity. This gradient is the image of the shot.
+2. A run in a smoothed model keeps every 8th state in a history. This model has no sharp reflectors. The residual is the
+   traces of this run minus the data. The residual therefore contains the reflections.
+3. The adjoint run sends the residual back from the receivers, and reads the states of run 2 in reverse order. The
+   result is the gradient of the misfit with respect to the velocity. This gradient is the image of the shot.
 
-`rtm.png` shows both models, the sum of the images, and the reflectors of the true model for comparison. Each shot is
-kept in a file in DIRECTORY (default `rtm`). To continue after an interruption, repeat the same command.
+`rtm.png` shows both models, the sum of the images, and the reflectors of the true model for comparison. The program
+keeps the result of each shot in a file in DIRECTORY (default `rtm`). To continue after an interruption, repeat the same
+command.
 
 The grid has 1761 x 561 cells of 7.5 m, and each run has 3766 steps. A shot takes one to two minutes on two cores, and
-2.1 GB on disk, of which 1.9 GB are the history. The next shot uses the same space. With 40 shots, the program takes
-about an hour. With `--small`, the cells are three times as wide, and 8 shots take 45 seconds and 130 MB.
+2.1 GB on disk. The history takes 1.9 GB of this space. The next shot uses the same space. With 40 shots, the program
+takes about an hour. With `--small`, the cells are three times as wide, and 8 shots take 45 seconds and 130 MB.
 """
 
 import math
@@ -46,7 +47,7 @@ BETWEEN_STATES = 8
 
 @dataclass(frozen=True)
 class Survey:
-    """The sizes of a survey. A cell is `every` samples of the model wide."""
+    """The sizes of a survey. The width of a cell is `every` samples of the model."""
 
     every: int
     shots: int
@@ -63,8 +64,9 @@ class Survey:
 
     @property
     def smooth_metres(self) -> float:
-        """The standard deviation of the Gaussian that smooths the model, at most 150 m. It is 0.4 wavelengths at 2500
-        m/s: wide enough to remove all reflections, and so narrow that the image has the right depths."""
+        """The standard deviation of the Gaussian that smooths the model, at most 150 m. The deviation is 0.4
+        wavelengths at 2500 m/s. It is large enough to remove all reflections, and small enough to keep the right depths
+        in the image."""
         return min(150.0, 0.4 * 2500.0 / self.frequency)
 
     @property
@@ -76,7 +78,8 @@ class Survey:
         return slice(self.sponge, -self.sponge), slice(self.sponge, -self.sponge)
 
     def points(self, cells: np.ndarray) -> np.ndarray:
-        """Return points in metres: two cells deep, at these cells along the length."""
+        """Return the coordinates of points in metres. The points are two cells deep. `cells` are their positions along
+        the length."""
         return (np.stack([cells, np.full(len(cells), 2)], axis=1) + self.sponge) * self.spacing
 
 
@@ -183,8 +186,8 @@ def curvature(values: np.ndarray) -> np.ndarray:
 
 def image_of(survey: Survey, gradient: np.ndarray, illumination: np.ndarray) -> np.ndarray:
     """Return the image. A step against the gradient improves the model, so the image is positive where the true
-    velocity is higher than the smoothed one. The division by the illumination makes deep reflectors as strong as
-    shallow ones."""
+    velocity is higher than the smoothed velocity. The division by the illumination makes deep reflectors as strong as
+    shallow reflectors."""
     found = curvature(-gradient) / (illumination + 1e-3 * illumination.max())
     depth = np.arange(found.shape[1]) * survey.spacing
     return found * np.clip(depth / MUTED_METRES - 1, 0, 1)
@@ -206,7 +209,7 @@ def correlation(survey: Survey, image: np.ndarray, reflectors: np.ndarray) -> fl
 
 
 def balanced(values: np.ndarray) -> np.ndarray:
-    """Return the values, divided by the mean amplitude in the same depth. The mean is smooth."""
+    """Return the values, divided by the mean amplitude at the same depth. The mean is smooth."""
     amplitude = smoothed(np.sqrt((values**2).mean(axis=0)), 6)
     return values / (amplitude + 1e-3 * amplitude.max())
 

@@ -2,8 +2,8 @@
 
     .venv/bin/python examples/sharpen.py [--size 233] [--memory 512KiB] [-d DIRECTORY]
 
-The program resamples the slice to `--size` rows while it reads the slice. `sharpen.png` shows the slice before and
-after. The program prints the largest difference from a result that NumPy computes.
+The program resamples the slice to `--size` rows during reading. `sharpen.png` shows the slice before and after
+sharpening. The program prints the largest difference from a result that NumPy computes.
 """
 
 import lzma
@@ -28,8 +28,8 @@ def load_slice() -> np.ndarray:
 
 
 def summed(image: np.ndarray) -> np.ndarray:
-    """Compute the result with NumPy in float64: the image minus its convolution with the filter. Beyond its sides, the
-    image is mirrored."""
+    """Compute the result with NumPy in float64: the image minus its convolution with the filter. The image is mirrored
+    beyond its sides."""
     ny, nx = image.shape
     around = np.pad(image.astype("float64"), REACH, mode="symmetric")
     steps = np.arange(-REACH, REACH + 1)

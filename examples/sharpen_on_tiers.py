@@ -2,9 +2,10 @@
 
     .venv/bin/python examples/sharpen_on_tiers.py [--size 12288] [--turns 3] [--memory 64MiB] [-d DIRECTORY]
 
-This image sharpening is from A. Jackson (EPCC). It has four arrays of equal size, two of which are only read. The
+The method is from A. Jackson (EPCC). The program has four arrays of equal size. Two of these arrays are only read. The
 program convolves the image with its rim, and subtracts the convolution from the image. The program uses the tier that
-contains DIRECTORY. It makes two arrays in DIRECTORY, and removes them at the end. The printed table has these rows:
+contains DIRECTORY. The program makes two arrays in DIRECTORY, and removes them at the end. The printed table has these
+rows:
 
     all arrays in DRAM              The arrays are read from the files before the measurement.
     read-only arrays on the tier    The read-only arrays are the mapped files.

@@ -4,7 +4,7 @@
 
 Contours of the stream function are streamlines. The flux between neighbouring streamlines is the same everywhere.
 `stream_function.png` shows the speed as colours, and the streamlines as lines. The program also solves the equations
-directly. It prints the remaining difference between the iteration and this direct solution.
+directly. The program prints the remaining difference between the iteration and this direct solution.
 """
 
 from collections.abc import Sequence

@@ -4,8 +4,8 @@ full persistence.
     .venv/bin/python examples/stream_function_on_tiers.py [--size 6144] [--steps 60] [--every 30] [-d DIRECTORY]
     .venv/bin/python examples/stream_function_on_tiers.py --size 512 --until 1e-4      until the change is 1e-4
 
-This program is from A. Jackson (EPCC). It uses two arrays alternately, on the tier that contains DIRECTORY. The program
-makes arrays in DIRECTORY, and removes them at the end. The printed table has these rows:
+The method is from A. Jackson (EPCC). The program uses two arrays alternately, on the tier that contains DIRECTORY. The
+program makes arrays in DIRECTORY, and removes them at the end. The printed table has these rows:
 
     both arrays in DRAM    No array is on the tier.
     no persistence         Both arrays are mapped files on the tier. They are never flushed.
@@ -14,9 +14,9 @@ makes arrays in DIRECTORY, and removes them at the end. The printed table has th
     out of core            The engine computes, and commits after each pass.
 
 The progress of the iteration is ‖Δψ‖/‖ψ‖, the change of the last step. With `--until`, the program first iterates
-without measuring, to find the number of steps after which the change is small enough. The last line of the output is
-the minimum time of full persistence. The minimum time is the number of written bytes divided by the bandwidth at which
-the tier makes bytes durable.
+without a measurement, to find the number of steps after which the change is small enough. The last line of the output
+is the minimum time of full persistence. The minimum time is the number of written bytes divided by the bandwidth of
+durable writes on the tier.
 """
 
 import argparse

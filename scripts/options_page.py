@@ -17,6 +17,7 @@ BEGIN = """# Options of a run
 
 This page is for users of `outcrop run`, `outcrop plan`, `oc.Simulation` and files of options. Keywords in Python and
 keys in a file have the same names. `scripts/options_page.py` writes this page from `src/outcrop/run/options.py`.
+The [glossary](../glossary.md) explains terms such as *pass*, *slab* and *rank*.
 
 ## Keep the options in a file
 
@@ -34,14 +35,14 @@ memory = "256MiB"
 directory = "run.oc"        # or several: ["/mnt/a/run.oc", "/mnt/b/run.oc"]
 ```
 
-`outcrop run heat.toml` starts a run with these options. Options on the command line replace options in the file, as in
-`outcrop run heat.toml --memory 2GiB`. `outcrop run ... --save heat.toml` writes the options of a run to a new file. An
-existing file is not overwritten. Each section below describes one table of the file. Paths in the file are relative to
-the working directory.
+`outcrop run heat.toml` starts a run with these options. Options on the command line replace options in the file. For
+example, `outcrop run heat.toml --memory 2GiB` replaces the memory. `outcrop run ... --save heat.toml` writes the
+options of a run to a new file, and does not overwrite an existing file. Each section below describes one table of the
+file. Paths in the file are relative to the working directory.
 
 In a file, `sources`, `receivers`, `snapshots` and `norms` are tables. The keys of these tables are the arguments of
 [`oc.Source`, `oc.Receivers`, `oc.Snapshots` and `oc.Norms`](../how-to/sources.md). `values` and `points` can also be
-the name of a .npy file. A `box` is a list with a pair `[begin, end]` for each axis. For example:
+names of .npy files. A `box` is a list with a pair `[begin, end]` for each axis. For example:
 
 ```toml
 [[problem.sources]]
@@ -58,8 +59,8 @@ points = "places.npy"
 every = 50
 ```
 
-In Python, `oc.Simulation("heat7", (512, 1024, 1024), memory="256MiB")` takes the options as keywords, and
-`oc.Simulation(oc.RunOptions(...))` takes them as one object.
+In Python, `oc.Simulation("heat7", (512, 1024, 1024), memory="256MiB")` takes the options as keywords.
+`oc.Simulation(oc.RunOptions(...))` takes the options as one object.
 """
 
 END = """
@@ -72,11 +73,11 @@ The commands `run` and `plan` have these options in addition to the options of a
 | `--json FILE` | write the [report](report.md) as JSON ([which files are allowed](errors.md#output-files)) |
 | `--quiet` | print no progress and no report |
 | `--save FILE` | only `run`: write the options to a new TOML file |
-| `--check` | only `plan`: [prove the plan legal](../how-to/plan.md#prove-a-plan-legal), as `run` always does |
-| `--explain` | only `plan`: list the best candidates, and the reason why each candidate was not chosen |
+| `--check` | only `plan`: [prove that the plan is legal](../how-to/plan.md#prove-that-a-plan-is-legal), like `run` |
+| `--explain` | only `plan`: list the best candidates. For each candidate that was not chosen, give the reason |
 | `--draw FILE.png` | only `plan`: draw the plan |
 | `--gradient` | only `plan`: compare [the ways to keep states](../how-to/adjoints.md#let-outcrop-choose) |
-| `--wrt NAME` | with `--gradient`: the gradient by this input or field; repeat for several. Default: all inputs |
+| `--wrt NAME` | with `--gradient`: the gradient by this input or field; repeat the option for several. Default: all |
 | `--machine FILE` | only `plan`: plan for [another machine](../how-to/plan.md#plan-for-another-machine) |
 """
 

@@ -165,7 +165,7 @@ class RunOptions:
             "problem",
             "the name of a built-in stencil, such as heat2, acoustic8_2d, maxwell or d3q19; an unknown name prints the "
             "list of all names",
-            details="In Python it can also be a `Stencil`, or a list of Devito's equations with `inject` and "
+            details="In Python, the value can also be a `Stencil`, or a list of Devito's equations with `inject` and "
             "`interpolate`. Devito's equations define the grid, the parameters and the signals, and need the option "
             "`dt`.",
         ),
@@ -199,7 +199,7 @@ class RunOptions:
         Option(
             "resources", "maximum memory for the data of the run, such as 256MiB, 1GiB, or 25% of the machine",
             ("--memory",), "SIZE", default="1GiB",
-            details="This limit covers the window, and the data of sources, receivers and snapshots. The process takes "
+            details="This limit covers the window, and the data of sources, receivers and snapshots. The process uses "
             "at most 150 MiB more. A percentage is a share of the memory of the machine, container or job. In Python "
             "and in TOML files, the value can also be a number of bytes. See [What the budget covers]"
             "(../how-to/memory-and-disk.md#what-the-budget-covers).",
@@ -264,8 +264,8 @@ class RunOptions:
         bool,
         Option(
             "output", "WHERE is a block device, and all of its content may be overwritten", ("--raw-device",),
-            details="A device that is in use is refused. Without `force`, a device that holds a file system, a "
-            "partition table or a run is refused, too.",
+            details="Outcrop refuses a device that is in use. Without `force`, it also refuses a device that holds a "
+            "file system, a partition table or a run.",
             in_files=False,
         ),
     ] = False
@@ -282,30 +282,30 @@ class RunOptions:
         Mapping[str, int] | None,
         Option(
             "sizes", "sizes of the plan that the tuner must not change", default="chosen by the tuner",
-            details='A mapping of names to values, such as {"bt": 48, "by": 128}. In TOML files each size has its own '
-            "key.",
+            details='Give a mapping of names to values, such as {"bt": 48, "by": 128}. In TOML files, each size has '
+            "its own key.",
         ),
     ] = None
     signals: Annotated[
         Mapping[str, Any] | None,
         Option(
             "problem", "values of the signals of the stencil",
-            details="A mapping of names to values. Each signal needs one finite number for each step, beginning with "
-            "the first step of the run. In TOML files the values are a list, or the name of a .npy file.",
+            details="Give a mapping of names to values. Each signal needs one finite number for each step, beginning "
+            "with the first step of the run. In TOML files, the values are a list, or the name of a .npy file.",
         ),
     ] = None
     spacing: Annotated[
         float | Sequence[float] | None,
         Option(
             "problem", "distance between neighbouring cells",
-            details="One number, or one number for each axis. The spacing determines the coordinates of cells in the "
-            "Zarr group. Points of sources and receivers use these coordinates. The equation does not use the spacing: "
-            "if it differs from the default of `h` in a built-in stencil, also give `h` in `params`.",
+            details="Give one number, or one number for each axis. The spacing determines the coordinates of cells in "
+            "the Zarr group. Points of sources and receivers use these coordinates. The equation does not use the "
+            "spacing: if it differs from the default of `h` in a built-in stencil, also give `h` in `params`.",
         ),
     ] = None
     origin: Annotated[
         float | Sequence[float] | None,
-        Option("problem", "coordinates of the first cell", details="One number, or one number for each axis."),
+        Option("problem", "coordinates of the first cell", details="Give one number, or one number for each axis."),
     ] = None
     units: Annotated[str | None, Option("problem", "unit of the coordinates, such as m", details="Any text.")] = None
     dt: Annotated[
@@ -315,28 +315,29 @@ class RunOptions:
         Sequence[Source],
         Option(
             "problem", "sources, which add values to fields",
-            details="A list of `Source`; in TOML files the tables [[problem.sources]].",
+            details="In Python, give a list of `Source`. In TOML files, use the tables [[problem.sources]].",
         ),
     ] = ()
     receivers: Annotated[
         Sequence[Receivers],
         Option(
             "problem", "receivers, which record fields at points",
-            details="A list of `Receivers`; in TOML files the tables [[problem.receivers]].",
+            details="In Python, give a list of `Receivers`. In TOML files, use the tables [[problem.receivers]].",
         ),
     ] = ()
     snapshots: Annotated[
         Snapshots | Sequence[Snapshots] | None,
         Option(
             "output", "snapshots, which keep fields during the run",
-            details="One `Snapshots`, or a list of them; in TOML files the table [output.snapshots].",
+            details="In Python, give one `Snapshots`, or a list of them. In TOML files, use the table "
+            "[output.snapshots].",
         ),
     ] = None
     norms: Annotated[
         Norms | None,
         Option(
             "output", "norms of fields during the run",
-            details="An object of the class `Norms`; in TOML files the table [output.norms].",
+            details="In Python, give an object of the class `Norms`. In TOML files, use the table [output.norms].",
         ),
     ] = None
     unstable: Annotated[
@@ -357,7 +358,7 @@ class RunOptions:
         int | None,
         Option(
             "problem", "number of time steps", ("-t", "--steps"), "STEPS",
-            details="In Python you can give another number to `Simulation.run`.",
+            details="In Python, you can give another number to `Simulation.run`.",
         ),
     ] = None
     init: Annotated[
@@ -367,7 +368,7 @@ class RunOptions:
             "initial values: zeros, gaussian, random:SEED, a number, or a file (.npy, .npz, .zarr, .nc, .sgy); "
             "FILE@resample fits the file to the grid; for several fields, repeat the option with NAME=VALUE",
             ("--init",), "[NAME=]VALUE", default="zeros",
-            details="[Initial values](../how-to/initial-values.md) lists the kinds of files. In Python a value can "
+            details="[Initial values](../how-to/initial-values.md) lists the kinds of files. In Python, a value can "
             "also be an array, or a function that takes (z0, z1) and returns planes. For several fields, give a "
             "mapping of names to values. The values are written when the run begins, except to fields that you have "
             "already assigned with `sim[name] = values`.",
@@ -383,7 +384,7 @@ class RunOptions:
             "number of ranks that compute the run together, or auto (all ranks that mpirun has started)",
             ("--ranks",), "N",
             details="The grid is divided among the ranks along y. With 1, each process computes its own run, even "
-            "under mpirun. In Python the value can also be `(py,)`, with the number of ranks py. "
+            "under mpirun. In Python, the value can also be `(py,)`, where py is the number of ranks. "
             "[Several nodes](../nodes.md) explains such runs.",
         ),
     ] = "auto"
