@@ -1,4 +1,4 @@
-"""This module has the actions of a plan, and the parts of the grid that actions name.
+"""This module defines the actions of a plan, and the parts of the grid to which actions apply.
 
 An action is a small object that cannot be changed. An action has the same meaning for the validator, the cost model,
 the executor and the rehearsal (tests/rehearsal.py). All ranges are half open. The coordinate y counts rows. The

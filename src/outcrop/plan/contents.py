@@ -1,10 +1,10 @@
-"""This module has the data that the proof of a plan needs (validate.py). The data are the contents of planes, and the
-reads and writes of each level of a pass.
+"""This module defines the data of the proof of a plan (validate.py). The data are the contents of planes, and the reads
+and writes of each level of a pass.
 
 The proof divides rows and columns at all coordinates at which an action of the pass begins or ends. All cells between
-two neighbouring coordinates have been written by the same level, so one number, this level, describes all of them.
-Neighbouring planes with the same content are stored as one range. Planes with equal contents share one object, so the
-proof checks each content only once.
+two neighbouring coordinates have been written by the same level, so the number of this level describes all of these
+cells. Neighbouring planes with the same content are stored as one range. Planes with equal contents share one object,
+so the proof checks each content only once.
 
 If a side of the grid is not fixed, the cells beyond this side have the values of other cells of the grid. A periodic
 axis continues at its other end. Beyond a mirror boundary, the cells near the boundary are repeated in reverse order.
@@ -454,8 +454,8 @@ class LevelUses:
 
 class Uses:
     """The reads and writes of each level. The copies of a field are written alternately, so each level is equivalent to
-    the level `cycle` levels before. Only the first `cycle` levels differ, because they read values from before the
-    pass."""
+    the level that comes `cycle` levels earlier. Only the first `cycle` levels differ, because they read values from
+    before the pass."""
 
     def __init__(self, problem: Problem, levels: int) -> None:
         self._problem, self._levels = problem, levels

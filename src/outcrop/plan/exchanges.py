@@ -19,8 +19,8 @@ A rank performs its actions in order. Some actions of a rank wait for messages:
     Commit           waits for all messages
 
 The executor may wait for fewer rows than this list says. For example, it does not wait for rows of a neighbour before
-an update of a trapezoid (schemes/split_tiling.py), which needs none. But the executor never waits for an event for
-which the proof does not wait.
+an update of a trapezoid, which needs no such rows (schemes/split_tiling.py). But the executor never waits for an event
+for which the proof does not wait.
 
 All waits of a rank depend only on how many planes its neighbours have begun to send and to receive, and these numbers
 only grow. So if one order of events completes the pass, every order completes the pass. The proof therefore tries only
@@ -167,8 +167,8 @@ def steps_of(problem: Problem, one: Pass) -> list[Step]:
     begun, waited = [0, 0, 0, 0], [0, 0, 0, 0]
     blocks: dict[Block, int] = {}
     first = 0  # the number of plane 0 of the current block
-    # Reads fill the rings of second copies only if these rings hold previous values. The rings then have the size of
-    # the rings of first copies.
+    # Reads fill the rings of second copies only if these rings hold previous values. In this case, both kinds of rings
+    # have the same size.
     planes = one.window.ring_planes[0], one.window.ring_planes[2]
 
     def wait(index: int, directions: Sequence[int], is_static: bool, end: int) -> None:
@@ -238,8 +238,8 @@ def require_progress(steps: Sequence[Sequence[Step]], neighbours: Sequence[tuple
             other = neighbours[rank][direction % 2]
             if other is None:
                 raise IllegalPlan("no neighbour at this side")
-            # A neighbour receives from its other side what this rank sends, and sends to its other side what this rank
-            # receives.
+            # A send at one side of this rank is a receive at the opposite side of the neighbour. A receive of this rank
+            # is a send of the neighbour.
             if begun[other][3 - direction] < (own[direction] if is_begin else count):
                 break
             if is_begin:

@@ -7,10 +7,10 @@
     some of these states    if the disk does not have room for every k-th state, the forward run keeps fewer states, and
                             parts of the forward run are repeated (history.py)
 
-Formulas give the time of both runs for each way (`estimate`). Unless the runs are short, `choose_way` also makes plans
-for the ways whose time is close to the shortest time, and uses the predicted times of these plans instead. The way with
-the shortest predicted time is chosen. With a larger k, the runs need fewer transfers, but the adjoint run needs more
-memory. So the budget of the adjoint run limits k.
+Formulas give the time of both runs for each way (`estimate`). If the runs are not short, `choose_way` also makes plans
+for the ways whose time is close to the shortest time. For these ways, the times that the plans predict replace the
+times of the formulas. The way with the shortest predicted time is chosen. With a larger k, the runs need fewer
+transfers, but the adjoint run needs more memory. So the budget of the adjoint run limits k.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from outcrop.units import format_bytes, format_seconds
 INTERVALS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """The intervals that are tried. An interval is the number of steps from one kept state to the next."""
 CLOSE, PLANNED = 1.25, 3
-"""Plans are made for at most PLANNED ways, and only for ways that take, by the formulas, at most CLOSE times the time
-of the fastest way."""
+"""Plans are made for at most PLANNED ways. By the formulas, each of these ways takes at most CLOSE times as long as the
+fastest way."""
 
 
 @dataclass(frozen=True)
@@ -116,8 +116,8 @@ class JudgedWay:
 
 @dataclass(frozen=True)
 class WayChoice:
-    """The result of `choose_way`: all ways, in the order in which the caller has listed them. `chosen` is the fastest
-    possible way, or None if all ways are impossible."""
+    """The result of `choose_way`: all ways, in the order of the caller's list. `chosen` is the fastest possible way, or
+    None if all ways are impossible."""
 
     ways: tuple[JudgedWay, ...]
     chosen: JudgedWay | None

@@ -1,14 +1,14 @@
 """Choose a place in memory or on storage for each thing. A thing is an array of a user or a field of a run. Each thing
-has several possible places. A place may be too small for all things.
+has several possible places. A place may not have room for all things.
 
     demand: image ─┬─ choice: dram    takes 8 GiB of dram    0.1 s of transfers a step
                    └─ choice: nvme0   takes 8 GiB of nvme0   2.7 s
     demand: result ── choice: dram    ...
 
 Transfers and computation take place at the same time, but one transfer follows another, because the same cores perform
-all transfers. So a step takes as long as its computation or as all its transfers together, whichever is longer. The
-best placement has the following properties. The first property is the most important, and the last is the least
-important:
+all transfers. So the time of a step is the longer of two times: the time of the computation, and the time of all
+transfers together. The best placement has the following properties. The first property is the most important, and the
+last is the least important:
 
 1. The shortest step.
 2. The shortest time for transfers of updated things. So updated things are in the fastest place that has room, even if
@@ -28,9 +28,9 @@ The static fields of a run, which no stage updates, have two possible places:
                planes again.
 
 All static fields are in the same place, because each of them needs the same amount of memory and is read equally often.
-The place determines how much memory remains for slabs and levels, and so the cost of the run. So the tuner predicts the
-cost of whole plans for each of the two places, and the function `taken` chooses one of these plans. The places of
-static fields are shown in a table of the same form as the places of arrays.
+The place determines how much memory remains for slabs and levels. This memory affects the cost of the run. So the tuner
+predicts the cost of whole plans for each of the two places, and the function `taken` chooses one of these plans. The
+places of static fields are shown in a table of the same form as the places of arrays.
 """
 
 from __future__ import annotations
@@ -233,8 +233,8 @@ def has_no_room(place: str) -> str:
 
 
 def takes_longer(place: str, what: str, seconds: float) -> str:
-    """Return a text that says by how many seconds a place makes something longer. `what` names what becomes longer,
-    such as "a step"."""
+    """Return a text for messages. The text says by how many seconds a place makes `what` longer. For example, `what` is
+    "a step"."""
     shown = format_seconds(max(seconds, MIN_SHOWN_SECONDS))
     longer = shown if seconds >= MIN_SHOWN_SECONDS else f"less than {shown}"
     return f"{place} makes {what} {longer} longer"

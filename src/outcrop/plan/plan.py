@@ -1,5 +1,5 @@
-"""Define a plan, which has sizes, passes of actions, and a predicted cost. A candidate is a plan without its actions. A
-`Scheme` object is the interface between a file in `schemes` and the planner."""
+"""Define plans, candidates and schemes. A plan has sizes, passes of actions, and a predicted cost. A candidate is a
+plan without its actions. A `Scheme` object is the interface between a file in `schemes` and the planner."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class Sizes:
     `block_y`              The number of rows of a block. 0 means that y is not divided.
     `block_x`, `block_z`   The number of cells of a block along x and z. Only schemes of the literature divide these
                            axes.
-    `keeps_statics`        True if all static fields stay in memory.
-    `chunk`                The number of planes of zeta in a tile that has all rows. Such tiles are bands instead of
-                           diamonds, and are for grids with few rows. 0 means that tiles divide y.
-    `rows_at_once`         The number of rows that the inner loop of a kernel updates at once: 1, 2 or 4.
+    `keeps_statics`        True if all static fields stay in memory. `chunk`                The number of planes of zeta
+    in a tile that has all rows. Such tiles form bands, and serve for grids with few rows. 0 means that tiles divide y
+    and form diamonds. `rows_at_once`         The number of rows that the inner loop of a kernel updates at once: 1, 2
+    or 4.
     """
 
     levels: int
@@ -232,7 +232,7 @@ class Scheme:
         if self.shared_levels is not None and self.shared_levels(problem) < problem.stages:
             rows = 2 * problem.radius_y * problem.stages
             return (
-                f"divide the grid among so many ranks: each needs at least {rows} rows of y, but some have only "
+                f"divide the grid among so many ranks: each rank needs {rows} rows of y, but some have only "
                 f"{problem.max_halo}; use fewer ranks, or give scheme wavefront or auto"
             )
         if problem.is_part and not self.has_halos:
@@ -240,5 +240,5 @@ class Scheme:
         if problem.is_part and problem.has_values:
             return "read a history if the grid is divided among ranks"
         if self.single and not problem.single:
-            return "run this stencil: it keeps unfinished levels of one field only, updated in one stage"
+            return "run this stencil: the scheme supports only one field, updated in one stage"
         return None

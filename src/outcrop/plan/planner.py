@@ -93,7 +93,7 @@ def choose(
     acquisition = acquisition_memory(problem.acquisition, _min_steps(problem, given), problem.steps, spare_bytes)
     window_bytes = budget_bytes - acquisition.bytes(acquisition.max_steps)
     if scheme == "auto" and not given and window_bytes >= largest_useful_bytes(problem):
-        # memory holds the whole grid, so schemes that only save memory are left out; schemes that save updates stay
+        # memory holds the whole grid, so schemes that only save memory are left out
         schemes = [one for one in schemes if one is schemes[0] or one.shared_levels is not None]
     choice = tune(problem, schemes, machine, window_bytes, update_rate, acquisition)
     assert choice is not None, "a plan exists for the smallest budget"

@@ -8,7 +8,8 @@ tilings.
 The cache tiles of a slab are usually diamonds of half height D (core/outcrop/exec/tiles.hpp). With a stencil of radius
 r, a diamond needs 2 r D neighbouring rows, and each thread needs at least one diamond. If the grid has too few rows (a
 plane of a two-axis grid has only one row), threads share the streaming axis instead. The slab is then divided into
-bands of 2 D levels, and each band is divided into chunks along the skewed coordinate zeta.
+bands of 2 D levels, and each band is divided into chunks along zeta, the sum of the number of a plane and the skew of
+its level.
 """
 
 from __future__ import annotations
@@ -58,8 +59,8 @@ CHUNK_LEANS = 4
 """The minimum length of a chunk, as a multiple of the total skew of all levels of its band. The cache must fetch
 additional planes for each chunk: as many planes as the total skew."""
 SWEEP_LEAN = 16
-"""The total skew, in planes, that the tuner assumes to choose the length of the chunks of a plain sweep, which has no
-bands. The assumed skew makes chunks large enough for a thread."""
+"""The total skew, in planes, that the tuner assumes for a plain sweep. A plain sweep has no bands. The tuner computes
+the length of chunks from the assumed skew, which makes chunks large enough for a thread."""
 STAGING_SHARES = (16, 8, 4, 2)
 """If a problem has snapshots, candidates are also made for smaller budgets, so that 1/16, 1/8, 1/4 or 1/2 of the budget
 is left for the staging."""
@@ -95,8 +96,8 @@ def tune(
     acquisition: AcquisitionMemory = NO_ACQUISITION_MEMORY,
 ) -> TunedPlan | None:
     """Choose the plan with the lowest cost. Return this plan and the other candidates, or None if no window fits the
-    budget. The budget does not include the memory of `acquisition`, which may limit the number of steps of a pass. If
-    the problem has snapshots, memory of the budget that the window does not need is used for a larger staging.
+    budget. The budget does not include the memory of `acquisition`. The acquisition may limit the number of steps of a
+    pass. If the window does not need the whole budget, snapshots use the remaining memory for a larger staging.
     """
     max_steps = min(acquisition.max_steps, MAX_STEPS_OF_PASS) if acquisition.step_bytes else MAX_STEPS_OF_PASS
     fitting = replace(problem, steps=min(problem.steps, max_steps))
@@ -123,8 +124,8 @@ def tune(
         own = _with_staging(problem, sizes, machine, window, acquisition, budget_bytes)
         return Candidate(scheme, sizes, len(each), predict(problem, each, sizes, window, machine, rate, own))
 
-    # Make the plans of the candidates that are now the best, with the measured tiling. Then predict the costs of the
-    # new plans.
+    # Make the plans of the best candidates of the new order, with the measured tiling. Then predict the costs of these
+    # plans.
     coarse = [
         candidate(one.scheme.name, with_tiles(problem, one.sizes, tried.diamond, machine.threads), rough_rate)
         for one in ranking.worth_building(rough_rate)
@@ -166,8 +167,8 @@ def estimate(
 def rate_in_thick_slabs(
     problem: Problem, schemes: Sequence[Scheme], machine: Machine, budget_bytes: int, rate: UpdateRate
 ) -> float:
-    """Return the update rate that `estimate` needs. The result is computed from the measured rate of the candidate that
-    is the best by formulas."""
+    """Return the update rate that `estimate` needs. The function measures the update rate of the candidate that is the
+    best by formulas, and computes the result from this rate."""
     ranking = _Ranking(problem, schemes, machine, budget_bytes)
     if not ranking.every:
         return ASSUMED_CELLS_PER_SECOND
@@ -196,8 +197,8 @@ class _Ranking:
         """Yield candidates, each with its predicted seconds by formulas. The fastest candidate comes first. If `every`
         is given, yield only these candidates.
 
-        The cost of snapshots takes long to compute. So it is computed only for candidates that can come next: their
-        cost without snapshots is less than the lowest known cost with snapshots."""
+        The cost of snapshots takes long to compute. So the function computes this cost only for candidates that can
+        come next. Their cost without snapshots is less than the lowest known cost with snapshots."""
         listed = self.every if every is None else every
 
         def key(seconds: float, place: int) -> tuple[float, int, int]:
@@ -218,7 +219,7 @@ class _Ranking:
 
     def worth_building(self, rate: UpdateRate) -> list[_Listed]:
         """Return the best candidates. If a kind of candidates (`_kind`) is missing among them, also return the best
-        candidate of the missing kinds, because the formulas are not exact enough to exclude a kind."""
+        candidate of this kind. The formulas are not exact enough to exclude a kind."""
         first = list(islice(self.ranked(rate), BUILT))
         best = [one for seconds, one in first if seconds < float("inf")]
         if not best:
@@ -276,7 +277,7 @@ def _listed(problem: Problem, schemes: tuple[Scheme, ...], budgets: tuple[int, .
 
 
 def predicted_again(choice: TunedPlan, machine: Machine, rate: UpdateRate) -> TunedPlan:
-    """Return a chosen plan with the time that other update rates give."""
+    """Return a copy of a chosen plan, with the time predicted for other update rates."""
     plan = choice.plan
     works = works_of(plan.problem, plan.passes)
     predicted = predict(plan.problem, works, plan.sizes, plan.window, machine, rate, plan.acquisition)
@@ -343,9 +344,9 @@ def without_statics(one: Pass) -> Pass:
 
 
 def _slab_within(problem: Problem, scheme: Scheme, levels: int, sizes: Sizes, window: Window) -> int:
-    """Return the number of planes of the thickest slab with which a pass of `levels` levels fits `window`, at most the
-    slab of `sizes`. The slab of `sizes` itself may be too thick, because a pass with fewer levels may need more planes
-    in one of the rings."""
+    """Return the largest number of planes of a slab with which a pass of `levels` levels fits `window`. The number is
+    at most `sizes.slab`. It can be smaller, because a pass with fewer levels may need more planes in one of the
+    rings."""
     slab = sizes.slab
     while slab > 1 and not window.holds(scheme.window(problem, levels, replace(sizes, slab=slab))):
         slab -= 1
@@ -353,8 +354,9 @@ def _slab_within(problem: Problem, scheme: Scheme, levels: int, sizes: Sizes, wi
 
 
 def _rough_rate(problem: Problem, cells_per_second: float) -> UpdateRate:
-    """Return a function with assumed update rates. The tuner ranks all candidates with assumed rates, because it cannot
-    measure so many candidates. The assumed rate is the given rate in thick slabs, and lower in thin slabs."""
+    """Return a function with assumed update rates. The tuner ranks all candidates with assumed rates, because
+    measurements of all candidates would take too long. In thick slabs, the assumed rate is the given rate. In thin
+    slabs, the assumed rate is lower."""
 
     def rate(sizes: Sizes) -> float:
         return cells_per_second / edge_factor(problem, sizes, diamond=8) / (3 if sizes.levels == 1 else 1)

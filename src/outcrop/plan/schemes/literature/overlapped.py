@@ -1,5 +1,5 @@
-"""Independent blocks (AL-R). Each block computes all its cells from level 0, so the cells in which blocks overlap are
-computed more than once.
+"""The scheme with independent blocks (AL-R). Each block computes all its cells from level 0. So cells that belong to
+several blocks are computed more than once.
 
     level L  |     |___0___|___1___|            A block reads its own cells and r L more cells on each side. Each level
        :     |    /         \\ /     \\           updates r fewer cells on each side. A block writes only its own cells.
@@ -101,7 +101,7 @@ def window(problem: Problem, levels: int, sizes: Sizes) -> Window:
 
 
 def _max_frame(blocks: _Blocks) -> int:
-    """Return a number of cells that is sufficient for the frame of every block."""
+    """Return the number of cells that the frame of any block has at most."""
     if blocks.size >= blocks.extent:
         return blocks.extent
     cells = blocks.size + 2 * blocks.reach * blocks.levels + 2 * (blocks.group - 1)

@@ -1,19 +1,19 @@
-"""Skewed blocks in z, y and x. Each level of a block covers lower cells than the level before. The blocks are processed
-one after another, as in AL-NR of Midorikawa and Tan.
+"""The scheme with skewed blocks in z, y and x. Each level of a block has lower cells than the level before. The blocks
+are processed one after another, as in AL-NR of Midorikawa and Tan.
 
     z-blocks              A block takes over the fringe that its lower neighbours left beside the cuts. The fringe has
       └─ x-blocks         the latest two levels of each cell, one in each ring (skewed_cut.py). No cell is computed
            └─ y-blocks    twice. Planes are written when their last level is complete. Unfinished levels are written
                           at the end.
 
-The scheme has three variants, which move different data between disk and memory:
+The scheme has three variants. They move different data between disk and memory:
 
     `full`   All cells of the block are read and written, in both arrays. The paper calls this variant aio. It moves 4
              (1 + r bt/by) (1 + r bt/bz) / bt words per cell and step.
     `3y`     The fringe in y stays in memory and is copied to the next block. This variant moves 4 (1 + r bt/bz) / bt
              words per cell and step.
-    `5y`     Like `3y`, but in the array `other` (see below), only the fringe in z and x is read and written. This
-             variant moves 2/bt + 4r/bz words per cell and step.
+    `5y`     This variant works like `3y`, but in the array `other` (see below), only the fringe in z and x is read and
+    written. It moves 2/bt + 4r/bz words per cell and step.
 
 The paper has two arrays, for levels of even and of odd parity. In this file, `target` is the array for levels of the
 same parity as the last level, and `other` is the other array. Level 0 is read from a third array, `source`, which does
@@ -23,8 +23,8 @@ Along z and along y, a block consists of a fringe and a body. The parts of a blo
 
     `fringe in y`        The values are copied from the previous block (`Carry`). Only the variant `full` reads them
                          from disk.
-    `fringe in z only`   Levels of both parities are read.
-    `body`               Level 0 is read. The variants `full` and `3y` also read the body from the array `other`,
+    `fringe in z only`   Values of levels of both parities are read. `body`               Level 0 is read. The variants
+    `full` and `3y` also read the body from the array `other`,
                          although no update needs these values. The variant `5y` does not read it.
 """
 
