@@ -50,8 +50,9 @@ class Adjoint:
 
     `sources` maps the name of each field that has sources to the name of a gradient field. The values of the gradient
     field are the gradients with respect to the sources of the step. There are two cases. If the last stage of a step
-    updates the field with sources, its gradient field is the field that holds its adjoint. This gradient field must be
-    read before the step of the adjoint. Otherwise, a stage of the adjoint writes the gradient field.
+    updates the field with sources, the gradient field is the field that holds the adjoint of the field with sources.
+    This gradient field must be read before the step of the adjoint. Otherwise, a stage of the adjoint writes the
+    gradient field.
 
     `history` maps names of read-only fields to the values of the forward step that these fields must have. The values
     differ for each step. `edges` maps the name of each edge field to an axis (0 for z). Along this axis, the edge field
@@ -77,8 +78,8 @@ def adjoint_of(
 ) -> Adjoint:
     """Return the adjoint of one step of `stencil` on a grid with this boundary.
 
-    `wrt` has the names of static fields, parameters and signals whose gradients are computed, too. `sources` has the
-    names of updated fields that have sources. In each step, sources act after the last update of their field. The
+    `wrt` names static fields, parameters and signals. The gradients with respect to them are computed, too. `sources`
+    names the updated fields that have sources. In each step, sources act after the last update of their field. The
     adjoint of the state is always computed. If `is_scaled` is false, no field holds a multiple of an adjoint. An
     adjoint cannot be computed from its multiple in cells where the factor is 0. Raises InputError for unknown names,
     and for an adjoint that no kernel can compute.
@@ -206,8 +207,8 @@ class _Derivation:
         self, field: int, stage: Stage, newest: Sequence[Term], older: Sequence[Term], more: list[int], gather: Gather
     ) -> dict[int, int]:
         """Append the adjoints of a field and of its previous value to the tape of `gather`, if the stage changes them.
-        `more` has positions on this tape that are added to the adjoint of the field. Return a mapping from the number
-        of each field that holds a changed adjoint to the position of the new adjoint on the tape."""
+        The values at the positions `more` on this tape are added to the adjoint of the field. Return a mapping from the
+        number of each field that holds a changed adjoint to the position of the new adjoint on the tape."""
 
         def here(number: int) -> int:
             return gather.tape.append(Load(number, HERE))
@@ -257,8 +258,8 @@ class _Derivation:
         return core
 
     def _scales(self) -> dict[int, Program]:
-        """Return a factor for each adjoint that neighbours read only multiplied by this factor. The factor depends only
-        on parameters, and on static fields in the same cell. The keys are the numbers of the fields."""
+        """Some adjoints are read at neighbours only as a product with a factor. Return these factors. A factor depends
+        only on parameters, and on static fields in the same cell. The keys are the numbers of the fields."""
         found: dict[int, Program | None] = {}
         far: set[int] = set()
         for stage in self.stencil.stages:

@@ -12,8 +12,8 @@ parameters and signals, so it is the same for all cells. The core depends on the
 operator share one core and differ in their coefficients. So the adjoint of the operator is again a difference operator,
 which is applied to the core.
 
-Where an operation has no derivative, a one-sided derivative is used. If a = b, min(a, b) and max(a, b) return b, so
-they have the derivative of b. At a = 0, abs(a) has the derivative 1, and sqrt(a) has an infinite derivative.
+At points without a derivative, a one-sided derivative is used. If a = b, min(a, b) and max(a, b) return b, so they have
+the derivative of b. At a = 0, abs(a) has the derivative 1, and sqrt(a) has an infinite derivative.
 """
 
 from __future__ import annotations

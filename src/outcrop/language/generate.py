@@ -380,7 +380,7 @@ class _Expressions:
 
     def operations(self) -> Iterator[str]:
         """Yield the operations that depend on the cell, for a vector of cells at x of each place. The next vector of a
-        row is loaded before its first use, so that it occupies a register as short as possible."""
+        row is loaded directly before its first use, so that it occupies a register for a short time."""
         last_vectors = {row: last for row, _, last in self.reaches}
         for number, operation in self._of_cells():
             for place in self.places:

@@ -205,8 +205,8 @@ class _Hoisting:
         return (self._adjoint.history[name] for name in names if name in self._adjoint.history)
 
     def _chain(self, one: Version) -> tuple[str, int]:
-        """Return an identifier that is the same for versions with the same value: the last version in a step has the
-        value of the first version in the next step."""
+        """Return an identifier that is the same for versions with the same value. The last version in a step and the
+        first version in the next step have the same value."""
         updates = sum(self._own[one.field] in stage.targets for stage in self._forward.stages)
         return one.field, one.updates % updates
 

@@ -213,8 +213,8 @@ class Stage:
 
     @property
     def span(self) -> int:
-        """The number of cells that the stage reads to update one cell. In each row, all cells count that lie between
-        the first and the last cell that is read."""
+        """The number of cells that the stage reads to update one cell. In each row, the number includes all cells from
+        the first to the last cell that is read."""
         rows: dict[tuple[int, int, int, int], list[int]] = {}
         for load in self.program.loads:
             dz, dy, dx = load.offset

@@ -2,8 +2,8 @@
 
 A stencil becomes C code that runs in the user's process. The stencil comes from the user's program, or from the
 manifest of a directory that another person has made. Both kinds of stencils must pass the same checks in this file. So
-every stencil that a program can make can also be read from a manifest, and no others. Nothing in this file needs SymPy
-or NumPy, because `outcrop info` must not load them.
+exactly the stencils that a program can make can also be read from a manifest. Nothing in this file needs SymPy or
+NumPy, because `outcrop info` must not load them.
 """
 
 from __future__ import annotations

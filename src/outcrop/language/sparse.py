@@ -1,4 +1,4 @@
-"""Represent sources, which add values to a field, and receivers, which read a field, at points between cells.
+"""Represent sources and receivers at points between cells. Sources add values to a field, and receivers read a field.
 
 A point has one or more corners. A corner is a cell with a weight. `linear` computes corners from coordinates.
 Injections and samplings consist of plain arrays, so they can be made from Devito's objects or from options.

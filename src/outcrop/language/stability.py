@@ -1,5 +1,5 @@
-"""Compute by which factor the fastest growing wave (the worst wave) grows in each step, with von Neumann's analysis. A
-stencil that is not linear is analysed near a uniform state.
+"""Analyse the stability of a stencil by von Neumann's method. The result is the factor by which the fastest growing
+wave (the worst wave) grows in each step. A stencil that is not linear is analysed near a uniform state.
 
 For a plane wave exp(i k x), the value of each load is the value of the field in the updated cell, times a complex
 number. So a whole step, with its stages and previous values, is one matrix for each wave number k (J. von Neumann and

@@ -118,7 +118,7 @@ def _text(stages: Sequence[Mapping[Field, sympy.Expr]]) -> str:
 
 def _expression(name: str, field: object, value: Any) -> sympy.Expr:
     if not isinstance(field, Field):
-        raise InputError(f"stencil {name!r}: {shown(field)} is updated but is no Field")
+        raise InputError(f"stencil {name!r}: {shown(field)} is updated but is not a Field")
     try:
         # strict=True refuses text, because SymPy would execute text as Python code
         expression = sympy.sympify(value, strict=True)

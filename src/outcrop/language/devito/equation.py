@@ -3,8 +3,8 @@ fields and parameters.
 
 Devito executes the equations of a step one after another, in their order. Outcrop computes all updates of a stage from
 the values that exist before the stage. So an update that reads a value at t + dt must be in a later stage than the
-update that computes the value. An update that overwrites a value at t - dt must be in the same stage as, or in a later
-stage than, all updates that read the value.
+update that computes the value. An update that overwrites a value at t - dt must not be in an earlier stage than an
+update that reads the value.
 """
 
 from __future__ import annotations
@@ -88,10 +88,10 @@ def updates_of(equation: Any, position: int, grid: Any) -> Iterator[FieldUpdate]
     for one in flat:
         place = where if len(flat) == 1 else _where(position, one.lhs)
         if not isinstance(one.lhs, Indexed):
-            raise InputError(f"{place}: {one.lhs} is no TimeFunction; equations can only give u.forward a value")
+            raise InputError(f"{place}: {one.lhs} is not a TimeFunction; equations can only assign to u.forward")
         target = access_of(place, one.lhs, grid)
         if not is_updatable(target.function) or target.shift != 1 or target.near or not target.offset:
-            raise InputError(f"{place}: equations can only give u.forward of a TimeFunction u a value, in every cell")
+            raise InputError(f"{place}: equations can only assign to u.forward of a TimeFunction u, in every cell")
         reads = reads_of(place, one.rhs, grid)
         expression = one.rhs
         if one.is_Reduction:
@@ -280,7 +280,7 @@ def _value_of(constant: Any) -> float:
     try:
         return float(constant.data)
     except (TypeError, ValueError, OverflowError, MemoryError):
-        raise InputError(f"Constant {constant.name} holds {shown(constant._value)}, which is no number") from None
+        raise InputError(f"Constant {constant.name} holds {shown(constant._value)}, which is not a number") from None
 
 
 def number(value: Any) -> sympy.Expr:

@@ -196,7 +196,7 @@ def from_devito(
         raise InputError("the list of equations is empty; a run needs at least one Eq for u.forward")
     grid = _grid(operations)
     if not isinstance(dt, int | float | np.number) or as_number(dt, "dt =") <= 0 or not np.isfinite(float(dt)):
-        raise InputError(f"dt={shown(dt)} is no time step; give a positive number")
+        raise InputError(f"dt={shown(dt)} is not a time step; give a positive number")
     if first_time is not None and (type(first_time) is not int or not 0 <= first_time <= _MAX_TIME):
         raise InputError(f"first_time {shown(first_time)} must be a whole number of at least 0")
     values = SymbolValues(grid, float(dt))
@@ -350,7 +350,7 @@ def _receivers(operations: Sequence[Any]) -> dict[str, Any]:
         if isinstance(one, Interpolation):
             receiver = one.interpolator.sfunction
             if receiver.name in found:
-                raise InputError(f"{_text(position, one, 'interpolate')}: another one has the name {receiver.name}")
+                raise InputError(f"{_text(position, one, 'interpolate')}: two receivers have the name {receiver.name}")
             found[str(receiver.name)] = receiver
     return found
 
@@ -366,7 +366,7 @@ def _require_fields(stencil: Stencil, injections: Sequence[Injection], samplings
     for name in read:
         if name not in fields:
             raise InputError(
-                f"sources or receivers read {name}, but no equation does; a run keeps only what equations use"
+                f"sources or receivers read {name}, but no equation reads it; a run keeps only what equations use"
             )
 
 
