@@ -146,7 +146,7 @@ class Committed(ArrayStorage):
         except OSError as error:
             raise StorageError(f"cannot commit to {self.path / name}: {error.strerror}") from error
         with storage_errors(self.path, "used"):
-            self._check_here()  # again: only if the path still leads to this folder, readers find the commit
+            self._check_here()  # check again: readers find the commit only if the path still leads to this folder
         self._file.accept()
         self._record = record
         if record.access == "read":
@@ -261,12 +261,12 @@ def _held(folder: Directory, shared: bool) -> int:
     try:
         return folder.hold(shared)
     except InputError:
-        who = "in use by another process, or by an array of this one that is not closed"
+        who = "in use by another process, or by an array of this process that is not closed"
         raise InputError(f"{folder.path} is {who}; wait for it, or close it") from None
 
 
 def _gone(path: Path) -> StorageError:
-    return StorageError(f"{path} was moved or deleted while it was in use: nothing is committed there any more")
+    return StorageError(f"{path} was moved or deleted while it was in use: commits are no longer possible")
 
 
 @dataclass(frozen=True)
@@ -352,7 +352,7 @@ def parse_record(data: bytes, path: Path) -> Record:
     }
     record = Record(**{one.name: values[one.name] for one in fields(Record)})
     if record.nbytes > MAX_NUMBER:
-        raise CorruptionError(f"{path} is damaged: the shape is of more than {MAX_NUMBER} bytes")
+        raise CorruptionError(f"{path} is damaged: the shape has more than {MAX_NUMBER} bytes")
     tiles = tiles_of(record.nbytes) if record.generation else 0
     if (len(record.slots), len(record.checksums)) != (tiles, 4 * tiles):
         raise CorruptionError(
@@ -402,7 +402,7 @@ def has_commits(folder: Directory) -> bool:
             raise StorageError(f"{folder.path / name} is not a regular file; remove it, or restore the original file")
     if any(name in names for name in RECORDS):
         if TILES not in names:
-            raise CorruptionError(f"{folder.path} has commits, but its file {TILES} is missing; put it back")
+            raise CorruptionError(f"{folder.path} has commits, but its file {TILES} is missing; restore it")
         return True
     if TILES in names and not _is_begun(folder):
         tiles = folder.path / TILES
@@ -448,8 +448,8 @@ def no_commit_left(path: Path, problems: list[str]) -> CorruptionError:
 def _read_record(folder: Directory, name: str, number: int, tiles_bytes: int) -> Record | None:
     """Read and check the record in the file `name`. Return None if the file does not exist."""
     path = folder.path / name
-    # A record with more tiles than the file `tiles` can hold is damaged. Its length shows this, so it is refused before
-    # it is read.
+    # A record with more tiles than the file `tiles` can hold is damaged. Such a record is too long, so it is refused
+    # before it is read.
     max_bytes = min(MAX_RECORD_BYTES, _record_bytes(tiles_bytes))
     try:
         status = folder.status(name)

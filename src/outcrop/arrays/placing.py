@@ -148,7 +148,7 @@ class Placement:
         lines = placement.table("array", rows)
         transfers = sum(one.transfer_seconds for one in self.arrays)
         step = f"a step: {format_seconds(self.seconds_per_step)}, of {format_seconds(self.computing_seconds)} computing"
-        step += f" and {format_seconds(transfers)} transfers beside it"
+        step += f" and {format_seconds(transfers)} transfers at the same time"
         lines += ["", f"{step}; {format_bytes(self.dram_bytes)} of DRAM"]
         if not self.is_best:
             lines.append("not all possibilities were tried, because there are too many")
@@ -238,11 +238,11 @@ def _limited(tier: Tier, capacities: Mapping[str, str | int]) -> Tier:
     given = int(given) if isinstance(given, np.integer) else given
     if isinstance(given, bool) or not isinstance(given, (str, int)):
         size = f"{shown(given)} of {tier.name}"
-        raise InputError(f"capacities: {size} must be a size such as '2GiB', or bytes; 0 for nothing")
+        raise InputError(f"capacities: {size} must be a size such as '2GiB', or a number of bytes")
     try:
         limit = 0 if given in (0, "0") else parse_bytes(given, tier.capacity_bytes)
     except InputError as error:
-        raise InputError(f"capacities: of {tier.name} {error}") from None
+        raise InputError(f"capacities: {tier.name}: {error}") from None
     return replace(tier, free_bytes=min(tier.free_bytes, limit))
 
 
@@ -253,7 +253,7 @@ def _check_arrays(arrays: object) -> None:
         if not isinstance(name, str) or not name:
             raise InputError(f"the name {shown(name)} of an array must be text, such as 'psi'")
         if not isinstance(spec, ArraySpec):
-            raise InputError(f"{name}: {shown(spec)} is no oc.ArraySpec; write for example oc.ArraySpec((1000, 2000))")
+            raise InputError(f"{name}: {shown(spec)} is not an oc.ArraySpec; write oc.ArraySpec((1000, 2000))")
         if spec.is_committed and spec.path is None and (name in (".", "..") or "/" in name or "\0" in name):
             raise InputError(f"{name!r} is not a valid name for the folder of a committed array; give it a path")
         if spec.path is not None:
@@ -371,8 +371,8 @@ def _objections(
     free_bytes: Mapping[str, int],
     computing_seconds: float,
 ) -> Iterator[str]:
-    """Yield, for each choice in `passed`, the reason why demand `number` does not use it while all other demands keep
-    their places."""
+    """Yield the reasons why demand `number` does not use the choices in `passed`, if all other demands keep their
+    places."""
     places = tuple(free_bytes)
     now = placement.cost(demands, found.chosen, places, computing_seconds)[0]
     for one in passed:

@@ -88,7 +88,7 @@ class ArraySpec:
             "bytes_written_per_step": amount("bytes_written_per_step", bytes_written_per_step, written),
         }
         if not isinstance(tier, str) or not tier:
-            needed = "'auto', or a name or kind of a tier as outcrop tiers shows them"
+            needed = "'auto', or a name or kind of a tier that outcrop tiers shows"
             raise InputError(f"tier={shown(tier)} must be {needed}")
         for name, value in values.items():
             object.__setattr__(self, name, value)
@@ -248,8 +248,8 @@ def _lasting(name: str, spec: ArraySpec, found: Sequence[Tier], tiers: Sequence[
         able = [tier for tier in tiers if tier.persistence >= needed]
         lost = "when the process ends" if needed is Persistence.REBOOT else "when the machine goes down"
         raise InputError(
-            f"{name}: persist={spec.persist!r} on {_listed(found)}, which forgets {lost}; "
-            f"{'use ' + _listed(able) if able else 'no tier here keeps it longer'}"
+            f"{name}: persist={spec.persist!r} on {_listed(found)}, which loses its data {lost}; "
+            f"{'use ' + _listed(able) if able else 'no tier here keeps data longer'}"
         )
     return lasting
 

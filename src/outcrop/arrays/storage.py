@@ -1,5 +1,5 @@
-"""This module has the storage of arrays: the interface, memory that exists until the process ends, and mapped .npy
-files.
+"""This module defines the storage of arrays: the interface, and two kinds of storage. One is memory that exists until
+the process ends, and the other is mapped .npy files.
 
 The system may write the changed pages of a mapped file at any time. A flush writes the remaining pages. If a flush does
 not finish, the file contains a mixture of old and new values. Arrays with commits (committed.py) do not have this
@@ -255,11 +255,11 @@ def _header_of(path: Path, folder: Directory, handle: int) -> Header:
     text = reprlib.repr(shape)
     if dtype.kind not in "biufc":
         what = reprlib.repr(str(dtype))
-        raise InputError(f"{path} holds {what}, which cannot be mapped; arrays on tiers are of numbers or booleans")
+        raise InputError(f"{path} holds {what}, which cannot be mapped; arrays on tiers hold numbers or booleans")
     if fortran and len(shape) > 1:
         raise InputError(f"{path} holds an array in Fortran order; arrays on tiers are in C order")
     if len(shape) > MAX_AXES or not all(type(count) is int and 1 <= count <= MAX_NUMBER for count in shape):
-        raise InputError(f"{path} is of shape {text}; arrays have at most {MAX_AXES} axes, and cells along each")
+        raise InputError(f"{path} is of shape {text}; give 1 to {MAX_AXES} axes, and cells along each")
     size, needed = os.fstat(handle).st_size, begin + math.prod(shape) * dtype.itemsize
     if size < needed:
         raise InputError(f"{path} is cut short: {size} bytes for shape {text} of {dtype}")

@@ -2,7 +2,8 @@
 other machines.
 
 Each tier is one table, whose name is the name of the tier. The option --tiers gives the path of the file. Without this
-option, $OUTCROP_TIERS gives the path. If neither is set, the file is ~/.config/outcrop/tiers.toml if it exists:
+option, $OUTCROP_TIERS gives the path. If neither is set, Outcrop reads ~/.config/outcrop/tiers.toml, if this file
+exists. An example:
 
     [scratch]
     directory = "/scratch/me"
@@ -230,7 +231,7 @@ def parse_machine(text: str, name: str) -> DeclaredMachine:
 def _device(storage: Table, name: str) -> StorageRates:
     read, write, both = (storage.bandwidth(key) for key in ("read", "write", "both"))
     if both > read + write:
-        raise storage.wrong("both", "at most read and write together: it is the sum of both at once")
+        raise storage.wrong("both", "at most the sum of read and write")
     flush = storage.seconds("flush_seconds") if storage.has("flush_seconds") else FLUSH_SECONDS
     return StorageRates(read, write, both, flush, f"declared for {name}")
 
@@ -248,7 +249,7 @@ def read_text(path: Path, what: str, max_bytes: int = MAX_TEXT_BYTES) -> str:
     try:
         # The kind of the file is checked before the file is opened, because opening some devices has an effect.
         if not stat.S_ISREG(os.stat(path).st_mode):
-            raise InputError(f"{what} is no regular file; name a TOML file")
+            raise InputError(f"{what} is not a regular file; name a TOML file")
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             data = file.read(max_bytes + 1)
     except OSError as error:

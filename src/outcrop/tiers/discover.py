@@ -144,8 +144,8 @@ def free_node_bytes(node: int) -> int | None:
 
 
 def free_disk_bytes(folder: Path) -> int:
-    """Return the number of bytes that this user may still write in a folder. If the folder does not exist, its nearest
-    existing parent counts."""
+    """Return the number of bytes that this user may still write in a folder. If the folder does not exist, the function
+    uses the nearest parent that exists."""
     space = os.statvfs(nearest_existing(folder))
     return space.f_bavail * space.f_frsize
 

@@ -124,8 +124,8 @@ def _key(tier: Tier) -> str:
 
 
 def tiers_holding(path: Path, tiers: Sequence[Tier]) -> list[Tier]:
-    """Return the tiers on the file system of an existing path. Tiers declared for a folder above the path come first,
-    the innermost folder before outer folders."""
+    """Return the tiers on the file system of an existing path. Tiers that are declared for folders above the path come
+    first, beginning with the innermost folder."""
     device = device_of(path)
     if device is None:
         return []
