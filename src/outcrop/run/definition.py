@@ -299,8 +299,8 @@ def _require_own_spacing(stencil: Stencil, params: Mapping[str, float], spacing:
         name = "h" if "h" in defaults else f"d{axis}"
         if name not in params and defaults.get(name, step) != step:
             raise InputError(
-                f"spacing {step:g} along {axis} is of the coordinates alone, and {stencil.name} computes with "
-                f"{name} = {defaults[name]:g} unless it is told; give params={{{name!r}: {step:g}}}, too"
+                f"spacing {step:g} along {axis} affects only the coordinates, and {stencil.name} computes with "
+                f"{name} = {defaults[name]:g}; give params={{{name!r}: {step:g}}}, too"
             )
 
 
@@ -349,4 +349,4 @@ def initial_planes(lowered: Lowered | None, manifest: Description, filled: Colle
 def require_unchanged(lowered: Lowered | None) -> None:
     """Raise InputError when Constants, sources or coordinates of Devito have changed since the simulation was made."""
     if lowered is not None and (name := lowered.read_values.changed()):
-        raise InputError(f"{name} was changed after the simulation had taken it; make the Simulation after that")
+        raise InputError(f"{name} was changed after the Simulation was made; make the Simulation after the change")

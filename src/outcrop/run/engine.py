@@ -58,11 +58,12 @@ Signal: TypeAlias = "Sequence[float] | NDArray[np.float64]"
 """A sequence with one value for each step. The first value is for the first step of the simulation."""
 
 Links: TypeAlias = "tuple[_core.Link | None, _core.Link | None]"
-"""The links to the neighbours below and above. None means that no rank has the rows there."""
+"""The links to the neighbours below and above. None means that no rank has rows at this side."""
 NO_LINKS: Links = (None, None)
 
 WORTH_MEASURING_UPDATES = 5_000_000_000
-"""The work, in cell updates of a heat equation, below which measuring takes more time than a better plan saves."""
+"""The minimum work of a run, in cell updates of a heat equation, for which update rates are measured. For less work,
+the measurement would take more time than a better plan saves."""
 TOO_SHORT = "the run is too short to be worth measuring"
 
 
@@ -85,8 +86,8 @@ class Scalars:
 
     def of_steps(self, first: int, count: int) -> bytes:
         """Return the scalars of `count` steps from step `first` on. Without signals, all steps have the same scalars,
-        and the result has them once. After the last value of a signal, the signal is 0, because measurements may run
-        more steps than the simulation has."""
+        and the result contains these scalars only once. After the last value of a signal, the signal is 0, because
+        measurements may run more steps than the simulation has."""
         rows = np.zeros((max(1, count) if self._signals else 1, self._count), self._dtype)
         rows[:, : len(self._parameters)] = self._parameters
         for column, signal in enumerate(self._signals, len(self._parameters)):
@@ -137,8 +138,9 @@ class Prepared(Planned):
 class Seeds:
     """The seeds of the seals of a pass (core/outcrop/storage/checksums.hpp), in the order of the `Engine`'s arrays.
 
-    `sources` belongs to the copies that the pass reads, `targets` to the copies that it writes, and `statics` to the
-    arrays that are only read. Each seed is below 2**32. If the tuples are empty, all seeds are 0."""
+    The seeds `sources` are for the copies that the pass reads. The seeds `targets` are for the copies that the pass
+    writes. The seeds `statics` are for the arrays that are only read. Each seed is below 2**32. If the tuples are
+    empty, all seeds are 0."""
 
     sources: tuple[int, ...] = ()
     targets: tuple[int, ...] = ()
@@ -171,8 +173,8 @@ class Sample:
 def prepare(setup: Setup, steps: int, first_step: int, may_write: bool = True) -> Prepared:
     """Compile the kernel, measure the machine, and plan `steps` steps after step `first_step`.
 
-    With `may_write`, the measurement may use a scratch file of up to 1 GiB in the directories of the run for a few
-    seconds. Raises BudgetError if the budget is too small. The message has the smallest budget that works. Raises
+    If `may_write` is true, the measurement may use a scratch file of up to 1 GiB in the directories of the run for a
+    few seconds. Raises BudgetError if the budget is too small. The message has the smallest budget that works. Raises
     InputError for an unknown scheme, impossible sizes, or a missing compiler.
     """
     problem, description = setup.problem(steps, first_step), setup.description
@@ -295,8 +297,9 @@ class Lead:
 
 
 def _written(problem: Problem, name: str, level: int) -> int:
-    """Return the number of the field in which a level of the lead, the steps that a pass computes again, writes the
-    field `name`. If the lead ends before this level, no level needs the number, and the result is 0."""
+    """Return the number of the field into which a level of the lead writes the field `name`. The lead consists of the
+    steps that a pass computes again. If the lead ends before this level, no level needs the number, and the result is
+    0."""
     targets = problem.updates[level].targets if level < problem.lead else ()
     return next((number for number in targets if problem.fields[number].history == name), 0)
 
@@ -309,8 +312,8 @@ class Engine:
     `statics` has the files of fields that are only read. With `checksum`, checksums and seals of planes are written and
     verified. With `lock`, the window cannot be swapped out. `states` has the files of the states that passes read.
     `lead` has the inputs of the steps that passes compute again. `links` has the links to the neighbours below and
-    above the rows of a part. Raises IllegalPlan, before any file is opened, if the plan cannot be proved legal, and
-    InputError if the window cannot be locked."""
+    above the rows of a part. Raises IllegalPlan if the plan cannot be proved legal. In this case, no file has been
+    opened. Raises InputError if the window cannot be locked."""
 
     def __init__(
         self, prepared: Prepared, arrays_a: Sequence[ArrayFiles], arrays_b: Sequence[ArrayFiles],
@@ -349,7 +352,8 @@ class Engine:
 
     @property
     def store(self) -> _core.Store:
-        """The open files: both copies of the state, then the fields that are only read. Do not use it in a pass."""
+        """The open files: both copies of the state, then the fields that are only read. Do not use the files during a
+        pass."""
         return self._store
 
     @property
@@ -370,8 +374,8 @@ class Engine:
 
         `first_step` is counted from the beginning of the simulation. `acquisition` belongs to the run, and `seeds` to
         the planes that the pass reads and writes. `before_write` is called once, before the first write to the other
-        copy. Raises StorageError, CorruptionError, InterruptedRun or an error of `before_write`, and InputError for
-        sources in the rim, before any file is changed."""
+        copy. Raises StorageError, CorruptionError, InterruptedRun or an error of `before_write`. Raises InputError for
+        sources in the rim. In this case, no file has been changed."""
         problem = self._plan.problem
         steps, lead_scalars = problem.steps_of(self._plan.passes[index].levels), b""
         wanted = PassAcquisition.of(acquisition, self._plan, first_step, steps)

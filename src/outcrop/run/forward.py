@@ -73,8 +73,8 @@ class Forward:
         return found
 
     def can_scale(self, adjoint: Adjoint) -> bool:
-        """Return True if all scaled adjoints can be divided by their factors again. For this, each factor and its
-        inverse must be normal numbers in all cells that steps update. The check reads all static fields once."""
+        """Return True if each scaled adjoint can be divided by its factor. To allow this, each factor and its inverse
+        must be normal numbers in all cells that steps update. The check reads all static fields once."""
         dtype, (z, y, x) = np.dtype(self.manifest.dtype), self.updated_cells
         tiny = np.finfo(dtype).tiny
 

@@ -62,8 +62,8 @@ class Source:
 
 @dataclass(frozen=True, eq=False)
 class Receivers:
-    """Records `field` at `points` at the end of each step. With `before`, the field is recorded at the beginning of
-    each step. The result is `sim.traces[name]`."""
+    """Records `field` at `points` at the end of each step. If `before` is true, the field is recorded at the beginning
+    of each step instead. The result is `sim.traces[name]`."""
 
     name: str
     field: str

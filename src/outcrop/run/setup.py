@@ -75,7 +75,8 @@ FOR_TESTS = "memory"
 """The storage backend in memory, which has no files. Runs cannot use it."""
 
 MAX_STEPS = 10_000_000
-"""The maximum number of steps of one call of `run`, because a plan lists all passes. Another call can continue."""
+"""The maximum number of steps of one call of `run`. The number is limited, because a plan lists all passes. Another
+call can continue the run."""
 
 MAX_THREADS = 4096
 
@@ -183,7 +184,7 @@ def _part_for(
     group: RankGroup, definition: Definition, whole: Description, options: RunOptions
 ) -> Description:
     """Return the description of the part of this rank. Raises InputError on all ranks when the ranks have different
-    options, when the grid has too few rows, and for what runs of several ranks cannot do yet."""
+    options, when the grid has too few rows, and for options that runs of several ranks do not support yet."""
     if whole.rim or (definition.lowered and whole.taps):
         raise InputError("runs of several ranks cannot have a halo, padding or sources yet; run one process")
     settings = whole.settings
@@ -223,9 +224,9 @@ def reopen(
     `RunOptions` to new values of settings. None keeps a setting. Raises InputError when `path` holds no run, and
     StorageError when files of the run are missing.
 
-    `ranks` and `comm` are those of `RunOptions`. If several ranks compute the run, each rank opens its part, and all
-    ranks go back to the last generation that they all have. A part is refused if this process runs alone, unless
-    `reads_only` is True."""
+    `ranks` and `comm` have the same meaning as in `RunOptions`. If several ranks compute the run, each rank opens its
+    part. All ranks go back to the last generation that every rank has. A part is refused if this process runs alone,
+    unless `reads_only` is True."""
     group = None if reads_only else join(ranks, comm)
     with together(group):
         return _reopen(path, changes, group, reads_only)
@@ -258,7 +259,7 @@ def _reopen(path: object, changes: Mapping[str, Any], group: RankGroup | None, r
 
 
 def changed_settings(manifest: Manifest, stencil: Stencil, changes: Mapping[str, Any]) -> Settings:
-    """Return the settings of an existing run after `changes`, which have the form of those of `reopen`. Raises
+    """Return the settings of an existing run after `changes`. `changes` has the same form as in `reopen`. Raises
     InputError for wrong values."""
     given = {name: value for name, value in changes.items() if value is not None}
     options = replace(options_of(manifest, stencil), **given)
@@ -332,7 +333,7 @@ def settings_of(options: RunOptions) -> Settings:
     if io != "auto" and io not in reasons:
         raise InputError(f"io {io!r} is unknown; there are auto, {', '.join(reasons)}")
     if io != "auto" and reasons[io]:
-        raise InputError(f"io {io} does not work here: {reasons[io]}; auto takes one that works")
+        raise InputError(f"io {io} does not work here: {reasons[io]}; auto uses an interface that works")
     if bind not in BINDS:
         raise InputError(f"bind {bind!r} is unknown; there are {', '.join(BINDS)}")
     lay_out(threads, bind)

@@ -62,9 +62,9 @@ class Simulation:
 
     The arguments are those of `RunOptions`, in the same order, or a single `RunOptions` object. All arguments are
     checked when the object is made. `run` or the first assignment creates the directories. An updated field that is not
-    assigned starts with the values of `init`, or with zeros, and its previous values are the same. Fields that are only
-    read must get values. Sources, receivers, snapshots and norms are stored with the run, so that `oc.open` continues
-    with them.
+    assigned starts with the values of `init`, or with zeros. Its previous values start with the same values. Fields
+    that are only read must get values. Sources, receivers, snapshots and norms are stored with the run, so that
+    `oc.open` continues with them.
 
     Raises InputError for wrong options, and BudgetError with the smallest budget that works."""
 
@@ -308,14 +308,16 @@ class Simulation:
 
     def prepare(self, steps: int | None = None) -> Prepared:
         """Compile the kernel, measure the storage for long runs, and prove that the plan of `run(steps)` is legal.
-        Return this plan, as `plan` does. Raises IllegalPlan, an AssertionError, if a bug in Outcrop made it illegal."""
+        Return this plan, as `plan` does. Raises IllegalPlan, an AssertionError, if a bug in Outcrop has made an illegal
+        plan."""
         parts = self._parts(steps)
         self._take_parts()
         with together(self._setup.group):
             return [self._prepare_part(one) for one in parts][-1]
 
     def _prepare_part(self, steps: int) -> Prepared:
-        """Prepare a part of a run. Use an earlier plan if it has as many steps, and the same steps read states."""
+        """Prepare a part of a run. Use an earlier plan if it has the same number of steps, and if the same steps read
+        states."""
         phase = self._setup.problem(steps, self.step).phase
         for known in self._prepared:
             if (known.problem.steps, known.problem.phase) == (steps, phase):
@@ -383,7 +385,7 @@ class Simulation:
         The defaults of `memory` and `threads` are the values of this run. With `force`, another run in `directory` is
         replaced. With `resume`, an adjoint run in `directory` with the same residuals is continued, or only read if it
         is complete. Raises InputError for wrong arguments, and if this run does not keep the states that the adjoint
-        needs, before any file is created."""
+        needs. In these cases, no file has been created."""
         from outcrop.run.adjoint import adjoint_run
 
         self._require_alone("adjoint")
@@ -453,7 +455,7 @@ class Simulation:
             try:
                 prepared = self._prepare_part(steps)
             except BaseException:
-                self._setup = setup  # so that a later call without `history` keeps no history
+                self._setup = setup  # a later call without `history` must not keep a history
                 raise
             if entry is not None and self._state is not None:
                 begin_history(self._state, entry)
@@ -495,7 +497,7 @@ class Simulation:
         return entry
 
     def _steps(self, steps: object) -> int:
-        """Return the number of steps to run. Raises InputError if neither the caller nor the options give it."""
+        """Return the number of steps to run. Raises InputError if neither the caller nor the options give a number."""
         if steps is None:
             steps = self.remaining_steps or (self._setup.steps if not self.step else None)
             if steps is None:
@@ -537,10 +539,10 @@ def open(
     signals: Mapping[str, Any] | None = None, ranks: int | str | tuple[int] = "auto", comm: Any = None,
 ) -> Simulation:  # fmt: skip
     """Open the run at `path`, which is a directory or a block device. The other arguments replace settings of the run,
-    unless they are None. `ranks` and `comm` are those of `RunOptions`: under mpirun, all ranks open the run together,
-    and if the run has another number of ranks, or is a run of one process, its rows are moved. Without mpirun, a
-    directory of all parts is opened for reading. The first call of `run`, or the first assignment, then moves the rows
-    of all parts to this process.
+    unless they are None. `ranks` and `comm` have the same meaning as in `RunOptions`. Under mpirun, all ranks open the
+    run together. If the run has another number of ranks, or is a run of one process, its rows are moved. Without
+    mpirun, a directory of all parts is opened for reading. The first call of `run`, or the first assignment, then moves
+    the rows of all parts to this process.
 
     `sizes` replaces all sizes that were given before. If `scheme` changes and `sizes` is None, the earlier sizes are
     dropped. `signals` replaces the signals of the same names. Raises InputError when `path` holds no run, and

@@ -244,7 +244,7 @@ def _all_snapshots(grid: Grid, given: Sequence[Any]) -> tuple[SnapshotsEntry, ..
     for one in given:
         entry = _snapshots(grid, one)
         if entry.name in found:
-            which = f"two have the name {entry.name!r}" if entry.name else "several need a name each, but for one"
+            which = f"two have the name {entry.name!r}" if entry.name else "at most one can be without a name"
             raise InputError(f"snapshots: {which}; give oc.Snapshots(..., name=...)")
         found[entry.name] = entry
     taken = {*grid.updated, *RESERVED[len(grid.shape)]}
@@ -288,7 +288,7 @@ def _fields(grid: Grid, what: str, names: Any) -> tuple[str, ...]:
         if not isinstance(name, str) or name not in grid.updated:
             raise InputError(f"{what}: {shown(name)} is not an updated field; there are: {', '.join(grid.updated)}")
     if len(set(wanted)) < len(wanted):
-        raise InputError(f"{what}: fields {', '.join(wanted)} name one twice")
+        raise InputError(f"{what}: fields {', '.join(wanted)} contain a name twice")
     return wanted or tuple(grid.updated)
 
 
@@ -343,7 +343,7 @@ def definition_files(directory: Directory, manifest: Manifest) -> dict[str, NDAr
     found: dict[str, NDArray[np.uint8]] = {}
     for name in manifest.taps.definitions:
         if damage := damage_of(directory, manifest, name):
-            raise CorruptionError(f"{damage}; put back a copy")
+            raise CorruptionError(f"{damage}; restore a copy")
         with _opened(directory, manifest, name) as handle, os.fdopen(os.dup(handle), "rb") as file:
             found[name] = np.memmap(file, np.uint8, "r")
     return found

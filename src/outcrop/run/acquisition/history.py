@@ -419,7 +419,7 @@ def keep_only(state: State, numbers: Collection[int]) -> None:
 
 
 def replay_place(state: State) -> Path:
-    """Return the directory of the replay of a run. Its name has a part of the run's identity."""
+    """Return the directory of the replay of a run. The name contains a part of the run's identity."""
     path = state.path.absolute()
     return path.parent / f"{path.name.removesuffix('.oc')}-replay-{state.manifest.identity[:8]}.oc"
 

@@ -1,8 +1,8 @@
 """The acquisition of one part of a run of several ranks.
 
 Each part has the points of the whole grid. A source adds its values on each rank that updates cells of the source. A
-point of a receiver belongs to one part, which records the values of this point: the part that has the highest row of
-its cells. Other cells of the point may belong to the rank below the cut, or may be updated there:
+point of a receiver belongs to the part that has the highest row of the point's cells. This part records the values of
+the point. Other cells of the point may belong to the rank below the cut, or this rank may update them:
 
     part of rank j + 1     ▲ point p, with the cells a, b, c, d
       ...                  │
@@ -50,7 +50,7 @@ from outcrop.run.disk.state import State
 
 
 class Peers(Protocol):
-    """The other ranks."""
+    """The interface to the other ranks."""
 
     def everyone(self, read: Callable[[], bytes]) -> list[bytes]:
         """Return what `read` returns on each rank. All ranks must call this method. If `read` raises an error on one
@@ -109,9 +109,9 @@ class PartRows:
         return self.part.rank > 0 or self.is_ring
 
     def images(self, cells: Points) -> tuple[NDArray[np.int64], Points]:
-        """Return those of `cells` that passes of this part update: the index of each of these cells in `cells`, and the
-        cells themselves, with rows counted from the first row of the part. In a ring of few ranks, the same cell may be
-        both below and above the part, and is then returned twice."""
+        """Find the cells in `cells` that passes of this part update. Return their indices in `cells`, and the cells,
+        with rows counted from the first row of the part. In a ring of few ranks, the same cell may be both below and
+        above the part. Such a cell is returned twice."""
         first, end = self.part.rows
         height = self.part.cut[-1]
         places, found = [], []
@@ -148,7 +148,8 @@ class PartSampling:
         self.sent, self.received = len(above), int(np.count_nonzero(self._below))
 
     def for_above(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return those of the sampled `values`, of shape (steps, cells), that the rank above needs."""
+        """Return the sampled values that the rank above needs. `values` has all sampled values, in the shape (steps,
+        cells)."""
         return values[:, len(self.cells) - self.sent :]
 
     def seen(self, values: NDArray[np.float64], received: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -209,7 +210,8 @@ def part_norms(steps: Sequence[int], sums: Sequence[RawSum]) -> NDArray[np.void]
 
 
 def exact_norms(rows: NDArray[np.void]) -> NDArray[np.void]:
-    """Return the rows of norms of a whole run as rows of a part. `rounded_norms` makes the same rows of them again."""
+    """Return the rows of norms of a whole run as rows of a part. `rounded_norms` converts the result back to the same
+    rows."""
     found = np.zeros(len(rows), PART_NORMS)
     for name in ("step", "min", "max"):
         found[name] = rows[name]
@@ -300,8 +302,8 @@ class MovedRecords:
     `cut` has the first row of each new rank. `first` is the manifest of the old part 0 at the step of the move. The old
     part or the new part can be a whole run.
 
-    A new part gets a series of blocks from each old part that has some of the new part's rows. The n-th blocks of all
-    these series are joined:
+    A new part gets a series of blocks from each old part that has some of its rows. The n-th blocks of all these series
+    are joined:
 
         traces       for each trace, the points that the old and the new part have in common
         norms        for each field, the sums of the old part, if its first row is in the new part, or else nothing
@@ -401,7 +403,8 @@ class MovedRecords:
 
     def _common(self, entry: SnapshotsEntry, rank: int) -> tuple[slice, slice]:
         """Return the rows of the box that the old part `rank` and the new part have in common, as two slices. The first
-        slice counts from the first row of the box in the old part, and the second slice from that in the new part."""
+        slice counts from the first row of the box in the old part. The second slice counts from the first row of the
+        box in the new part."""
         first, end = entry.box[1]
         old, new = (self._cut[rank], self._cut[rank + 1]), self._rows
         low, high = max(first, old[0], new[0]), min(end, old[1], new[1])

@@ -42,8 +42,8 @@ TRACE_BYTES = 32
 up to rows of the trace, and while these rows are written."""
 
 UNSEEN = np.array([0x7FF8_0000_5EED_0001], np.int64).view(np.float64)[0]
-"""The value of a sample that the core has not taken: a NaN with bits that no computation gives. Such samples exist in
-parts, because other ranks take the samples of some cells (parts.py)."""
+"""The value of a sample that the core has not taken: a NaN with bits that no computation produces. Such samples exist
+in parts, because other ranks take the samples of some cells (parts.py)."""
 
 RawSum: TypeAlias = tuple[bytes, float, bytes, float, float, float]
 """The sum of the finite values and the sum of all other values, the same two sums of the squares, the minimum, and the
@@ -53,7 +53,7 @@ maximum."""
 @dataclass(frozen=True, eq=False)
 class PointInjection:
     """A source. In step t, `values[t - first_step, i]` is added to `field[cells[i]]` for each point i. The points of an
-    injection are added in order, and so are the injections of a step.
+    injection are added in order. The injections of a step are also added in order.
 
     `values` has the shape (steps, points) and the field's dtype. The rim never changes, so a point in the rim is
     refused if one of its values is not 0."""

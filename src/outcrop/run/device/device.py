@@ -240,7 +240,7 @@ def _records_of(manifest: Manifest, device: Path) -> Directory:
         directory = Directory.open(Path(manifest.records))
     member = read_member(directory)
     if member is None or member.identity != manifest.identity:
-        raise StorageError(f"{what} are missing; put them back")
+        raise StorageError(f"{what} are missing; restore them")
     return directory
 
 
@@ -278,7 +278,7 @@ def encode_superblock(kind: str, identity: str) -> bytes:
 
 
 def decode_superblock(block: bytes, path: object) -> tuple[str, str] | None:
-    """Return (kind, identity) from the first block of a device, or None if this block is no superblock. Raises
+    """Return (kind, identity) from the first block of a device, or None if this block is not a superblock. Raises
     InputError when the superblock is damaged or of another version."""
     magic, version, kind, identity = _SUPERBLOCK.unpack_from(block)
     if magic != _MAGIC:

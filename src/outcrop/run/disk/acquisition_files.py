@@ -87,7 +87,7 @@ def check_records(directory: Directory, manifest: Manifest) -> None:
     for name in manifest.own_taps.files:
         if damage := damage_of(directory, manifest, name):
             repair = f", or accept its content with: outcrop verify --repair {directory.path}"
-            raise CorruptionError(f"{damage}; put back a copy{'' if name in manifest.taps.definitions else repair}")
+            raise CorruptionError(f"{damage}; restore a copy{'' if name in manifest.taps.definitions else repair}")
 
 
 def check_sizes(directory: Directory, manifest: Manifest) -> None:
@@ -95,7 +95,7 @@ def check_sizes(directory: Directory, manifest: Manifest) -> None:
     for name, count in _valid_bytes(manifest).items():
         path = directory.path / ACQUISITION / name
         rows = f", or fill it up with: outcrop verify --repair {directory.path}"
-        remedy = f"; put back a copy{'' if name in manifest.taps.definitions else rows}"
+        remedy = f"; restore a copy{'' if name in manifest.taps.definitions else rows}"
         with os_errors_as(StorageError, f"{path} cannot be used"):
             status = directory.status(f"{ACQUISITION}/{name}")
         if status is None or not stat.S_ISREG(status.st_mode):

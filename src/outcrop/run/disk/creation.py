@@ -108,8 +108,8 @@ def created_in(directories: list[Path], manifest: Manifest, force: bool, definit
 
 
 def check_creation(directories: list[Path], description: Description, force: bool) -> None:
-    """Raise InputError if `created_in` cannot create the run. This changes nothing on storage. With `force`, the space
-    of files that are replaced counts as free."""
+    """Raise InputError if `created_in` cannot create the run. The function changes nothing on storage. With `force`,
+    the space of files that are replaced counts as free."""
     if description.records:
         raise InputError(f"records {description.records}: a run in a directory keeps them there; leave it out")
     needed = [0] * len(directories)

@@ -152,8 +152,8 @@ class PartEntry:
 
 @dataclass(frozen=True)
 class BeforeEntry:
-    """The generation before the committed generation. Its values are in the other copies on disk. The entry has its
-    step, stamps and checksums."""
+    """The generation before the committed generation. Its values are in the other copies on disk. The entry has the
+    step, the stamps and the checksums of this generation."""
 
     step: Count
     filled: dict[Shown, Checksum]

@@ -143,7 +143,7 @@ class RunFolder(RunStorage):
             if status is None:
                 raise StorageError(f"{path} cannot be used: No such file or directory")
             if not stat.S_ISREG(status.st_mode):
-                raise StorageError(f"{path} is not a regular file; put back a copy of what was there")
+                raise StorageError(f"{path} is not a regular file; restore a copy of the original file")
             if status.st_size != expected:
                 raise StorageError(f"{path} has {status.st_size} bytes, {expected} belong there")
         check_sizes(self._directory, manifest)
@@ -292,7 +292,7 @@ def _further_directory(own: Directory, manifest: Manifest, index: int, path: Pat
         directory = Directory.open(path)
     member = read_member(directory)
     if member is None or (member.identity, member.index) != (manifest.identity, index):
-        raise StorageError(f"{path} does not hold planes of the run in {own.path}; put back what was there")
+        raise StorageError(f"{path} does not hold planes of the run in {own.path}; restore its original content")
     try:
         with Directory.open(Path(member.run)) as there:
             if not there.is_same(own) and read_manifest(there).identity == manifest.identity:
