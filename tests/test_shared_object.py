@@ -287,7 +287,7 @@ def test_many_processes_keep_one_file(home: Path, object_file: Callable[[int], P
 
 
 COMPILERS = {
-    "unbalanced quotes": ("cc 'a", "is no command"),
+    "unbalanced quotes": ("cc 'a", "is not a command"),
     "writes nothing": ("true", "wrote nothing"),
     "no compiler": ("false", "failed on a generated kernel"),
     "waits for input": ("cat", "failed on a generated kernel"),

@@ -110,8 +110,8 @@ class CacheFolder:
 
 
 def cache_home() -> Path:
-    """Return $XDG_CACHE_HOME, or ~/.cache if this variable is unset, empty or relative. Raises InputError if no home
-    exists."""
+    """Return $XDG_CACHE_HOME, or ~/.cache if this variable is unset, empty or relative. Raises InputError if the user
+    has no home directory."""
     named = os.environ.get("XDG_CACHE_HOME", "")
     if os.path.isabs(named):  # the XDG specification says to ignore relative paths
         return Path(named)

@@ -106,7 +106,7 @@ def _open(where: Path, field: str | None) -> tuple[FieldView | WholeView | Input
 
     if is_there(where) and not may_hold_run(where) and not holds_parts(where):
         if field is not None:
-            raise InputError(f"--field {field}: {where} is no run, and has no fields; leave it out")
+            raise InputError(f"--field {field}: {where} is not a run, and has no fields; leave it out")
         return InputView(parse_source(str(where.absolute()), None)), where.name, "value", None
     simulation = Simulation(open_run(where, {}, reads_only=True))
     name = field or simulation.stencil.fields[0].name

@@ -57,7 +57,7 @@ def _tell(
         raise CorruptionError(f"{where}: {wrong} of {found.checked + states_checked} checksums are wrong")
     if found.untidy:
         raise CorruptionError(f"{where}: all {found.checked} checksums are right, but {len(found.untidy)} links or "
-                              f"metadata files are not; mend them with: outcrop verify --repair {where}")  # fmt: skip
+                              f"metadata files are not; repair them with: outcrop verify --repair {where}")  # fmt: skip
     if not quiet:
         print(f"{where}: all {found.checked} checksums of step {found.step} are right{more}")
 
