@@ -99,7 +99,6 @@ class CacheFolder:
             os.fsync(self.descriptor)
 
     def remove(self, name: str) -> None:
-        """Remove a file, if possible."""
         with suppress(OSError):
             os.unlink(name, dir_fd=self.descriptor)
 

@@ -154,7 +154,6 @@ class Committed(ArrayStorage):
         return written
 
     def close(self) -> None:
-        """Unlock and close the folder without a commit."""
         held, self._held = self._held, -1
         if held >= 0:
             self._folder.release(held)
@@ -292,7 +291,6 @@ class Record:
 
     @property
     def nbytes(self) -> int:
-        """The number of bytes of the values."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     def is_of_other_array(self, other: Record) -> bool:

@@ -152,7 +152,6 @@ def rows_about(found: ChosenRanks, planned: Planned) -> list[tuple[str, str]]:
 
 
 def as_json(found: ChosenRanks) -> Mapping[str, Any]:
-    """Describe the plans of all ranks for the report."""
     return {
         "ranks": found.every.ranks,
         "cut": list(found.every.cut),
@@ -238,7 +237,6 @@ def rows_about_simulation(one: Simulated) -> list[tuple[str, str]]:
 
 
 def simulation_as_json(one: Simulated) -> dict[str, Any]:
-    """Describe the simulation for the report."""
     given = one.disturbance
     return {
         "seconds": one.timeline.seconds,

@@ -166,7 +166,6 @@ class Gather:
 
 
 def _reflected(offset: Offset, axes: Sequence[int]) -> Offset:
-    """Return the offset with the sign changed along `axes`."""
     z, y, x = (-step if axis in axes else step for axis, step in enumerate(offset))
     return z, y, x
 

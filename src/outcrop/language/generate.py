@@ -296,7 +296,6 @@ class _Expressions:
 
     @cached_property
     def places(self) -> list[Place]:
-        """The rows that are updated at once."""
         return [(plane, row) for plane in range(self.planes_at_once) for row in range(self.rows_at_once)]
 
     @cached_property

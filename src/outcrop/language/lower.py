@@ -40,8 +40,6 @@ def lower(where: str, expressions: Sequence[sympy.Expr], fields: Sequence[str], 
 
 
 class _Builder:
-    """Appends the operations of expressions to a tape."""
-
     def __init__(self, where: str, fields: Sequence[str], scalars: Sequence[str]) -> None:
         self.where = where
         self.fields, self.scalars = list(fields), list(scalars)

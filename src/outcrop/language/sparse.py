@@ -152,7 +152,6 @@ class Injection:
 
     @property
     def steps(self) -> int:
-        """The number of steps with values."""
         return len(self.values)
 
     def resolved(self, read: ReadCells) -> Injection:

@@ -176,7 +176,6 @@ class Runs(Generic[Value]):
         return self._values[after - 1] if after == len(starts) or starts[after] >= z1 else None
 
     def put(self, z0: int, z1: int, value: Value) -> None:
-        """Set the value of planes z0 <= z < z1."""
         starts, values = self._starts, self._values
         first, end = bisect_left(starts, z0), bisect_right(starts, z1)
         after = values[end - 1]

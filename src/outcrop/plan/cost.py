@@ -204,7 +204,6 @@ class PassWork:
 
 
 def work_of(problem: Problem, one: Pass) -> PassWork:
-    """Count the work of a pass."""
     histories = [field for field in problem.fields if field.is_history]
     computed = [problem.fields[number] for number in problem.computed]
     events, asked, asked_faces, finished = list[Event](), list[_Asked](), list[_Asked](), list[_Asked]()

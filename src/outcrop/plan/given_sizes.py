@@ -37,7 +37,6 @@ class GivenSizes:
     diamond: int | None = None
 
     def to_dict(self) -> dict[str, int]:
-        """Return the given sizes by name."""
         every = ((one.name, getattr(self, one.name)) for one in fields(self))
         return {name: size for name, size in every if size is not None}
 

@@ -187,7 +187,6 @@ class AcquisitionMemory:
     max_steps: int = 0
 
     def bytes(self, steps: int) -> int:
-        """Return the total size for passes of `steps` steps."""
         return self.staging.bytes + self.point_bytes + self.step_bytes * steps
 
 
@@ -195,7 +194,6 @@ NO_ACQUISITION_MEMORY = AcquisitionMemory()
 
 
 def min_acquisition_memory(demand: AcquisitionDemand, steps: int) -> AcquisitionMemory:
-    """Return the minimum memory for passes of `steps` steps."""
     staging = MIN_STAGING if demand.snapshots else Staging()
     return AcquisitionMemory(staging, demand.point_bytes, demand.step_bytes, steps)
 

@@ -136,7 +136,6 @@ class Plan:
 
     @property
     def blocks_per_pass(self) -> int:
-        """The number of blocks of the first pass."""
         return max(1, len({action for action in self.passes[0].actions if isinstance(action, Block)}))
 
     def to_json(self) -> dict[str, Any]:

@@ -69,7 +69,6 @@ class Planned:
 
 
 def make_plan(problem: Problem, machine: Machine, budget_bytes: int, scheme: str, update_rate: UpdateRate) -> Plan:
-    """Call `choose`, and return only the plan of its result."""
     return choose(problem, machine, budget_bytes, scheme, update_rate).plan
 
 

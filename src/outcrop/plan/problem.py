@@ -107,7 +107,6 @@ class SnapshotDemand:
 
     @property
     def box_bytes(self) -> int:
-        """The size of one box of one field."""
         return self.planes * self.rows * self.row_bytes
 
     def boxes(self, first_step: int, steps: int) -> int:
@@ -492,7 +491,6 @@ class Versions:
                 self._written[field].append(level)
 
     def newest(self, field: int, level: int) -> FieldVersion:
-        """Return the newest value of a field after a level."""
         return self._version(field, bisect_right(self._written[field], level))
 
     def of(self, operand: Operand, level: int) -> FieldVersion:

@@ -230,7 +230,6 @@ class _Ranking:
         return [*best, *(one for seconds, one in elsewhere if seconds < float("inf"))]
 
     def _snapshots(self, one: _Listed) -> SnapshotWrites:
-        """Return the snapshots of the first pass."""
         problem, machine, sizes = self._problem, self._machine, one.sizes
         spare_bytes = self._budget_bytes - one.scheme.window(problem, sizes.levels, sizes).bytes
         tiled, steps = with_tiles(problem, sizes, DIAMONDS[0], machine.threads), problem.steps_of(sizes.levels)

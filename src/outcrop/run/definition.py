@@ -70,7 +70,6 @@ class Definition:
 
     @property
     def own_shape(self) -> Shape:
-        """The shape of the user's grid."""
         return tuple(n - 2 * pad for n, pad in zip(self.shape, self.padding, strict=True))
 
 
@@ -305,7 +304,6 @@ def _require_own_spacing(stencil: Stencil, params: Mapping[str, float], spacing:
 
 
 def _of_equations(options: RunOptions) -> Definition:
-    """Return the definition of a run that computes Devito's equations."""
     from outcrop.language.devito import from_devito
 
     if options.dt is None:

@@ -416,7 +416,6 @@ class Engine:
         self._executor.cancel()
 
     def close(self) -> None:
-        """Release the memory and close the files."""
         del self._executor
         self._store.close()
 

@@ -211,7 +211,6 @@ class SumOfMisfits(Summable):
         return value, residuals
 
     def check(self, simulation: Simulation, steps: int) -> None:
-        """Check all terms that can be checked before a run."""
         for term in self._terms:
             check(term, simulation, steps)
 

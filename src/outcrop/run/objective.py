@@ -291,8 +291,6 @@ class Objective:
 
 
 def _replaced(whole: NDArray[np.float64]) -> PlaneChange:
-    """Return a change that replaces all planes of an array."""
-
     def change(z0: int, planes: Planes) -> Planes:
         return whole[z0 : z0 + len(planes)]
 

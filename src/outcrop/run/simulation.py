@@ -188,7 +188,6 @@ class Simulation:
 
     @property
     def _filled(self) -> Collection[str]:
-        """The names of the arrays that have values."""
         return self._state.manifest.filled if self._state else ()
 
     @property

@@ -105,7 +105,6 @@ class _Direction:
         return {self.name: change}, {}
 
     def times(self, gradient: Any) -> float:
-        """Return the scalar product of the gradient and the direction."""
         if not self.is_array:
             several = gradient if isinstance(gradient, list) else [gradient]
             pairs = zip(several, self._values, strict=True)

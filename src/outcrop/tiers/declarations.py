@@ -286,7 +286,6 @@ class Table:
         self._known: list[str] = []
 
     def has(self, key: str) -> bool:
-        """Return True if the table has this optional key."""
         self._known.append(key)
         return key in self.values
 
@@ -297,7 +296,6 @@ class Table:
         return value
 
     def table(self, key: str) -> Table:
-        """Return the inner table with this key."""
         if not isinstance(values := self._get(key, "a table"), dict):
             raise self.wrong(key, f"a table: write [{key}]")
         return Table(self._file, f"{self._place}{_key(key)}.", values)
@@ -364,7 +362,6 @@ class Table:
                 raise InputError(f"{self._file}: {self._place}{_key(key)} is unknown; there are {known}")
 
     def wrong(self, key: str, right: str) -> InputError:
-        """Return the error for an invalid value of a key."""
         return InputError(f"{self._file}: {self._place}{_key(key)} = {_shown(self.values[key])} must be {right}")
 
     def _get(self, key: str, right: str) -> Any:

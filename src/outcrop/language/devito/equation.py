@@ -37,7 +37,6 @@ class Access:
 
     @property
     def field(self) -> str:
-        """The name of the field."""
         return str(self.function.name)
 
     @property
@@ -61,7 +60,6 @@ class FieldUpdate:
 
     @property
     def field(self) -> str:
-        """The name of the field."""
         return str(self.function.name)
 
     @property
@@ -122,7 +120,6 @@ def reads_of(where: str, expression: Any, grid: Any) -> dict[Any, Access]:
 
 
 def is_updatable(function: Any) -> bool:
-    """Return True if `function` is a TimeFunction on the grid."""
     return bool(getattr(function, "is_TimeFunction", False)) and len(function.dimensions) > 1
 
 

@@ -78,7 +78,6 @@ class AcquisitionDefinitions:
 
     @property
     def checksums(self) -> list[int]:
-        """The checksums of all points and values."""
         arrays = [array for parts in self.files.values() for array in parts]
         return [_core.crc32c(one.reshape(-1).view(np.uint8)) for one in arrays]
 
@@ -112,12 +111,10 @@ class Grid:
 
     @property
     def arrays(self) -> Shape:
-        """The shape of the arrays on disk."""
         return tuple(n + 2 * pad for n, pad in zip(self.shape, self.padding, strict=True))
 
     @property
     def updated(self) -> list[str]:
-        """The fields that a step updates."""
         return updated_fields(self.stencil)
 
 

@@ -163,7 +163,6 @@ class PartSampling:
 
     @property
     def weights(self) -> Weights:
-        """The weights of the points of this part."""
         return self._weights
 
 
@@ -201,7 +200,6 @@ def joined_trace(owner: NDArray[np.int64], steps: int, parts: Sequence[bytes]) -
 
 
 def part_norms(steps: Sequence[int], sums: Sequence[RawSum]) -> NDArray[np.void]:
-    """Return the rows of norms of a part."""
     rows = np.zeros(len(sums), PART_NORMS)
     for row, step, (total, special, squares, special_squares, low, high) in zip(rows, steps, sums, strict=True):
         row["step"], row["sum"], row["squares"], row["min"], row["max"] = step, special, special_squares, low, high

@@ -97,7 +97,6 @@ class Recorder:
         return Acquisition(sources, self._samples, tuple(file for _, _, file in made), sums)
 
     def injections(self, first_step: int, steps: int) -> tuple[PointInjection, ...]:
-        """Return the values that all sources add in these steps."""
         return tuple(self._injection(number, first_step, steps) for number in range(len(self._sources)))
 
     def after(self, first_step: int, results: AcquisitionResults) -> dict[str, int]:
@@ -180,7 +179,6 @@ class Recorder:
         return np.arange(len(cells)), cells
 
     def _read_cells(self, field: str, cells: Cells) -> Weights:
-        """Return the committed values of `field` at `cells`."""
         manifest = self._state.manifest
         if ((cells < 0) | (cells >= np.array(manifest.whole_layout.shape))).any():
             raise InputError(f"the scale of a source reads {field} outside the grid; move the source inwards")

@@ -130,7 +130,6 @@ class SnapshotView:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The dtype of the field."""
         return np.dtype(self._state.manifest.dtype)
 
     @property
@@ -140,7 +139,6 @@ class SnapshotView:
 
     @property
     def steps(self) -> NDArray[np.int64]:
-        """The step of each snapshot."""
         return np.array([self._entry.step_of(number) for number in self._numbers()], np.int64)
 
     def __len__(self) -> int:

@@ -344,14 +344,12 @@ def write_superblock(handle: int, header: Header) -> None:
 
 
 def write_all(handle: int, content: bytes, offset: int) -> None:
-    """Write all of `content` at `offset`. Raises OSError."""
     done = 0
     while done < len(content):
         done += os.pwrite(handle, content[done:], offset + done)
 
 
 def _read_slot(handle: int, offset: int) -> bytes:
-    """Return the used part of the slot at `offset`."""
     first = os.pread(handle, BLOCK_BYTES, offset)
     _, _, _, length = _SLOT.unpack_from(first.ljust(BLOCK_BYTES, b"\0"))
     rest = min(_SLOT.size + _CHECKSUM.size + length, SLOT_BYTES) - len(first)

@@ -141,7 +141,6 @@ class PartEntry:
 
     @property
     def ranks(self) -> int:
-        """The number of ranks of the run."""
         return len(self.cut) - 1
 
     @property
@@ -315,7 +314,6 @@ class AcquisitionEntries:
 
     @property
     def history(self) -> SnapshotsEntry | None:
-        """The history of the run, or None."""
         return next((one for one in self.snapshots if one.is_history), None)
 
     @property
@@ -354,19 +352,15 @@ class AcquisitionEntries:
 
     @property
     def norms_bytes(self) -> int:
-        """The number of bytes of a row of norms."""
         return NORMS_BYTES
 
     @property
     def files(self) -> list[str]:
-        """The names of all files below ACQUISITION."""
         return [*self.definitions, *self.records(0)]
 
 
 @dataclass(frozen=True)
 class _PartEntries(AcquisitionEntries):
-    """The entries for the files of one part."""
-
     own_traces: Mapping[str, int] = member(default_factory=dict)
 
     @property

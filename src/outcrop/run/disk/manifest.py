@@ -163,7 +163,6 @@ class Description:
 
     @property
     def own_shape(self) -> Shape:
-        """The shape of the user's grid."""
         return tuple(n - 2 * pad for n, pad in zip(self.shape, self.padding, strict=True))
 
     @property
@@ -247,7 +246,6 @@ class Manifest(Description):
 
 
 def new_manifest(description: Description, target_step: int = 0) -> Manifest:
-    """Return the manifest of a new run without values."""
     given = {one.name: getattr(description, one.name) for one in fields(Description)}
     return Manifest(**given, identity=uuid.uuid4().hex, target_step=target_step)
 

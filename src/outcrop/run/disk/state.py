@@ -207,7 +207,6 @@ class State:
         self._storage.tidy(self.manifest)
 
     def change(self, **values: object) -> None:
-        """Replace entries of the manifest, and commit it."""
         self._store(replace(self.manifest, **values))  # type: ignore[arg-type]
 
     def set_acquisition(self, taps: AcquisitionEntries, sums: Mapping[str, int]) -> None:

@@ -109,7 +109,6 @@ def _max_frame(blocks: _Blocks) -> int:
 
 
 def make_pass(problem: Problem, levels: int, sizes: Sizes) -> Pass:
-    """Make one pass over all blocks."""
     actions: list[Action] = []
     for z, y, x in product(*_axes(problem, levels, sizes)):
         actions += _block(problem, levels, sizes.slab, z, y, x)

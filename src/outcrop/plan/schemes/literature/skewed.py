@@ -88,7 +88,6 @@ def window(problem: Problem, levels: int, sizes: Sizes) -> Window:
 
 
 def make_pass(variant: Variant, problem: Problem, levels: int, sizes: Sizes) -> Pass:
-    """Make one pass over all blocks."""
     cut = cuts(problem, levels, sizes)
     actions: list[Action] = []
     for z, x, y in product(cut.z.blocks, cut.x.blocks, cut.y.blocks):
@@ -99,8 +98,6 @@ def make_pass(variant: Variant, problem: Problem, levels: int, sizes: Sizes) -> 
 
 
 class _BlockPass:
-    """The reads, updates and writes of one block."""
-
     def __init__(
         self, variant: Variant, problem: Problem, levels: int, z: SkewedBlock, y: SkewedBlock, x: SkewedBlock
     ) -> None:
