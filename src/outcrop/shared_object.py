@@ -91,8 +91,8 @@ def _machine() -> list[str]:
 
 
 def run_compiler(command: Sequence[str], what: str) -> None:
-    """Run a compiler. If it fails, raise InputError with the first line of its output that has the word "error". `what`
-    names the compiled code in the message."""
+    """Run a compiler. If the compiler fails, raise InputError with the first line of its output that contains the word
+    "error". `what` names the compiled code in the message."""
     done = _run(command)
     if done.returncode != 0:
         first = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr)

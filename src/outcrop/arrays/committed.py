@@ -271,7 +271,7 @@ def _gone(path: Path) -> StorageError:
 @dataclass(frozen=True)
 class Record:
     """The record of one commit. The commit has the number `generation` and was made after `steps` steps. For each tile,
-    `slots` has one byte with the number of the slot, and `checksums` has four bytes with the CRC32C. `persist` and
+    `slots` contains one byte with the number of the slot, and `checksums` has four bytes with the CRC32C. `persist` and
     `access` are the arguments with which the array was made.
 
     `array` is a random name that is the same in all records of one array. A record with another name belongs to another

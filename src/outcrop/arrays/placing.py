@@ -66,9 +66,9 @@ def open_array(path: str | os.PathLike[str], access: str | None = None, persist:
     """Open the array at `path`. The array gets the values of its last intact commit or of its .npy file.
 
     `access` and `persist` default to the values with which the array was made. By default, a .npy file is opened for
-    reading only. With `access` "update", its values can be changed. If the last commit is damaged, the previous commit
-    is opened, and Python shows a RuntimeWarning. Raises InputError if `path` holds no array. Raises StorageError if a
-    device fails, and CorruptionError if no commit is intact.
+    reading only. If `access` is "update", the values of the file can be changed. If the last commit is damaged, the
+    previous commit is opened, and Python shows a RuntimeWarning. Raises InputError if `path` holds no array. Raises
+    StorageError if a device fails, and CorruptionError if no commit is intact.
     """
     where = as_path(path, "path")
     check_name(where)
@@ -340,7 +340,7 @@ def why(
     free_bytes: Mapping[str, int],
     computing_seconds: float,
 ) -> str:
-    """Return the reason for the place of demand `number`. `free_bytes` has the number of free bytes of each place,
+    """Return the reason for the place of demand `number`. `free_bytes` contains the number of free bytes of each place,
     beginning with the fastest place."""
     demand, chosen = demands[number], found.chosen[number]
     if spec.path is not None:

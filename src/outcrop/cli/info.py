@@ -90,7 +90,7 @@ def info(
 
 
 def _parts(where: Path, manifests: list[Manifest]) -> list[tuple[str, str]]:
-    """Return rows about the parts of a run. `manifests` has the manifest of each part."""
+    """Return rows about the parts of a run. `manifests` contains the manifest of each part."""
     from outcrop.run.ranks.shared import group_of
 
     counts = [one.shape[1] for one in manifests]

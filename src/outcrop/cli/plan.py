@@ -185,7 +185,7 @@ def _way_as_json(one: JudgedWay, choice: WayChoice) -> dict[str, Any]:
 
 def describe(planned: Planned, whole: Problem | None = None, about_ranks: Sequence[tuple[str, str]] = ()) -> str:
     """Return the plan in a few lines of text. If the plan is for one of several ranks, `whole` is the problem of the
-    whole grid, and `about_ranks` has rows about all ranks."""
+    whole grid, and `about_ranks` contains rows about all ranks."""
     from outcrop.cli.plan_explain import advice
 
     plan, problem, machine = planned.plan, planned.problem, planned.machine

@@ -25,8 +25,8 @@ def verify(
 ) -> None:
     """Test all checksums of the committed state in WHERE: planes, indices, traces, norms, points, snapshots.
 
-    The command also tests the links and metadata for other Zarr programs. For an adjoint run, it also tests the
-    checksums of the states of the forward run that the adjoint run will read. Nothing is changed without --repair.
+    The command also tests the links and metadata for other Zarr programs. For an adjoint run, the command also tests
+    the checksums of the states of the forward run that the adjoint run will read. Nothing is changed without --repair.
     """
     from outcrop.run.disk.verify import find_damage, repair
     from outcrop.run.places import open_state

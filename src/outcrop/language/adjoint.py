@@ -40,8 +40,8 @@ class Adjoint:
 
     `adjoints` maps the name of each updated field, and names of previous values such as "u.previous", to the name of
     the field that holds the adjoint. If this field holds a multiple of the adjoint of a field "u", `scales` maps "u" to
-    the program that computes the factor. `values` has a program for each adjoint that no field holds, such as a scaled
-    adjoint. Each program reads fields of `stencil`, only in the cell for which it computes a value.
+    the program that computes the factor. `values` contains a program for each adjoint that no field holds, such as a
+    scaled adjoint. Each program reads fields of `stencil`, only in the cell for which it computes a value.
 
     `gradients` maps names in `wrt` to names of fields. For a static field, the values of the named field are the
     gradient. For a parameter, the named field has the contribution of each cell, and the gradient is the sum over all
@@ -282,8 +282,8 @@ class _Derivation:
         return {field: one for field, one in found.items() if one is not None and field in far - separate}
 
     def _factor(self, tape: Tape, core: int, seed: int) -> Program | None:
-        """Return the program of the factor by which a core multiplies the adjoint `seed`. Return None if the core is
-        the adjoint itself, or if the factor depends on other values."""
+        """Return a program that computes the factor by which a core multiplies the adjoint `seed`. Return None if the
+        core is the adjoint itself, or if the factor depends on other values."""
 
         found: dict[int, int] = {seed: tape.constant(1.0)}  # the factor of each operation that is a multiple of `seed`
         for place in range(seed + 1, core + 1):

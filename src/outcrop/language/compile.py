@@ -43,7 +43,7 @@ Calls: TypeAlias = tuple[tuple[int, tuple[Copy, ...], tuple[Copy, ...]], ...]
 class Kernel:
     """A compiled kernel.
 
-    `calls` has one entry for each stage of an even step, then one for each stage of an odd step. An entry has the
+    `calls` contains one entry for each stage of an even step, then one for each stage of an odd step. An entry has the
     address of a function, and (field, copy) for each array that the function reads or writes. The address is valid
     until the process ends."""
 

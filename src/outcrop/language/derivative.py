@@ -206,8 +206,8 @@ def adjoint(tape: Tape, program: Program, at: Mapping[int, int], seeds: Sequence
     """Append the adjoint of each load and scalar. Return a list of products for each operation that is a load or a
     scalar. The adjoint of the operation is the sum of these products.
 
-    `at` maps operations of `program` to their positions on the tape. `seeds` has the positions of the adjoints of the
-    results. These adjoints depend on the cell.
+    `at` maps operations of `program` to their positions on the tape. `seeds` contains the positions of the adjoints of
+    the results. These adjoints depend on the cell.
     """
     bars: dict[int, dict[int, int]] = {}
     one = tape.constant(1.0)

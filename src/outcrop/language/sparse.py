@@ -44,9 +44,9 @@ along an axis."""
 @dataclass(frozen=True)
 class SourceFactor:
     """A factor, such as dt**2/m, that multiplies sources. The factor is computed from read-only fields at the corners
-    of the sources. `program` has one result. Field number i of the program is `fields[i]`. `scalars` has the values of
-    the program's scalars, and `names` has the names of their parameters. If an earlier version of Outcrop stored the
-    factor, `names` is empty."""
+    of the sources. `program` has one result. Field number i of the program is `fields[i]`. `scalars` contains the
+    values of the program's scalars, and `names` contains the names of their parameters. If an earlier version of
+    Outcrop stored the factor, `names` is empty."""
 
     program: Program
     fields: tuple[str, ...]
@@ -166,8 +166,8 @@ class Injection:
 class Sampling:
     """Receivers. The value at point p is the sum of `weights[p, k] * field[cells[p, k]]` over the corners k. The sum is
     computed in float64, in the order of the corners. If `before` is true, the field is read before the first stage of
-    each step. Otherwise it is read at the end of each step. The values of samplings with the same name are added and
-    form one trace."""
+    each step. Otherwise the field is read at the end of each step. The values of samplings with the same name are added
+    and form one trace."""
 
     name: str
     field: str

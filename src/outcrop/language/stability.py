@@ -157,10 +157,10 @@ def growth(stencil: Stencil, values: Mapping[str, float], state: State | None = 
     """Return the factor by which the worst wave grows in each step. Parameters that are not in `values` have their
     defaults.
 
-    `state` has the values of fields, which are treated as uniform. The result is infinite if the update divides by
-    zero. The result is None if `state` has no value for a read-only field, or if a coefficient is a signal. The result
-    is also None if the update is not linear and `state` has no value for one of its fields. With more than 64 values
-    per cell, the analysis takes minutes, and the result is None, too.
+    `state` contains the values of fields. The fields are treated as uniform. The result is infinite if the update
+    divides by zero. The result is None if `state` has no value for a read-only field, or if a coefficient is a signal.
+    The result is also None if the update is not linear and `state` has no value for one of its fields. With more than
+    64 values per cell, the analysis takes minutes, and the result is None, too.
     """
     known = state or {}
     uniform = [float(known.get(one.name, math.nan)) for one in stencil.fields]
@@ -249,9 +249,9 @@ class Extremes:
         self._found: dict[tuple[str, bool], tuple[float, dict[str, float]]] = {}
 
     def add(self, planes: Mapping[str, NDArray[Any]]) -> None:
-        """Add cells. For each field, `planes` has an array with the values of these cells. All arrays have the same
-        shape. Fields that were not given to the constructor are ignored. Fields without an array, such as the states
-        that an adjoint run reads, have no values in `states`."""
+        """Add cells. For each field, `planes` contains an array with the values of these cells. All arrays have the
+        same shape. Fields that were not given to the constructor are ignored. Fields without an array, such as the
+        states that an adjoint run reads, have no values in `states`."""
         planes = {name: planes[name] for name in self._fields if name in planes}
         named = {**planes, **{f"measure {i}": measure(planes) for i, measure in enumerate(self._measures)}}
         for name, array in named.items():

@@ -284,7 +284,7 @@ class Slots:
 @dataclass(frozen=True)
 class Part:
     """The cells that a level updates, and the cells that it reads. `area` is the part of a plane that the level
-    updates. `seen` has the parts of planes that the level reads."""
+    updates. `seen` contains the parts of planes that the level reads."""
 
     area: PlaneSpan
     seen: tuple[PlaneSpan, ...]
@@ -444,8 +444,9 @@ class Use:
 
 @dataclass(frozen=True)
 class LevelUses:
-    """The values that a level reads and writes. `targets` has two rings for each field that the level writes. The first
-    ring has the newest values of the field before the level. The second ring is the ring that the level writes."""
+    """The values that a level reads and writes. `targets` contains two rings for each field that the level writes. The
+    first ring has the newest values of the field before the level. The second ring is the ring that the level
+    writes."""
 
     reads: tuple[Use, ...]
     targets: tuple[tuple[int, int], ...]

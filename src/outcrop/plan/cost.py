@@ -190,7 +190,7 @@ class Event:
 class PassWork:
     """The work of a pass. The work does not depend on the speed of the machine. `requests` is the number of system
     calls of all transfers. `bytes_sent` and `bytes_received` count the rows that a rank exchanges with its neighbours.
-    `events` has the events of the pass in order."""
+    `events` contains the events of the pass in order."""
 
     bytes_read: int
     bytes_written: int
@@ -505,9 +505,9 @@ def predict(
     rate: UpdateRate,
     acquisition: AcquisitionMemory = NO_ACQUISITION_MEMORY,
 ) -> Prediction:
-    """Predict the bytes, memory and seconds of a plan. `works` has the levels and the work of each pass (`works_of`).
-    The predicted bytes do not include snapshots, but the predicted seconds include them. The predicted memory is the
-    sum of the window and `acquisition`."""
+    """Predict the bytes, memory and seconds of a plan. `works` contains the levels and the work of each pass
+    (`works_of`). The predicted bytes do not include snapshots, but the predicted seconds include them. The predicted
+    memory is the sum of the window and `acquisition`."""
     cell_rate, device = rate(sizes), machine.device
     known, seconds = dict[tuple[int, SnapshotWrites], float](), 0.0
     levels = [levels for levels, _ in works]
@@ -535,7 +535,7 @@ def predict(
 def snapshots_of(
     problem: Problem, levels: Iterable[int], sizes: Sizes, threads: int, staging: Staging
 ) -> Iterator[SnapshotWrites]:
-    """Yield the snapshots of each pass. `levels` has the number of levels of each pass."""
+    """Yield the snapshots of each pass. `levels` contains the number of levels of each pass."""
     step = problem.acquisition.first_step
     for one in levels:
         steps = problem.steps_of(one)

@@ -64,7 +64,7 @@ def tile_patches(
 ) -> tuple[Patch, ...]:
     """Return the tiles of a slab in the coordinates (y, level), as core/outcrop/exec/tiles.hpp makes them. If tiles are
     chunks, return the tiles of the slab that begins at `drawn_zeta`, in the coordinates (z, level). If ranks share
-    updates, `regions` has the regions that a rank updates."""
+    updates, `regions` contains the regions that a rank updates."""
     if sizes.chunk:
         return _chunk_patches(problem, sizes, levels)
     if regions:

@@ -1,4 +1,4 @@
-"""This module has two parts of the proof of plans. Both are about the rows that neighbouring ranks exchange.
+"""This module contains two parts of the proof of plans. Both are about the rows that neighbouring ranks exchange.
 
 The proof of one rank (validate.py) uses the class `ExchangeProof`. It assumes that each received row has the level that
 the action names, and checks that each sent row has the level that the action names.
@@ -47,8 +47,8 @@ SEND, RECEIVE = 0, 2
 of the side.
 """
 Message: TypeAlias = tuple[str, int, int, int, int, int, int]
-"""A message with rows of planes z0 <= z < z1. The tuple has the array, z0, z1, the first row, the end of the rows, the
-number of columns and the level. Rows are counted from the cut between the two ranks. For faces, the level is 0."""
+"""A message with rows of planes z0 <= z < z1. The tuple contains the array, z0, z1, the first row, the end of the rows,
+the number of columns and the level. Rows are counted from the cut between the two ranks. For faces, the level is 0."""
 Step: TypeAlias = tuple[int, bool, int, int]
 """A step of a rank in a pass: the number of its action, a flag, a direction, and a number of planes n, counted from the
 start of the pass. If the flag is true, the rank begins the transfers of all planes up to number n in this direction. If
@@ -225,8 +225,8 @@ def _planes_used(problem: Problem, action: Action) -> tuple[int, int] | None:
 
 
 def require_progress(steps: Sequence[Sequence[Step]], neighbours: Sequence[tuple[int | None, int | None]]) -> None:
-    """Raise IllegalPlan if ranks would wait for each other forever. `steps` has the steps of each rank in the same
-    pass, and `neighbours` has the neighbours of each rank at the sides LOW and HIGH."""
+    """Raise IllegalPlan if ranks would wait for each other forever. `steps` contains the steps of each rank in the same
+    pass, and `neighbours` contains the neighbours of each rank at the sides LOW and HIGH."""
     begun = [[0, 0, 0, 0] for _ in steps]
     place = [0] * len(steps)
     ready = list(range(len(steps)))

@@ -47,8 +47,8 @@ field share two rings. One ring has the results of updates with even numbers, an
 updates with odd numbers. For example, the adjoint may read only sums of values of u (language/hoist.py). Then all
 values of u share two rings, and only the sums have long rings.
 
-If the disk has no room for every k-th state, the forward run keeps fewer states, and parts of it are repeated
-(`first_states`, `sweep`).
+If the disk has no room for every k-th state, the forward run keeps fewer states, and parts of the forward run are
+repeated (`first_states`, `sweep`).
 """
 
 from __future__ import annotations
@@ -74,14 +74,14 @@ Calls: TypeAlias = tuple[tuple[int, Operands, Operands], ...]
 """The kernel calls of successive levels, in the format of `Kernel.calls` (language/compile.py)."""
 Value: TypeAlias = tuple[int, int]
 """A value of the other run, as the number of its field and its time. Without recomputation, the time is the number of
-steps from the value to the newest state. With recomputation, the number is that of a field in the forward problem. The
-time then counts the updates of this field after the state with which the pass begins, and -1 means the previous value
-in this state."""
+steps from the value forward to the newest state. With recomputation, the number is the number of a field in the forward
+problem. The time then counts the updates of this field after the state with which the pass begins, and -1 means the
+previous value in this state."""
 
 
 @dataclass(frozen=True)
 class ForwardCall:
-    """The kernel of a stage of the forward run. `reads` has a pair (field, age) for each operand of the kernel."""
+    """The kernel of a stage of the forward run. `reads` contains a pair (field, age) for each operand of the kernel."""
 
     address: int
     reads: Operands
@@ -92,9 +92,9 @@ class Values:
     """The values of the other run that a pass of `steps` steps uses. With recomputation, the pass goes back from state
     `steps` to state 0. States are counted from the kept state with which the pass begins.
 
-    `lead` is the number of levels of the other run that are computed again. `levels` has the values that each level of
-    the other run reads and writes. `fields` has the fields of the listed problem (see `listed`) that store no values of
-    the other run. `numbers` maps each value to the number of its field in the listed problem.
+    `lead` is the number of levels of the other run that are computed again. `levels` contains the values that each
+    level of the other run reads and writes. `fields` contains the fields of the listed problem (see `listed`) that
+    store no values of the other run. `numbers` maps each value to the number of its field in the listed problem.
     """
 
     def __init__(self, problem: Problem, steps: int) -> None:
@@ -261,10 +261,10 @@ def _field(values: Values, first: Value, is_static: bool, levels: list[int], is_
 def listed_calls(
     problem: Problem, calls: Calls, plain: Calls, steps: int, forward: Sequence[ForwardCall] = ()
 ) -> Calls:
-    """Return the kernel calls of all levels of a pass. `problem` has the updates of one step. `calls` has the calls of
-    an even step and of an odd step of `problem`. `plain` has the calls of steps that do not read the history. Both use
-    the field numbers of `problem`. If passes compute steps of the other run again, `forward` has the calls of one such
-    step."""
+    """Return the kernel calls of all levels of a pass. `problem` contains the updates of one step. `calls` contains the
+    calls of an even step and of an odd step of `problem`. `plain` contains the calls of steps that do not read the
+    history. Both use the field numbers of `problem`. If passes compute steps of the other run again, `forward` contains
+    the calls of one such step."""
     values, found = Values(problem, steps), []
     for level in range(values.lead):
         step, number = divmod(level, len(forward))
@@ -326,14 +326,14 @@ def usable(states: list[int], slots: int) -> int:
 
 def sweep(states: list[int], number: int, slots: int) -> tuple[int, ...]:
     """Return the states that a sweep from the newest of `states` to the state `number` keeps. The last state that the
-    sweep keeps is `number`. `states` has all states that exist. At least one slot must be free."""
+    sweep keeps is `number`. `states` contains all states that exist. At least one slot must be free."""
     begin = states[-1]
     return tuple(begin + one for one in _places(number + 1 - begin, slots + 1 - len(states)))
 
 
 def repeated_segments(kept: Iterable[int], segments: int, slots: int) -> int:
-    """Return the number of segments that the sweeps of an adjoint run repeat. `kept` has the states that exist when the
-    adjoint run begins. State 0 must be in `kept`."""
+    """Return the number of segments that the sweeps of an adjoint run repeat. `kept` contains the states that exist
+    when the adjoint run begins. State 0 must be in `kept`."""
     states, repeated = sorted(kept), 0
     for number in reversed(range(segments)):
         states = [one for one in states if one <= number]

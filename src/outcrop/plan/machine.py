@@ -106,7 +106,7 @@ class DeclaredMachine:
     `cache_bytes` is the size of one core's cache.
 
     A run may use `usable_bytes` of `memory_bytes`. If `usable_bytes` is 0, the file does not declare it.
-    `updates_per_second` has the rate of cell updates for each dtype. The declared rate is the rate with temporal
+    `updates_per_second` contains the rate of cell updates for each dtype. The declared rate is the rate with temporal
     blocking in the caches.
     """
 

@@ -44,9 +44,9 @@ class Ring:
 @dataclass(frozen=True)
 class Window:
     """The sizes of all rings. There are three kinds of rings: for first copies, for second copies, and for static
-    fields. `ring_planes` has the number of slots of a ring of each kind, and `copies` has the number of rings of each
-    kind. Both leave out the `resident` rings of static fields and the rings of values of another run. Rings of values
-    of another run have `history_planes` slots."""
+    fields. `ring_planes` contains the number of slots of a ring of each kind, and `copies` contains the number of rings
+    of each kind. Both leave out the `resident` rings of static fields and the rings of values of another run. Rings of
+    values of another run have `history_planes` slots."""
 
     ring_planes: tuple[int, int, int]
     slot_bytes: int
@@ -135,8 +135,8 @@ def slots_within(problem: Problem, slot: int, budget_bytes: int) -> int:
 
 def largest_within(bytes_of: Callable[[int], int], most: int, budget_bytes: int) -> int:
     """Return the largest number from 1 to `most` for which `bytes_of` is at most `budget_bytes`, or 0 if there is none.
-    `bytes_of` must not decrease with its argument. It is usually almost linear, so most guesses of the search are
-    linear interpolations."""
+    `bytes_of` must not decrease with its argument. The function is usually almost linear, so most guesses of the search
+    are linear interpolations."""
     low, below, high, above = 1, bytes_of(1), most, bytes_of(most)
     if above <= budget_bytes:
         return most
@@ -200,8 +200,8 @@ def min_acquisition_memory(demand: AcquisitionDemand, steps: int) -> Acquisition
 
 def acquisition_memory(demand: AcquisitionDemand, steps: int, max_steps: int, spare_bytes: int) -> AcquisitionMemory:
     """Return the memory for sources, receivers and snapshots, with the smallest staging. `spare_bytes` is the part of
-    the budget above the smallest budget. A pass has at least `steps` steps. It has at most `max_steps` steps, which is
-    the number of steps of the run."""
+    the budget above the smallest budget. A pass has at least `steps` steps. A pass has at most `max_steps` steps, the
+    number of steps of the run."""
     room = max(0, spare_bytes) // SHARE
     fitting = min(max_steps, steps + room // demand.step_bytes) if demand.step_bytes else max_steps
     return replace(min_acquisition_memory(demand, steps), max_steps=fitting)

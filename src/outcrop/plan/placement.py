@@ -88,8 +88,8 @@ Cost: TypeAlias = "tuple[int, int, tuple[int, ...]]"
 
 
 def assign(demands: Sequence[Demand], free_bytes: Mapping[str, int], computing_seconds: float) -> Assignment | None:
-    """Return the best placement, or None if the places do not have room for all demands. `free_bytes` has the number of
-    free bytes of each place, with the fastest place first."""
+    """Return the best placement, or None if the places do not have room for all demands. `free_bytes` contains the
+    number of free bytes of each place, with the fastest place first."""
     search = _Search(demands, free_bytes, computing_seconds)
     search.place(0, {})
     if search.best is None:
@@ -198,8 +198,8 @@ MIN_SHOWN_SECONDS = 0.001
 
 @dataclass(frozen=True)
 class PlacementRow:
-    """A row of the table of places. `takes` has the number of bytes that the thing needs in each place. `why` gives the
-    reason for `place`."""
+    """A row of the table of places. `takes` gives the number of bytes that the thing needs in each place. `why` gives
+    the reason for `place`."""
 
     name: str
     nbytes: int
@@ -241,8 +241,8 @@ def takes_longer(place: str, what: str, seconds: float) -> str:
 
 
 def because(kind: str, objections: Iterable[str]) -> str:
-    """Return a text with the reason why a place was chosen. The text has the kind of the reason, and the objections to
-    the other places."""
+    """Return a text with the reason why a place was chosen. The text contains the kind of the reason, and the
+    objections to the other places."""
     every = ", ".join(objections)
     return f"{kind}: {every}" if every else kind
 

@@ -48,8 +48,8 @@ class Pass:
     """One trip of the window over the grid. It advances the grid by `levels` levels and uses the memory of `window`.
 
     `fringe_rows` is the number of rows of each parity in a plane of the array `fringes`, or 0 if the pass has no such
-    array. `uses_other` is true if the pass needs the array `other`. `recomputed_rows` has the number of rows in a plane
-    of the array `recomputed` for each field of `Problem.computed`.
+    array. `uses_other` is true if the pass needs the array `other`. `recomputed_rows` contains the number of rows in a
+    plane of the array `recomputed` for each field of `Problem.computed`.
     """
 
     levels: int
@@ -160,7 +160,7 @@ class Volume:
 
     `exposed_bytes` are the bytes that are transferred before the first update of a block or after its last update.
     `slabs` is the number of Update actions. `requests` is the number of transfers of a plane or of a part of a plane.
-    `bytes_sent` is the number of bytes that a rank sends to its neighbours. It receives the same number of bytes.
+    `bytes_sent` is the number of bytes that a rank sends to its neighbours. The rank receives the same number of bytes.
     """
 
     bytes_read: float

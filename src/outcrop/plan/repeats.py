@@ -1,7 +1,7 @@
 """This module skips repetitions of actions in the proof of a plan (validate.py).
 
-A period is a group of actions that is repeated. Each repetition is some planes higher than the one before it. The proof
-performs periods until two successive periods have the same effect:
+A period is a group of actions that is repeated. Each repetition applies to planes that are some planes higher. The
+proof performs periods until two successive periods have the same effect:
 
     actions   |  begin  | period | period | period | ... | period |  end  |
     planes              |--------|

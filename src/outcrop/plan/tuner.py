@@ -344,8 +344,8 @@ def without_statics(one: Pass) -> Pass:
 
 def _slab_within(problem: Problem, scheme: Scheme, levels: int, sizes: Sizes, window: Window) -> int:
     """Return the largest number of planes of a slab with which a pass of `levels` levels fits `window`. The number is
-    at most `sizes.slab`. It can be smaller, because a pass with fewer levels may need more planes in one of the
-    rings."""
+    at most `sizes.slab`. The number can be smaller than `sizes.slab`, because a pass with fewer levels may need more
+    planes in one of the rings."""
     slab = sizes.slab
     while slab > 1 and not window.holds(scheme.window(problem, levels, replace(sizes, slab=slab))):
         slab -= 1
@@ -370,8 +370,8 @@ def tilings(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine) ->
     The working set of a tile is about 4 r^2 D^2 rows, or 2 r D planes if planes have few rows. The working set should
     fit into the second-level cache, or at least into a thread's share of the last-level cache. Threads are idle if
     diamonds are higher than the number of levels, or wider than a thread's share of the rows. Threads are also idle if
-    there are fewer bands than threads. With many fields, a larger working set than these rules allow may be the best.
-    So at least TILINGS tilings are tried.
+    there are fewer bands than threads. For stencils with many fields, a larger working set than these rules allow may
+    be the best. So at least TILINGS tilings are tried.
     """
     if scheme.sweeps:
         block_rows = min(SWEEP_ROWS, key=lambda rows: abs(6 * rows * problem.pitch_bytes - machine.cache_bytes))

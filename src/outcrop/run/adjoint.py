@@ -1,5 +1,5 @@
-"""This module has `AdjointRun`, the adjoint of a run. An adjoint run is a run of the adjoint stencil. An adjoint run
-goes back from the last step of the forward run to the first step.
+"""This module defines `AdjointRun`, the adjoint of a run. An adjoint run is a run of the adjoint stencil. An adjoint
+run goes back from the last step of the forward run to the first step.
 
     forward run    state 0 ──► step 1 ──► ... ──► step N        sources are added, receivers record after each step
     adjoint run    adjoint 0 ◄── step N ◄── ... ◄── adjoint N   residuals are added, sources record before each step

@@ -1,5 +1,5 @@
-"""This module has `Definition`, the computation of a run. A definition is made from the options of the run. A
-definition has a stencil on a grid, or equations of Devito."""
+"""This module defines `Definition`, the computation of a run. A definition is made from the options of the run. It
+contains a stencil on a grid, or equations of Devito."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Definition:
     """All properties of a run that determine its result.
 
     `shape` is the shape of the arrays on disk, which extend `padding` cells beyond the user's grid at both ends of each
-    axis. `boundary` has the boundaries of the engine's three axes (z, y, x). `signals` has the texts that
+    axis. `boundary` contains the boundaries of the engine's three axes (z, y, x). `signals` contains the texts that
     `encode_signals` returns."""
 
     stencil: Stencil

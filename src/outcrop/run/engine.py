@@ -70,7 +70,8 @@ TOO_SHORT = "the run is too short to be worth measuring"
 class Scalars:
     """The parameters and signals of a stencil, rounded to `dtype`, in the order in which kernels read them.
 
-    `parameters` has the values that differ from the defaults. `signals` has a value of each signal for each step."""
+    `parameters` contains the values that differ from the defaults. `signals` contains a value of each signal for each
+    step."""
 
     def __init__(
         self, stencil: Stencil, parameters: Mapping[str, float], signals: Mapping[str, Signal], dtype: str
@@ -223,7 +224,7 @@ would stay in the caches than in a run."""
 
 
 class CallLists:
-    """The kernel calls of passes, which may read states of another run. `problem` has the updates of one step, and
+    """The kernel calls of passes, which may read states of another run. `problem` contains the updates of one step, and
     `kernel` is the compiled `stencil`."""
 
     def __init__(self, stencil: Stencil, states: StatesEntry | None, problem: Problem, kernel: Kernel) -> None:
@@ -248,8 +249,8 @@ class CallLists:
         return listed_calls(self._problem, self._calls, self._plain, steps, self._again)
 
     def of_meter(self) -> tuple[Problem, Calls]:
-        """Return the problem and the calls with which update rates are measured. They have the pattern of a pass, but
-        not a ring for each state of a long pass."""
+        """Return the problem and the calls with which update rates are measured. The problem has the pattern of a pass,
+        but does not have a ring for each state of a long pass."""
         problem = self._problem
         if not problem.histories:
             return problem, self._calls
@@ -305,15 +306,15 @@ def _written(problem: Problem, name: str, level: int) -> int:
 
 
 class Engine:
-    """Executes the passes of a run. An `Engine` has the window in memory, the open files, and the plan in the
+    """Executes the passes of a run. An `Engine` contains the window in memory, the open files, and the plan in the
     executor's form.
 
-    `arrays_a` and `arrays_b` have the files of the two copies of the state. For a run in place, `arrays_b` is empty.
-    `statics` has the files of fields that are only read. With `checksum`, checksums and seals of planes are written and
-    verified. With `lock`, the window cannot be swapped out. `states` has the files of the states that passes read.
-    `lead` has the inputs of the steps that passes compute again. `links` has the links to the neighbours below and
-    above the rows of a part. Raises IllegalPlan if the plan cannot be proved legal. In this case, no file has been
-    opened. Raises InputError if the window cannot be locked."""
+    `arrays_a` and `arrays_b` contain the files of the two copies of the state. For a run in place, `arrays_b` is empty.
+    `statics` contains the files of fields that are only read. If `checksum` is true, checksums and seals of planes are
+    written and verified. If `lock` is true, the window cannot be swapped out. `states` contains the files of the states
+    that passes read. `lead` contains the inputs of the steps that passes compute again. `links` contains the links to
+    the neighbours below and above the rows of a part. Raises IllegalPlan if the plan cannot be proved legal. In this
+    case, no file has been opened. Raises InputError if the window cannot be locked."""
 
     def __init__(
         self, prepared: Prepared, arrays_a: Sequence[ArrayFiles], arrays_b: Sequence[ArrayFiles],
@@ -369,8 +370,8 @@ class Engine:
         self, index: int, source: int, first_step: int = 0, acquisition: Acquisition = NO_ACQUISITION,
         seeds: Seeds = NO_SEEDS, before_write: Callable[[], None] | None = None,
     ) -> AcquisitionResults:  # fmt: skip
-        """Run pass `index` of the plan. The pass reads copy `source` (0 or 1), writes the other copy, and flushes it
-        and the snapshots to their devices. Other Python threads can run in the meantime.
+        """Run pass `index` of the plan. The pass reads copy `source` (0 or 1) and writes the other copy. Then the pass
+        flushes the written copy and the snapshots to their devices. Other Python threads can run in the meantime.
 
         `first_step` is counted from the beginning of the simulation. `acquisition` belongs to the run, and `seeds` to
         the planes that the pass reads and writes. `before_write` is called once, before the first write to the other

@@ -136,11 +136,11 @@ def choose_plan(
 def _measured_together(
     group: RankGroup, found: Sequence[JointChoice], machine: Machine, rate: UpdateRate
 ) -> JointChoice:
-    """Return the choice with which the slowest rank needs the least time. `found` has all choices, beginning with the
-    best. All ranks measure the update rate of the best choice again, at the same time. If this choice is then no longer
-    the best, the next choice is measured. The first measurements give too high rates: they take place at different
-    times, so each rank has the memory bandwidth of the node alone. If the run is too short for measurements on any
-    rank, the first choice is returned."""
+    """Return the choice with which the slowest rank needs the least time. `found` contains all choices, beginning with
+    the best. All ranks measure the update rate of the best choice again, at the same time. If this choice is then no
+    longer the best, the next choice is measured. The first measurements give too high rates: they take place at
+    different times, so each rank has the memory bandwidth of the node alone. If the run is too short for measurements
+    on any rank, the first choice is returned."""
     meter = rate if isinstance(rate, UpdateRateMeter) and rate.is_measured else None
     choices = list(found)
     if not all(group.allgather(meter is not None)) or meter is None:

@@ -1,4 +1,4 @@
-"""This module has the classes `Original` and `Objective`. `Original` is a run at step 0 from which copies are made.
+"""This module defines the classes `Original` and `Objective`. `Original` is a run at step 0 from which copies are made.
 `Objective` is a misfit as a function of the inputs of a run.
 
 A copy is a new run with other values of some inputs:
@@ -112,9 +112,9 @@ class Original:
         self, directory: str, arrays: Mapping[str, PlaneChange], values: Mapping[str, Sequence[NDArray[np.float64]]],
         dtype: str | None = None, is_unstable: bool | None = None,
     ) -> Simulation:  # fmt: skip
-        """Make a copy of the run. The copy is at step 0. `arrays` has changes of arrays. `values` has new values of
-        other inputs, in the form that the method `values` returns. `dtype` and `is_unstable` replace these options of
-        the run."""
+        """Make a copy of the run. The copy is at step 0. `arrays` contains changes of arrays. `values` contains new
+        values of other inputs, in the form that the method `values` returns. `dtype` and `is_unstable` replace these
+        options of the run."""
         self.refresh()
         manifest, forward = self.manifest, self._forward
         definition = self._definition(values, dtype or manifest.dtype)
@@ -229,8 +229,8 @@ class Objective:
     temporary folder, which is in the same directory as `sim`. After the evaluation, the temporary folder is removed. A
     gradient with respect to cells in the rim is 0, so optimisers do not change these cells.
 
-    `wrt` has the names that `Simulation.adjoint` accepts. Raises InputError for wrong arguments and for the errors of
-    `Simulation.gradient`.
+    `wrt` contains the names that `Simulation.adjoint` accepts. Raises InputError for wrong arguments and for the errors
+    of `Simulation.gradient`.
     """
 
     def __init__(self, simulation: Simulation, steps: int, misfit: MisfitFunction, wrt: str | Sequence[str]) -> None:

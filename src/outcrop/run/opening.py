@@ -81,8 +81,8 @@ def open_run(
 
 
 def needs_to_move(setup: Setup) -> bool:
-    """Return True if one process must call `take_parts` before it changes the run. The reason is that it has opened the
-    parts of several ranks, or that an interrupted move has left new parts."""
+    """Return True if one process must call `take_parts` before it changes the run. This is necessary if the process has
+    opened the parts of several ranks, or if an interrupted move has left new parts."""
     is_alone = setup.group is None and setup.state is not None
     return is_alone and (setup.parts is not None or was_interrupted(setup.directories[0]))
 

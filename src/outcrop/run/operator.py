@@ -1,5 +1,5 @@
-"""This module has `SourceOperator` and the dot test. The operator treats a run as a linear function from the values of
-the run's sources to the run's traces.
+"""This module defines `SourceOperator` and the dot test. The operator treats a run as a linear function from the values
+of the run's sources to the run's traces.
 
     matvec     sources  ──► forward run, from zeros ──► traces
     rmatvec    residuals ──► adjoint run             ──► gradient with respect to the sources

@@ -3,9 +3,9 @@
     calling thread:  show progress; on Ctrl-C ──► engine.cancel()
     worker thread:   run_pass ─► commit ─► run_pass ─► commit ...      after a cancel, stops within two planes
 
-After Ctrl-C during a commit, the commit is still completed, because it takes only milliseconds. If a pass of a run in
-place is stopped, the run is lost. Therefore such a run completes the current pass after the first Ctrl-C. The second
-Ctrl-C stops the pass immediately.
+After Ctrl-C during a commit, the commit is still completed, because a commit takes only milliseconds. If a pass of a
+run in place is stopped, the run is lost. Therefore such a run completes the current pass after the first Ctrl-C. The
+second Ctrl-C stops the pass immediately.
 """
 
 from __future__ import annotations

@@ -128,8 +128,8 @@ def run_segments(
 
 
 class _Replay:
-    """The states of a forward run and of its replay. This process holds the lock of the forward run. `settings` has the
-    settings of the replay."""
+    """The states of a forward run and of its replay. This process holds the lock of the forward run. The replay is
+    computed with `settings`."""
 
     def __init__(self, forward: State, settings: Settings, place: Path, progress: str) -> None:
         self._forward, self._place, self._progress = forward, place, progress
@@ -229,8 +229,8 @@ def _plan_states(replay: State, numbers: list[int]) -> None:
 
 
 def _go_to(replay: State, kept: KeptStates, number: int) -> None:
-    """Commit state `number` as the current state of the replay. `kept` has the values of this state. Later states of
-    the replay must have been freed."""
+    """Commit state `number` as the current state of the replay. `kept` contains the values of this state. Later states
+    of the replay must have been freed."""
     with replay.locked():
         manifest = replay.manifest
         entry = manifest.taps.history

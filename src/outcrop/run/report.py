@@ -53,7 +53,7 @@ class Report:
     includes the halo rows that neighbours compute, too. `cell_updates_per_second` counts each cell of the grid once for
     each step. `bytes_sent` is the number of bytes that ranks have sent to neighbours. The times of phases are the times
     of `slowest_rank`, the rank that has waited least for the other ranks. `seconds_face_wait` is the time in which this
-    rank waited for rows of neighbours. `seconds_commit` includes the time in which it waited until all ranks had
+    rank waited for rows of neighbours. `seconds_commit` includes the time in which this rank waited until all ranks had
     committed."""
 
     stencil: str

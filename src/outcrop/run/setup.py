@@ -6,7 +6,7 @@ RunOptions ───────────────────────
                                                 ├──► Setup ──► Simulation
 a run on disk, and options to change ► reopen ──┘
 
-`plan_elsewhere` plans a run for a declared machine. It compiles nothing, and it does not measure or inspect this
+`plan_elsewhere` plans a run for a declared machine. The function compiles nothing, and does not measure or inspect this
 machine.
 """
 
@@ -72,7 +72,7 @@ if TYPE_CHECKING:
 DEFAULT_MEMORY = "1GiB"
 
 FOR_TESTS = "memory"
-"""The storage backend in memory, which has no files. Runs cannot use it."""
+"""The storage backend in memory, which has no files. Runs cannot use this backend."""
 
 MAX_STEPS = 10_000_000
 """The maximum number of steps of one call of `run`. The number is limited, because a plan lists all passes. Another
@@ -85,12 +85,13 @@ MAX_THREADS = 4096
 class Setup:
     """The checked options of a run. `state` is the state of a run that exists on disk.
 
-    `initial` has the values that are written to arrays when the run begins. `steps` is None if the options give no
+    `initial` contains the values that are written to arrays when the run begins. `steps` is None if the options give no
     number of steps. `acquisition` and `lowered` are needed only until the run is on disk.
 
-    If several ranks compute the run, `group` has these ranks, and `description` describes the part of this rank. If one
-    process only reads all parts, `parts` has these parts, and `description` describes the whole run. `changes` has
-    the changes of a run on disk, which are needed again if its rows move to this process."""
+    If several ranks compute the run, `group` contains these ranks, and `description` describes the part of this rank.
+    If one process only reads all parts, `parts` contains these parts, and `description` describes the whole run.
+    `changes` contains the changes of settings with which a run on disk was opened. They are needed again if the rows of
+    the run move to this process."""
 
     stencil: Stencil
     description: Description
@@ -117,8 +118,8 @@ class Setup:
         return replace(problem, acquisition=AcquisitionDemand(first_step=first_step, ends=one.taps.intervals))
 
     def problem(self, steps: int, first_step: int = 0) -> Problem:
-        """Return the `Problem` of `steps` steps after step `first_step`. If several ranks compute the run, it is the
-        problem of the part of this rank."""
+        """Return the `Problem` of `steps` steps after step `first_step`. If several ranks compute the run, the result
+        is the problem of the part of this rank."""
         one, problem = self.description, self.whole_problem(steps, first_step)
         if one.part is not None:
             problem = part_of(problem, one.part.cut, one.part.rank)

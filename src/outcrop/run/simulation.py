@@ -102,13 +102,13 @@ class Simulation:
 
     @property
     def rank(self) -> int:
-        """The number of this rank. It is 0 if one process computes the run."""
+        """The number of this rank, or 0 if one process computes the run."""
         return self._setup.group.rank if self._setup.group else 0
 
     @property
     def rows(self) -> tuple[int, int]:
-        """The first row along y that this rank computes, and the row after its last row. With one process, these are
-        all rows."""
+        """The first row along y that this rank computes, and the row after its last row. If one process computes the
+        run, these are all rows."""
         part = self._description.part
         return part.rows if part else (0, self._description.layout.shape[1])
 
@@ -300,8 +300,9 @@ class Simulation:
                 self._state.change(ranges=finite)
 
     def plan(self, steps: int | None = None) -> Prepared:
-        """Return the plan of `run(steps)` with its predicted cost. This compiles the kernel and changes no directory.
-        If the first pass of an adjoint run is shorter than the others, the result is the plan of the other passes."""
+        """Return the plan of `run(steps)` with its predicted cost. The method compiles the kernel and changes no
+        directory. If the first pass of an adjoint run is shorter than the others, the result is the plan of the other
+        passes."""
         with together(self._setup.group):
             return self._prepare(self._parts(steps)[-1], may_write=False)
 
@@ -367,24 +368,24 @@ class Simulation:
         """Return the adjoint of this run. The method `run` of the result goes back from the last committed step to the
         first step.
 
-        `residuals` has the derivatives of a misfit. It maps the names of receivers to the derivatives with respect to
-        their traces, which are arrays of shape (steps, points). It may also map the name of snapshots, such as
-        "side/u", to the derivatives with respect to `sim.snapshots["side/u"]`. The name of an updated field means the
-        derivative with respect to its last values, in any form that `sim[name] = ...` accepts. `wrt` says which
+        `residuals` contains the derivatives of a misfit. It maps the names of receivers to the derivatives with respect
+        to their traces, which are arrays of shape (steps, points). `residuals` may also map the name of snapshots, such
+        as "side/u", to the derivatives with respect to `sim.snapshots["side/u"]`. The name of an updated field means
+        the derivative with respect to its last values, in any form that `sim[name] = ...` accepts. `wrt` says which
         gradients are computed. The name of an updated field, or "u.previous", means the gradient with respect to these
         initial values. "source" means the values of all sources. The name of a static field, a parameter or a signal
         means this input. Values in the fixed rim have no gradient.
 
         The adjoints of stencils that are not linear, and gradients with respect to static fields, parameters and
         signals, need the states of this run. This run must then keep its states (`run(history=oc.History("all"))`),
-        until the adjoint run is complete. If it keeps every k-th state, a gradient with respect to a static field or
-        parameter is the sum over every k-th step, multiplied by k.
+        until the adjoint run is complete. If the run keeps every k-th state, a gradient with respect to a static field
+        or parameter is the sum over every k-th step, multiplied by k.
 
         The adjoint run is kept in `directory`, by default beside the run: the adjoint of run.oc is in run-adjoint.oc.
-        The defaults of `memory` and `threads` are the values of this run. With `force`, another run in `directory` is
-        replaced. With `resume`, an adjoint run in `directory` with the same residuals is continued, or only read if it
-        is complete. Raises InputError for wrong arguments, and if this run does not keep the states that the adjoint
-        needs. In these cases, no file has been created."""
+        The defaults of `memory` and `threads` are the values of this run. If `force` is true, another run in
+        `directory` is replaced. If `resume` is true, an adjoint run in `directory` with the same residuals is
+        continued. An adjoint run that is complete is only read. Raises InputError for wrong arguments, and if this run
+        does not keep the states that the adjoint needs. In these cases, no file has been created."""
         from outcrop.run.adjoint import adjoint_run
 
         self._require_alone("adjoint")
@@ -400,7 +401,7 @@ class Simulation:
         This method runs forward to step `steps`, evaluates the misfit, and runs the adjoint. If the run already is at
         this step, it is not repeated. `misfit` is an `oc.Misfit`, a sum of several, or a function misfit(sim) that
         returns a value and residuals for `adjoint`. `progress` has the same meaning as in `run`, and the other
-        arguments have the same meaning as in `adjoint`. The gradients are those of `AdjointRun.gradients`. If the
+        arguments have the same meaning as in `adjoint`. The gradients have the form of `AdjointRun.gradients`. If the
         adjoint needs states and the run keeps no history, the run keeps states from step 0 on, and frees them at the
         end. These are the states of `oc.History("auto", wrt=wrt)`, with the shortest predicted time of both runs. A
         history that the run had before the call is not freed.
@@ -417,14 +418,14 @@ class Simulation:
         self, steps: int | None = None, progress: str = "auto", on_snapshot: OnSnapshot | None = None,
         history: History | str | int | None = None,
     ) -> Report:  # fmt: skip
-        """Run `steps` steps, with a commit after every pass. Without `steps`, a new run takes the steps of its options,
-        and an opened run takes its remaining steps.
+        """Run `steps` steps, with a commit after every pass. If `steps` is not given, a new run takes the steps of its
+        options, and an opened run takes its remaining steps.
 
         With `progress="auto"`, a bar is shown in a terminal or notebook. With "lines", plain lines are shown if no bar
         can be drawn. With "none", nothing is shown. `on_snapshot(step, fields)` is called for each snapshot, after the
         commit of its pass. `fields` maps the names of fields to memory maps of files. At the end, traces are copied
-        into `.data` of Devito's receivers. With `history`, the run keeps its states from step 0 on, also in later
-        calls. `history="all"` means `oc.History("all")`. "auto" and a number of steps are also possible. Raises
+        into `.data` of Devito's receivers. If `history` is given, the run keeps its states from step 0 on, also in
+        later calls. `history="all"` means `oc.History("all")`. "auto" and a number of steps are also possible. Raises
         InterruptedRun after Ctrl-C, and StorageError when storage fails. In both cases the last committed pass stays
         intact."""
         if not isinstance(progress, str) or progress not in KINDS:

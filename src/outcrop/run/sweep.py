@@ -1,5 +1,5 @@
-"""This module has the class `Sweep`. The class computes steps of a stencil on arrays in memory, with the same kernels
-as runs.
+"""This module defines the class `Sweep`. The class computes steps of a stencil on arrays in memory, with the same
+kernels as runs.
 
 `Sweep` is for programs that hold their arrays themselves, as NumPy arrays or as arrays on tiers. `Sweep` uses no
 blocking in time and no I/O, so its speed is that of a plain loop over memory. The results have the same bits as the

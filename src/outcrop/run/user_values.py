@@ -123,8 +123,8 @@ def _numbers(what: str, given: Any, ndim: int) -> tuple[float, ...]:
 def encode_signals(stencil: Stencil, signals: Mapping[str, Any]) -> dict[str, str]:
     """Return the signals of `stencil` as texts for the manifest: little-endian doubles in base64.
 
-    `signals` has a sequence of finite numbers for each signal, with one number for each step. Raises InputError for
-    missing and unknown names, and for other values."""
+    `signals` contains a sequence of finite numbers for each signal, with one number for each step. Raises InputError
+    for missing and unknown names, and for other values."""
     require_mapping(signals, "signals", "src")
     there = ", ".join(stencil.signals) or "none"
     for name in signals:

@@ -19,8 +19,8 @@ from outcrop.errors import InputError
 from outcrop.tiers.tier import Persistence, Tier
 
 FASTER = 1.5
-"""Memory of unknown kind that is faster than local memory by this factor counts as HBM. It cannot be CXL memory, which
-is slower than DRAM."""
+"""Memory of unknown kind that is faster than local memory by this factor counts as HBM. Such memory cannot be CXL
+memory, because CXL memory is slower than DRAM."""
 FAR = 1.25
 """The sizes of nodes are used if their sum is within this factor of the memory of the machine."""
 KINDS_BY_WORD = {"HBM": "hbm", "MCDRAM": "hbm", "SPM": "hbm", "DRAM": "dram", "NVM": "nvm", "CXL-DRAM": "cxl"}

@@ -204,7 +204,8 @@ def merge(updates: Sequence[FieldUpdate]) -> list[FieldUpdate]:
 
 
 def assign(updates: Sequence[FieldUpdate]) -> dict[str, int]:
-    """Return the stage of each field's update. Raises InputError if a value is read after it was overwritten."""
+    """Return the stage of each field's update. Raises InputError if an update reads a value that was overwritten
+    before."""
     stages: dict[str, int] = {}
     for number, update in enumerate(updates):
         stage = max((stages[access.field] + 1 for access in update.accesses if access.shift == 1), default=0)

@@ -72,7 +72,8 @@ class Lowered:
     Arrays have `shape` (nz, ny, nx): Devito's grid, with `padding` cells before and behind it along each axis. Devito's
     first dimension is z and its last is x. A grid of two dimensions has ny = 1. A grid of one dimension has nz = ny =
     1. `spacing`, `origin` and `dimensions` are in the order z, y, x. `origin` is the position of the arrays' cell (0,
-    0, 0), in the grid's units. `dimensions` has the names of Devito's dimensions, and "" for an axis that Devito's grid
+       0, 0), in the grid's units. `dimensions` contains the names of Devito's dimensions, and "" for an axis that
+       Devito's grid
     does not have.
 
     Devito updates every cell of its grid, and also reads a halo around the grid. No equation changes the halo, whose
@@ -286,7 +287,7 @@ def _grid(operations: Sequence[Any]) -> Any:
 
 
 def _first_time(updates: Sequence[FieldUpdate]) -> int:
-    """Return the number of the first step of Devito's own loop. It is the first step for which all values exist that
+    """Return the number of the first step of Devito's own loop. This is the first step for which all values exist that
     the step reads."""
     return max((-read.shift for update in updates for read in update.reads.values() if read.shift < 0), default=0)
 

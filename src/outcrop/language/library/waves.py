@@ -262,9 +262,9 @@ def sponge(
 ) -> Callable[[int, int], NDArray[Any]]:
     """Return a function planes(z0, z1) that computes the read-only field `damp` of `acoustic(sponge=True)`, in 1/s.
 
-    The planes have the shape (z1 - z0, *shape[1:]). The function computes them when it is called, so the whole array is
-    never in memory. In a layer of `width` cells, damp is 0 at the inner edge. damp grows with the square of the depth.
-    At the outer edge, damp is
+    The planes have the shape (z1 - z0, *shape[1:]). The returned function computes only the planes of each call, so the
+    whole array is never in memory. In a layer of `width` cells, damp is 0 at the inner edge. damp grows with the square
+    of the depth. At the outer edge, damp is
 
         3 velocity ln(1/reflection) / (width spacing)
 

@@ -131,7 +131,7 @@ def windows(problem: Problem, levels: int, sizes: Sizes) -> Callable[[int], Wind
 
 def smallest_window(problem: Problem, given: GivenSizes = FREE) -> Window:
     """Return the smallest window for passes of one step in slabs of one plane. The function tries all numbers of
-    blocks. The sizes in `given` replace the sizes that the function would try."""
+    blocks. If the user has given a size, only this size is tried."""
     (levels,), (slab,) = given.levels(problem, (problem.stages,)), given.or_any("slab", (1,))
     shares = given.or_any("by", block_sizes(problem, levels, smallest_block(problem, levels)))
     sizes = (Sizes(levels, slab, diamond=0, block_y=block_y) for block_y in shares)

@@ -88,7 +88,7 @@ NOTHING_DEFINED = AcquisitionDefinitions()
 @dataclass(frozen=True)
 class Grid:
     """The user's grid, in which points must lie. The arrays on disk extend `padding` cells beyond this grid on each
-    side. `coordinates` has the coordinates of the cells of the arrays, including the padding."""
+    side. `coordinates` contains the coordinates of the cells of the arrays, including the padding."""
 
     stencil: Stencil
     shape: Shape

@@ -106,8 +106,8 @@ def with_slots(given: History, entry: SnapshotsEntry, dtype: str, last_step: int
 
 
 def as_entry(every: int, recompute: bool, state: Iterable[ArrayEntry], shape: Sequence[int]) -> SnapshotsEntry:
-    """Return the entry of a history with every `every`-th state. `state` has the arrays of the state, and `shape` is
-    their shape on disk. Raises InputError if an array has a reserved name."""
+    """Return the entry of a history with every `every`-th state. `state` contains the arrays of the state, and `shape`
+    is their shape on disk. Raises InputError if an array has a reserved name."""
     fields = tuple(entry.name for entry in state if recompute or not entry.is_previous)
     for name in fields:
         if name in RESERVED[len(shape)] or name == HISTORY:
@@ -345,7 +345,7 @@ class _Reader:
 
 
 class KeptStates:
-    """The states in the history of a run. `numbers` has the numbers of these states, in ascending order. Raises
+    """The states in the history of a run. `numbers` contains the numbers of these states, in ascending order. Raises
     StorageError and CorruptionError."""
 
     def __init__(self, state: State) -> None:

@@ -127,7 +127,7 @@ class PartSampling:
     """The cells of one sampling that a rank samples: first the cells of the rank's own points, then cells of points
     that belong to the rank above. `owner` has, for each point, the rank to which the point belongs.
 
-    In each step, this rank sends `sent` values to the rank above. It receives `received` values from the rank
+    In each step, this rank sends `sent` values to the rank above. This rank receives `received` values from the rank
     below."""
 
     def __init__(self, one: Sampling, owner: NDArray[np.int64], rows: PartRows) -> None:
@@ -148,8 +148,8 @@ class PartSampling:
         self.sent, self.received = len(above), int(np.count_nonzero(self._below))
 
     def for_above(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the sampled values that the rank above needs. `values` has all sampled values, in the shape (steps,
-        cells)."""
+        """Return the sampled values that the rank above needs. `values` contains all sampled values, in the shape
+        (steps, cells)."""
         return values[:, len(self.cells) - self.sent :]
 
     def seen(self, values: NDArray[np.float64], received: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -191,7 +191,8 @@ def read_of_all(
 
 
 def joined_trace(owner: NDArray[np.int64], steps: int, parts: Sequence[bytes]) -> NDArray[np.float64]:
-    """Return a trace of shape (steps, points) from the records of all parts. `owner` has the rank of each point."""
+    """Return a trace of shape (steps, points) from the records of all parts. `owner` contains the rank of each
+    point."""
     whole = np.empty((steps, len(owner)))
     for rank, data in enumerate(parts):
         own = owner == rank
@@ -297,8 +298,8 @@ class _PartSnapshot:
 
 class MovedRecords:
     """Makes the records of the new part of `rank` from the records of old parts, when rows are moved between ranks.
-    `cut` has the first row of each new rank. `first` is the manifest of the old part 0 at the step of the move. The old
-    part or the new part can be a whole run.
+    `cut` contains the first row of each new rank. `first` is the manifest of the old part 0 at the step of the move.
+    The old part or the new part can be a whole run.
 
     A new part gets a series of blocks from each old part that has some of its rows. The n-th blocks of all these series
     are joined:
@@ -360,8 +361,8 @@ class MovedRecords:
                 yield block((rows.stop - rows.start, entry.shape[2]), self._dtype)
 
     def write(self, target: State, sources: Mapping[int, Iterator[NDArray[Any]]]) -> dict[str, int]:
-        """Write and flush the records of the new part `target`. `sources` has the blocks of old parts by their rank.
-        Return the checksums of the files of acquisition, for the commit."""
+        """Write and flush the records of the new part `target`. `sources` contains the blocks of old parts by their
+        rank. Return the checksums of the files of acquisition, for the commit."""
         sums = dict(target.manifest.sums)
         for name, owner in self._points.items():
             rows = np.empty((self._step, len(owner)))
@@ -421,7 +422,7 @@ class MovedRecords:
         return self._rows[0] <= self._cut[rank] < self._rows[1]
 
     def _added_norms(self, parts: Sequence[NDArray[np.void]]) -> NDArray[np.void]:
-        """Return the exact sums of several parts as rows of one part. If `parts` is empty, the sums are those of no
+        """Return the exact sums of several parts as rows of one part. If `parts` is empty, the sums are sums of no
         cells."""
         assert self._taps.norms is not None
         rows = np.zeros(self._norm_count, PART_NORMS)

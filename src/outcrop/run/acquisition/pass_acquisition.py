@@ -143,9 +143,9 @@ class FieldSum:
 class AcquisitionResults:
     """The results of a pass.
 
-    `samples` has a float64 array of shape (steps of the pass, points) for each PointSamples. `sums` has a tuple for
-    each SumRequest, in the order of steps. `raw_sums` has the same sums before they are rounded. `snapshot_sums` has
-    the CRC32C of each box that the pass has written."""
+    `samples` contains a float64 array of shape (steps of the pass, points) for each PointSamples. `sums` contains a
+    tuple for each SumRequest, in the order of steps. `raw_sums` has the same sums before they are rounded.
+    `snapshot_sums` contains the CRC32C of each box that the pass has written."""
 
     samples: tuple[NDArray[np.float64], ...]
     sums: tuple[tuple[FieldSum, ...], ...]
@@ -305,8 +305,8 @@ def demand_of(
     entries: AcquisitionEntries, dtype: str, states: StatesEntry | None = None, first_step: int = 0
 ) -> AcquisitionDemand:
     """Return the memory and the transfers that the acquisition `entries` needs in addition to the window. `dtype` is
-    the dtype of the fields. If passes compute steps of another run again, `states` has the sources of that run. The
-    plan begins after step `first_step`."""
+    the dtype of the fields. If passes compute steps of another run again, `states` contains the sources of that run.
+    The plan begins after step `first_step`."""
     item_bytes = np.dtype(dtype).itemsize
     sources = sum(one.points * one.corners for one in entries.sources) + (states.source_cells if states else 0)
     points = [entries.traces.get(one.name, 0) for one in entries.samplings]  # a part has only some of the points

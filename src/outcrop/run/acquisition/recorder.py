@@ -220,7 +220,7 @@ def make_files(
 ) -> Iterator[tuple[str, int, SnapshotFile]]:
     """Make the files for the snapshots of the pass that begins with step `first`. For each snapshot, yield three
     values: the name of the file for the checksum of the snapshot, the number of the snapshot, and its `SnapshotFile`.
-    `fields` has the names of the stencil's fields. Raises OSError and StorageError."""
+    `fields` contains the names of the stencil's fields. Raises OSError and StorageError."""
     itemsize = np.dtype(manifest.dtype).itemsize
     for entry in manifest.own_taps.snapshots:
         size, index = math.prod(entry.shape) * itemsize, snapshot_index(entry.shape, itemsize)

@@ -276,9 +276,9 @@ def _opened_new(device: Path) -> Iterator[int]:
 
 
 def check_records_folder(devices: list[Path], manifest: Description, force: bool) -> None:
-    """Raise InputError if the run needs a folder of records and none is given, or if it needs none. The folder must be
-    new or empty. If `force` is true, the folder may belong to the run on these devices, or to a run that no longer
-    exists."""
+    """Raise InputError if the run needs a folder of records and no folder is given. Also raise InputError if a folder
+    is given and the run does not need it. The folder must be new or empty. If `force` is true, the folder may belong to
+    the run on these devices, or to a run that no longer exists."""
     if bool(manifest.taps) != bool(manifest.records):
         raise InputError(
             f"{devices[0]}: block devices hold arrays only; give records=DIRECTORY for the files of sources, "

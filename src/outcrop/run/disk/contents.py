@@ -100,8 +100,8 @@ def top_names(manifest: Description) -> set[str]:
 
 
 def files_of_run(directory: Directory, manifest: Manifest) -> tuple[list[str], list[str]]:
-    """Return the files and links of the run in its own directory, without the manifest, and the other files in its
-    folders. Raises OSError."""
+    """Return two lists for the run's own directory: the files and links of the run except the manifest, and all other
+    files in the folders of the run. Raises OSError."""
     links = {entry.name for entry in manifest.state}
     beside = {GROUP, *(f"{name}.tmp" for name in (GROUP, MANIFEST, *links))}
     names = directory.names()
@@ -153,8 +153,7 @@ def derived_files(manifest: Manifest, part: PartEntry | None = None) -> dict[str
 
 def snapshot_files(manifest: Manifest, part: PartEntry | None = None) -> dict[str, bytes]:
     """Return the content of the derived files of snapshots at the manifest's step. The last item is the metadata of the
-    top group, which lists all groups and arrays of the snapshots. `part` has the meaning that it has in
-    `derived_files`."""
+    top group, which lists all groups and arrays of the snapshots. `part` has the same meaning as in `derived_files`."""
     files: dict[str, bytes] = {}
     below: dict[str, dict[str, Any]] = {}
     for entry in manifest.own_taps.snapshots:

@@ -64,11 +64,12 @@ same time."""
 
 @contextlib.contextmanager
 def created_in(directories: list[Path], manifest: Manifest, force: bool, definitions: Definitions) -> Iterator[State]:
-    """Create the directories and files of a run without values. `definitions` has the points and values of its sources
-    and receivers. The caller commits the first values inside the `with`, during which this process holds the run.
+    """Create the directories and files of a run without values. `definitions` contains the points and values of its
+    sources and receivers. The caller commits the first values inside the `with`, during which this process holds the
+    run.
 
-    Only the contents of the directories are checked here. With `force`, an older run is replaced. If InputError is
-    raised, nothing was changed. If the `with` ends before the first commit, all created files and directories are
+    Only the contents of the directories are checked here. If `force` is true, an older run is replaced. If InputError
+    is raised, nothing was changed. If the `with` ends before the first commit, all created files and directories are
     removed. Raises StorageError when the system refuses an operation that the checks allowed."""
     with hold_directories(directories) as (taken, locks, made):
         own, what = taken[0], f"cannot create the run in {taken[0].path}"
@@ -108,8 +109,8 @@ def created_in(directories: list[Path], manifest: Manifest, force: bool, definit
 
 
 def check_creation(directories: list[Path], description: Description, force: bool) -> None:
-    """Raise InputError if `created_in` cannot create the run. The function changes nothing on storage. With `force`,
-    the space of files that are replaced counts as free."""
+    """Raise InputError if `created_in` cannot create the run. The function changes nothing on storage. If `force` is
+    true, the space of files that are replaced counts as free."""
     if description.records:
         raise InputError(f"records {description.records}: a run in a directory keeps them there; leave it out")
     needed = [0] * len(directories)
@@ -247,7 +248,7 @@ def clear_share(directory: Directory) -> None:
 
 def _check_further(directory: Directory, force: bool, replaced: str) -> None:
     """Raise InputError when a directory holds files that must not be replaced. Files of the run with the identity
-    `replaced` can be replaced. With `force`, files of a run that no longer exists can also be replaced."""
+    `replaced` can be replaced. If `force` is true, files of a run that no longer exists can also be replaced."""
     with os_errors_as(InputError, f"directory {directory.path} cannot be read"):
         names = [name for name in directory.names() if name not in _BEGUN]
     member, path = read_member(directory), directory.path

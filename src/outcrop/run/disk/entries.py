@@ -35,7 +35,7 @@ FolderName: TypeAlias = Annotated[
 """The name of a folder of a run; see `contents`."""
 
 Shown: TypeAlias = Annotated[str, Meta(max_length=200, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
-"""Text that may be printed. It has no control characters, because a terminal would execute them."""
+"""Text that may be printed. The text has no control characters, because a terminal would execute them."""
 
 Text: TypeAlias = Annotated[str, Meta(min_length=1, max_length=4096, pattern=r"^[^\x00-\x1f\x7f-\x9f]+$")]
 """A path."""
@@ -96,8 +96,8 @@ class StatesEntry:
 
     If passes compute states again, `stencil` is the stencil of the other run (`Stencil.to_json`), and `source_cells` is
     the number of cells of its sources. Each pass then goes back to the next older state of the history, and computes
-    the states in between. Otherwise, `stencil` is None. If `every` is then more than 1, only steps for which the
-    history has all states add to the fields `sums`."""
+    the states in between. Otherwise, `stencil` is None, and some steps may lack a state if `every` is more than 1. Such
+    steps do not add to the fields `sums`."""
 
     run: Text
     identity: Identity
@@ -130,9 +130,9 @@ class StatesEntry:
 class PartEntry:
     """The part of a run of several ranks that a directory holds: the rows cut[rank] <= y < cut[rank + 1] of the grid.
 
-    `cut` has the first row of each rank, followed by the number of rows of the grid. `run` identifies the whole run and
-    is the same in all parts, while each part also has its own identity. `traces` has the number of points of each trace
-    that this part records (acquisition/parts.py)."""
+    `cut` contains the first row of each rank, followed by the number of rows of the grid. `run` identifies the whole
+    run and is the same in all parts, while each part also has its own identity. `traces` contains the number of points
+    of each trace that this part records (acquisition/parts.py)."""
 
     run: Identity
     rank: Count
@@ -218,10 +218,10 @@ class SamplingEntry:
 class SnapshotsEntry:
     """Snapshots of fields, at intervals of `every` steps. `box` is counted in cells of the arrays on disk.
 
-    With `initial`, the initial values are kept, too. `name` is the name of the group inside snapshots.zarr, or "" for
-    snapshots.zarr itself. With `recompute`, which only a history can have, `fields` has the names of all arrays of the
-    state, such as "u" and "u.previous". If `slots` is not 0, at most `slots` snapshots exist at the same time
-    (plan/history.py). `kept` has the numbers of the snapshots that exist or that later steps will keep."""
+    If `initial` is true, the initial values are kept, too. `name` is the name of the group inside snapshots.zarr, or ""
+    for snapshots.zarr itself. Only in a history, `recompute` can be true. Then `fields` contains the names of all
+    arrays of the state, such as "u" and "u.previous". If `slots` is not 0, at most `slots` snapshots exist at the same
+    time (plan/history.py). `kept` contains the numbers of the snapshots that exist or that later steps will keep."""
 
     every: Positive
     fields: SeveralArrays
@@ -276,8 +276,8 @@ class SnapshotsEntry:
 
 @dataclass(frozen=True)
 class NormsEntry:
-    """Norms of fields, at intervals of `every` steps. With `initial`, the norms of the initial values are computed,
-    too."""
+    """Norms of fields, at intervals of `every` steps. If `initial` is true, the norms of the initial values are also
+    computed."""
 
     every: Positive
     fields: Several
@@ -294,8 +294,8 @@ class NormsEntry:
 
 @dataclass(frozen=True)
 class AcquisitionEntries:
-    """The acquisition of a run, as it is in the manifest. All parts of a run have the same entries, which describe the
-    whole grid. `of_part` returns the entries for the files of one part."""
+    """The acquisition of a run, in the form that the manifest stores. All parts of a run have the same entries, which
+    describe the whole grid. `of_part` returns the entries for the files of one part."""
 
     sources: tuple[SourceEntry, ...] = ()
     samplings: tuple[SamplingEntry, ...] = ()

@@ -95,7 +95,7 @@ class Description:
 
     `arrays` has the order of `arrays_of`. `shape` is the shape of all arrays, with one size for each of the stencil's
     own axes. `stencil` is the JSON form of the stencil. `boundary` is the text of a boundary on the engine's three
-    axes. `signals` has texts that `encode_signals` has made.
+    axes. `signals` contains texts that `encode_signals` has made.
 
     The arrays extend `padding` cells beyond the user's grid at both ends of each axis. `rim` is `padding`, or empty if
     there is no padding. If `unstable` is true, the user accepts parameters with which waves grow. `records` is the
@@ -207,11 +207,11 @@ class Manifest(Description):
     The state has two copies on disk, which alternate. Copy `current` holds generation `generation`, after `step` steps.
     The run is finished when `step` has reached `target_step`. `filled` maps the names of the arrays that have values to
     stamps: random numbers that identify the operation that stored these values. Each array must have values before the
-    first step. `ranges` has the minimum and the maximum of fields that are only read, if they are known. `sums` has the
-    checksum of the valid content of each file of acquisition. In adjoint runs, `begun` has checksums of the first
-    values of arrays, so that later residuals can be compared with them. In other runs, `begun` is None. `before`
-    describes the previous generation, to which a part can go back (run/ranks/agreement.py). It is None in runs that are
-    not parts, and in the first generation."""
+    first step. `ranges` contains the minimum and the maximum of fields that are only read, if they are known. `sums`
+    contains the checksum of the valid content of each file of acquisition. In adjoint runs, `begun` contains checksums
+    of the first values of arrays, so that later residuals can be compared with them. In other runs, `begun` is None.
+    `before` describes the previous generation, to which a part can go back (run/ranks/agreement.py). `before` is None
+    in runs that are not parts, and in the first generation."""
 
     identity: Identity
     phase: Annotated[str, Meta(pattern="^(new|ready|in flight)$")] = NEW
@@ -277,8 +277,8 @@ def new_stamp() -> int:
 
 
 def parse_manifest(data: bytes, path: Path) -> Manifest:
-    """Return the manifest in `data`, which was read from `path`. Raises InputError when it is damaged or of another
-    version."""
+    """Return the manifest in `data`, which was read from `path`. Raises InputError when the manifest is damaged or of
+    another version."""
     try:
         content = msgspec.json.decode(data)
         version = content["format"]

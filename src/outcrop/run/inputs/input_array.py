@@ -35,8 +35,8 @@ class InputArray:
     """Values from any source. `planes(z0, z1)` returns an array of shape (z1 - z0, *shape[1:]) of any real dtype.
 
     In an array of two axes, z0 and z1 count rows. In an array of one axis, they count cells. Callers read planes in
-    ascending order, and any number of planes in one call. `axes` has the letters of the axes, slowest first, or "" if
-    the letters are unknown. The letters need not be in the order of a grid: a section may have the axes "xz"."""
+    ascending order, and any number of planes in one call. `axes` contains the letters of the axes, slowest first, or ""
+    if the letters are unknown. The letters need not be in the order of a grid: a section may have the axes "xz"."""
 
     name: str
     shape: Shape
@@ -87,8 +87,8 @@ def from_chunks(name: str, array: Any, cache_bytes: int, axes: str = "") -> Inpu
 
 
 def _chunk_planes(array: Any) -> int:
-    """Return the number of planes in a chunk. `chunks` has one size for each axis (Zarr and HDF5), or the sizes of all
-    chunks along each axis (Dask)."""
+    """Return the number of planes in a chunk. `chunks` contains one size for each axis (Zarr and HDF5), or the sizes of
+    all chunks along each axis (Dask)."""
     chunks = getattr(array, "chunks", None)
     if not chunks:
         return 1 if len(array.shape) > 1 else int(array.shape[0])  # single cells would be slow to read
@@ -138,8 +138,8 @@ def plane_groups(shape: Shape, itemsize: int, group_bytes: int = GROUP_BYTES) ->
 
 
 def arrange(array: InputArray, axes: str, cache_bytes: int) -> InputArray:
-    """Return the array with its axes in the order z, y, x. `axes` has the letters of the array's axes, slowest first,
-    or is "" to keep the order. Raises InputError for other letters, and for a wrong number of letters.
+    """Return the array with its axes in the order z, y, x. `axes` contains the letters of the array's axes, slowest
+    first, or is "" to keep the order. Raises InputError for other letters, and for a wrong number of letters.
 
     If the first axis of the result is not the first axis of `array`, all values of `array` are read about (bytes of
     `array` / `cache_bytes`) times."""
