@@ -214,8 +214,8 @@ class Directory:
                 except OSError as error:
                     if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS):
                         raise
-                    # The file system has no hard links. If another process makes the file between the next check and
-                    # the rename, the rename replaces that file.
+                    # The file system has no hard links. Another process may make the file between the next check and
+                    # the rename. Then the rename replaces that file.
                     if self.status(name) is not None:
                         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from None
                     self._system.rename(made, last, src_dir_fd=folder, dst_dir_fd=folder)

@@ -132,8 +132,9 @@ def compiler_identity(compiler: tuple[str, ...]) -> list[str]:
 
 @lru_cache
 def _program(compiler: tuple[str, ...]) -> tuple[str, ...]:
-    """Return two texts about a compiler. The first text has the path, the size and the time of the compiler's file,
-    because the command may be a wrapper script that changes without a new version. The second text is the version."""
+    """Return two texts about a compiler. The first text contains the path, the size and the time of the compiler's
+    file. The second text is the version. The version alone is not enough, because the command may be a wrapper script
+    that changes without a new version."""
     found = Path(shutil.which(compiler[0]) or compiler[0]).resolve()
     try:
         file = f"{found} {found.stat().st_size} {found.stat().st_mtime_ns}"

@@ -262,8 +262,8 @@ def make_storage(spec: ArraySpec, tier: Tier, working: Tier) -> ArrayStorage:
 
 
 def check_name(path: Path) -> None:
-    """Raise InputError if the system cannot follow a path. The system cannot follow a name that is too long, a link
-    without a target, a circle of links, or a folder that this process may not search."""
+    """Raise InputError if the system cannot follow a path. Reasons are a name that is too long, a link without a
+    target, a circle of links, or a folder that this process may not search."""
     try:
         names = [os.fsencode(part) for part in path.parts]
         existing = nearest_existing(path)

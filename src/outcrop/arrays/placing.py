@@ -1,8 +1,8 @@
 """`oc.array`, `oc.open_array` and `oc.place`: plan and show the places of arrays on the tiers of a machine, and make
 the arrays.
 
-The plan depends on two numbers for each array and each possible tier: the bytes that the array takes on the tier, and
-the time of the array's transfers in one step.
+The plan depends on two numbers for each array and each possible tier. The numbers are the bytes that the array takes on
+the tier, and the time of the array's transfers in one step.
 """
 
 from __future__ import annotations
@@ -166,8 +166,8 @@ def place(
     `seconds_per_step` is the computing time of a step with all data in memory. Transfers that take at most this time do
     not slow down a step. With the default, 0, each array goes to the fastest tier with room. `capacities` maps the name
     of a tier to the maximum number of bytes that arrays may take there, such as "2GiB" or 0. By default, arrays may
-    take all free bytes. `tiers` defaults to the tiers of this machine. If several tiers are possible and one of them
-    was never measured, all tiers are measured first. The measurement takes some seconds. An array with commits but
+    take all free bytes. `tiers` defaults to the tiers of this machine. All tiers are measured first if several tiers
+    are possible and one of them was never measured. The measurement takes some seconds. An array with commits but
     without a path gets a folder in the directory of its tier. The folder has the name of the array.
 
     Raises InputError if no tier is possible for an array, or if the arrays do not fit.
@@ -214,8 +214,8 @@ def _with_shared(demand: Demand, shared: Sequence[SharedRoom]) -> Demand:
 
 
 def _tiers_for(arrays: Mapping[str, ArraySpec]) -> list[Tier]:
-    """Return the tiers of this machine. A tier that contains the path of an array uses the folder of this path. If an
-    array has several possible tiers and one of them was never measured, measure all tiers first."""
+    """Return the tiers of this machine. A tier that contains the path of an array uses the folder of this path. Measure
+    all tiers first if an array has several possible tiers and one of them was never measured."""
     parents = [nearest_existing(spec.path.absolute().parent) for spec in arrays.values() if spec.path is not None]
     folders = [folder for folder in parents if folder.is_dir()]
     tiers = find_tiers(folders)

@@ -240,8 +240,8 @@ def _holding(name: str, spec: ArraySpec, path: Path, found: Sequence[Tier], tier
 
 
 def _lasting(name: str, spec: ArraySpec, found: Sequence[Tier], tiers: Sequence[Tier]) -> list[Tier]:
-    """Return the tiers that keep values after the process has ended. If the user has named neither a tier nor a path,
-    return only the tiers that also keep values after a reboot."""
+    """Return the tiers that keep values after the process has ended. Return only tiers that also keep values after a
+    reboot if the user has given no tier and no path."""
     needed = Persistence.JOB if spec.tier == "auto" and spec.path is None else Persistence.REBOOT
     lasting = [tier for tier in found if tier.persistence >= needed]
     if not lasting:

@@ -16,9 +16,9 @@ If steps need the previous value u.previous, this value is also a part of the st
 field. In wave equations, the adjoint of u.previous is the adjoint of u one step later, times a factor that is known in
 each cell. In this case the adjoint stencil reads `previous` of the adjoint of u, and needs no separate field.
 
-The gradient with respect to a static field is the sum of D(y - o) a_i(y - o) over all loads of this field and over all
-steps. The sum begins with the last step. The gradient with respect to a parameter is stored as one contribution for
-each cell. Therefore the bits of a gradient do not depend on the plan of the run that computes it.
+The gradient with respect to a static field is a sum of terms D(y - o) a_i(y - o). The sum is over all loads of this
+field and all steps. The sum begins with the last step. The gradient with respect to a parameter is stored as one
+contribution for each cell. Therefore the bits of a gradient do not depend on the plan of the run that computes it.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ class Adjoint:
     """The adjoint of a stencil, and the meaning of its fields.
 
     `adjoints` maps the name of each updated field, and names of previous values such as "u.previous", to the name of
-    the field that holds the adjoint. If this field holds a multiple of the adjoint of a field "u", `scales` maps "u" to
-    the program that computes the factor. `values` contains a program for each adjoint that no field holds, such as a
-    scaled adjoint. Each program reads fields of `stencil`, only in the cell for which it computes a value.
+    the field that holds the adjoint. This field may hold a multiple of the adjoint of a field "u". Then `scales` maps
+    "u" to the program that computes the factor. `values` contains a program for each adjoint that no field holds, such
+    as a scaled adjoint. Each program reads fields of `stencil`, only in the cell for which it computes a value.
 
     `gradients` maps names in `wrt` to names of fields. For a static field, the values of the named field are the
     gradient. For a parameter, the named field has the contribution of each cell, and the gradient is the sum over all
-    cells. For a signal, the sum over all cells is the gradient with respect to one value of the signal: its value in
-    the step that the adjoint has reversed last. If a name in `wrt` does not affect the updates, it is left out.
+    cells. For a signal, the sum over all cells is the gradient with respect to one value of the signal. This value
+    belongs to the step that the adjoint has reversed last. If a name in `wrt` does not affect the updates, it is left
+    out.
 
     `sources` maps the name of each field that has sources to the name of a gradient field. The values of the gradient
     field are the gradients with respect to the sources of the step. There are two cases. If the last stage of a step
-    updates the field with sources, the gradient field is the field that holds the adjoint of the field with sources.
-    This gradient field must be read before the step of the adjoint. Otherwise, a stage of the adjoint writes the
-    gradient field.
+    updates the field with sources, the adjoint of this field is the gradient field. It must be read before the step of
+    the adjoint. Otherwise, a stage of the adjoint writes the gradient field.
 
     `history` maps names of read-only fields to the values of the forward step that these fields must have. The values
     differ for each step. `edges` maps the name of each edge field to an axis (0 for z). Along this axis, the edge field

@@ -236,8 +236,8 @@ class _StageWriter:
         yield "  }"
 
     def _block_function(self) -> Iterator[str]:
-        """Yield the function with the signature of a kernel. Rows that are left over are updated by a loop with fewer
-        rows at once."""
+        """Yield the function with the signature of a kernel. A loop with fewer rows at once updates the remaining
+        rows."""
         calls = {code.rows_at_once * code.planes_at_once: f"call_{self.number}_{code.name}" for code in self.loops}
         yield f"void {symbol(self.number)}(const struct outcrop_block *b) {{"
         yield "  long y = b->y0;"

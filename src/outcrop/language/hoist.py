@@ -27,8 +27,8 @@ from outcrop.language.stencil import Stencil
 def hoisted(stencil: Stencil, adjoint: Adjoint) -> tuple[Stencil, Adjoint]:
     """Return the forward stencil with a field for each hoisted value, and the adjoint that reads these fields.
 
-    Return both arguments unchanged if no sum over neighbours can be hoisted, or if hoisting would increase the number
-    of values that are kept in memory for the adjoint step. These values need most of the memory.
+    Return both arguments unchanged if no sum over neighbours can be hoisted. Also return them unchanged if more values
+    would be kept in memory for the adjoint step, because these values need most of the memory.
     """
     found = _Hoisting(stencil, adjoint)
     if not found.values or found.waiting_after > found.waiting_before:

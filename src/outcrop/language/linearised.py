@@ -110,7 +110,7 @@ def updates_before(stencil: Stencil) -> list[tuple[int, ...]]:
 def without_updates(stencil: Stencil, sums: Sequence[str]) -> Stencil | None:
     """Return the stencil without the updates of the fields `sums`, and without fields that no remaining stage uses. The
     bits of the other fields and the scalars stay the same. Return None if a stage updates only `sums`, if other updates
-    read `sums`, if a field in `sums` contains two copies, or if the storage of another field would change."""
+    read `sums`, if a field in `sums` has two copies, or if the storage of another field would change."""
     names = [one.name for one in stencil.fields]
     dropped = set(map(names.index, sums))
     stages = []

@@ -4,9 +4,9 @@ wave (the worst wave) grows in each step. A stencil that is not linear is analys
 For a plane wave exp(i k x), the value of each load is the value of the field in the updated cell, times a complex
 number. So a whole step, with its stages and previous values, is one matrix for each wave number k (J. von Neumann and
 R. D. Richtmyer, J. Appl. Phys. 21, 232, 1950). The step is stable if no eigenvalue of these amplification matrices
-exceeds 1. Wave numbers are sampled on a lattice that contains 0 and the shortest waves of the grid, because the usual
-stencils have their extreme eigenvalues at these wave numbers. Read-only fields are treated as uniform, so a caller
-analyses one state for each extreme of their values.
+exceeds 1. Wave numbers are sampled on a lattice. The lattice contains 0 and the shortest waves of the grid, because the
+usual stencils have their extreme eigenvalues there. Read-only fields are treated as uniform, so a caller analyses one
+state for each extreme of their values.
 
 The linear part of a program gives the weight of each load in each result:
 
@@ -43,8 +43,8 @@ of each field. The second limit is for stencils that need two values of a field.
 
 In schemes of second order in time, 1 is a double eigenvalue of the longest wave. A relative rounding error e of the
 weights moves this eigenvalue by about the square root of e, and Devito writes weights with only nine digits. The
-tolerance hardly changes the stable limit: a step that exceeds the limit by the fraction d already makes waves grow by
-about the square root of d.
+tolerance hardly changes the stable limit. If a step exceeds the limit by the fraction d, waves already grow by about
+the square root of d.
 """
 
 _MAX_UNKNOWNS = 64

@@ -5,11 +5,11 @@ the executor and the rehearsal (tests/rehearsal.py). All ranges are half open. T
 coordinate x counts the cells of a row, including its padding, so that x0 and x1 can be multiples of 64 bytes. An action
 applies to all fields.
 
-The window has one ring of slots for the first copy of each field, and another ring for the second copy if the field has
-two copies. Updates write the two copies alternately. For example, a single field that is updated in one stage has
-levels 0, 2, ... in the first copy and levels 1, 3, ... in the second copy. Plane z lies in slot z + shift modulo the
-size of its ring. A slot holds the part of its plane that the current block needs. The part of a plane that is in a slot
-is called the frame. The frame may be the whole plane.
+The window has one ring of slots for the first copy of each field. If a field has two copies, the window has another
+ring for the second copy. Updates write the two copies alternately. For example, a single field that is updated in one
+stage has levels 0, 2, ... in the first copy and levels 1, 3, ... in the second copy. Plane z lies in slot z + shift
+modulo the size of its ring. A slot holds the part of its plane that the current block needs. The part of a plane that
+is in a slot is called the frame. The frame may be the whole plane.
 
 A pass uses the following arrays on disk. The arrays `other`, `fringes` and `recomputed` are discarded when the pass
 ends:
@@ -177,12 +177,12 @@ class Update:
 @dataclass(frozen=True, slots=True)
 class Write:
     """Write the cells `area` of planes z0 <= z < z1 to an array. If the array is `target`, write the newest value of
-    each field, and also its previous value if the state includes it. If the array is `other` or `fringes`, write from
-    the rings of first copies for an even `level`, and from the rings of second copies for an odd `level`. If the array
-    is `recomputed`, `level` is the position of the field in `Problem.computed`.
+    each field, and also its previous value if the state includes it. If the array is `other` or `fringes`, an even
+    `level` selects the rings of first copies, and an odd `level` selects the rings of second copies. If the array is
+    `recomputed`, `level` is the position of the field in `Problem.computed`.
 
-    The write of the last cell of a plane to the target also writes the plane's checksum. If the blocks of a rank begin
-    with the highest rows (`Problem.block_order`), the checksum is written with the first cell instead.
+    The write of the last cell of a plane to the target also writes the plane's checksum. If the first block of a rank
+    has the highest rows (`Problem.block_order`), the checksum is written with the first cell instead.
 
     If the array is `faces` or `static_faces`, the action sends the cells to the neighbour at the side `level`. The
     cells must still have the values that were read from the source or from the static fields. If the array is `stairs`,
@@ -201,7 +201,7 @@ class Write:
 class Check:
     """Add the cells `area` of planes z0 <= z < z1 to the checksums of an array. This action is needed for cells of the
     rank's own rows that other ranks update. If the array is `source`, the cells have the values that were read from the
-    source, and cells of the static fields are added to the checksums of the static fields. If the array is `target`,
+    source. Cells of the static fields are then added to the checksums of the static fields. If the array is `target`,
     the cells are at the last level."""
 
     z0: int

@@ -164,11 +164,11 @@ class Span:
 @dataclass(frozen=True, slots=True)
 class Event:
     """An event of a pass. An event is a Copy, an Update, a Check or the commit, together with the transfers that start
-    after the previous event. The event begins when enough data have arrived: the first `needed` bytes of all reads of
-    the pass, and the first `needed_faces` bytes of all rows from neighbours. If the event is an Update, it updates
-    `cells` cells. `phase` is the place of the event within a slab: COPY, UPDATE, TRIANGLE (the second Update of a slab,
-    in split tiling), CHECK or COMMIT. `block` is the number of the block. `sent_high` is the part of the bytes `sent`
-    for the upper neighbour."""
+    after the previous event. The event begins when two amounts of data have arrived: the first `needed` bytes of all
+    reads of the pass, and the first `needed_faces` bytes of all rows from neighbours. If the event is an Update, it
+    updates `cells` cells. `phase` is the place of the event within a slab: COPY, UPDATE, TRIANGLE (the second Update of
+    a slab, in split tiling), CHECK or COMMIT. `block` is the number of the block. `sent_high` is the part of the bytes
+    `sent` for the upper neighbour."""
 
     phase: int
     read: int
@@ -293,8 +293,8 @@ def _uses_neighbours(problem: Problem, action: Update) -> bool:
 
 
 _Asked: TypeAlias = tuple[int, int, bool, int, int]
-"""A read of planes z0 <= z < z1: z0, z1, a flag that is true for static fields, the number of bytes of all earlier
-reads, and the number of bytes of this read."""
+"""A read of planes z0 <= z < z1. The tuple contains z0, z1, a flag that is true for static fields, the number of bytes
+of all earlier reads, and the number of bytes of this read."""
 
 
 def _needed(asked: Sequence[_Asked], z_end: int, z_end_static: int) -> float:
@@ -545,8 +545,8 @@ def snapshots_of(
 
 
 def aside_seconds(work: PassWork, machine: Machine, snapshots: SnapshotWrites) -> float:
-    """Return the time that the cores need in a pass for all work except updates: checksums, requests, cache misses,
-    snapshots, and the start and end of each slab."""
+    """Return the time that the cores need in a pass for all work except updates. This work consists of checksums,
+    requests, cache misses, snapshots, and the start and end of each slab."""
     moved = work.bytes_read + work.bytes_written + work.bytes_sent + work.bytes_received
     missed = moved * min(1.0, machine.last_cache_bytes / work.window_bytes) / MEMORY_BYTES_PER_SECOND
     requests = work.requests * REQUEST_SECONDS / machine.threads

@@ -6,9 +6,9 @@ the action names, and checks that each sent row has the level that the action na
 The proof for all ranks (ranks.py) uses the messages of a pass, which this module lists. It proves that a rank receives
 the rows that its neighbour sends, and that no ranks wait for each other forever. The proof assumes that a connection
 stores no messages. So a plane is transferred only when one rank has begun to send it and the other rank has begun to
-receive it. The proof also assumes that a rank begins an action of one direction only after all planes of the previous
-action of this direction have been transferred. If ranks cannot block each other under these two assumptions, they also
-cannot block each other if connections store messages.
+receive it. The proof also assumes that the actions of one direction are not in progress at the same time: all planes of
+an action are transferred before the next action begins. If ranks cannot block each other under these two assumptions,
+they also cannot block each other if connections store messages.
 
 A rank performs its actions in order. Some actions of a rank wait for messages:
 
@@ -50,9 +50,9 @@ Message: TypeAlias = tuple[str, int, int, int, int, int, int]
 """A message with rows of planes z0 <= z < z1. The tuple contains the array, z0, z1, the first row, the end of the rows,
 the number of columns and the level. Rows are counted from the cut between the two ranks. For faces, the level is 0."""
 Step: TypeAlias = tuple[int, bool, int, int]
-"""A step of a rank in a pass: the number of its action, a flag, a direction, and a number of planes n, counted from the
-start of the pass. If the flag is true, the rank begins the transfers of all planes up to number n in this direction. If
-the flag is false, the rank waits until n planes have been transferred."""
+"""A step of a rank in a pass. The tuple contains the number of its action, a flag, a direction, and a number of planes
+n. Planes are counted from the start of the pass. If the flag is true, the rank begins the transfers of all planes up to
+number n in this direction. If the flag is false, the rank waits until n planes have been transferred."""
 
 
 class ExchangeProof:
@@ -101,8 +101,8 @@ class ExchangeProof:
             require(is_inside, "updated rows of planes that no level updates")
 
     def _exchanged(self, action: Read | Write, span: PlaneSpan) -> Iterator[tuple[int, int, PlaneSpan]]:
-        """Yield three values for each array whose rows are exchanged: the ring of the array, the level of the rows, and
-        the part of the rows that must have this level."""
+        """Yield three values for each array whose rows are exchanged. The values are the ring of the array, the level
+        of the rows, and the part of the rows that must have this level."""
         proof, uses = self._proof, self._proof.uses
         if action.array == "static_faces":
             yield from ((field, 0, span) for field in proof.statics)
@@ -212,8 +212,8 @@ def _is_static(action: Read | Write) -> bool:
 
 
 def _planes_used(problem: Problem, action: Action) -> tuple[int, int] | None:
-    """Return two numbers: the end of the planes of updated fields that an action uses, and the end of the planes of
-    static fields that it uses. Return None if the action does not wait for messages."""
+    """An action uses planes of updated fields and planes of static fields. Return two numbers: the end of the updated
+    fields' planes and the end of the static fields' planes. Return None if the action does not wait for messages."""
     match action:
         case Copy() | Write() | Check():
             return action.z1, 0

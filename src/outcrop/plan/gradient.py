@@ -43,8 +43,8 @@ class Way:
 
     `forward` is the problem of the forward run, whose last snapshot is the history. `adjoint` is the problem of the
     adjoint run, with the updates of one step. The history has `states` states, which take `history_bytes` on the disk.
-    If the adjoint run needs more states than the history has, `repeated_steps` steps of the forward run are repeated.
-    `refusal` is the reason why the adjoint run cannot use this history, or "" if it can.
+    If the history does not have all necessary states, `repeated_steps` steps of the forward run are repeated. `refusal`
+    is the reason why the adjoint run cannot use this history, or "" if it can.
     """
 
     every: int
@@ -325,7 +325,7 @@ def described(choice: WayChoice) -> list[str]:
 
 def _worth_showing(choice: WayChoice) -> Iterator[JudgedWay]:
     """Yield the ways for a table. If several ways recompute states and need too much memory, yield only the first of
-    them, because the later ways have larger intervals and need even more memory."""
+    these ways. The later ways have larger intervals and need even more memory."""
     too_large = 0
     for one in choice.ways:
         too_large += one.way.every > 1 and _OVER_MEMORY in one.why

@@ -6,8 +6,8 @@ The window has rings of slots for the copies of all fields (core/outcrop/exec/wi
 which snapshots are collected until they are written (core/outcrop/exec/snapshots.hpp). Sources and receivers have one
 value for each point and step of a pass (acquisition.hpp). The smallest budget includes the minimum memory for the
 staging and for the values of sources and receivers. These values may also use up to 1/SHARE of the memory above the
-smallest budget, because a pass can have more steps if memory holds more values. The tuner divides the remaining memory
-between the window and the staging (staging.py).
+smallest budget. If memory holds more of these values, a pass can have more steps. The tuner divides the remaining
+memory between the window and the staging (staging.py).
 """
 
 from __future__ import annotations

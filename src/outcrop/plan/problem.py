@@ -362,8 +362,8 @@ class Problem:
 
     @cached_property
     def computed(self) -> tuple[int, ...]:
-        """The numbers of the fields of another run that levels of a pass write: the recomputed fields, and the fields
-        whose first values are read from the history."""
+        """The numbers of the fields of another run that levels of a pass write. These are the recomputed fields, and
+        the fields whose first values are read from the history."""
         return tuple(number for number, one in enumerate(self.fields) if one.history and not one.is_static)
 
     @cached_property
@@ -397,8 +397,8 @@ class Problem:
 
     @cached_property
     def plain(self) -> bool:
-        """True if the problem has the simplest form: a step has one stage, and each updated field has two copies in
-        memory and no previous value in the state."""
+        """True if the problem has the simplest form. In this form, a step has one stage. Each updated field has two
+        copies in memory, and no previous value in the state."""
         updated = [one for one in self.fields if one.is_state]
         return self.stages == 1 and all(one.is_double and not one.has_previous for one in updated)
 

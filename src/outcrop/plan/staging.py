@@ -9,10 +9,10 @@ the time when its first row is copied until its last row is copied. Then the slo
     slots           |█████|█████|▒▒▒  |     |█████|█████|▒▒▒  |     |█████|█████|▒▒▒  |     |    ▒ open   █ written
 
 Each write takes some time in addition to the time for its bytes, so slots should be large. But each plane of a slab has
-open slots at each level that a snapshot keeps. If the staging has too few slots for all of them, slots are written
-before they are complete, in many short pieces. So `fit_staging` chooses the largest slots with which all open slots fit
-into the staging. A slot can be larger than a plane of the box. But if a plan divides planes into blocks, each block
-needs at least one write for each plane, so the writes are shorter.
+open slots at each level that a snapshot keeps. If the staging has fewer slots, incomplete slots are written in many
+short pieces. So `fit_staging` chooses the largest slots with which all open slots fit into the staging. A slot can be
+larger than a plane of the box. But if a plan divides planes into blocks, each block needs at least one write for each
+plane, so the writes are shorter.
 """
 
 from __future__ import annotations

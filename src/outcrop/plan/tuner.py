@@ -6,10 +6,10 @@ slabs with one assumed cache tiling. The second round measures the update rates 
 tilings.
 
 The cache tiles of a slab are usually diamonds of half height D (core/outcrop/exec/tiles.hpp). With a stencil of radius
-r, a diamond needs 2 r D neighbouring rows, and each thread needs at least one diamond. If the grid has too few rows (a
-plane of a two-axis grid has only one row), threads share the streaming axis instead. The slab is then divided into
-bands of 2 D levels, and each band is divided into chunks along zeta, the sum of the number of a plane and the skew of
-its level.
+r, a diamond needs 2 r D neighbouring rows, and each thread needs at least one diamond. If the grid has too few rows,
+threads share the streaming axis instead. For example, a plane of a two-axis grid has only one row. The slab is then
+divided into bands of 2 D levels, and each band is divided into chunks along zeta. Zeta is the number of a plane plus
+the skew of its level.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ SWEEP_LEAN = 16
 """The total skew, in planes, that the tuner assumes for a plain sweep. A plain sweep has no bands. The tuner computes
 the length of chunks from the assumed skew, which makes chunks large enough for a thread."""
 STAGING_SHARES = (16, 8, 4, 2)
-"""If a problem has snapshots, candidates are also made for smaller budgets, so that 1/16, 1/8, 1/4 or 1/2 of the budget
-is left for the staging."""
+"""If a problem has snapshots, candidates are also made for smaller budgets. They leave 1/16, 1/8, 1/4 or 1/2 of the
+budget for the staging."""
 MAX_CHUNKS = 20_000
 """The maximum number of chunks in all bands together. The number of chunks is limited, because the list of chunks uses
 memory outside the window."""
@@ -293,10 +293,10 @@ def build(
     acquisition: AcquisitionMemory = NO_ACQUISITION_MEMORY,
     budget_bytes: int = 0,
 ) -> Plan:
-    """Return the plan for the given sizes. The passes of the plan have `sizes.levels` levels. If the levels of the run
-    are not a multiple of `sizes.levels`, the last pass is shorter. If ranks share updates,
-    passes that end at a snapshot may also be shorter. `budget_bytes` is the memory for the window and for
-    the part of the staging that exceeds the smallest staging."""
+    """Return the plan for the given sizes. The passes of the plan have `sizes.levels` levels. The last pass is shorter
+    if the number of levels of the run is not a multiple of `sizes.levels`. If ranks share updates, passes that end at a
+    snapshot may also be shorter. `budget_bytes` is the memory for the window and for the part of the staging that
+    exceeds the smallest staging."""
     window, passes = _passes(problem, scheme, sizes)
     acquisition = _with_staging(problem, sizes, machine, window, acquisition, budget_bytes)
     predicted = predict(problem, works_of(problem, passes), sizes, window, machine, rate, acquisition)

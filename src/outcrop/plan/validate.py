@@ -1,8 +1,8 @@
 """This module proves that a plan is legal. The proof takes place before the first transfer and does not need the values
 of the cells.
 
-The proof performs the actions of a pass one by one. For each cell in each ring of the window and in each array on disk,
-the proof records the level that wrote the cell. The proof stores levels for whole ranges of planes, rows and columns
+The proof performs the actions of a pass one by one. The proof records the level that wrote each cell, in each ring of
+the window and in each array on disk. The proof stores levels for whole ranges of planes, rows and columns
 (contents.py). In the proof, each action is complete before the next action begins. In the executor, a transfer may
 still be in progress when the next action begins. The proof is still valid, because in the executor all transfers and
 updates of the same slot wait for each other.

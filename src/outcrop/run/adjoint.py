@@ -514,8 +514,8 @@ def _last_adjoint(
     forward: Forward, adjoint: Adjoint, name: str, seed: PlaneSource | None, rows: Sequence[Residuals],
 ) -> PlaneSource:  # fmt: skip
     """Return a function that computes planes of the adjoint of a field. The adjoint is the adjoint after the last step
-    of the forward run. The adjoint after the last step has two parts, which are added: the given derivative with
-    respect to the last state, and the residuals of the last step. In the rim, the adjoint is 0."""
+    of the forward run. The adjoint after the last step is the sum of two parts: the given derivative with respect to
+    the last state, and the residuals of the last step. In the rim, the adjoint is 0."""
     manifest, (z_updated, *inner) = forward.manifest, forward.updated_cells
     nz, ny, nx = manifest.layout.shape
     pad_z = inside(manifest.padding, 0)[0]

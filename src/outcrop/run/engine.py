@@ -175,7 +175,7 @@ def prepare(setup: Setup, steps: int, first_step: int, may_write: bool = True) -
     """Compile the kernel, measure the machine, and plan `steps` steps after step `first_step`.
 
     If `may_write` is true, the measurement may use a scratch file of up to 1 GiB in the directories of the run for a
-    few seconds. Raises BudgetError if the budget is too small. The message has the smallest budget that works. Raises
+    few seconds. Raises BudgetError if the budget is too small. The message names the smallest budget that works. Raises
     InputError for an unknown scheme, impossible sizes, or a missing compiler.
     """
     problem, description = setup.problem(steps, first_step), setup.description
@@ -306,7 +306,7 @@ def _written(problem: Problem, name: str, level: int) -> int:
 
 
 class Engine:
-    """Executes the passes of a run. An `Engine` contains the window in memory, the open files, and the plan in the
+    """Executes the passes of a run. An `Engine` holds the window in memory, the open files, and the plan in the
     executor's form.
 
     `arrays_a` and `arrays_b` contain the files of the two copies of the state. For a run in place, `arrays_b` is empty.

@@ -55,10 +55,10 @@ def open_run(
 ) -> Setup:
     """Return the `Setup` of the run at `path`, with the arguments of `reopen`.
 
-    If several ranks open the parts of another number of ranks, or a run of one process, the rows are moved first. If
-    one process opens the directory of all parts, the result is only for reading (`take_parts`). Raises the errors of
-    `reopen`, and InputError if the run does not work with the number of ranks, or if there is too little space to move
-    the rows."""
+    The rows are moved first if several ranks open the parts of another number of ranks, or a run of one process. If one
+    process opens the directory of all parts, the result is only for reading (`take_parts`). Raises the errors of
+    `reopen`. Raises InputError if the run does not work with the number of ranks, or if there is too little space to
+    move the rows."""
     group = None if reads_only else join(ranks, comm)
     with together(group):
         place = as_path(path, "path")

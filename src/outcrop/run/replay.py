@@ -198,7 +198,7 @@ class _Replay:
             raise InterruptedRun(f"stopped; go on with: outcrop resume {self._place}") from None
 
     def _made(self, start: KeptStates) -> State:
-        """Create the replay at step 0. `start` has state 0 of the forward run."""
+        """Create the replay at step 0. `start` contains the values of state 0 of the forward run."""
         from outcrop.run.simulation import Simulation
 
         manifest, entry = self._forward.manifest, start.entry

@@ -301,8 +301,7 @@ class Simulation:
 
     def plan(self, steps: int | None = None) -> Prepared:
         """Return the plan of `run(steps)` with its predicted cost. The method compiles the kernel and changes no
-        directory. If the first pass of an adjoint run is shorter than the others, the result is the plan of the other
-        passes."""
+        directory. If the first pass of an adjoint run is shorter, the result is the plan of the other passes."""
         with together(self._setup.group):
             return self._prepare(self._parts(steps)[-1], may_write=False)
 
@@ -378,8 +377,8 @@ class Simulation:
 
         The adjoints of stencils that are not linear, and gradients with respect to static fields, parameters and
         signals, need the states of this run. This run must then keep its states (`run(history=oc.History("all"))`),
-        until the adjoint run is complete. If the run keeps every k-th state, a gradient with respect to a static field
-        or parameter is the sum over every k-th step, multiplied by k.
+        until the adjoint run is complete. If the run keeps every k-th state, gradients with respect to static fields
+        and parameters are sums over every k-th step, multiplied by k.
 
         The adjoint run is kept in `directory`, by default beside the run: the adjoint of run.oc is in run-adjoint.oc.
         The defaults of `memory` and `threads` are the values of this run. If `force` is true, another run in
@@ -402,9 +401,9 @@ class Simulation:
         this step, it is not repeated. `misfit` is an `oc.Misfit`, a sum of several, or a function misfit(sim) that
         returns a value and residuals for `adjoint`. `progress` has the same meaning as in `run`, and the other
         arguments have the same meaning as in `adjoint`. The gradients have the form of `AdjointRun.gradients`. If the
-        adjoint needs states and the run keeps no history, the run keeps states from step 0 on, and frees them at the
-        end. These are the states of `oc.History("auto", wrt=wrt)`, with the shortest predicted time of both runs. A
-        history that the run had before the call is not freed.
+        adjoint needs states and the run keeps no history, the run keeps states from step 0 on. The method frees these
+        states at the end. These are the states of `oc.History("auto", wrt=wrt)`, with the shortest predicted time of
+        both runs. A history that the run had before the call is not freed.
 
         The gradients are read from the directory of the adjoint run: delete it when you no longer need them. After an
         interruption, call this method again with `resume=True` and the same misfit. Raises the errors of `run` and
@@ -470,7 +469,7 @@ class Simulation:
         return run_segments(self.directory, states, settings, self.step, parts, progress, run_part)
 
     def _take_parts(self) -> None:
-        """If one process has opened the parts of several ranks for reading, make them one run of this process."""
+        """Make one run of this process, if this process has opened the parts of several ranks for reading."""
         if needs_to_move(self._setup):
             self._setup, self._prepared = take_parts(self._setup), []
             self._state = self._setup.state

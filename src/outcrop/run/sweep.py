@@ -71,11 +71,11 @@ class Sweep:
     """Computes steps of a stencil of two axes on arrays of shape (ny + 2, nx). The first and the last row of each array
     are spare.
 
-    `arrays` maps the name of each field to its arrays. If the update of a field reads neighbouring cells or previous
-    values of this field, the field needs two arrays. A step reads one array and writes the other. The first array must
-    have the initial values, and both arrays must have the values of the rim. Every other field needs one array. If the
-    stencil updates this field, the array is updated in place. The boundary is fixed: cells closer to a side than the
-    radius of the stencil keep their values.
+    `arrays` maps the name of each field to its arrays. A field needs two arrays if its update reads neighbouring cells
+    or previous values of this field. A step reads one array and writes the other. The first array must have the initial
+    values, and both arrays must have the values of the rim. Every other field needs one array. If the stencil updates
+    this field, the array is updated in place. The boundary is fixed: cells closer to a side than the radius of the
+    stencil keep their values.
 
         with Sweep(oc.stencils.stream_function(), {"psi": (a, b)}) as sweep:
             sweep.step()

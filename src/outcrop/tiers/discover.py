@@ -83,8 +83,8 @@ def available_cores() -> int:
 
 
 def memory_bytes() -> int:
-    """Return the number of bytes of memory that this process may use: the memory of the machine, or the limit of the
-    control group if this limit is lower."""
+    """Return the number of bytes of memory that this process may use. This is the memory of the machine, or the limit
+    of the control group if this limit is lower."""
     return min(machine_bytes(), cgroup_limit_bytes())
 
 

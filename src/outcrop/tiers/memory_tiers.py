@@ -88,8 +88,8 @@ def bytes_on(tier: Tier, nbytes: int) -> NDArray[np.uint8]:
 
 
 def with_measured_kind(tier: Tier, tiers: Iterable[Tier]) -> Tier:
-    """Return the tier. If its kind is unknown and its measured rate is much higher than the rate of local memory, the
-    returned tier has the kind HBM."""
+    """Return the tier. It gets the kind HBM if its kind is unknown and its measured rate is much higher than the rate
+    of local memory."""
     local = [one.read_bytes_per_second or 0.0 for one in tiers if one.kind == "dram"]
     is_faster = any(0 < FASTER * rate < (tier.read_bytes_per_second or 0.0) for rate in local)
     if tier.name.startswith("node") and is_faster:

@@ -47,9 +47,9 @@ class Access:
 
 @dataclass(frozen=True)
 class FieldUpdate:
-    """An update that sets `function` at t + dt to `expression`. `reads` describes each Indexed of the expression.
-    If the update continues an earlier update of the same field, `earlier` is the earlier update, whose result in the
-    same cell is read. Otherwise, `earlier` is None."""
+    """An update that sets `function` at t + dt to `expression`. `reads` describes each Indexed of the expression. An
+    update can continue an earlier update of the same field. Then `earlier` is the earlier update, and the update reads
+    its result in the same cell. Otherwise, `earlier` is None."""
 
     where: str
     position: int
@@ -183,9 +183,9 @@ def _dtype(thing: Any) -> str:
 
 
 def merge(updates: Sequence[FieldUpdate]) -> list[FieldUpdate]:
-    """Return one update for each field. If a field has a second update, such as an Inc, this update continues the first
-    one. Raises InputError if an update reads a value at t + dt before this value is computed, or if the order of
-    equations cannot be kept."""
+    """Return one update for each field. If a field has a second update, such as an Inc, the second update continues the
+    first update. Raises InputError if an update reads a value at t + dt before this value is computed, or if the order
+    of equations cannot be kept."""
     found: dict[str, FieldUpdate] = {}
     read_since: dict[str, str] = {}
     for update in updates:
@@ -317,8 +317,8 @@ def convert(where: str, node: Any, values: SymbolValues, leaf: Callable[[Any], s
 
 def _product(product: sympy.Expr) -> sympy.Expr:
     """Multiply out sums in which terms cancel: dt**2/m * (2*m*u/dt**2 + s) becomes 2*u + dt**2/m*s. Devito's `solve`
-    returns solutions of the first form. The factor of u must be exactly 2: an error in its last digit would act on u
-    like a force in each step, and become visible in long runs."""
+    returns solutions of the first form. The factor of u must be exactly 2. An error in its last digit would act on u
+    like a force in each step, and would become visible in long runs."""
     factors = sympy.Mul.make_args(product)
     for number, factor in enumerate(factors):
         rest = sympy.Mul(*factors[:number], *factors[number + 1 :])

@@ -303,9 +303,9 @@ def _stencil(
 
 
 def _expression(update: FieldUpdate, stage: int, stages: dict[str, int], values: SymbolValues) -> sympy.Expr:
-    """Convert the expression of an update in stage number `stage`. An access becomes a read of a field. If this stage
-    needs the value before the field's latest update (`age` is 1), the access becomes a read of the field's `previous`.
-    A function without space axes becomes a signal."""
+    """Convert the expression of an update in stage number `stage`. An access becomes a read of a field. If `age` is 1,
+    this stage needs the value before the field's latest update. The access then becomes a read of the field's
+    `previous`. A function without space axes becomes a signal."""
 
     def leaf(indexed: Any) -> sympy.Expr:
         access: Access = update.reads[indexed]

@@ -1,9 +1,9 @@
 """The table of built-in stencils with their names and their limits of stability, and the cache of stencils that earlier
 processes have made.
 
-A name consists of the family, the order in space, the number of axes unless it is 3, and an option: "heat7", "heat4",
-"acoustic8", "acoustic8_2d", "acoustic8_2d_sponge", "maxwell_2d_te". If a part of the name is missing, its default in
-the family is used.
+A name consists of the family, the order in space, the number of axes (not if it is 3), and an option. Examples are
+"heat7", "heat4", "acoustic8", "acoustic8_2d", "acoustic8_2d_sponge" and "maxwell_2d_te". If a part of the name is
+missing, its default in the family is used.
 
 Python needs more time to load SymPy than to load all other modules of a run. A stencil that was lowered before does not
 need SymPy. So the user's cache (`outcrop.user_cache`) keeps the description of each built-in stencil. The cache also

@@ -96,7 +96,7 @@ def history_entry(given: History, description: Description, step: int) -> Snapsh
 
 
 def with_slots(given: History, entry: SnapshotsEntry, dtype: str, last_step: int) -> SnapshotsEntry:
-    """Return the entry, with a schedule (plan/history.py) if states can be computed again, and the limit has room for
+    """Return the entry. Add a schedule (plan/history.py) if states can be computed again, and if the limit has room for
     at least two states but not for all states."""
     limit = limit_bytes(given)
     slots = 0 if limit is None else limit // state_bytes(entry, dtype)
@@ -382,8 +382,8 @@ class KeptStates:
 
 
 def repeated_steps(state: State) -> int:
-    """Return the number of steps that an adjoint run must repeat if it begins at the committed step of a run, with the
-    states that exist now. The result for a replay is 0, because a replay has no adjoint run."""
+    """Return the number of steps that an adjoint run must repeat. The adjoint run begins at the committed step of a
+    run, with the states that exist now. The result for a replay is 0, because a replay has no adjoint run."""
     entry, step = state.manifest.taps.history, state.manifest.step
     if entry is None or not entry.slots or step < 1:
         return 0

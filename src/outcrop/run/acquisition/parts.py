@@ -12,9 +12,9 @@ the point. Other cells of the point may belong to the rank below the cut, or thi
       ...
     part of rank j
 
-So after each pass, rank j sends its values of such cells to rank j + 1. Rank j + 1 uses them for the cells that it has
-not sampled itself, and adds the corners of each point in the order of the oracle. The records of a part are then
-complete for its points, so a commit of the part needs no other rank.
+So after each pass, rank j sends its values of such cells to rank j + 1. Rank j + 1 uses these values for the cells that
+it has not sampled itself. Then it adds the corners of each point in the order of the oracle. The records of a part are
+then complete for its points, so a commit of the part needs no other rank.
 
 Norms are sums over the cells that a rank updates, and are not rounded. `rounded_norms` adds the sums of all parts.
 
@@ -124,8 +124,8 @@ class PartRows:
 
 
 class PartSampling:
-    """The cells of one sampling that a rank samples: first the cells of the rank's own points, then cells of points
-    that belong to the rank above. `owner` has, for each point, the rank to which the point belongs.
+    """The cells of one sampling that a rank samples. The cells of the rank's own points come first. Cells of points
+    that belong to the rank above follow. `owner` gives the rank to which each point belongs.
 
     In each step, this rank sends `sent` values to the rank above. This rank receives `received` values from the rank
     below."""

@@ -78,8 +78,8 @@ class Records(Mapping[str, NDArray[Any]], ABC):
 
 
 class Traces(Records):
-    """The traces of receivers by name. Each trace is a float64 array of shape (committed steps, points). If one part
-    of a run of several ranks is opened alone, a trace has only the points of this part."""
+    """The traces of receivers by name. Each trace is a float64 array of shape (committed steps, points). If a part of a
+    run is opened alone, a trace has only the points of this part."""
 
     kind, dtype = "trace", np.dtype("<f8")
 
@@ -98,8 +98,8 @@ class Traces(Records):
 
 class NormRecords(Records):
     """The norms of fields by name. Each array has a row with `step`, `sum`, `squares`, `min` and `max` for each
-    recorded step. If one part of a run of several ranks is opened alone, the norms are those of the cells that the rank
-    of this part has counted."""
+    recorded step. If a part of a run is opened alone, the norms include only the cells that the rank of this part has
+    counted."""
 
     kind, dtype = "norms", NORMS
 

@@ -7,8 +7,8 @@ records (traces, norms, and checksums of snapshots), which grow with the run. Th
     run.oc/.taps/norms-u        step k writes row k / every: step, sum, squares, min, max
     run.oc/.taps/snapshots-u    a CRC32C of four bytes for the cells of each snapshot of u
 
-In a part of a run of several ranks, a trace has only the points of this part, and the sums of norms are not rounded
-(PART_NORMS). Points and values are those of the whole grid.
+In a part of a run, a trace has only the points of this part, and the sums of norms are not rounded (PART_NORMS). Points
+and values are those of the whole grid.
 
 Points and values are little endian in C order. They are written and flushed before the first commit. The manifest has
 their checksums and shapes.

@@ -341,8 +341,8 @@ class AcquisitionEntries:
         return found | {f"receivers-{i}": _points_bytes(one) for i, one in enumerate(self.samplings)}
 
     def records(self, step: int) -> dict[str, tuple[int, int]]:
-        """For each file that grows with the run, return the bytes of a row and the number of rows that are valid after
-        `step` steps, by name. A row for snapshots is the checksum of one snapshot."""
+        """Consider the files that grow with the run. Return the number of bytes of a row, and the number of rows that
+        are valid after `step` steps, by the name of the file. A row for snapshots is the checksum of one snapshot."""
         found = {f"trace-{name}": (8 * points, step) for name, points in self.traces.items()}
         if self.norms:
             found |= {f"norms-{name}": (self.norms_bytes, self.norms.count(step)) for name in self.norms.fields}

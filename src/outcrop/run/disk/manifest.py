@@ -2,8 +2,8 @@
 other files.
 
 A manifest may come from an untrusted source. The types, ranges and names in the manifest are checked against the
-annotations in this module before any other file of the run is opened. If a value can be computed from other values of
-the manifest, it is compared with the computed value.
+annotations in this module before any other file of the run is opened. Values that can be computed from other values of
+the manifest are compared with the computed values.
 """
 
 from __future__ import annotations
@@ -368,8 +368,8 @@ def _check_derived(manifest: Manifest) -> None:
 
 
 def _is_part(manifest: Manifest, part: PartEntry) -> bool:
-    """Return True if the arrays have the rows of the part, and the run has no property that parts cannot have, such as
-    a history or a rim."""
+    """Return True if the arrays have the rows of the part. Return False if the run has a property that parts cannot
+    have, such as a history or a rim."""
     more = manifest.in_place or manifest.states or manifest.rim or len(manifest.directories) > 1
     points = manifest.taps.traces
     if part.traces.keys() != points.keys() or any(count > points[name] for name, count in part.traces.items()):

@@ -7,11 +7,12 @@
 
 In a directory, the manifest is a file that is replaced by renaming. As soon as the field u has values, `u` is a link to
 the folder of the current copy. Only readers of Zarr use this link. Without the link, they see an array of zeros. All
-files are opened beneath descriptors of the run's directories, and links are not followed. A further directory is used
-only if its MEMBER file says that it belongs to this run. The storage on block devices is in `run/device`.
+files are opened relative to descriptors of the run's directories, and links are not followed. A further directory is
+used only if its MEMBER file says that it belongs to this run. The storage on block devices is in `run/device`.
 
 Scratch files hold the temporary arrays of a pass: rows between blocks, and levels that are not final. The name of a
-scratch file is removed as soon as the file is open, so the system frees the file when the process closes it or ends.
+scratch file is removed as soon as the file is open. So the system frees the file when the process closes the file or
+ends.
 """
 
 from __future__ import annotations
@@ -155,8 +156,8 @@ class RunFolder(RunStorage):
             raise InputError(f"{self.path} was moved or deleted; open the run where it is now")
         if not shared:
             try:
-                # If a process was killed between renaming the manifest and flushing the directory, the new manifest may
-                # not be durable yet. Therefore the directory is flushed again.
+                # A process may have been killed after it renamed the manifest and before it flushed the directory. Then
+                # the new manifest may not be durable yet. Therefore the directory is flushed again.
                 self._directory.flush()
             except OSError as error:
                 release(handles)
@@ -276,7 +277,7 @@ def further_directories(own: Directory, manifest: Manifest, must_be_there: bool 
     manifest alone cannot be trusted. For other directories, the function raises StorageError, or leaves them out if
     `must_be_there` is False.
 
-    If there is no run at the path that the MEMBER file names, the run was moved, and only the identity is compared."""
+    If no run is at the path that the MEMBER file names, the run was moved. Then only the identity is compared."""
     found = []
     for index, name in enumerate(manifest.directories[1:], start=1):
         try:

@@ -108,8 +108,8 @@ def _one_chunk_at_a_time() -> Iterator[None]:
 
 
 def require_solid(name: str, sizes: tuple[int, ...]) -> Shape:
-    """Return the sizes as a shape. Raises InputError if there are not one to three sizes, if a size is less than 1, or
-    if the array is too large for a disk."""
+    """Return the sizes as a shape. Raises InputError if the number of sizes is not 1, 2 or 3, if a size is less than 1,
+    or if the array is too large for a disk."""
     shape = tuple(sizes)
     if not 1 <= len(shape) <= 3 or not all(size >= 1 for size in shape):  # Dask may give NaN as a size
         raise InputError(f"{name} has shape {shown(shape)}; one to three axes (nz, ny, nx) of at least 1 are needed")
@@ -141,8 +141,8 @@ def arrange(array: InputArray, axes: str, cache_bytes: int) -> InputArray:
     """Return the array with its axes in the order z, y, x. `axes` contains the letters of the array's axes, slowest
     first, or is "" to keep the order. Raises InputError for other letters, and for a wrong number of letters.
 
-    If the first axis of the result is not the first axis of `array`, all values of `array` are read about (bytes of
-    `array` / `cache_bytes`) times."""
+    If another axis of `array` becomes the first axis, all values of `array` are read about (bytes of `array` /
+    `cache_bytes`) times."""
     if isinstance(axes, str) and not axes:
         return array
     if not isinstance(axes, str) or not set(axes) <= set(LETTERS) or len(set(axes)) != len(axes):

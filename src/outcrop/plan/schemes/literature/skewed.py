@@ -161,8 +161,8 @@ class _BlockPass:
 
 
 def volume(variant: Variant, problem: Problem, sizes: Sizes) -> Volume:
-    """Estimate the work of a pass: the number of cells, times the number of words per cell that the comment at the top
-    of this file gives."""
+    """Estimate the work of a pass: the number of cells times the number of words per cell. The text at the top of this
+    file gives the number of words."""
     rho_z, rho_y = blocked.overlaps(problem, sizes)
     arrays = {
         "full": 2 * (1 + rho_y) * (1 + rho_z),
