@@ -25,7 +25,7 @@ from outcrop.units import ADDRESSABLE_BYTES
 MAX_AXES = 32
 """The maximum number of axes of an array. All versions of NumPy support this number."""
 MAX_NUMBER = 1 << 62
-"""The maximum for the bytes, steps and generations of an array. Sums of such numbers fit into 64 bits."""
+"""The maximum number of bytes, steps and generations of an array. Sums of such numbers fit into 64 bits."""
 MAX_CELL_BYTES = 32
 """The number of bytes of a cell of the largest dtype for plain numbers."""
 

@@ -122,8 +122,8 @@ class _Derivation:
         for number in reversed(range(len(updates))):
             stages += self._stages(self.stencil.stages[number], updates[number], stages)
         names, forward, versions = self.fields.names, self.fields.forward, self.fields.versions
-        # Fields with values of the forward step come last, because an adjoint run reads their values from another run
-        # (plan/history.py).
+        # Fields with values of the forward step come last, because an adjoint run reads their values from the forward
+        # run (plan/history.py).
         read = sorted(fields_read(stages), key=lambda number: (names[number] in versions, names[number]))
         made = assemble(f"adjoint of {self.stencil.name}", self.stencil, names, stages, read, all_scalars=False)
         adjoints = {forward[field]: names[self.of(field)] for field in self.updated}

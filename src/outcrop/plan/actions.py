@@ -20,8 +20,8 @@ ends:
     `statics`     The static fields, which no stage updates.
     `other`       Unfinished levels of the opposite parity.
     `fringes`     Rows between two blocks in y. The array holds both copies of these rows.
-    `recomputed`  Rows between two blocks in y. They belong to fields that the pass computes again.
-    `history`     States of another run (history.py). A pass only reads these arrays.
+    `recomputed`  Rows between two blocks in y. These rows belong to fields that the pass computes again.
+    `history`     States of a forward run (history.py). A pass only reads these arrays.
 
 If the grid is divided among ranks, a rank exchanges rows with its neighbours. Rows are counted from the first row of
 the rank. The rank's own rows are 0 <= y < ny. Rows of the lower neighbour have y < 0, and rows of the upper neighbour

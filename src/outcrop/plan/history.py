@@ -1,7 +1,6 @@
-"""This module handles problems whose updates read the states of another run. For example, the adjoint run of a gradient
-reads the states of the forward run. A pass of the adjoint run goes back through the steps of the forward run, and is
-called a reverse pass. The step of a reverse pass that computes time t reads the states of the forward run at times near
-t:
+"""This module handles problems whose updates read the states of another run, the forward run. Only adjoint runs have
+such problems. A pass of the adjoint run goes back through the steps of the forward run, and is called a reverse pass.
+The step of a reverse pass that computes time t reads the states of the forward run at times near t:
 
     forward run     state t-2 ──► state t-1 ──► state t ──► state t+1
     reverse pass                    step 2  ◄──  step 1  ◄──  step 0        step j reads states near t - j
@@ -73,7 +72,7 @@ Operands: TypeAlias = tuple[tuple[int, int], ...]
 Calls: TypeAlias = tuple[tuple[int, Operands, Operands], ...]
 """The kernel calls of successive levels, in the format of `Kernel.calls` (language/compile.py)."""
 Value: TypeAlias = tuple[int, int]
-"""A value of the other run, as the number of its field and its time. Without recomputation, the time is the number of
+"""A value of the forward run, as the number of its field and its time. Without recomputation, the time is the number of
 steps from the value forward to the newest state. With recomputation, the number is the number of a field in the forward
 problem. The time then counts the updates of this field after the state with which the pass begins, and -1 means the
 previous value in this state."""
@@ -89,12 +88,12 @@ class ForwardCall:
 
 
 class Values:
-    """The values of the other run that a pass of `steps` steps uses. With recomputation, the pass goes back from state
-    `steps` to state 0. States are counted from the kept state with which the pass begins.
+    """The values of the forward run that a pass of `steps` steps uses. With recomputation, the pass goes back from
+    state `steps` to state 0. States are counted from the kept state with which the pass begins.
 
-    `lead` is the number of levels of the other run that are computed again. `levels` contains the values that each
-    level of the other run reads and writes. `fields` contains the fields of the listed problem (see `listed`) that
-    store no values of the other run. `numbers` maps each value to the number of its field in the listed problem.
+    `lead` is the number of levels of the forward run that are computed again. `levels` contains the values that each
+    level of the forward run reads and writes. `fields` contains the fields of the listed problem (see `listed`) that
+    store no values of the forward run. `numbers` maps each value to the number of its field in the listed problem.
     """
 
     def __init__(self, problem: Problem, steps: int) -> None:
@@ -139,7 +138,7 @@ class Values:
             self.numbers[one] = new if older in read else self.numbers.get(older, new)
 
     def reads(self, step: int) -> bool:
-        """Return True if step `step` of the pass reads values of the other run."""
+        """Return True if step `step` of the pass reads values of the forward run."""
         return self.forward is not None or (step - self.problem.phase) % self.problem.every == 0
 
     def read(self, field: int, step: int) -> Value:
@@ -172,7 +171,7 @@ class Values:
         return field, step * self._updates[field] + before - age
 
     def _levels(self, forward: Problem) -> Iterator[tuple[list[tuple[Value, bool]], list[Value]]]:
-        """Yield the values that each level of the other run reads and writes. Each read has a flag that is true if
+        """Yield the values that each level of the forward run reads and writes. Each read has a flag that is true if
         the level also reads the values of neighbouring cells."""
         for level in range(self.steps * forward.stages):
             step, number = divmod(level, forward.stages)
@@ -198,9 +197,9 @@ def steps_of_pass(problem: Problem, steps: int) -> int:
 
 
 def listed(problem: Problem, steps: int) -> Problem:
-    """Return the problem that lists all levels of a pass of `steps` steps. The levels that compute states of the other
-    run again come first. The levels of the `steps` steps follow. `problem` must have the updates of one step that reads
-    the history. The fields that are a history must come last in `problem`."""
+    """Return the problem that lists all levels of a pass of `steps` steps. The levels that compute states of the
+    forward run again come first. The levels of the `steps` steps follow. `problem` must have the updates of one step
+    that reads the history. The fields that are a history must come last in `problem`."""
     values = Values(problem, steps)
     updates, uses, seen = list[StagePlan](), dict[int, list[int]](), set[int]()
 
@@ -245,9 +244,9 @@ def listed(problem: Problem, steps: int) -> Problem:
 
 
 def _field(values: Values, first: Value, is_static: bool, levels: list[int], is_seen: bool, follows: int) -> FieldPlan:
-    """Return a field that stores successive values of the other run. The value `first` is read from the history, or is
-    computed by the first level in `levels`. `levels` are all levels that read or write the field. `is_seen` is true if
-    updates also read the field at neighbouring cells."""
+    """Return a field that stores successive values of the forward run. The value `first` is read from the history, or
+    is computed by the first level in `levels`. `levels` are all levels that read or write the field. `is_seen` is true
+    if updates also read the field at neighbouring cells."""
     (field, time), skew = first, values.problem.skew_z
     name, reach = values.names[field], skew if is_seen else 0
     what, state, later = ("state", time, 0) if values.forward is None else ("update", values.steps, time)
@@ -263,8 +262,8 @@ def listed_calls(
 ) -> Calls:
     """Return the kernel calls of all levels of a pass. `problem` contains the updates of one step. `calls` contains the
     calls of an even step and of an odd step of `problem`. `plain` contains the calls of steps that do not read the
-    history. Both use the field numbers of `problem`. If passes compute steps of the other run again, `forward` contains
-    the calls of one such step."""
+    history. Both use the field numbers of `problem`. If passes compute steps of the forward run again, `forward`
+    contains the calls of one such step."""
     values, found = Values(problem, steps), []
     for level in range(values.lead):
         step, number = divmod(level, len(forward))

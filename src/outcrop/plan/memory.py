@@ -45,8 +45,8 @@ class Ring:
 class Window:
     """The sizes of all rings. There are three kinds of rings: for first copies, for second copies, and for static
     fields. `ring_planes` contains the number of slots of a ring of each kind, and `copies` contains the number of rings
-    of each kind. Both leave out the `resident` rings of static fields and the rings of values of another run. Rings of
-    values of another run have `history_planes` slots."""
+    of each kind. Both leave out the `resident` rings of static fields and the rings of values of a forward run. Rings
+    of values of a forward run have `history_planes` slots."""
 
     ring_planes: tuple[int, int, int]
     slot_bytes: int
@@ -93,8 +93,8 @@ def make_window(
     keeps_statics: bool = False,
     history_planes: tuple[int, ...] = (),
 ) -> Window:
-    """Return the window with rings of `ring_planes` slots, and rings of `history_planes` slots for the values of
-    another run. If `keeps_statics` is true, the rings of static fields are resident."""
+    """Return the window with rings of `ring_planes` slots, and rings of `history_planes` slots for the values of a
+    forward run. If `keeps_statics` is true, the rings of static fields are resident."""
     kept = (Ring(problem.planes, whole_slot_bytes(problem), True),) * (problem.statics if keeps_statics else 0)
     updated = len(problem.fields) - problem.statics - len(history_planes)
     return Window(ring_planes, slot, (updated, problem.doubles, problem.statics - len(kept)), kept, history_planes)

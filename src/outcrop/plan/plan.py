@@ -24,10 +24,10 @@ class Sizes:
     `block_y`              The number of rows of a block. 0 means that y is not divided.
     `block_x`, `block_z`   The number of cells of a block along x and z. Only schemes of the literature divide these
                            axes.
-    `keeps_statics`        True if all static fields stay in memory. `chunk`                The number of planes of zeta
-    in a tile that has all rows. Such tiles form bands, and serve for grids with few rows. 0 means that tiles divide y
-    and form diamonds. `rows_at_once`         The number of rows that the inner loop of a kernel updates at once: 1, 2
-    or 4.
+    `keeps_statics`        True if all static fields stay in memory.
+    `chunk`                The number of planes of zeta in a tile that has all rows. Such tiles are parts of bands, and
+                           serve for grids with few rows. 0 means that tiles divide y.
+    `rows_at_once`         The number of rows that the inner loop of a kernel updates at once: 1, 2 or 4.
     """
 
     levels: int
@@ -191,7 +191,7 @@ class Scheme:
     `repeats_updates`   True if blocks also update cells of other blocks.
     `keeps_statics`     True if the scheme can keep static fields in memory although memory does not hold the whole
                         grid.
-    `reads_histories`   True if passes can read the states of another run.
+    `reads_histories`   True if passes can read the states of a forward run.
     `has_halos`         True if passes can use rows of neighbours, for grids that are divided among ranks.
     `shared_levels`     A function of the problem of a rank. It returns the maximum number of levels of a pass. Only
                         schemes in which ranks share the updates at their cuts have this function, and only grids that
@@ -231,8 +231,8 @@ class Scheme:
         if self.shared_levels is not None and self.shared_levels(problem) < problem.stages:
             rows = 2 * problem.radius_y * problem.stages
             return (
-                f"divide the grid among so many ranks: each rank needs {rows} rows of y, but some have only "
-                f"{problem.max_halo}; use fewer ranks, or give scheme wavefront or auto"
+                f"divide the grid among so many ranks: each rank needs {rows} rows of y, but some "
+                f"ranks have only {problem.max_halo}; use fewer ranks, or give scheme wavefront or auto"
             )
         if problem.is_part and not self.has_halos:
             return "divide the grid among ranks: give scheme wavefront or auto"

@@ -30,14 +30,14 @@ class FieldPlan:
     alternately. `has_previous`: the previous value of the field is part of the state. `flips`: the newest value is in
     the first copy and in the second copy alternately, step by step. `name`: the user's name for the field.
 
-    `history`: the name of the field in another run, if the values come from a state of that run (history.py); otherwise
-    "". `state`: the number of steps from this state to the newest state that a pass reads. `later`: the number of
-    updates of the field `history` between this state and the values; -1 means the previous values of this state.
-    `behind`, `ahead`: an update of the slab zeta0 <= zeta < zeta1 needs the planes from zeta0 - `behind` to zeta1 +
-    `ahead` of this state.
+    `history`: the name of the field in the forward run, if the values come from a state of the forward run
+    (history.py). Otherwise "". `state`: the number of steps from this state to the newest state that a pass reads.
+    `later`: the number of updates of the field `history` between this state and the values; -1 means the previous
+    values of this state. `behind`, `ahead`: an update of the slab zeta0 <= zeta < zeta1 needs the planes from zeta0 -
+    `behind` to zeta1 + `ahead` of this state.
 
     `follows`: the number of the field from which the rim is copied, if levels of the pass compute the values of the
-    other run again; otherwise -1. A recomputed field has no array on disk.
+    forward run again. Otherwise -1. A recomputed field has no array on disk.
     """
 
     is_static: bool = False
@@ -54,7 +54,7 @@ class FieldPlan:
 
     @property
     def is_history(self) -> bool:
-        """True if passes read the values of this field from the history of another run."""
+        """True if passes read the values of this field from the history of a forward run."""
         return bool(self.history) and not self.is_recomputed
 
     @property
@@ -164,9 +164,9 @@ class Problem:
     read different states. If the history has only every `every`-th state, step j of a pass reads the history if j -
     `phase` is a multiple of `every`. All other steps have the updates `plain_updates`.
 
-    If passes compute steps of another run again, `forward` is the problem of the other run, with the updates of one
-    step. Each pass then has `every` steps, and its first `lead` levels belong to steps of the other run. A step of the
-    other run has `lead_stages` levels.
+    If passes compute steps of a forward run again, `forward` is the problem of the forward run, with the updates of one
+    step. Each pass then has `every` steps, and its first `lead` levels belong to steps of the forward run. A step of
+    the forward run has `lead_stages` levels.
 
     The properties of this class are cached, because the tuner and the proof of a plan read some of them hundreds of
     thousands of times.
@@ -212,7 +212,7 @@ class Problem:
 
     @cached_property
     def lead_planes(self) -> int:
-        """The first levels of a pass may belong to another run. The result is the number of planes by which the first
+        """The first levels of a pass may belong to a forward run. The result is the number of planes by which the first
         level that uses the state lags behind level 1."""
         return self.skew_z * self.lead
 
@@ -347,12 +347,12 @@ class Problem:
 
     @cached_property
     def histories(self) -> int:
-        """The number of fields that are states of another run. A pass reads each state from a separate file."""
+        """The number of fields that are states of a forward run. A pass reads each state from a separate file."""
         return sum(one.is_history for one in self.fields)
 
     @cached_property
     def has_values(self) -> bool:
-        """True if passes read or compute values of another run."""
+        """True if passes read or compute values of a forward run."""
         return any(one.history for one in self.fields)
 
     @cached_property
@@ -362,7 +362,7 @@ class Problem:
 
     @cached_property
     def computed(self) -> tuple[int, ...]:
-        """The numbers of the fields of another run that levels of a pass write. These are the recomputed fields, and
+        """The numbers of the fields of a forward run that levels of a pass write. These are the recomputed fields, and
         the fields whose first values are read from the history."""
         return tuple(number for number, one in enumerate(self.fields) if one.history and not one.is_static)
 
@@ -397,8 +397,8 @@ class Problem:
 
     @cached_property
     def plain(self) -> bool:
-        """True if the problem has the simplest form. In this form, a step has one stage. Each updated field has two
-        copies in memory, and no previous value in the state."""
+        """True if a step has one stage, and if each updated field has two copies in memory and no previous value in the
+        state."""
         updated = [one for one in self.fields if one.is_state]
         return self.stages == 1 and all(one.is_double and not one.has_previous for one in updated)
 

@@ -384,7 +384,7 @@ def tilings(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine) ->
     share = max(machine.cache_bytes, machine.last_cache_bytes // (2 * machine.threads))
     useful = _useful_diamonds(problem, sizes.levels, machine.threads)
     rows = problem.shape[1]
-    values = problem.histories + len(problem.recomputed)  # a level uses only some of the values of the other run
+    values = problem.histories + len(problem.recomputed)  # a level uses only some of the values of the forward run
     rings = problem.rings - values + values // problem.listed_steps
     row_bytes = 2 * rings * problem.skew_z * problem.pitch_bytes
     fitting = [one for one in useful if row_bytes * one * min(problem.skew_y * max(1, one), rows) <= share]

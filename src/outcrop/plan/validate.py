@@ -349,8 +349,8 @@ class Proof:
             self.place(field, z0, z1, rims, self._rim)
 
     def _computed(self, number: int) -> int:
-        """Return the number of a field of another run that the pass computes. This number is also the number of the
-        field's ring."""
+        """Return the number of a field of the forward run that the pass computes again. This number is also the number
+        of the field's ring."""
         require(0 <= number < len(self.problem.computed), "a field that the pass does not compute again")
         return self.problem.computed[number]
 

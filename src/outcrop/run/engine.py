@@ -219,13 +219,13 @@ def prepare(setup: Setup, steps: int, first_step: int, may_write: bool = True) -
 
 
 STEPS_METERED = 4
-"""The number of repeated steps with which update rates are measured. With fewer steps, more of the recomputed values
-would stay in the caches than in a run."""
+"""Update rates are measured with this number of repeated steps. With fewer steps, more of the recomputed values would
+stay in the caches than in a run."""
 
 
 class CallLists:
-    """The kernel calls of passes, which may read states of another run. `problem` contains the updates of one step, and
-    `kernel` is the compiled `stencil`."""
+    """The kernel calls of passes. The passes may read states of a forward run. `problem` contains the updates of one
+    step, and `kernel` is the compiled `stencil`."""
 
     def __init__(self, stencil: Stencil, states: StatesEntry | None, problem: Problem, kernel: Kernel) -> None:
         self._problem, self._calls = problem, kernel.calls

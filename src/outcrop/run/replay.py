@@ -7,8 +7,8 @@ have room for all states that the adjoint run needs.
 
 The replay is a copy of the forward run with its own directory (acquisition/history.py). The replay has the same inputs
 as the forward run, so it computes the same bits. The replay keeps states, but no other results. Each sweep begins with
-the newest state before the missing state, and the values of this newest state are first written to the replay. Nothing
-else is stored about the schedule. After an interruption, the states on the disk and the step of the adjoint run
+the newest state before the missing state. Before the sweep, the values of this newest state are written to the replay.
+Nothing else is stored about the schedule. After an interruption, the states on the disk and the step of the adjoint run
 determine the next action.
 """
 

@@ -366,8 +366,8 @@ def stencil_of(manifest: Manifest, path: Path) -> Stencil:
 
 def _are_read(stencil: Stencil, states: StatesEntry | None) -> bool:
     """Return True if the fields in `states` are different fields that are only read, and the last fields of the
-    stencil. If steps of another run are computed again, that run's stencil must have the same radii and these
-    fields."""
+    stencil. If steps of the forward run are computed again, the stencil of the forward run must have the same radii and
+    these fields."""
     forward = states.forward if states else None
     if states and forward is not None:
         if forward.radii != stencil.radii or {one.field for one in states.fields} - {*updated_fields(forward)}:

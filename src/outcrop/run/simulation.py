@@ -192,7 +192,7 @@ class Simulation:
 
     @property
     def states(self) -> StatesEntry | None:
-        """The states of another run that this run reads, or None. Only adjoint runs read states."""
+        """The states of the forward run that this run reads, or None. Only adjoint runs read states."""
         return self._description.states
 
     @property

@@ -7,10 +7,12 @@ together. But the three arrays together take at most a quarter of the free memor
 A storage tier is measured with the store that runs use, without the page cache if possible. The measurement uses up to
 1 GiB of scratch space and takes about ten seconds:
 
-    `fill`         The first write only shows how many bytes can be transferred in the given time. Its rate does not
-    count, because this write allocates blocks, and the writes of runs do not allocate blocks. `sequential`   The size
-    of requests and the number in flight are the same as in runs. `random`       Many requests of 4 KiB are in flight.
-    `latency`      One request of 4 KiB is in flight. `flush`        A page of 4 KiB is written and made durable.
+    `fill`         The first write shows only how many bytes can be transferred in the given time. Its rate does not
+                   count, because this write allocates blocks, and the writes of runs do not allocate blocks.
+    `sequential`   The size of requests and the number in flight are the same as in runs.
+    `random`       Many requests of 4 KiB are in flight.
+    `latency`      One request of 4 KiB is in flight.
+    `flush`        A page of 4 KiB is written and made durable.
 
 The storage of a run is measured with the executor, which makes the transfers of a run without updates. The executor
 writes a scratch file, reads this file, and then reads and writes at the same time. The first write to the new file is

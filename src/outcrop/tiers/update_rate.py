@@ -82,8 +82,9 @@ class UpdateRateMeter:
         only_one: bool = False,
     ) -> None:
         """Make a meter. `work` is the time of an update relative to the time of an update of a heat equation. Fewer
-        updates are measured if `work` is larger. If passes compute steps of another run again, `lead_scalars` contains
-        the scalars of these steps. If `only_one` is true, the meter measures only the first sizes that it gets."""
+        updates are measured if `work` is larger. If passes compute steps of a forward run again, `lead_scalars`
+        contains the scalars of these steps. If `only_one` is true, the meter measures only the first sizes that it
+        gets."""
         slots = slots_within(problem, whole_slot_bytes(problem), min(budget_bytes, WINDOW_BYTES))
         self._problem, self._threads, self._ring_planes = problem, threads, slots // problem.rings
         self._given = problem, problem.fields, calls, scalars, threads, self._ring_planes, bind, lead_scalars

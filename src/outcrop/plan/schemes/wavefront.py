@@ -155,8 +155,8 @@ def ring_planes(problem: Problem, levels: int, slab: int, blocks: int = 1) -> tu
 
 
 def history_planes(problem: Problem, slab: int, blocks: int = 1) -> tuple[int, ...]:
-    """Return the number of slots for each value of another run, for slabs of `slab` planes. Values from the history are
-    read one slab ahead. With several blocks, rows of recomputed values are also read one slab ahead. A state of a
+    """Return the number of slots for each value of the forward run, for slabs of `slab` planes. Values from the history
+    are read one slab ahead. With several blocks, rows of recomputed values are also read one slab ahead. A state of a
     history is used at a few levels only, so its ring is shorter than other rings."""
     if not problem.has_values:
         return ()

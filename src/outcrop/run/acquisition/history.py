@@ -271,11 +271,11 @@ class HistoryView(Mapping[str, SnapshotView]):
 
 
 class StateFiles:
-    """The files of the states that an adjoint run reads, in the history of another run or of its replay. Raises
-    InputError if the other run has changed or keeps no history."""
+    """The files of the states that an adjoint run reads, in the history of the forward run or of its replay. Raises
+    InputError if the forward run has changed or keeps no history."""
 
     def __init__(self, state: State, states: StatesEntry, shape: tuple[int, ...], dtype: str) -> None:
-        """`state` is the committed state of the other run. `shape` and `dtype` belong to the adjoint run."""
+        """`state` is the committed state of the forward run. `shape` and `dtype` belong to the adjoint run."""
         self._run, self._steps = states.run, states.steps
         manifest, entry = state.manifest, state.manifest.taps.history
         if manifest.identity != states.identity or manifest.step < states.steps:
@@ -299,8 +299,8 @@ class StateFiles:
                 raise InputError(f"the history of {states.run} has no field {name}")
 
     def of(self, field: str, back: int, later: int = 0) -> tuple[FileBeneath, int]:
-        """Return the file and the checksum of the state `back` steps before the last step of the other run. If `later`
-        is -1, the file has the previous values of this state."""
+        """Return the file and the checksum of the state `back` steps before the last step of the forward run. If
+        `later` is -1, the file has the previous values of this state."""
         field += PREVIOUS if later < 0 else ""
         step = self._steps - back
         if step < 0:

@@ -343,8 +343,8 @@ class MovedRecords:
                 source.check()
 
     def received(self, rank: int, receive: Callable[[NDArray[Any]], None]) -> Iterator[NDArray[Any]]:
-        """Yield the same blocks as `blocks`, for an old part on another rank. `receive` fills one block after the
-        other."""
+        """Yield the blocks that the method `blocks` yields for an old part on another rank. `receive` fills one block
+        after the other."""
 
         def block(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
             found = np.empty(shape, dtype)

@@ -183,8 +183,8 @@ class _Injected:
 
 @dataclass(frozen=True, eq=False)
 class LeadInjected:
-    """The values that a source of another run adds in the steps that a pass computes again. In step i of these steps,
-    the values are added to field number `fields[i]` after the stage `stage`."""
+    """The values that a source of the forward run adds in the steps that a pass computes again. In step i of these
+    steps, the values are added to field number `fields[i]` after the stage `stage`."""
 
     stage: int
     fields: tuple[int, ...]
@@ -264,7 +264,7 @@ class PassAcquisition:
 
 
 def lead_injected(one: PointInjection, problem: Problem, steps: int, stage: int, fields: Sequence[int]) -> LeadInjected:
-    """Return the values that a source of another run, `one`, adds in `steps` steps that a pass computes again."""
+    """Return the values that a source of the forward run, `one`, adds in `steps` steps that a pass computes again."""
     found = _injected(one, problem, one.first_step, steps)
     return LeadInjected(stage, tuple(fields), found.cells, found.bytes)
 
@@ -305,8 +305,8 @@ def demand_of(
     entries: AcquisitionEntries, dtype: str, states: StatesEntry | None = None, first_step: int = 0
 ) -> AcquisitionDemand:
     """Return the memory and the transfers that the acquisition `entries` needs in addition to the window. `dtype` is
-    the dtype of the fields. If passes compute steps of another run again, `states` contains the sources of that run.
-    The plan begins after step `first_step`."""
+    the dtype of the fields. If passes compute steps of a forward run again, `states` contains the sources of the
+    forward run. The plan begins after step `first_step`."""
     item_bytes = np.dtype(dtype).itemsize
     sources = sum(one.points * one.corners for one in entries.sources) + (states.source_cells if states else 0)
     points = [entries.traces.get(one.name, 0) for one in entries.samplings]  # a part has only some of the points

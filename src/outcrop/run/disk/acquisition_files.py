@@ -52,7 +52,7 @@ _PART_BYTES = 4 << 20
 
 
 def first_sums(manifest: Manifest, definitions: Definitions) -> dict[str, int]:
-    """Return the checksum of each file below ACQUISITION before the first step, by name."""
+    """Return the checksum of each file in ACQUISITION before the first step, by name."""
     sums = {name: manifest.seed(name, 0) for name in manifest.own_taps.files}
     for name, parts in definitions.items():
         for part in parts:
@@ -69,7 +69,7 @@ def write_acquisition_files(directory: Directory, manifest: Manifest, definition
 
 
 def write_rows(directory: Directory, name: str, first_row: int, rows: NDArray[Any]) -> None:
-    """Write rows durably to the file `name` below ACQUISITION, from row `first_row` on. Raises StorageError."""
+    """Write rows durably to the file `name` in ACQUISITION, from row `first_row` on. Raises StorageError."""
     data = np.ascontiguousarray(rows)
     row_bytes = data.nbytes // max(1, len(data))
     with os_errors_as(StorageError, f"cannot write {directory.path / ACQUISITION / name}"):
@@ -82,8 +82,8 @@ def continued(checksum: int, rows: NDArray[Any]) -> int:
 
 
 def check_records(directory: Directory, manifest: Manifest) -> None:
-    """Raise CorruptionError when a file below ACQUISITION has changed since the commit, and StorageError when it cannot
-    be read."""
+    """Raise CorruptionError when a file in ACQUISITION has changed since the commit, and StorageError when it cannot be
+    read."""
     for name in manifest.own_taps.files:
         if damage := damage_of(directory, manifest, name):
             repair = f", or accept its content with: outcrop verify --repair {directory.path}"
@@ -91,7 +91,7 @@ def check_records(directory: Directory, manifest: Manifest) -> None:
 
 
 def check_sizes(directory: Directory, manifest: Manifest) -> None:
-    """Raise StorageError when a file below ACQUISITION is missing or too short."""
+    """Raise StorageError when a file in ACQUISITION is missing or too short."""
     for name, count in _valid_bytes(manifest).items():
         path = directory.path / ACQUISITION / name
         rows = f", or fill it up with: outcrop verify --repair {directory.path}"
@@ -127,8 +127,8 @@ def fill_up(directory: Directory, manifest: Manifest, name: str) -> None:
 
 
 def checksum_of(directory: Directory, manifest: Manifest, name: str) -> tuple[int, int]:
-    """Return the number of valid bytes of a file below ACQUISITION that exist, and their checksum. The number is too
-    small if the file is too short."""
+    """Return the number of valid bytes of a file in ACQUISITION that exist, and their checksum. The number is too small
+    if the file is too short."""
     count, path = _valid_bytes(manifest)[name], directory.path / ACQUISITION / name
     with os_errors_as(StorageError, f"{path} cannot be read"), directory.opened(f"{ACQUISITION}/{name}") as handle:
         return _summed(directory, handle, count, manifest.seed(name, 0))

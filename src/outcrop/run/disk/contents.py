@@ -206,7 +206,7 @@ def _attributes(manifest: Manifest) -> dict[str, Any]:
 def _snapshot_metadata(
     manifest: Manifest, entry: SnapshotsEntry, part: PartEntry | None
 ) -> dict[str, dict[str, Any]]:
-    """Return the content of zarr.json for each array of a group at the manifest's step, by its name."""
+    """Return the content of zarr.json at the manifest's step for each array of a group, by the name of the array."""
     count, axes, box = entry.count(manifest.step), NAMES[len(manifest.shape)], entry.shape
     shard = box
     if part is not None:

@@ -79,9 +79,9 @@ class ArrayEntry:
 
 @dataclass(frozen=True)
 class StateField:
-    """A field that is only read, with values from states of another run. A step of an adjoint run goes back from state
-    t of the other run to state t - 1. The step starts from state t - `state`, and reads the values of `field` after
-    `later` further updates. If `later` is -1, the step reads the previous values of this state."""
+    """A field that is only read, with values from states of the forward run. A step of an adjoint run goes back from
+    state t of the forward run to state t - 1. The step starts from state t - `state`, and reads the values of `field`
+    after `later` further updates. If `later` is -1, the step reads the previous values of this state."""
 
     name: Name
     field: Name
@@ -94,8 +94,8 @@ class StatesEntry:
     """The states that an adjoint run reads: every `every`-th state in the history of the run in the directory `run`.
     Step 0 of the adjoint run goes back from step `steps` of that run.
 
-    If passes compute states again, `stencil` is the stencil of the other run (`Stencil.to_json`), and `source_cells` is
-    the number of cells of its sources. Each pass then goes back to the next older state of the history, and computes
+    If passes compute states again, `stencil` is the stencil of the forward run (`Stencil.to_json`), and `source_cells`
+    is the number of cells of its sources. Each pass then goes back to the next older state of the history, and computes
     the states in between. Otherwise, `stencil` is None, and some steps may lack a state if `every` is more than 1. Such
     steps do not add to the fields `sums`."""
 
@@ -110,7 +110,7 @@ class StatesEntry:
 
     @property
     def forward(self) -> Stencil | None:
-        """The stencil of the other run if its steps are computed again. Raises InputError for a wrong description."""
+        """The stencil of the forward run if its steps are computed again. Raises InputError for a wrong description."""
         from outcrop.language.stencil import Stencil  # this module must load fast
 
         return None if self.stencil is None else Stencil.from_json(self.stencil)
@@ -172,7 +172,7 @@ def updated_fields(stencil: Stencil) -> list[str]:
 def arrays_of(stencil: Stencil, states: StatesEntry | None = None) -> tuple[ArrayEntry, ...]:
     """Return the arrays of a stencil, in the order of its fields: the state, then the fields that are only read. The
     array of previous values follows the array of its field. Fields with values from `states` have no array. If steps of
-    another run are computed again, the fields that only these steps read come last."""
+    the forward run are computed again, the fields that only these steps read come last."""
     state, static = [], []
     without = {one.name for one in states.fields} if states else set()
     for field, storage in zip(stencil.fields, stencil.storage, strict=True):

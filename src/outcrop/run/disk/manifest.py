@@ -100,8 +100,8 @@ class Description:
     The arrays extend `padding` cells beyond the user's grid at both ends of each axis. `rim` is `padding`, or empty if
     there is no padding. If `unstable` is true, the user accepts parameters with which waves grow. `records` is the
     folder that holds the acquisition of a run on block devices, or None for a run in directories. `max_step` is the
-    last step that the run can have, or 0 if there is no such limit. `states` says which states of another run the steps
-    read, if any.
+    last step that the run can have, or 0 if there is no such limit. `states` says which states of a forward run the
+    steps read, if any.
 
     If `part` is given, the arrays have only the rows of one rank. `boundary` is then still the boundary of the whole
     grid."""

@@ -13,7 +13,7 @@ The scheme has three variants. They move different data between disk and memory:
     `3y`     The fringe in y stays in memory and is copied to the next block. This variant moves 4 (1 + r bt/bz) / bt
              words per cell and step.
     `5y`     This variant works like `3y`, but in the array `other` (see below), only the fringe in z and x is read and
-    written. It moves 2/bt + 4r/bz words per cell and step.
+             written. It moves 2/bt + 4r/bz words per cell and step.
 
 The paper has two arrays, for levels of even and of odd parity. In this file, `target` is the array for levels of the
 same parity as the last level, and `other` is the other array. Level 0 is read from a third array, `source`, which does
@@ -23,9 +23,9 @@ Along z and along y, a block consists of a fringe and a body. The parts of a blo
 
     `fringe in y`        The values are copied from the previous block (`Carry`). Only the variant `full` reads them
                          from disk.
-    `fringe in z only`   Values of levels of both parities are read. `body`               Level 0 is read. The variants
-    `full` and `3y` also read the body from the array `other`,
-                         although no update needs these values. The variant `5y` does not read it.
+    `fringe in z only`   Values of levels of both parities are read.
+    `body`               Level 0 is read. The variants `full` and `3y` also read the body from the array `other`,
+                         although no update needs these values. The variant `5y` does not read this array.
 """
 
 from __future__ import annotations
