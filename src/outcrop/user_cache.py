@@ -185,8 +185,8 @@ def _require_own(handle: int, path: Path) -> None:
 
 
 def load_figures(name: str, figures: type[FiguresT]) -> dict[str, FiguresT]:
-    """Return the measured figures in a file by their keys. Return an empty dictionary if the file cannot be used, and
-    leave out figures that are not valid."""
+    """Return the measured figures in a file, as a dictionary from keys to figures. Figures that are not valid are left
+    out. The dictionary is empty if the file cannot be used."""
     try:
         with open_folder(make=False) as folder:
             content = json.loads(folder.read(name, MAX_FIGURES_BYTES) or b"{}")

@@ -98,7 +98,7 @@ class Committed(ArrayStorage):
                 records, problems = self._look(spec)
                 if not reads_only:
                     # A process may have been killed between the rename of a record and the flush of the folder. In this
-                    # case, the new record may not be durable yet. Therefore the folder is flushed again.
+                    # case, the new record is possibly not durable yet. Therefore the folder is flushed again.
                     self._folder.flush()
                 if not records:
                     undo.callback(_remove_files, self._folder)

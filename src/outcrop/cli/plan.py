@@ -269,8 +269,8 @@ def _periodic(plan: Plan) -> str:
 
 
 def _cells_updated(plan: Plan) -> float:
-    """Return the number of cells that a run updates, each once for each step. A rank may also update rows of other
-    ranks."""
+    """Return the number of cell updates of a run. A cell counts once for each step. A rank may also update rows of
+    other ranks."""
     from outcrop.plan.cost import works_of
 
     if not plan.problem.is_part:

@@ -235,7 +235,7 @@ class _Derivation:
     # --- adjoints that a program computes ----------------------------------------------------------------------------
 
     def _values(self) -> dict[str, Program]:
-        """Return the programs of the adjoints that no field holds, by name."""
+        """Return a dictionary from the names of the adjoints that no field holds to their programs."""
         found: dict[str, Program] = {}
         for field, scale in self.scales.items():
             tape = Tape()

@@ -1,5 +1,5 @@
 """Compile a generated kernel with the machine's C compiler. The compiled kernel is kept in the user's cache. The name
-of its file is a hash of the source, the compiler, the flags and the processor.
+of the file is a hash of the source, the compiler, the flags and the processor.
 
 stencil, dtype, vectors ──► C ──► key = hash(C, compiler, flags, processor) ──► <cache>/kernels/<key>.so ──► address
 """

@@ -27,8 +27,8 @@ class FieldPlan:
     """The properties of a field that affect a plan.
 
     `is_static`: no stage updates the field. `is_double`: the field has two copies in memory, which are written
-    alternately. `has_previous`: the previous value of the field is part of the state. `flips`: the newest value is in
-    the first copy and in the second copy alternately, step by step. `name`: the user's name for the field.
+    alternately. `has_previous`: the previous value of the field is part of the state. `flips`: the newest value is
+    alternately in the first copy and in the second copy, step by step. `name`: the user's name for the field.
 
     `history`: the name of the field in the forward run, if the values come from a state of the forward run
     (history.py). Otherwise "". `state`: the number of steps from this state to the newest state that a pass reads.

@@ -260,7 +260,7 @@ class CallLists:
 
     @property
     def lead_scalars(self) -> bytes:
-        """The scalars with which measurements update the steps that passes compute again."""
+        """The scalars that measurements use for the steps that passes compute again."""
         return pack_scalars(self._forward, {}, self._problem.dtype) if self._forward else b""
 
 

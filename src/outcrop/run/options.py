@@ -109,8 +109,8 @@ class History:
     0, k, 2 * k, ..., but large enough for two, only some of them are kept. An adjoint run then repeats parts of the run
     to compute the missing states.
 
-    With "auto", the run keeps no states, all states, or every k-th state with `recompute`. Outcrop chooses the way in
-    which the run and an exact adjoint run together are fastest within the memory, the disk and the limit. Outcrop
+    With "auto", the run keeps no states, all states, or every k-th state with `recompute`. Outcrop chooses the way that
+    minimises the time of the run and an exact adjoint run together, within the memory, the disk and the limit. Outcrop
     predicts the times from measured rates. `wrt` contains the names of the gradients that the adjoint run will compute,
     as in `sim.adjoint`. By default, these are all static fields, parameters and signals. Outcrop chooses once, when the
     run begins, and stores this choice with the run.

@@ -428,7 +428,7 @@ def _describe(
 
 def require_plan(setup: Setup) -> None:
     """Raise BudgetError with the smallest budget that works if the budget of the run is too small. For an adjoint run
-    that reads states, the message also has a history of the forward run with which the budget works."""
+    that reads states, the message also names a history of the forward run for which the budget is sufficient."""
     settings, states = setup.description.settings, setup.description.states
     problem, scheme = _smallest_problem(setup, states), settings.scheme if settings.given else "auto"
     try:
@@ -451,8 +451,8 @@ def _smallest_problem(setup: Setup, states: StatesEntry | None) -> Problem:
 
 
 def _fitting_history(setup: Setup, states: StatesEntry) -> str:
-    """Return, as text, the history with the fewest states with which the budget of an adjoint run is large enough. The
-    history has more states than `states`. Return "" if there is none."""
+    """Find the histories with more states than `states` for which the budget of an adjoint run is sufficient. Return
+    the history with the fewest states, as text. Return "" if no history is found."""
     settings = setup.description.settings
     if states.stencil is None or settings.given:
         return ""

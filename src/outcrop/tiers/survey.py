@@ -148,8 +148,8 @@ class SharedRoom:
 
 
 def shared_rooms(tiers: Sequence[Tier]) -> list[SharedRoom]:
-    """Return the free spaces that several tiers share: main memory if the machine has a tmpfs, and file systems with
-    several tiers."""
+    """Return the free spaces that several tiers share. These are main memory, if the machine has a tmpfs, and file
+    systems with several tiers."""
     groups: dict[str, list[Tier]] = {}
     for tier in tiers:
         if tier.kind in MAIN_MEMORY:

@@ -344,8 +344,8 @@ def _points(
 
 
 def _receivers(operations: Sequence[Any]) -> dict[str, Any]:
-    """Return the receivers by name. Raises InputError if two receivers have the same name, or if one receiver
-    interpolates twice."""
+    """Return a dictionary from names to receivers. Raises InputError if two receivers have the same name, or if one
+    receiver interpolates twice."""
     found: dict[str, Any] = {}
     for position, one in enumerate(operations):
         if isinstance(one, Interpolation):

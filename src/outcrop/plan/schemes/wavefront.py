@@ -481,10 +481,10 @@ def volume(problem: Problem, sizes: Sizes) -> Volume:
 
 
 def levels_worth_trying(problem: Problem, max_levels: int | None = None) -> Iterator[int]:
-    """Yield numbers of levels. With the first number, one pass completes the run. The second number is the smallest
-    with which two passes complete the run, and so on. The number of steps of a pass is even, because an even number of
-    levels needs less memory. If the grid is divided among ranks, more passes may be necessary, because halos limit the
-    number of levels. Some schemes allow only `max_levels` levels."""
+    """Yield numbers of levels. The n-th number is the smallest number with which n passes complete the run. The number
+    of steps of a pass is even, because an even number of levels needs less memory. If the grid is divided among ranks,
+    more passes may be necessary, because halos limit the number of levels. Some schemes allow only `max_levels`
+    levels."""
     most = (problem.max_levels if max_levels is None else max_levels) // problem.stages
     return (problem.stages * steps for steps in _steps_worth_trying(problem.steps, most))
 

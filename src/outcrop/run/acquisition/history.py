@@ -1,5 +1,5 @@
-"""The history of a run: the values of all updated fields, kept at step 0 and after every k-th step. With
-`recompute=True`, the history also has the previous values of those fields whose previous values a step needs.
+"""The history of a run: the values of all updated fields, kept at step 0 and after every k-th step. If `recompute` is
+True and a step needs the previous values of a field, the history also has these values.
 
 A history is stored like snapshots with the reserved name HISTORY. A pass writes the states that it computes to files,
 which have checksums. The commit of the pass makes these states valid. A history differs from other snapshots in these

@@ -66,7 +66,7 @@ Everyone = Callable[[Callable[[], bytes]], "list[bytes]"]
 
 
 def owners(samplings: Sequence[Sampling], cut: Sequence[int]) -> dict[str, NDArray[np.int64]]:
-    """Return the rank to which each point of each trace belongs, by the name of the trace."""
+    """Return a dictionary from the names of traces to the ranks to which the points of the trace belong."""
     highest: dict[str, NDArray[np.int64]] = {}
     for one in samplings:
         rows = one.cells[:, :, 1].max(axis=1)
@@ -75,7 +75,7 @@ def owners(samplings: Sequence[Sampling], cut: Sequence[int]) -> dict[str, NDArr
 
 
 def own_traces(samplings: Sequence[Sampling], part: PartEntry) -> dict[str, int]:
-    """Return, for each trace, the number of points that belong to a part."""
+    """Return a dictionary from the name of each trace to the number of points that belong to a part."""
     return {name: int(np.count_nonzero(one == part.rank)) for name, one in owners(samplings, part.cut).items()}
 
 
@@ -361,8 +361,8 @@ class MovedRecords:
                 yield block((rows.stop - rows.start, entry.shape[2]), self._dtype)
 
     def write(self, target: State, sources: Mapping[int, Iterator[NDArray[Any]]]) -> dict[str, int]:
-        """Write and flush the records of the new part `target`. `sources` contains the blocks of old parts by their
-        rank. Return the checksums of the files of acquisition, for the commit."""
+        """Write and flush the records of the new part `target`. `sources` maps the ranks of old parts to their blocks.
+        Return the checksums of the files of acquisition, for the commit."""
         sums = dict(target.manifest.sums)
         for name, owner in self._points.items():
             rows = np.empty((self._step, len(owner)))

@@ -70,7 +70,7 @@ class Records(Mapping[str, NDArray[Any]], ABC):
     @staticmethod
     @abstractmethod
     def _known(manifest: Description) -> dict[str, tuple[int, ...]]:
-        """Return the shape of a row of each array, by its name."""
+        """Return a dictionary from the name of each array to the shape of a row."""
 
     @abstractmethod
     def _joined(self, state: State, name: str, parts: Sequence[bytes]) -> NDArray[Any]:

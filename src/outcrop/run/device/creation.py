@@ -101,7 +101,7 @@ def check_devices(devices: list[Path], description: Description, force: bool) ->
 
 def hold_devices(devices: list[Path], description: Description, force: bool) -> list[int]:
     """Open the devices exclusively, and return their descriptors. Closing a descriptor releases its device. Raises
-    InputError if a device is given twice, is in use, is too small, or may not be written. If `force` is false, also
+    InputError if a device is given twice, is in use, is too small, or cannot be written. If `force` is false, also
     raises InputError if a device has known content."""
     manifest = new_manifest(description)
     longest = manifest.to_bytes().decode() + " " * SLACK_BYTES

@@ -52,7 +52,8 @@ _PART_BYTES = 4 << 20
 
 
 def first_sums(manifest: Manifest, definitions: Definitions) -> dict[str, int]:
-    """Return the checksum of each file in ACQUISITION before the first step, by name."""
+    """Return a dictionary from the name of each file in ACQUISITION to the checksum of the file before the first
+    step."""
     sums = {name: manifest.seed(name, 0) for name in manifest.own_taps.files}
     for name, parts in definitions.items():
         for part in parts:
@@ -77,7 +78,7 @@ def write_rows(directory: Directory, name: str, first_row: int, rows: NDArray[An
 
 
 def continued(checksum: int, rows: NDArray[Any]) -> int:
-    """Return the checksum of a file after `rows` are appended to content with this checksum."""
+    """Return the checksum of a file after `rows` are appended. `checksum` is the checksum of the file before."""
     return int(_core.crc32c(np.ascontiguousarray(rows).reshape(-1).view(np.uint8), checksum))
 
 
@@ -156,7 +157,7 @@ def read_rows(directory: Directory, manifest: Manifest, name: str) -> bytes:
 
 
 def _valid_bytes(manifest: Manifest) -> dict[str, int]:
-    """Return the number of valid bytes of each file at the manifest's step, by name."""
+    """Return a dictionary from the name of each file to the number of its valid bytes at the manifest's step."""
     rows = manifest.own_taps.records(manifest.step)
     return manifest.taps.definitions | {name: row_bytes * count for name, (row_bytes, count) in rows.items()}
 

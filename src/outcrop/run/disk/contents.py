@@ -137,8 +137,8 @@ def names_below(directory: Directory, name: str, depth: int = 0) -> Iterator[str
 
 
 def derived_files(manifest: Manifest, part: PartEntry | None = None) -> dict[str, bytes]:
-    """Return the content of each derived file in the run's own directory, by its path. If `part` is one of several
-    parts of equal size, each shard has only the rows of one part (run/ranks/shared.py)."""
+    """Return a dictionary from the path of each derived file in the run's own directory to the content of the file. If
+    `part` is one of several parts of equal size, each shard has only the rows of one part (run/ranks/shared.py)."""
     attributes, part_rows = _attributes(manifest), part.rows[1] - part.rows[0] if part else None
     metadata = array_metadata(manifest.layout, len(manifest.shape), attributes, part_rows)
     files = {f"{array_folder(entry, copy)}/{GROUP}": to_json(metadata) for entry, copy in manifest.copies}
@@ -206,7 +206,8 @@ def _attributes(manifest: Manifest) -> dict[str, Any]:
 def _snapshot_metadata(
     manifest: Manifest, entry: SnapshotsEntry, part: PartEntry | None
 ) -> dict[str, dict[str, Any]]:
-    """Return the content of zarr.json at the manifest's step for each array of a group, by the name of the array."""
+    """Return a dictionary from the name of each array of a group to the content of its zarr.json at the manifest's
+    step."""
     count, axes, box = entry.count(manifest.step), NAMES[len(manifest.shape)], entry.shape
     shard = box
     if part is not None:

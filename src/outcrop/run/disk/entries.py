@@ -131,8 +131,8 @@ class PartEntry:
     """The part of a run of several ranks that a directory holds: the rows cut[rank] <= y < cut[rank + 1] of the grid.
 
     `cut` contains the first row of each rank, followed by the number of rows of the grid. `run` identifies the whole
-    run and is the same in all parts, while each part also has its own identity. `traces` contains the number of points
-    of each trace that this part records (acquisition/parts.py)."""
+    run and is the same in all parts. Each part also has its own identity. `traces` contains the number of points of
+    each trace that this part records (acquisition/parts.py)."""
 
     run: Identity
     rank: Count
@@ -323,7 +323,7 @@ class AcquisitionEntries:
 
     @property
     def traces(self) -> dict[str, int]:
-        """The number of points of each trace, by name."""
+        """A dictionary from the name of each trace to the number of its points."""
         return {one.name: one.points for one in self.samplings}
 
     @property
@@ -336,13 +336,14 @@ class AcquisitionEntries:
 
     @property
     def definitions(self) -> dict[str, int]:
-        """The sizes of the files with points and values, which are written once, by name."""
+        """A dictionary from the names of the files with points and values to the sizes of the files."""
         found = {f"source-{i}": _points_bytes(one) + 8 * one.steps * one.points for i, one in enumerate(self.sources)}
         return found | {f"receivers-{i}": _points_bytes(one) for i, one in enumerate(self.samplings)}
 
     def records(self, step: int) -> dict[str, tuple[int, int]]:
-        """Consider the files that grow with the run. Return the number of bytes of a row, and the number of rows that
-        are valid after `step` steps, by the name of the file. A row for snapshots is the checksum of one snapshot."""
+        """Return a dictionary from the names of the files that grow with the run to two numbers: the bytes of a row,
+        and the number of rows that are valid after `step` steps. A row for snapshots is the checksum of one
+        snapshot."""
         found = {f"trace-{name}": (8 * points, step) for name, points in self.traces.items()}
         if self.norms:
             found |= {f"norms-{name}": (self.norms_bytes, self.norms.count(step)) for name in self.norms.fields}

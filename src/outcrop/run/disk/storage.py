@@ -157,7 +157,7 @@ class RunFolder(RunStorage):
         if not shared:
             try:
                 # A process may have been killed after it renamed the manifest and before it flushed the directory. Then
-                # the new manifest may not be durable yet. Therefore the directory is flushed again.
+                # the new manifest is possibly not durable yet. Therefore the directory is flushed again.
                 self._directory.flush()
             except OSError as error:
                 release(handles)
