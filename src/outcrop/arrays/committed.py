@@ -14,7 +14,7 @@ A commit of generation g + 1 is a transaction:
 
 The commit of generation g + 1 does not write to the slots of generation g. Therefore generation g stays intact until
 the commit of generation g + 2 begins. If generation g + 1 is damaged, generation g is used instead. When the array is
-opened, every tile is compared with its checksum.
+opened, the checksum of each tile is verified.
 
 A new array begins with commit.0.json.tmp, the record of generation 0, which has no values. The record proves that
 Outcrop made the file `tiles`, so Outcrop may replace `tiles` as long as no commit exists.

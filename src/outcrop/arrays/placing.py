@@ -123,8 +123,9 @@ class Placement:
         return sum(self.bytes_on(tier.name) for tier in self.tiers if tier.kind in MAIN_MEMORY)
 
     def make(self) -> dict[str, Array]:
-        """Make the arrays, and return them by name. If an array already exists at a path, it is opened with the values
-        of its last commit. Raises InputError, StorageError or CorruptionError if an array cannot be made."""
+        """Make the arrays. Return a dictionary from names to arrays. If an array already exists at a path, it is opened
+        with the values of its last commit. Raises InputError, StorageError or CorruptionError if an array cannot be
+        made."""
         made: dict[str, Array] = {}
         try:
             for one in self.arrays:
@@ -295,8 +296,8 @@ def demand_of(name: str, spec: ArraySpec, tiers: Sequence[Tier]) -> Demand:
 
 
 def spec_on(tier: Tier, name: str, spec: ArraySpec) -> ArraySpec:
-    """Return `spec`, with a path if the array has commits but no path: a folder with the array's name in the directory
-    of the tier."""
+    """Return `spec`. An array with commits but without a path gets a path: a folder with the array's name in the
+    directory of the tier."""
     if not spec.is_committed or spec.path is not None:
         return spec
     assert tier.directory is not None, "memory keeps nothing"

@@ -6,7 +6,7 @@ not finish, the file contains a mixture of old and new values. Arrays with commi
 problem. The header of a new .npy file fills one page, so that the values begin at the start of a page. The path of a
 .npy file may be a link, because the user has named it. The link is followed once, when the file is opened.
 
-Python passes open files to C++ by their descriptors, so that no name is looked up twice.
+Python gives C++ the descriptors of open files, so that no name is looked up twice.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ Header = tuple[tuple[int, ...], np.dtype[Any], int]
 """The header of a .npy file: the shape, the dtype, and the offset of the first value in the file."""
 
 _IN_USE: defaultdict[str, WeakValueDictionary[int, NDArray[np.uint8]]] = defaultdict(WeakValueDictionary)
-"""The memory of the open arrays of this process, by tier. The system counts a page as free until a thread first touches
-the page. So without this table, the same free memory could be given to two arrays."""
+"""For each tier, the memory of the open arrays of this process. The system counts a page as free until a thread first
+touches the page. So without this table, the same free memory could be given to two arrays."""
 
 
 def path_of(handle: int) -> str:

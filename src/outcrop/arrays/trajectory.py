@@ -36,9 +36,9 @@ class Trajectory:
     `fields` maps the names of fields to their shapes. All fields have the same `dtype`: "float32", "float64",
     "complex64", "complex128", "int32" or "int64". `states` is the maximum number of states. Each state has one place.
     The first states are in memory (at most `memory` bytes, such as "2GiB"). The next states are in files in the
-    directory `path`, and all others in files in the directories `overflow`. `limit` is the maximum number of bytes of
-    files in `path`. `overflow` is a list of paths, or a mapping from paths to limits. Without a limit, all free bytes
-    may be used.
+    directory `path`. All other states are in files in the directories `overflow`. `limit` is the maximum number of
+    bytes of files in `path`. `overflow` is a list of paths, or a mapping from paths to limits. Without a limit, all
+    free bytes may be used.
 
     The constructor makes all files and allocates all memory, so that no push fails because a disk is full. In addition,
     memory for `buffers` states is allocated. This memory holds the states that are being written or read. The

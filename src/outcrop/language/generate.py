@@ -59,7 +59,7 @@ struct outcrop_block {
   const void *scalars;
   long rows_at_once;
 };
-/* Where the value beyond the grid is to be found. */
+/* These functions return the index of the cell whose value is used beyond the grid. */
 static inline long mirrored(long i, long n) {
   while (i < 0 || i >= n) i = i < 0 ? -1 - i : 2 * n - 1 - i;
   return i;
@@ -69,7 +69,7 @@ static inline long wrapped(long i, long n) {
   while (i >= n) i -= n;
   return i;
 }
-/* Loops over a few cells: vectors would only add checks before and behind them. */
+/* Prevents vectors in loops over a few cells, because vectors would only add checks. */
 #define ONE_BY_ONE __asm__ volatile("")
 static inline long within(long i, long low, long high) { return i < low ? low : i > high ? high : i; }
 """

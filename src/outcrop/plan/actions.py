@@ -125,8 +125,8 @@ class Block:
 class Read:
     """Read the cells `area` of planes z0 <= z < z1 from an array into the rings of the array's fields. If the array is
     `other` or `fringes`, an even `level` selects the rings of first copies, and an odd `level` selects the rings of
-    second copies. If the array is `history`, `level` is the position of the field among the fields that are a history.
-    If the array is `recomputed`, `level` is the position of the field in `Problem.computed`.
+    second copies. If the array is `history`, `level` is the position of the field among the history fields
+    (`FieldPlan.is_history`). If the array is `recomputed`, `level` is the position of the field in `Problem.computed`.
 
     If the array is `source` or `statics`, the read of the last cell of a plane also reads the plane's checksum.
 

@@ -190,7 +190,7 @@ class Runs(Generic[Value]):
         return self._starts[min(1, len(self._starts) - 1)], self._starts[-1]
 
     def advance(self, z0: int, z1: int, distance: int, times: int) -> None:
-        """Move the values of planes z0 <= z < z1 up by `distance` planes, and repeat this `times` times. After each
+        """Move the values of planes z0 <= z < z1 up by `distance` planes. Perform this move `times` times. After each
         move, the planes that have become free get the values of planes z0 - `distance` <= z < z0."""
         window, left = self.over(z0, z1), self.over(z0 - distance, z0)
         for moves in range(1, times + 1) if len(left) > 1 else ():
@@ -259,7 +259,7 @@ class Slots:
             runs.put(first + times * planes, end + times * planes, None)
 
     def there(self, frame: Frame, shift: int, z0: int, z1: int) -> list[tuple[int, int, CellLevels]]:
-        """Return the cells that the slots hold of planes z0 <= z < z1 of a block. Raises IllegalPlan if a plane is not
+        """Return the cells that a block holds in the slots of planes z0 <= z < z1. Raises IllegalPlan if a plane is not
         in its slot."""
         if self.ring.resident:
             frame, shift = self._disk, 0

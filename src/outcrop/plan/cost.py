@@ -118,8 +118,8 @@ def cell_updates(problem: Problem, action: Update) -> int:
 
 
 def updates_below(problem: Problem, levels: int, zeta: int) -> int:
-    """Return the number of updates of whole planes in a pass, summed over all levels. An update is counted only if its
-    skewed coordinate is below `zeta`."""
+    """Return the number of updates of whole planes in a pass, summed over all levels. An update is counted only if the
+    number of its plane plus the skew of its level is below `zeta`."""
     planes = problem.end_plane - problem.first_plane
     # At level t, zeta - first - skew*(t-1) planes are below `zeta`, but at least 0 and at most `planes`. The sum over t
     # consists of a constant part and an arithmetic series.
@@ -249,7 +249,7 @@ def work_of(problem: Problem, one: Pass) -> PassWork:
                 # higher
                 later = problem.statics_z - histories[action.level].ahead if action.array == "history" else 0
                 later = problem.lead_planes if action.array == "source" else later
-                if action.array == "recomputed":  # an update needs planes of the state that are one skew higher
+                if action.array == "recomputed":  # an update also needs planes up to one skew higher
                     later = problem.skew_z - computed[action.level].ahead
                 (count, calls), is_static = moved(action), action.array in ("statics", "history")
                 first = action.z0 + shift + later

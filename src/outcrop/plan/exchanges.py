@@ -1,4 +1,4 @@
-"""This module contains two parts of the proof of plans. Both are about the rows that neighbouring ranks exchange.
+"""This module contains two parts of the proof of plans. Both parts treat the rows that neighbouring ranks exchange.
 
 The proof of one rank (validate.py) uses the class `ExchangeProof`. It assumes that each received row has the level that
 the action names, and checks that each sent row has the level that the action names.

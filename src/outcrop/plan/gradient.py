@@ -32,8 +32,8 @@ from outcrop.units import format_bytes, format_seconds
 INTERVALS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """The intervals that are tried. An interval is the number of steps from one kept state to the next."""
 CLOSE, PLANNED = 1.25, 3
-"""Plans are made for at most PLANNED ways. By the formulas, each of these ways takes at most CLOSE times as long as the
-fastest way."""
+"""Plans are made for at most PLANNED ways. The formulas predict that each of these ways takes at most CLOSE times as
+long as the fastest way."""
 
 
 @dataclass(frozen=True)
@@ -88,8 +88,8 @@ class Way:
 
 @dataclass(frozen=True)
 class RunCost:
-    """The cost of the forward run or of the adjoint run. `bytes_read` and `bytes_written` include the history.
-    Both are None if the time was computed by formulas."""
+    """The cost of the forward run or of the adjoint run. `bytes_read` and `bytes_written` include the history. Both are
+    None if only formulas have predicted the time."""
 
     seconds: float
     memory_bytes: int
@@ -228,7 +228,7 @@ class _Task:
         return rate_in_thick_slabs(self.problem, self._schemes, machine, self._window_bytes, rates(self.problem))
 
     def seconds(self, machine: Machine, rates: Rates) -> float:
-        """Return the predicted time of the run, in seconds, computed by formulas."""
+        """Return the time of the run that the formulas predict, in seconds."""
         rate = self.rate_in_thick_slabs(machine, rates)
         return estimate(self.problem, self._schemes, machine, self._window_bytes, rate)
 
@@ -239,8 +239,8 @@ class _Task:
 
 
 def _tasks(way: Way, machine: Machine, limits: Limits, rates: Rates) -> tuple[_Task, list[_Task]]:
-    """Return the tasks of the forward run and of the parts of the adjoint run. If the adjoint run reads all states, the
-    number of steps of its passes is chosen by formulas, with the update rate of the forward run."""
+    """Return the tasks of the forward run and of the parts of the adjoint run. If the adjoint run reads all states,
+    formulas determine the number of steps of its passes. They use the update rate of the forward run."""
     forward = _Task(way.forward, limits.memory_forward_bytes, limits.scheme, limits.given)
     steps, budget_bytes = 1, limits.memory_adjoint_bytes
     if way.every == 1:
@@ -250,7 +250,7 @@ def _tasks(way: Way, machine: Machine, limits: Limits, rates: Rates) -> tuple[_T
 
 
 def _roughly(way: Way, machine: Machine, limits: Limits, rates: Rates) -> JudgedWay:
-    """Return the way with the times of both runs, both computed by formulas."""
+    """Return the way with the times that the formulas predict for both runs."""
     forward, parts = _tasks(way, machine, limits, rates)
     there = RunCost(forward.seconds(machine, rates), 0)
     back = RunCost(sum(one.seconds(machine, rates) for one in parts), 0)
@@ -317,7 +317,7 @@ def _why_not(one: JudgedWay, chosen: JudgedWay) -> str:
 
 
 def described(choice: WayChoice) -> list[str]:
-    """Return the lines of a table with all ways. The mark "~" means that a time was computed by formulas, without a
+    """Return the lines of a table with all ways. The mark "~" means that formulas have predicted a time, without a
     plan."""
     head = ("way", "states on disk", "memory needed", "forward", "adjoint", "sum", "why")
     return aligned([head, *map(_row, _worth_showing(choice))], range(1, len(head) - 1))

@@ -199,7 +199,7 @@ def steps_of_pass(problem: Problem, steps: int) -> int:
 def listed(problem: Problem, steps: int) -> Problem:
     """Return the problem that lists all levels of a pass of `steps` steps. The levels that compute states of the
     forward run again come first. The levels of the `steps` steps follow. `problem` must have the updates of one step
-    that reads the history. The fields that are a history must come last in `problem`."""
+    that reads the history. The history fields (`FieldPlan.is_history`) must come last in `problem`."""
     values = Values(problem, steps)
     updates, uses, seen = list[StagePlan](), dict[int, list[int]](), set[int]()
 

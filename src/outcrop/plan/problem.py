@@ -54,7 +54,7 @@ class FieldPlan:
 
     @property
     def is_history(self) -> bool:
-        """True if passes read the values of this field from the history of a forward run."""
+        """True if the field is a history field: passes read its values from the history of a forward run."""
         return bool(self.history) and not self.is_recomputed
 
     @property
@@ -160,9 +160,9 @@ class Problem:
 
     `acquisition` describes the memory and transfers of sources, receivers and snapshots. The window does not include
     this memory. `updates` lists the stages of `listed_steps` steps. Usually, `listed_steps` is 1, and all steps have
-    the same stages. If fields are a history, `updates` lists all steps of the longest pass, because different steps
-    read different states. If the history has only every `every`-th state, step j of a pass reads the history if j -
-    `phase` is a multiple of `every`. All other steps have the updates `plain_updates`.
+    the same stages. If the problem has history fields, `updates` lists all steps of the longest pass, because different
+    steps read different states. If the history has only every `every`-th state, step j of a pass reads the history if j
+    - `phase` is a multiple of `every`. All other steps have the updates `plain_updates`.
 
     If passes compute steps of a forward run again, `forward` is the problem of the forward run, with the updates of one
     step. Each pass then has `every` steps, and its first `lead` levels belong to steps of the forward run. A step of
@@ -341,13 +341,13 @@ class Problem:
 
     @cached_property
     def statics(self) -> int:
-        """The number of static fields, which no stage updates. Each of them is an array on disk. Fields that are a
-        history are not counted."""
+        """The number of static fields, which no stage updates. Each of them is an array on disk. History fields are not
+        counted."""
         return sum(one.is_static and not one.is_history for one in self.fields)
 
     @cached_property
     def histories(self) -> int:
-        """The number of fields that are states of a forward run. A pass reads each state from a separate file."""
+        """The number of history fields. A pass reads the values of each history field from a separate file."""
         return sum(one.is_history for one in self.fields)
 
     @cached_property

@@ -133,7 +133,7 @@ def _longest_bytes(problem: Problem, sizes: Sizes, one: SnapshotDemand) -> int:
 
 
 def _part_bytes(problem: Problem, sizes: Sizes, one: SnapshotDemand) -> int:
-    """Return the number of bytes that one block has of a plane of a box."""
+    """Return the number of bytes of a plane of a box that belong to one block."""
     return min(one.rows, sizes.block_y or one.rows) * one.row_bytes
 
 

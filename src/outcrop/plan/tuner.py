@@ -108,8 +108,8 @@ def tune(
 
     works: dict[tuple[str, Sizes], tuple[Window, list[tuple[int, PassWork]]]] = {}
 
-    # First, rank all candidates by formulas with an assumed update rate. Then measure the update rate of the best
-    # candidate with each loop of the kernel, and rank all candidates again with the measured rate.
+    # First, use the formulas with an assumed update rate to rank all candidates. Then measure the update rate of the
+    # best candidate with each loop of the kernel, and rank all candidates again with the measured rate.
     tried = ranking.first_measured(rate)
     rough_rate = _rough_rate(problem, rate(tried) * edge_factor(problem, tried))
 
@@ -124,8 +124,7 @@ def tune(
         own = _with_staging(problem, sizes, machine, window, acquisition, budget_bytes)
         return Candidate(scheme, sizes, len(each), predict(problem, each, sizes, window, machine, rate, own))
 
-    # Make the plans of the best candidates of the new order, with the measured tiling. Then predict the costs of these
-    # plans.
+    # Make plans of the best candidates with the measured tiling. Then predict the costs of these plans.
     coarse = [
         candidate(one.scheme.name, with_tiles(problem, one.sizes, tried.diamond, machine.threads), rough_rate)
         for one in ranking.worth_building(rough_rate)
@@ -157,7 +156,7 @@ def tune(
 def estimate(
     problem: Problem, schemes: Sequence[Scheme], machine: Machine, budget_bytes: int, cells_per_second: float
 ) -> float:
-    """Return the approximate seconds of a run with the best sizes, computed only by formulas. Callers use this time to
+    """Return the approximate seconds of a run with the best sizes. Only formulas are used. Callers use this time to
     compare different problems. `cells_per_second` is the update rate in thick slabs. The result is infinite if no
     window fits the budget."""
     ranked = _Ranking(problem, schemes, machine, budget_bytes).ranked(_rough_rate(problem, cells_per_second))
@@ -167,8 +166,8 @@ def estimate(
 def rate_in_thick_slabs(
     problem: Problem, schemes: Sequence[Scheme], machine: Machine, budget_bytes: int, rate: UpdateRate
 ) -> float:
-    """Return the update rate that `estimate` needs. The function measures the update rate of the candidate that is the
-    best by formulas, and computes the result from this rate."""
+    """Return the update rate that `estimate` needs. The function measures the update rate of the candidate that the
+    formulas rank first, and computes the result from this rate."""
     ranking = _Ranking(problem, schemes, machine, budget_bytes)
     if not ranking.every:
         return ASSUMED_CELLS_PER_SECOND
@@ -177,7 +176,7 @@ def rate_in_thick_slabs(
 
 
 class _Ranking:
-    """Ranks all candidates of a problem for a budget by formulas. If the problem has snapshots, `every` also has
+    """Uses formulas to rank all candidates of a problem for a budget. If the problem has snapshots, `every` also has
     candidates for smaller budgets. Candidates for a smaller budget leave memory for the staging."""
 
     def __init__(self, problem: Problem, schemes: Sequence[Scheme], machine: Machine, budget_bytes: int) -> None:
@@ -187,15 +186,15 @@ class _Ranking:
         self.every = _listed(replace(problem, acquisition=NO_DEMAND), tuple(schemes), budgets)
 
     def first_measured(self, rate: UpdateRate) -> Sizes:
-        """Return the sizes of the candidate that is the best by formulas, with its most promising tiling and with the
+        """Return the sizes of the candidate that the formulas rank first, with its most promising tiling and with the
         fastest loop of the kernel. The rates of the loops are measured."""
         _, guess = next(self.ranked(_rough_rate(self._problem, ASSUMED_CELLS_PER_SECOND)))
         tiled = next(iter(tilings(self._problem, guess.scheme, guess.sizes, self._machine)))
         return max((replace(tiled, rows_at_once=rows) for rows in _rows_at_once(self._problem)), key=rate)
 
     def ranked(self, rate: UpdateRate, every: Sequence[_Listed] | None = None) -> Iterator[tuple[float, _Listed]]:
-        """Yield candidates, each with its predicted seconds by formulas. The fastest candidate comes first. If `every`
-        is given, yield only these candidates.
+        """Yield each candidate with the seconds that the formulas predict. The fastest candidate comes first. If
+        `every` is given, yield only these candidates.
 
         The cost of snapshots takes long to compute. So the function computes this cost only for candidates that can
         come next. Their cost without snapshots is less than the lowest known cost with snapshots."""

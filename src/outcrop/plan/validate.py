@@ -118,8 +118,8 @@ def _keeps_statics(problem: Problem, window: Window) -> bool:
 
     Assume that the result is True, and that all static fields are in memory when a pass begins. Then a legal pass is
     also legal without its reads of static fields, because only these reads write to the slots of static fields. Without
-    the reads, each action finds the same contents, and possibly more planes of static fields. No action requires that a
-    plane of a static field is absent."""
+    the reads, each action finds the same contents, and possibly more planes of static fields. A plane of a static field
+    in memory never makes an action illegal."""
     rings = zip(problem.fields, window.rings(problem), strict=False)
     statics = [ring.resident for field, ring in rings if field.is_static and not field.is_history]
     return bool(statics) and all(statics)

@@ -58,7 +58,7 @@ Signal: TypeAlias = "Sequence[float] | NDArray[np.float64]"
 """A sequence with one value for each step. The first value is for the first step of the simulation."""
 
 Links: TypeAlias = "tuple[_core.Link | None, _core.Link | None]"
-"""The links to the neighbours below and above. None means that no rank has rows at this side."""
+"""The links to the neighbours below and above. A link is None if no rank has rows at its side."""
 NO_LINKS: Links = (None, None)
 
 WORTH_MEASURING_UPDATES = 5_000_000_000
@@ -269,7 +269,7 @@ class Lead:
 
     The adjoint run has the stencil of the forward run in its manifest, so its plan does not need the forward run. The
     parameters, the signals and the sources are read from `state`, the committed state of the forward run, when the
-    passes run. Raises the errors of reading these sources.
+    passes run. Raises the errors that occur when these data are read.
     """
 
     def __init__(self, state: State, states: StatesEntry, stencil: Stencil, io: str) -> None:
@@ -373,10 +373,10 @@ class Engine:
         """Run pass `index` of the plan. The pass reads copy `source` (0 or 1) and writes the other copy. Then the pass
         flushes the written copy and the snapshots to their devices. Other Python threads can run in the meantime.
 
-        `first_step` is counted from the beginning of the simulation. `acquisition` belongs to the run, and `seeds` to
-        the planes that the pass reads and writes. `before_write` is called once, before the first write to the other
-        copy. Raises StorageError, CorruptionError, InterruptedRun or an error of `before_write`. Raises InputError for
-        sources in the rim. In this case, no file has been changed."""
+        `first_step` is counted from the beginning of the simulation. `acquisition` is for the whole run. `seeds` are
+        for the planes that the pass reads and writes. `before_write` is called once, before the first write to the
+        other copy. Raises StorageError, CorruptionError, InterruptedRun or an error of `before_write`. Raises
+        InputError for sources in the rim. In this case, no file has been changed."""
         problem = self._plan.problem
         steps, lead_scalars = problem.steps_of(self._plan.passes[index].levels), b""
         wanted = PassAcquisition.of(acquisition, self._plan, first_step, steps)

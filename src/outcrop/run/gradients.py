@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 CORNERS = "source_{}_corners"
-"""A template for the name of a trace. The trace has the adjoint at the corners of a source."""
+"""A template for the name of a trace. The trace contains the adjoint at the corners of a source."""
 
 
 class Computed(PlanesView):

@@ -1,5 +1,5 @@
-"""This module makes the decisions that the ranks of a run make together. The decisions are the figures of the machines,
-the cut, and the plan.
+"""This module makes the decisions that the ranks of a run make together. The ranks agree on the figures of the
+machines, the cut, and the plan.
 
     a new run     choose_cut     assumed update rates, cached figures of disks  ──► the cut, which is kept with the run
     each plan     machine_for    one rank measures each disk                    ──► the share of each rank
@@ -36,7 +36,7 @@ from outcrop.tiers.discover import lay_out
 from outcrop.tiers.update_rate import ASSUMED_CELLS_PER_SECOND, UpdateRateMeter
 
 MAX_MEASURED_TOGETHER = 4
-"""The maximum number of choices whose update rates all ranks measure at the same time."""
+"""The maximum number of choices for which all ranks measure update rates together."""
 
 
 def machine_for(
@@ -87,10 +87,10 @@ def choose_cut(
     relative to a heat equation. `has_steps` is False if the number of steps is not known yet. The parts are then equal,
     unless the user has given the steps of a pass.
 
-    With split tiling, the best cut depends on the steps of a pass. Nothing is measured yet, so these steps come from
-    assumed update rates. If the passes have another number of steps, the parts need less equal times. This cut is still
-    better than equal parts if the passes have at least half of the assumed steps. Raises InputError if the grid has too
-    few rows, and BudgetError."""
+    With split tiling, the best cut depends on the steps of a pass. Nothing is measured yet, so the function computes
+    these steps from assumed update rates. If the passes have another number of steps, the times of the ranks are less
+    equal. This cut is still better than equal parts if the passes have at least half of the assumed steps. Raises
+    InputError if the grid has too few rows, and BudgetError."""
     given, scheme = settings.given, settings.scheme
     named = None if scheme == "auto" else find_scheme(scheme)
     cut = cut_problem(problem, group.size, given.bt or 1, named)

@@ -1,4 +1,4 @@
-"""Run the passes of a plan, commit each of them, and react to Ctrl-C.
+"""Run the passes of a plan, commit each pass, and react to Ctrl-C.
 
     calling thread:  show progress; on Ctrl-C ──► engine.cancel()
     worker thread:   run_pass ─► commit ─► run_pass ─► commit ...      after a cancel, stops within two planes

@@ -89,10 +89,10 @@ def run_segments(
     place: Path, states: StatesEntry, settings: Settings, first_step: int, parts: Sequence[int], progress: str,
     run: Callable[[int, Whole], Report],
 ) -> Report:
-    """Execute the adjoint run in `place`, part by part, from step `first_step` on. `parts` has the number of steps of
-    each part. The function `run` executes a number of steps for which all states exist, and shows the progress of all
-    parts. Before each call of `run`, missing states are computed. After each call, the states that are no longer needed
-    are freed."""
+    """Execute the adjoint run in `place`, part by part, from step `first_step` on. `parts` contains the number of steps
+    of each part. The function `run` executes a number of steps for which all states exist, and shows the progress of
+    all parts. Before each call of `run`, missing states are computed. After each call, the states that are no longer
+    needed are freed."""
     forward, end = forward_state(states, place), first_step + sum(parts)
     history = forward.manifest.taps.history
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Predicted:
-    """The prediction of the plan. `assumed` maps each speed that was assumed instead of measured, "updates" or
-    "storage", to the reason."""
+    """The prediction of the plan. `assumed` gives the reason for each assumed speed. Its keys are "updates" and
+    "storage"."""
 
     seconds: float
     bytes_read: int
@@ -119,8 +119,8 @@ class Report:
 
     @property
     def standing(self) -> str:
-        """A text with the step at which the run is complete. Messages that the report cannot be written contain this
-        text."""
+        """A text with the step at which the run is complete. The error for a report that cannot be written contains
+        this text."""
         return f"the run itself is complete, at step {self.step}"
 
     def save(self, path: str | Path) -> None:

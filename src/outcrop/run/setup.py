@@ -148,7 +148,7 @@ def _set_up(options: RunOptions, group: RankGroup | None) -> Setup:
         if options.threads is None:
             options = replace(options, threads=max(1, discover.available_cores() // sharing))
         if options.bind == "auto" and sharing > 1:
-            options = replace(options, bind="none")  # otherwise all ranks would bind their threads to the same cores
+            options = replace(options, bind="none")  # the ranks of a node must not bind their threads to the same cores
     settings = settings_of(options)
     sources = Initial(options, settings.memory_bytes)
     definition = definition_of(options, sources.shape)
@@ -365,9 +365,9 @@ def stencil_of(manifest: Manifest, path: Path) -> Stencil:
 
 
 def _are_read(stencil: Stencil, states: StatesEntry | None) -> bool:
-    """Return True if the fields in `states` are different fields that are only read, and the last fields of the
-    stencil. If steps of the forward run are computed again, the stencil of the forward run must have the same radii and
-    these fields."""
+    """Return True if all fields in `states` are different, are only read, and are the last fields of the stencil. If
+    steps of the forward run are computed again, the stencil of the forward run must have the same radii and these
+    fields."""
     forward = states.forward if states else None
     if states and forward is not None:
         if forward.radii != stencil.radii or {one.field for one in states.fields} - {*updated_fields(forward)}:
@@ -462,7 +462,7 @@ def _fitting_history(setup: Setup, states: StatesEntry) -> str:
         return smallest_budget_bytes(_smallest_problem(setup, one)) <= settings.memory_bytes
 
     fitting, beyond = 1, min(states.every, states.steps)
-    while beyond - fitting > 1:  # a pass of many steps takes long to list, so large numbers come last
+    while beyond - fitting > 1:  # it takes long to list the updates of a pass of many steps, so large numbers come last
         middle = min(2 * fitting, (fitting + beyond) // 2)
         fitting, beyond = (middle, beyond) if fits(middle) else (fitting, middle)
     if fitting > 1:

@@ -126,7 +126,7 @@ class Simulation:
     @property
     def norms(self) -> NormRecords:
         """The norms of fields by name. Each array has a row with step, sum, squares, min and max for each recorded
-        step. Norms include the cells of the rim, and of all ranks. All ranks must read them together."""
+        step. Norms include the cells of the rim, and of all ranks. All ranks must read the norms together."""
         return NormRecords(self.reader(), self._description, self._everyone, self._states_of_parts)
 
     @property
@@ -148,8 +148,9 @@ class Simulation:
 
     @property
     def snapshots(self) -> SnapshotViews:
-        """The snapshots by the name of the field. They are indexed like an array with the axes (time, z, y, x). In a
-        run of several ranks, each rank gets the whole box, and all ranks must index it together."""
+        """A mapping from the names of fields to snapshots. The snapshots of a field are indexed like an array with the
+        axes (time, z, y, x). In a run of several ranks, each rank gets the whole box, and all ranks must index the
+        snapshots together."""
         reader, group, parts = self.reader(), self._setup.group, self._setup.parts
         whole: Callable[[SnapshotsEntry, str], SnapshotView] | None = None
         if parts is not None:
@@ -280,8 +281,8 @@ class Simulation:
         elif self._state is not None:
             assign(self._state, planes, io)
         else:
-            # The manifest has the target step from the start. Therefore a run that is killed after its first commit can
-            # be resumed.
+            # The manifest contains the target step from the beginning. Therefore a run that is killed after its first
+            # commit can be resumed.
             steps = self._prepared[-1].problem.steps if self._prepared else setup.steps or 0
             manifest = new_manifest(description, steps)
             places = list(setup.directories)
@@ -402,8 +403,8 @@ class Simulation:
         returns a value and residuals for `adjoint`. `progress` has the same meaning as in `run`, and the other
         arguments have the same meaning as in `adjoint`. The gradients have the form of `AdjointRun.gradients`. If the
         adjoint needs states and the run keeps no history, the run keeps states from step 0 on. The method frees these
-        states at the end. These are the states of `oc.History("auto", wrt=wrt)`, with the shortest predicted time of
-        both runs. A history that the run had before the call is not freed.
+        states at the end. The method keeps the states of `oc.History("auto", wrt=wrt)`. With these states, the
+        predicted time of both runs is the shortest. A history that the run had before the call is not freed.
 
         The gradients are read from the directory of the adjoint run: delete it when you no longer need them. After an
         interruption, call this method again with `resume=True` and the same misfit. Raises the errors of `run` and
@@ -469,13 +470,14 @@ class Simulation:
         return run_segments(self.directory, states, settings, self.step, parts, progress, run_part)
 
     def _take_parts(self) -> None:
-        """Make one run of this process, if this process has opened the parts of several ranks for reading."""
+        """This process may have opened the parts of several ranks for reading. Then make one run of this process from
+        these parts."""
         if needs_to_move(self._setup):
             self._setup, self._prepared = take_parts(self._setup), []
             self._state = self._setup.state
 
     def _require_alone(self, name: str) -> None:
-        """Raise InputError if several ranks compute this run, because such a run does not have `name` yet."""
+        """Raise InputError if several ranks compute this run, because such a run does not support `name` yet."""
         require_alone(self._setup, name)
         if self._setup.group is not None:
             raise InputError(f"{name}: runs of several ranks cannot do this yet; run one process")

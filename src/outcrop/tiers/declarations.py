@@ -278,7 +278,7 @@ def parse_table(text: str, name: str) -> Table:
 
 
 class Table:
-    """A table of a TOML file. The methods check the values of the table. If a value is invalid, they raise an
+    """A table of a TOML file. The methods check the values of the table. If a value is invalid, the methods raise an
     InputError with the file, the key, the value and a valid form."""
 
     def __init__(self, file: str, place: str, values: Mapping[str, Any]) -> None:

@@ -47,8 +47,8 @@ def number(text: str) -> int | None:
 
 
 def numbered(text: str) -> dict[str, int]:
-    """Return the numbers of bytes by name, from lines like "MemTotal: 24684092 kB" or "inactive_file 4096". Other lines
-    are skipped."""
+    """Return a dictionary from names to numbers of bytes, made from lines like "MemTotal: 24684092 kB" or
+    "inactive_file 4096". Other lines are skipped."""
     found = {}
     for line in text.splitlines():
         name, *rest = line.replace(":", " ").split() or [""]

@@ -27,11 +27,11 @@ Both transfers take place during the update of the current slab. Each plane is r
 moves 2/L words per cell and step.
 
 If memory does not hold enough planes, y is divided into k skewed blocks, which move by r rows per level
-(skewed_cut.py). The grid is then streamed once for each block. A block writes some rows to the array `fringes`, and the
-next block continues from these rows. With blocks, 4r/by more words are moved per cell and step, but memory can hold
-about k times as many planes. Fringes are also read ahead into the odd ring, so the odd ring needs as many planes as the
-even ring. In the rings, plane z of block i has the number z + i nz. So the first planes of the next block can be read
-before a block ends.
+(skewed_cut.py). The window then moves over the grid once for each block. A block writes some rows to the array
+`fringes`, and the next block continues from these rows. With blocks, 4r/by more words are moved per cell and step, but
+memory can hold about k times as many planes. Fringes are also read ahead into the odd ring, so the odd ring needs as
+many planes as the even ring. In the rings, plane z of block i has the number z + i nz. So the first planes of the next
+block can be read before a block ends.
 
 If a pass computes states again (history.py), each recomputed state has a separate field. Levels of the pass write this
 field, and later levels read it. The next block needs some rows of the field, and the block writes these rows to the

@@ -2,7 +2,7 @@
 
 Each part has the points of the whole grid. A source adds its values on each rank that updates cells of the source. A
 point of a receiver belongs to the part that has the highest row of the point's cells. This part records the values of
-the point. Other cells of the point may belong to the rank below the cut, or this rank may update them:
+the point. Other cells of the point may belong to the rank below the cut, or the rank below may update them:
 
     part of rank j + 1     ▲ point p, with the cells a, b, c, d
       ...                  │
@@ -75,7 +75,7 @@ def owners(samplings: Sequence[Sampling], cut: Sequence[int]) -> dict[str, NDArr
 
 
 def own_traces(samplings: Sequence[Sampling], part: PartEntry) -> dict[str, int]:
-    """Return a dictionary from the name of each trace to the number of points that belong to a part."""
+    """Return a dictionary from the name of each trace to the number of its points that belong to a part."""
     return {name: int(np.count_nonzero(one == part.rank)) for name, one in owners(samplings, part.cut).items()}
 
 

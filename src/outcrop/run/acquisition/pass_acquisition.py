@@ -46,8 +46,8 @@ UNSEEN = np.array([0x7FF8_0000_5EED_0001], np.int64).view(np.float64)[0]
 in parts, because other ranks take the samples of some cells (parts.py)."""
 
 RawSum: TypeAlias = tuple[bytes, float, bytes, float, float, float]
-"""The sum of the finite values and the sum of all other values, the same two sums of the squares, the minimum, and the
-maximum."""
+"""Six values: the sum of the finite values, the sum of all other values, the same two sums for the squares, the
+minimum, and the maximum."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,10 +127,10 @@ class FieldSum:
     """Sums in float64 over all cells of a field after `step` steps. The cells of the rim are included. `squares` is the
     sum of squares.
 
-    Each group of 64 bytes along x is summed first. To sum a group, its second half is added to its first half, and this
-    is repeated until one number is left. The sums of the groups are then added without rounding. So the bits of the
-    result do not depend on the plan or on the number of threads. `minimum` and `maximum` ignore NaN. Both are infinite
-    if every cell is NaN."""
+    Each group of 64 bytes along x is summed first. To sum a group, its second half is added to its first half. This
+    step is repeated until one number is left. The sums of the groups are then added without rounding. So the bits of
+    the result do not depend on the plan or on the number of threads. `minimum` and `maximum` ignore NaN. Both are
+    infinite if every cell is NaN."""
 
     step: int
     sum: float
