@@ -213,7 +213,7 @@ def _refused(way: Way, limits: Limits) -> JudgedWay:
 
 @dataclass(frozen=True)
 class _Task:
-    """A problem for which a plan is made, with its budget, scheme and sizes."""
+    """A problem to plan, with the budget, the scheme and the sizes."""
 
     problem: Problem
     budget_bytes: int

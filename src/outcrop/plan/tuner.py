@@ -197,7 +197,8 @@ class _Ranking:
         `every` is given, yield only these candidates.
 
         The cost of snapshots takes long to compute. So the function computes this cost only for candidates that can
-        come next. Their cost without snapshots is less than the lowest known cost with snapshots."""
+        come next. A candidate can come next if its cost without snapshots is less than the lowest known cost with
+        snapshots."""
         listed = self.every if every is None else every
 
         def key(seconds: float, place: int) -> tuple[float, int, int]:

@@ -63,9 +63,9 @@ class UpdateRateMeter:
 
     The meter uses at most `budget_bytes` of memory. Its measurements take a twentieth of the expected time of the run,
     but at least 2 s and at most 6 s. Before its first measurement, the meter may wait up to 3 s until the speed of the
-    machine is constant. The meter makes no measurements if `measure` is false, and no more measurements when their time
-    is used up. Then the meter returns the rate of the most similar measured sizes. If no sizes were measured, the meter
-    returns an assumed rate.
+    machine is constant. The meter does not measure if `measure` is false, or if the time for measurements is used up.
+    Then the meter returns the rate of the most similar measured sizes. If no sizes were measured, the meter returns an
+    assumed rate.
     """
 
     def __init__(
