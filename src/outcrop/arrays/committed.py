@@ -434,7 +434,7 @@ def commits(folder: Directory) -> tuple[list[Record], list[str]]:
     if len(records) == 2 and records[0].is_of_other_array(records[1]):
         names = " and ".join(RECORDS)
         wrong = f"{names} in {folder.path} belong to different arrays"
-        raise CorruptionError(f"{wrong}; remove the file that is not of this array")
+        raise CorruptionError(f"{wrong}; remove the file of the other array")
     return sorted(records, key=lambda record: -record.generation), problems
 
 

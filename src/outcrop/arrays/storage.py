@@ -259,7 +259,7 @@ def _header_of(path: Path, folder: Directory, handle: int) -> Header:
     if fortran and len(shape) > 1:
         raise InputError(f"{path} holds an array in Fortran order; arrays on tiers are in C order")
     if len(shape) > MAX_AXES or not all(type(count) is int and 1 <= count <= MAX_NUMBER for count in shape):
-        raise InputError(f"{path} is of shape {text}; give 1 to {MAX_AXES} axes, and cells along each")
+        raise InputError(f"{path} has shape {text}; give 1 to {MAX_AXES} axes, and cells along each")
     size, needed = os.fstat(handle).st_size, begin + math.prod(shape) * dtype.itemsize
     if size < needed:
         raise InputError(f"{path} is cut short: {size} bytes for shape {text} of {dtype}")

@@ -129,7 +129,7 @@ def declared_machine(given: Mapping[str, Any], name: str) -> DeclaredMachine:
 
     for option, flag in THIS_MACHINE.items():
         if given.get(option) not in (None, False, "auto"):
-            raise InputError(f"{flag} is about this machine, --machine {name} about another; leave one of them out")
+            raise InputError(f"{flag} is about this machine, --machine {name} about another; leave out one of the two")
     return load_machine(name)
 
 

@@ -56,7 +56,7 @@ def require_name(name: object, what: str) -> None:
             f"{what} name {shown(name)} is not an identifier: a letter, then up to 63 letters a-z, digits and _"
         )
     if name in C_WORDS:
-        raise InputError(f"{what} name {name!r} is a word of C; choose another one, such as {name + '_'!r}")
+        raise InputError(f"{what} name {name!r} is a word of C; choose another name, such as {name + '_'!r}")
 
 
 def require_text(text: object, what: str, maximum: int) -> None:

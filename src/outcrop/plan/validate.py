@@ -82,11 +82,11 @@ def validate(plan: Plan, budget_bytes: int | None = None) -> None:
     the budget."""
     problem = plan.problem
     if sum(one.levels for one in plan.passes) != problem.levels:
-        raise IllegalPlan(f"passes advance {sum(p.levels for p in plan.passes)} levels, not {problem.levels}")
+        raise IllegalPlan(f"the passes have {sum(p.levels for p in plan.passes)} levels, not {problem.levels}")
     if any((one.levels - problem.lead) % problem.stages for one in plan.passes):
         raise IllegalPlan(f"a pass ends in the middle of a step of {problem.stages} stages")
     if problem.lead and any(one.levels != len(problem.updates) for one in plan.passes):
-        raise IllegalPlan(f"a pass does not have the {len(problem.updates)} levels from a state to the one before")
+        raise IllegalPlan(f"a pass does not have the {len(problem.updates)} levels between two states")
     if problem.histories and any(one.levels > len(problem.updates) for one in plan.passes):
         raise IllegalPlan(f"a pass has more levels than the {len(problem.updates)} for which states are known")
     if budget_bytes is not None and plan.memory_bytes > budget_bytes:

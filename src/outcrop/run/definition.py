@@ -97,7 +97,7 @@ def as_stencil(stencil: object) -> Stencil:
     if isinstance(stencil, str):
         return find_stencil(stencil)
     if not isinstance(stencil, Stencil):
-        raise InputError(f"stencil {shown(stencil)} is neither a Stencil nor the name of a built-in one")
+        raise InputError(f"stencil {shown(stencil)} is neither a Stencil nor the name of a built-in stencil")
     for field in stencil.fields:
         require_short_name("field", field.name)
     return stencil

@@ -169,7 +169,7 @@ def _as_array(name: str, given: Any) -> NDArray[Any]:
     would be lost."""
     array = getattr(given, "values", given)
     if not isinstance(array, np.ndarray):
-        raise InputError(f"{name}: {shown(given)} is not an array; give one of NumPy or of oc.array")
+        raise InputError(f"{name}: {shown(given)} is not an array; give an array of NumPy or of oc.array")
     return np.asarray(array)
 
 

@@ -236,7 +236,7 @@ def choose_history(setup: Setup, state: State | None, given: History, steps: int
     task = task_of(setup, steps, given.wrt)
     if not task.derived.states:
         names = ", ".join(task.derived.names)
-        return None, f": history='auto' chose none, because no gradient with respect to {names} needs one"
+        return None, f": history='auto' chose no history, because no gradient with respect to {names} needs one"
     if state and state.manifest.step:
         # this history is refused later, because the first states are already lost
         return History("all", given.limit), ""

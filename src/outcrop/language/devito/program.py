@@ -267,7 +267,7 @@ def _grid(operations: Sequence[Any]) -> Any:
     grids = {id(function.grid): function.grid for function in functions if function.grid is not None}
     if len(grids) != 1:
         names = ", ".join(dict.fromkeys(str(function.name) for function in functions))
-        raise InputError(f"the functions {names} lie on {len(grids)} grids; a run has one")
+        raise InputError(f"the functions {names} lie on {len(grids)} grids; a run has only one grid")
     (grid,) = grids.values()
     if getattr(grid, "is_SubDomain", False):
         raise InputError(f"functions on the SubDomain {grid.name} are not available; define them on the grid")
@@ -282,7 +282,7 @@ def _grid(operations: Sequence[Any]) -> Any:
             raise InputError(f"the grid's spacing {shown(h)} must be above 0")
         as_finite(o, "the grid's origin")
     if grid.distributor.nprocs > 1:
-        raise InputError(f"the grid is distributed over {grid.distributor.nprocs} MPI processes; use one")
+        raise InputError(f"the grid is distributed over {grid.distributor.nprocs} MPI processes; use one process")
     return grid
 
 

@@ -208,7 +208,7 @@ def _sampling(grid: Grid, one: Any, taken: set[str]) -> Sampling:
         raise InputError(f"{what}: a name is letters, digits and _, such as 'line'")
     require_short_name("receivers", one.name)
     if one.name in taken:
-        raise InputError(f"{what} are given twice; give each of them another name")
+        raise InputError(f"{what} are given twice; give each its own name")
     names = [field.name for field in grid.stencil.fields]
     if not isinstance(one.field, str) or one.field not in names:
         raise InputError(f"{what}: there is no field {shown(one.field)}; there are: {', '.join(names)}")
@@ -384,5 +384,5 @@ def _opened(directory: Directory, manifest: Manifest, name: str) -> Iterator[int
     path, expected = directory.path / ACQUISITION / name, manifest.taps.definitions[name]
     with os_errors_as(StorageError, f"{path} cannot be used"), directory.opened(f"{ACQUISITION}/{name}") as handle:
         if (size := os.fstat(handle).st_size) != expected:
-            raise CorruptionError(f"{path} has {size} bytes, {expected} belong there")
+            raise CorruptionError(f"{path} has {size} bytes, not {expected}")
         yield handle

@@ -211,7 +211,7 @@ def require_space(directory: Directory, manifest: Manifest, last_step: int) -> N
     if needed > free:
         raise InputError(
             f"no space: {times} snapshots need {format_bytes(needed)} in {directory.path}, {format_bytes(free)} are "
-            "free; make room, or start again with fewer of them or a smaller box"
+            "free; make room, or start again with fewer snapshots or a smaller box"
         )
 
 

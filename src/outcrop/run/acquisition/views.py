@@ -172,7 +172,7 @@ class SnapshotView:
             return f"{what} {counted(len(numbers), 'snapshot')} of {self._name}"
         return (
             f"{what} {counted(len(numbers), 'state')} of {self._field} (history.steps): an adjoint run has freed the "
-            "others, or the limit had no room for them; run again with a history without a limit"
+            "other states, or the limit had no room for them; run again with a history without a limit"
         )
 
     def __iter__(self) -> Iterator[NDArray[Any]]:

@@ -299,18 +299,19 @@ def _check_content(folder: Directory, device: Path, force: bool) -> None:
     names, member, path = folder.names(), read_member(folder), folder.path
     ours = {MEMBER, *(member.folders if member else ())}
     if foreign := [name for name in names if name not in ours]:
-        raise InputError(f"directory {path} holds something else ({foreign[0]}); give a new or empty one")
+        raise InputError(f"directory {path} holds something else ({foreign[0]}); give a new or empty directory")
     if member is None:
         if names:
-            raise InputError(f"directory {path} holds something else ({names[0]}); give a new or empty one")
+            raise InputError(f"directory {path} holds something else ({names[0]}); give a new or empty directory")
         return
     if foreign := files_below(folder, member.folders)[1]:
-        raise InputError(f"directory {path} holds something else ({foreign[0]}); give a new or empty one")
+        raise InputError(f"directory {path} holds something else ({foreign[0]}); give a new or empty directory")
     old = _run_at(Path(member.run), member.identity)
     if old is not None and os.path.realpath(member.run) != os.path.realpath(device):
-        raise InputError(f"directory {path} belongs to another run, {member.run}; give another one")
+        raise InputError(f"directory {path} belongs to another run, {member.run}; give another directory")
     if not force and (old is None or old.phase != NEW):
-        raise InputError(f"directory {path} holds records of {member.run}; replace them with force, or give another")
+        remedy = "replace them with force, or give another directory"
+        raise InputError(f"directory {path} holds records of {member.run}; {remedy}")
 
 
 @contextlib.contextmanager

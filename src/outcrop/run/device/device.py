@@ -107,7 +107,7 @@ class Device(RunStorage):
             with opened(path, os.O_RDONLY) as handle:
                 size = device_use.size_of(handle)
             if size < (needed := needed_bytes(manifest, index)):
-                raise StorageError(f"{path} has {size} bytes, {needed} belong there")
+                raise StorageError(f"{path} has {size} bytes, but needs {needed}")
         if manifest.records:
             check_sizes(self.records(manifest), manifest)
 

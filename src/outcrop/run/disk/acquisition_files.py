@@ -102,7 +102,7 @@ def check_sizes(directory: Directory, manifest: Manifest) -> None:
         if status is None or not stat.S_ISREG(status.st_mode):
             raise StorageError(f"{path} is missing{remedy}")
         if status.st_size < count:
-            raise StorageError(f"{path} has {status.st_size} bytes, {count} belong there{remedy}")
+            raise StorageError(f"{path} has {status.st_size} bytes, but needs {count}{remedy}")
 
 
 def damage_of(directory: Directory, manifest: Manifest, name: str) -> str:
@@ -110,7 +110,7 @@ def damage_of(directory: Directory, manifest: Manifest, name: str) -> str:
     count, path = _valid_bytes(manifest)[name], directory.path / ACQUISITION / name
     found, checksum = checksum_of(directory, manifest, name)
     if found < count:
-        return f"{path} has {found} bytes, {count} belong there"
+        return f"{path} has {found} bytes, but needs {count}"
     return "" if checksum == manifest.sums[name] else f"{path} is damaged: checksum mismatch"
 
 
@@ -150,7 +150,7 @@ def read_rows(directory: Directory, manifest: Manifest, name: str) -> bytes:
     with os_errors_as(StorageError, f"{path} cannot be read"):
         data = directory.read_file(f"{ACQUISITION}/{name}", count)
     if len(data) < count:
-        raise StorageError(f"{path} has {len(data)} bytes, {count} belong there")
+        raise StorageError(f"{path} has {len(data)} bytes, but needs {count}")
     if _core.crc32c(data, manifest.seed(name, 0)) != manifest.sums[name]:
         raise CorruptionError(f"{path} is damaged: checksum mismatch")
     return data
@@ -214,7 +214,7 @@ def _snapshot_damage(directory: Directory, name: str, size: int, index: bytes, e
     except StorageError as error:
         return str(error)
     if done < size or len(tail) != len(index):
-        return f"{path} does not have the {size + len(index)} bytes that belong there"
+        return f"{path} does not have {size + len(index)} bytes"
     if checksum != expected:
         return f"{path} is damaged: checksum mismatch"
     return "" if tail == index else f"{path}: the index at offset {size} is damaged"

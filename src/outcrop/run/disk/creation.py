@@ -187,7 +187,7 @@ def check_contents(there: dict[int, Directory], description: Description, force:
         raise InputError(f"directory {own.path} holds something that is not the run's ({foreign[0]}); move it away")
     for name in sorted(top_names(description) - (top_names(old) if old else set())):
         if own.status(name) is not None:
-            raise InputError(f"directory {own.path} holds something else ({name}); give a new or empty one")
+            raise InputError(f"directory {own.path} holds something else ({name}); give a new or empty directory")
 
 
 @contextlib.contextmanager
@@ -212,7 +212,7 @@ def hold_directories(directories: Sequence[Path]) -> Iterator[tuple[list[Directo
                 directory.release(lock)
                 directory.close()
             else:
-                raise InputError(f"directory {path} is made and removed by other processes; give another one")
+                raise InputError(f"directory {path} is made and removed by other processes; give another directory")
             stack.callback(directory.release, lock)
             taken.append(directory)
             locks.append(lock)
@@ -256,16 +256,16 @@ def _check_further(directory: Directory, force: bool, replaced: str) -> None:
         foreign = files_below(directory, member.folders)[1]
         foreign += [name for name in names if name != MEMBER and name not in member.folders]
         if foreign:
-            raise InputError(f"directory {path} holds something else ({foreign[0]}); give a new or empty one")
+            raise InputError(f"directory {path} holds something else ({foreign[0]}); give a new or empty directory")
         if member.identity == replaced:
             return
         if _is_alive(member):
-            raise InputError(f"directory {path} belongs to another run, {member.run}; give another one")
+            raise InputError(f"directory {path} belongs to another run, {member.run}; give another directory")
         if not force:
             raise InputError(f"directory {path} holds planes of a run that is gone; replace them with --force")
     elif names:
         what = "another run" if MANIFEST in names else f"something else ({names[0]})"
-        raise InputError(f"directory {path} holds {what}; give a new or empty one")
+        raise InputError(f"directory {path} holds {what}; give a new or empty directory")
 
 
 def _is_alive(member: Member) -> bool:

@@ -146,7 +146,7 @@ class RunFolder(RunStorage):
             if not stat.S_ISREG(status.st_mode):
                 raise StorageError(f"{path} is not a regular file; restore a copy of the original file")
             if status.st_size != expected:
-                raise StorageError(f"{path} has {status.st_size} bytes, {expected} belong there")
+                raise StorageError(f"{path} has {status.st_size} bytes, not {expected}")
         check_sizes(self._directory, manifest)
 
     def hold(self, shared: bool = False) -> list[int]:
