@@ -45,7 +45,7 @@ LOST = {
     "commit": "waits for commits of other ranks",
     "finished": "time after a rank is finished",
 }
-"""What the shares of `RankTimeline.shares` mean, without the useful share."""
+"""The meaning of each share in `RankTimeline.shares`, except the useful share."""
 
 
 def count_of(ranks: object) -> int:
@@ -167,8 +167,8 @@ def as_json(found: ChosenRanks) -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class Simulated:
-    """The simulated time line of all ranks. `alone` is the plan of one rank that has as many rows as the ranks have on
-    average, and no neighbours."""
+    """The simulated time line of all ranks. `alone` is the plan of a rank without neighbours that has the mean number
+    of rows."""
 
     timeline: RankTimeline
     disturbance: Disturbance

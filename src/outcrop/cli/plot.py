@@ -97,8 +97,8 @@ def _draw_line(figure: Figure, picture: Any, axes: list[_Axis], colors: str, tit
 
 
 def _open(where: Path, field: str | None) -> tuple[FieldView | WholeView | InputView, str, str, Coordinates | None]:
-    """Open the file or run `where`. Return a view of its values that can be indexed, a title, the name of the values,
-    and the coordinates of the cells."""
+    """Open the file or run `where`. Return four values: a view of the values that can be indexed, a title, the name of
+    the values, and the coordinates of the cells."""
     from outcrop.run.inputs.initial import InputView, parse_source
     from outcrop.run.opening import open_run
     from outcrop.run.places import may_hold_run

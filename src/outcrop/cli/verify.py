@@ -63,8 +63,8 @@ def _tell(
 
 
 def _verify_parts(where: Path, mend: bool) -> Findings:
-    """Verify all parts of a run of several ranks, and the Zarr group above them. Return the findings together. `step`
-    is the step that all parts have."""
+    """Verify all parts of a run of several ranks, and the Zarr group above them. Return the findings of all parts as
+    one object. `step` is the step that all parts have."""
     from outcrop.run.disk.verify import Findings, find_damage, repair
     from outcrop.run.places import open_state
     from outcrop.run.ranks.shared import group_of

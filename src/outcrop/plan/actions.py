@@ -106,8 +106,8 @@ EVERY_CELL = Rectangle(-FAR, FAR, -FAR, FAR)
 @dataclass(frozen=True, slots=True)
 class Block:
     """Start a block. The actions that follow a Block action apply to the block that it starts. Each slot of the block
-    holds the cells `frame` of a plane. The block can use cells that another block has left in a slot only after a Carry
-    has moved them.
+    holds the cells `frame` of a plane. Another block may have left cells in a slot. The block can use these cells only
+    after a Carry has moved them.
 
     The updates of a block also compute the checksums of the cells `own` in the planes `own_z0 <= z < own_z1`. If two
     Block actions of a plan are equal, they start the same block. Blocks with different values of `shift` use different

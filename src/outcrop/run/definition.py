@@ -158,8 +158,8 @@ def as_problem(
     stencil: Stencil, layout: PlaneLayout, steps: int, boundary: Boundary, in_place: bool,
     states: StatesEntry | None = None, first_step: int = 0,
 ) -> Problem:  # fmt: skip
-    """Return the `Problem`, which has all numbers that the planner needs. `first_step` is the step that the run has
-    reached. `first_step` matters only if steps read `states`."""
+    """Return the `Problem`, which contains all numbers that the planner needs. `first_step` is the step that the run
+    has reached. `first_step` matters only if steps read `states`."""
     read = (
         {one.name: dict(history=one.field, state=one.state, later=one.later) for one in states.fields} if states else {}
     )
@@ -274,8 +274,8 @@ def _acquisition(grid: Grid, options: RunOptions, more: AcquisitionDefinitions |
 
 
 def _values(name: str, given: Any) -> Any:
-    """If `given` is a path, return the numbers in this .npy file, otherwise `given`. Raises InputError when the file
-    cannot be read."""
+    """If `given` is a path, return the numbers in this .npy file. Otherwise, return `given`. Raises InputError when the
+    file cannot be read."""
     if not isinstance(given, (str, Path)):
         return given
     path = as_path(given, name)

@@ -90,7 +90,7 @@ def choose_cut(
     With split tiling, the best cut depends on the steps of a pass. Nothing is measured yet, so the function computes
     these steps from assumed update rates. If the passes have another number of steps, the times of the ranks are less
     equal. This cut is still better than equal parts if the passes have at least half of the assumed steps. Raises
-    InputError if the grid has too few rows, and BudgetError."""
+    InputError if the grid has too few rows. Raises BudgetError if a budget is too small."""
     given, scheme = settings.given, settings.scheme
     named = None if scheme == "auto" else find_scheme(scheme)
     cut = cut_problem(problem, group.size, given.bt or 1, named)

@@ -223,11 +223,11 @@ class Objective:
         fun = oc.Objective(sim, steps, misfit, wrt="u")
         scipy.optimize.minimize(fun, fun.start, jac=True, method="L-BFGS-B")
 
-    The vector x has the values of all inputs in `wrt`, one after the other, in float64. The vector x is in memory, and
-    optimisers keep several such vectors. So this class is for small grids. `fun.start` is the vector of the inputs of
-    `sim`. `sim` must be at step 0 and stays at step 0. Each evaluation runs a copy of `sim` forward and backward in a
-    temporary folder, which is in the same directory as `sim`. After the evaluation, the temporary folder is removed. A
-    gradient with respect to cells in the rim is 0, so optimisers do not change these cells.
+    The vector x contains the values of all inputs in `wrt`, one after the other, in float64. The vector x is in memory,
+    and optimisers keep several such vectors. So this class is for small grids. `fun.start` is the vector of the inputs
+    of `sim`. `sim` must be at step 0 and stays at step 0. Each evaluation runs a copy of `sim` forward and backward in
+    a temporary folder, which is in the same directory as `sim`. After the evaluation, the temporary folder is removed.
+    A gradient with respect to cells in the rim is 0, so optimisers do not change these cells.
 
     `wrt` contains the names that `Simulation.adjoint` accepts. Raises InputError for wrong arguments and for the errors
     of `Simulation.gradient`.
@@ -251,8 +251,8 @@ class Objective:
         return _flat(one for name in self._names for one in self._values(name))
 
     def unpack(self, x: Any) -> dict[str, Any]:
-        """Return the inputs in the vector x by name: an array for a field, a list of arrays for "source". Raises
-        InputError if x is not a vector of finite numbers of the right length."""
+        """Return a dictionary from names to the inputs in the vector x. The input is an array for a field, and a list
+        of arrays for "source". Raises InputError if x is not a vector of finite numbers of the right length."""
         found: dict[str, Any] = {}
         for name, parts in self._split(x).items():
             if self._original.is_array(name):

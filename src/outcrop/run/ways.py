@@ -223,10 +223,10 @@ def history_of(choice: WayChoice) -> History | None:
 
 
 def choose_history(setup: Setup, state: State | None, given: History, steps: int) -> tuple[History | None, str]:
-    """Return the history that a run keeps. If the user has chosen "auto", the result is the history with which a
-    gradient is fastest, or None if no history is needed. A run that already keeps a history continues this history.
-    Also return a text that says why no gradient needs a history. If gradients need a history, the text is "". Raises
-    InputError and BudgetError."""
+    """Return the history that a run keeps. If the user has chosen "auto", the result is the history with the shortest
+    predicted time of a gradient, or None if no history is needed. A run that already keeps a history continues this
+    history. Also return a text that says why no gradient needs a history. If gradients need a history, the text is "".
+    Raises InputError and BudgetError."""
     if not isinstance(given.every, str) or given.every != "auto":
         return given, ""
     if given.recompute:

@@ -336,7 +336,7 @@ def mapped_values(directory: Directory, manifest: Manifest, number: int) -> NDAr
 
 def definition_files(directory: Directory, manifest: Manifest) -> dict[str, NDArray[np.uint8]]:
     """Return a dictionary from the name of each file with points and values to its content, as a memory map. Raises
-    CorruptionError if a file has changed, and StorageError."""
+    CorruptionError if a file has changed. Raises StorageError if a file cannot be read."""
     found: dict[str, NDArray[np.uint8]] = {}
     for name in manifest.taps.definitions:
         if damage := damage_of(directory, manifest, name):

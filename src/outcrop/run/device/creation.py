@@ -159,7 +159,7 @@ def _check_size(device: Path, handle: int, needed: int) -> None:
 
 def _read(device: Path, handle: int, force: bool) -> Header | None:
     """Return the header of the device, or None if the device has no run. If the header is damaged or of another
-    version, return None with `force`, and raise InputError without `force`."""
+    version, return None if `force` is true, and raise InputError otherwise."""
     try:
         return header_of(device, handle)
     except InputError as error:

@@ -1,5 +1,6 @@
-"""The files of acquisition. The folder ACQUISITION has definitions (points and values), which are written once, and
-records (traces, norms, and checksums of snapshots), which grow with the run. The folder SNAPSHOTS has the snapshots.
+"""The files of acquisition. The folder ACQUISITION contains definitions and records. The definitions (points and
+values) are written once. The records (traces, norms, and checksums of snapshots) grow with the run. The folder
+SNAPSHOTS contains the snapshots.
 
     run.oc/.taps/source-0       cells, weights, values
     run.oc/.taps/receivers-0    cells, weights
@@ -8,7 +9,7 @@ records (traces, norms, and checksums of snapshots), which grow with the run. Th
     run.oc/.taps/snapshots-u    a CRC32C of four bytes for the cells of each snapshot of u
 
 In a part of a run, a trace has only the points of this part, and the sums of norms are not rounded (PART_NORMS). Points
-and values are those of the whole grid.
+and values are for the whole grid.
 
 Points and values are little endian in C order. They are written and flushed before the first commit. The manifest has
 their checksums and shapes.
@@ -106,7 +107,8 @@ def check_sizes(directory: Directory, manifest: Manifest) -> None:
 
 
 def damage_of(directory: Directory, manifest: Manifest, name: str) -> str:
-    """Return a description of the damage of a file, or "". Raises StorageError when the file cannot be read."""
+    """Return a description of the damage of a file, or "" if the file is intact. Raises StorageError when the file
+    cannot be read."""
     count, path = _valid_bytes(manifest)[name], directory.path / ACQUISITION / name
     found, checksum = checksum_of(directory, manifest, name)
     if found < count:
@@ -128,8 +130,8 @@ def fill_up(directory: Directory, manifest: Manifest, name: str) -> None:
 
 
 def checksum_of(directory: Directory, manifest: Manifest, name: str) -> tuple[int, int]:
-    """Return the number of valid bytes of a file in ACQUISITION that exist, and their checksum. The number is too small
-    if the file is too short."""
+    """Return two values for a file in ACQUISITION: how many of its valid bytes exist, and the checksum of these bytes.
+    Some valid bytes are missing if the file is too short."""
     count, path = _valid_bytes(manifest)[name], directory.path / ACQUISITION / name
     with os_errors_as(StorageError, f"{path} cannot be read"), directory.opened(f"{ACQUISITION}/{name}") as handle:
         return _summed(directory, handle, count, manifest.seed(name, 0))
@@ -192,8 +194,8 @@ def remove_freed_history(directory: Directory, manifest: Manifest) -> None:
 
 
 def damaged_snapshots(directory: Directory, manifest: Manifest) -> Iterator[tuple[str, str]]:
-    """Yield the path of each valid snapshot and a description of its damage, or "". The records with the checksums of
-    snapshots must be complete. Raises StorageError when a record cannot be read."""
+    """Yield the path of each valid snapshot and a description of its damage, which is "" if the snapshot is intact. The
+    records with the checksums of snapshots must be complete. Raises StorageError when a record cannot be read."""
     itemsize = np.dtype(manifest.dtype).itemsize
     for entry in manifest.own_taps.snapshots:
         size, index = math.prod(entry.shape) * itemsize, snapshot_index(entry.shape, itemsize)

@@ -65,8 +65,8 @@ same time."""
 @contextlib.contextmanager
 def created_in(directories: list[Path], manifest: Manifest, force: bool, definitions: Definitions) -> Iterator[State]:
     """Create the directories and files of a run without values. `definitions` contains the points and values of its
-    sources and receivers. The caller commits the first values inside the `with`, during which this process holds the
-    run.
+    sources and receivers. This process holds the run until the `with` ends. The caller commits the first values inside
+    the `with`.
 
     Only the contents of the directories are checked here. If `force` is true, an older run is replaced. If InputError
     is raised, nothing was changed. If the `with` ends before the first commit, all created files and directories are
@@ -292,8 +292,8 @@ def what_is_there(place: Path, old: Manifest) -> str:
 
 
 def _freed_bytes(there: dict[int, Directory]) -> dict[int, int]:
-    """Return the bytes that become free when the files in these directories are replaced, by the device number of the
-    file system (st_dev)."""
+    """Return a dictionary from device numbers of file systems (st_dev) to the bytes that become free when the files in
+    these directories are replaced."""
     total: dict[int, int] = {}
     for index, directory in there.items():
         member = read_member(directory)

@@ -94,7 +94,7 @@ class RunStorage(ABC):
 
     @abstractmethod
     def tidy(self, manifest: Manifest) -> None:
-        """Update links and metadata to the manifest, because after a crash they may belong to an earlier commit. Raises
+        """Make links and metadata agree with the manifest. After a crash, they may belong to an earlier commit. Raises
         StorageError."""
 
     @abstractmethod
