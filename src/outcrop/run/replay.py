@@ -39,8 +39,8 @@ from outcrop.units import counted
 
 
 def forward_state(states: StatesEntry, place: Path) -> State:
-    """Return the state of the run whose states the adjoint run in `place` reads. Raises InputError if there is no such
-    run."""
+    """Return the state of the forward run that belongs to the adjoint run in `place`. Raises InputError if there is no
+    such run."""
     if not Path(states.run).is_absolute():
         raise InputError(f"{place} names the run with its states by {states.run!r}, which is not absolute")
     return open_state(Path(states.run))
