@@ -48,8 +48,8 @@ def as_path(given: object, name: str) -> Path:
 
 
 def as_place(given: object, name: str) -> Path:
-    """Convert text or an os.PathLike to a Path. Nothing need exist at the path. Raises InputError if the system cannot
-    tell whether the path exists (`is_there`)."""
+    """Convert text or an os.PathLike to a Path. The path need not exist. Raises InputError if the system cannot tell
+    whether the path exists (`is_there`)."""
     path = as_path(given, name)
     is_there(path)
     return path

@@ -33,8 +33,8 @@ MAX_SCALARS = 256
 """The maximum number of parameters and signals together."""
 MAX_STAGES = 64
 MAX_OPERATIONS = 4096
-"""The maximum number of operations of all stages together. The largest built-in stencil has 661. The C compiler needs
-minutes for some stencils with 4096 operations."""
+"""The maximum number of operations of all stages together. The largest built-in stencil has 661 operations. The C
+compiler needs minutes for some stencils with 4096 operations."""
 MAX_OPERANDS = 64
 """The maximum number of pairs (field, age) that the core passes to one kernel (core/outcrop/exec/traverse.cpp)."""
 MAX_OFFSET = 64

@@ -47,7 +47,7 @@ class StorageRates:
 
     def shared_by(self, processes: int) -> StorageRates:
         """Return the rates of one of `processes` processes that use the storage at the same time. A flush takes as long
-        as before."""
+        as with one process."""
         first_write = self.first_write_bytes_per_second
         return replace(
             self,

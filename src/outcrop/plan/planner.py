@@ -64,7 +64,7 @@ class Planned:
 
     @property
     def numa_nodes(self) -> int:
-        """The number of NUMA nodes that have threads that update cells. For a declared machine, the number is 1."""
+        """The number of NUMA nodes on which threads update cells. For a declared machine, the number is 1."""
         return 1
 
 

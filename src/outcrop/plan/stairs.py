@@ -56,7 +56,8 @@ class Stairs:
         return self._radius * level, max(self.end(field, level) for field in self.fields(level))
 
     def end(self, field: int, level: int) -> int:
-        """Return the end of the rows that the neighbour needs of a field, with the values that `level` has written."""
+        """The neighbour needs rows of a field with the values that `level` has written. Return the end of these
+        rows."""
         if (field, level) not in self._ends:
             one, radius, levels = self._problem.fields[field], self._radius, self._levels
             following, after = self._next_writes(field, level)

@@ -187,10 +187,9 @@ def lift(array: InputArray, ndim: int) -> InputArray:
     """Return `array` on the engine's three axes, for a grid of `ndim` axes, with one sample along each axis that
     `array` does not have.
 
-    If `array` has as many axes as the grid, the axes keep their order. If it has fewer axes, the letters of its axes
-    say which axes of the grid these are. Without letters, a section is (z, x) and a profile is (x). If it has more axes
-    than the grid, axes of one sample are removed, beginning with the first. Raises InputError if too many axes
-    remain."""
+    If `array` has as many axes as the grid, the axes keep their order. If `array` has fewer axes, their letters name
+    axes of the grid. Without letters, a section is (z, x) and a profile is (x). If `array` has more axes than the grid,
+    axes of one sample are removed, beginning with the first. Raises InputError if too many axes remain."""
     kept = _kept_axes(array, ndim)
     letters = array.axes if len(kept) < ndim else ""
     places = [_place(letter, ndim) for letter in letters] or PLACES[len(kept)]

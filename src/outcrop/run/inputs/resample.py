@@ -307,7 +307,7 @@ def _interpolate(block: Array, axis_map: AxisMap, axis: int) -> Array:
 
 def _blend(a: Array, b: Array, weight: Any) -> Array:
     """Return `a + weight * (b - a)`, which is exactly a for weight 0. The result is clipped to the range from a to b,
-    because without this, rounding could give a value outside the range."""
+    because rounding could give a value outside the range."""
     weight = np.asarray(weight, a.dtype)
     with np.errstate(invalid="ignore", over="ignore"):
         result = b - a

@@ -105,8 +105,8 @@ def overlaps(problem: Problem, sizes: Sizes) -> tuple[float, float]:
 
 def exposed(problem: Problem, sizes: Sizes) -> tuple[float, int, float]:
     """Return three estimates: the exposed bytes, the number of slabs, and the number of transfers. Exposed bytes are
-    read before the first update of each block, or written after the last update of the block. In each of these two
-    transfers, about one slab of planes is moved."""
+    read before the first update of each block, or written after the last update of the block. Each of these two
+    transfers moves about one slab of planes."""
     rows, planes = sizes.block_y or problem.shape[1], sizes.block_z or problem.planes
     blocks = -(-problem.shape[1] // rows) * -(-problem.planes // planes)
     frame = min(problem.shape[1], rows + problem.radius_y * sizes.levels)

@@ -101,7 +101,7 @@ def window(problem: Problem, levels: int, sizes: Sizes) -> Window:
 
 
 def _max_frame(blocks: _Blocks) -> int:
-    """Return the number of cells that the frame of any block has at most."""
+    """Return an upper limit for the number of cells in the frame of a block."""
     if blocks.size >= blocks.extent:
         return blocks.extent
     cells = blocks.size + 2 * blocks.reach * blocks.levels + 2 * (blocks.group - 1)

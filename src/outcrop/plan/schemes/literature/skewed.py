@@ -16,8 +16,8 @@ The scheme has three variants. They move different data between disk and memory:
              written. It moves 2/bt + 4r/bz words per cell and step.
 
 The paper has two arrays, for levels of even and of odd parity. In this file, `target` is the array for levels of the
-same parity as the last level, and `other` is the other array. Level 0 is read from a third array, `source`, which does
-not change, so that a pass is a transaction. If a run works in place, `source` and `target` are the same array.
+same parity as the last level, and `other` is the other array. Level 0 is read from a third array, `source`. This array
+does not change, so that a pass is a transaction. If a run works in place, `source` and `target` are the same array.
 
 Along z and along y, a block consists of a fringe and a body. The parts of a block get their values as follows:
 
