@@ -111,7 +111,7 @@ def require_possible(problem: Problem, given: GivenSizes, max_levels: int) -> No
         )
     if given.bt is not None and (most := max_levels // problem.stages) < min(given.bt, problem.steps):
         raise InputError(
-            f"bt {given.bt}: the rows of a rank allow passes of at most {most} steps; give at most {most}"
+            f"bt {given.bt}: the rows of a rank allow only passes of {most} steps; give at most {most}"
         )
     if given.bt is not None and given.bt > MAX_STEPS_OF_PASS:
         raise InputError(f"bt {given.bt}: a pass has at most {MAX_STEPS_OF_PASS} steps; give fewer")
