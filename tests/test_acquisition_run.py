@@ -223,7 +223,7 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
     ({"sources": [oc.Source("u", SHOTS[0], np.ones(3), scale=oc.Field("w")[0, 0, 0])]}, "0 in 'u': w.* not a field"),
     ({"params": [1]}, r"params \[1\] must be values by name"),
     ({"snapshots": oc.Snapshots(5, box=(slice(0, 4),))}, "a slice for each axis: z, y, x"),
-    ({"norms": oc.Norms(5, fields=("u", "u"))}, "name one twice"),
+    ({"norms": oc.Norms(5, fields=("u", "u"))}, "contain a name twice"),
     ({"norms": oc.Norms(5, initial=1)}, "norms: initial 1 must be True or False"),  # type: ignore[arg-type]
     ({"norms": 5}, "norms: 5 is not an oc.Norms"),
 ]

@@ -216,7 +216,7 @@ def test_coordinates_that_cannot_be_are_refused(tmp_path: Path) -> None:
     x = oc.Field("x")
     clash = oc.Stencil("clash", {x: x[0, 0] * 2})
     for stencil, options, words in [
-        (halve(2), {"spacing": (1, 2, 3)}, "2 of them: y, x"),
+        (halve(2), {"spacing": (1, 2, 3)}, "2 numbers: y, x"),
         (halve(2), {"spacing": 0}, "must be positive"),
         (halve(2), {"origin": float("nan")}, "finite"),
         (halve(2), {"spacing": "wide"}, "number"),

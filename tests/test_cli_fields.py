@@ -139,7 +139,7 @@ def test_info_verify_and_plot_know_all_fields(capsys: pytest.CaptureFixture[str]
     assert len(sizes) == 2, "two fields give two pictures"
     for words, message in [
         (["run.oc", "--field", "q"], "no field 'q'; there are: u, u.previous, m"),
-        (["model.npy", "--field", "u"], "--field u: model.npy is no run"),
+        (["model.npy", "--field", "u"], "--field u: model.npy is not a run"),
     ]:
         assert call(["plot", *words, "-o", "y.png"]) == 2
         assert re.search(message, capsys.readouterr().err)

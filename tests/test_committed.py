@@ -203,7 +203,7 @@ def test_an_array_that_is_let_go_unclosed_says_what_is_lost(tmp_path: Path) -> N
     path = tmp_path / "a"
     array = oc.array(SHAPE, persist="end", path=path)
     array[...] = 1
-    with pytest.raises(InputError, match=r"or by an array of this one that is not closed; .*close it"):
+    with pytest.raises(InputError, match=r"or by an array of this process that is not closed; .*close it"):
         oc.array(SHAPE, persist="end", path=path)
     with pytest.warns(RuntimeWarning, match=r"a was not closed: the changes after commit 0 are lost; use `with`"):
         del array
@@ -237,7 +237,7 @@ def test_a_copy_in_dram_is_committed_the_same(tmp_path: Path) -> None:
         ({"shape": 1 << 50, "tier": "dram"}, "no room: it takes 8 PiB|no room: it takes 8192 TiB"),
         ({"shape": 1 << 50, "path": "new.npy"}, "no room: it takes 8192 TiB"),
         ({"shape": 1 << 50, "path": "new", "persist": "step"}, "no room: it takes 2.458e[+]04 TiB"),
-        ({"tier": "dram", "persist": "end"}, "persist='end' on dram, which forgets when the process ends; use "),
+        ({"tier": "dram", "persist": "end"}, "persist='end' on dram, which loses its data when the process ends; use "),
         ({"tier": "dram", "path": "new.npy"}, "new.npy is on .* not in tier dram, which has no files"),
         ({"tier": "tmpfs", "path": "new.npy"}, "new.npy is on .* not on tier tmpfs; give a path on .* of /dev/shm"),
         ({"persist": "end"}, "persist='end' needs a path"),

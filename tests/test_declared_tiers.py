@@ -133,9 +133,9 @@ def make_large(path: Path) -> None:
 
 
 NO_FILES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "a device without end": (lambda path: path.symlink_to("/dev/zero"), "is no regular file"),
-    "a FIFO": (make_fifo, "is no regular file"),
-    "a directory": (lambda path: path.mkdir(), "is no regular file"),
+    "a device without end": (lambda path: path.symlink_to("/dev/zero"), "is not a regular file"),
+    "a FIFO": (make_fifo, "is not a regular file"),
+    "a directory": (lambda path: path.mkdir(), "is not a regular file"),
     "ten gigabytes": (make_large, "is larger than 256 KiB"),
     "a link to itself": (lambda path: path.symlink_to(path.name), "cannot be read: Too many"),
     "no text": (lambda path: path.write_bytes(b"\xff\xfe"), "is not text in UTF-8"),

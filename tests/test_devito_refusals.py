@@ -73,7 +73,7 @@ REFUSED: list[tuple[str, Callable[[SimpleNamespace], Any]]] = [
     (r"nested in more than 20 lists", lambda s: endless()),
     (r"field name 'double' is a word of C",
      lambda s: dv.Eq(dv.TimeFunction(name="double", grid=s.grid).forward, s.m)),
-    (r"Constant broken holds .*x.*, which is no number",
+    (r"Constant broken holds .*x.*, which is not a number",
      lambda s: dv.Eq(s.u.forward, s.u * dv.Constant(name="broken", value="x"))),
     (r"the grid's spacing .*nan.* must be a finite number", lambda s: over(float("nan"), 11.0)),
     (r"the grid's spacing .* must be above 0", lambda s: over(-9.0, 11.0)),
@@ -81,10 +81,10 @@ REFUSED: list[tuple[str, Callable[[SimpleNamespace], Any]]] = [
     (r"free has no value; make it a Constant", lambda s: dv.Eq(s.u.forward, s.u * s.free)),
     (r": x is a position in the grid", lambda s: dv.Eq(s.u.forward, s.u * s.grid.dimensions[0])),
     (r": time is a position in the grid", lambda s: dv.Eq(s.u.forward, s.u * s.grid.time_dim)),
-    (r"equations can only give u.forward of a TimeFunction u a value", lambda s: dv.Eq(s.m, s.u)),
-    (r"equations can only give u.forward of a TimeFunction u a value", lambda s: dv.Eq(s.u, s.u + 1)),
-    (r"equations can only give u.forward of a TimeFunction u a value", lambda s: dv.Eq(s.u.backward, s.u)),
-    (r"free is no TimeFunction", lambda s: [dv.Eq(s.free, s.u), step(s)]),
+    (r"equations can only assign to u.forward of a TimeFunction u", lambda s: dv.Eq(s.m, s.u)),
+    (r"equations can only assign to u.forward of a TimeFunction u", lambda s: dv.Eq(s.u, s.u + 1)),
+    (r"equations can only assign to u.forward of a TimeFunction u", lambda s: dv.Eq(s.u.backward, s.u)),
+    (r"free is not a TimeFunction", lambda s: [dv.Eq(s.free, s.u), step(s)]),
     (r"for u\[t \+ 1, 0, 3\]: u\[t \+ 1, 0, 3\] is not at a fixed distance",
      lambda s: [step(s), dv.Eq(s.u[s.grid.stepping_dim + 1, 0, 3], 0)]),
     (r"is not at a fixed distance", lambda s: dv.Eq(s.u.forward, s.u + s.m[4, s.grid.dimensions[1]])),
@@ -115,25 +115,25 @@ REFUSED: list[tuple[str, Callable[[SimpleNamespace], Any]]] = [
     (r"is a TimeFunction; there are Eq, Inc, inject and interpolate", lambda s: [step(s), s.u]),
     (r"operation 2, src.inject into u\(t, x, y\): sources can only be added to u.forward",
      lambda s: [step(s), s.src.inject(field=s.u, expr=s.src)]),
-    (r"is no multiple of src", lambda s: [step(s), s.src.inject(field=s.u.forward, expr=s.src + 1)]),
-    (r"is no multiple of src", lambda s: [step(s), s.src.inject(field=s.u.forward, expr=s.src**2)]),
+    (r"is not a multiple of src", lambda s: [step(s), s.src.inject(field=s.u.forward, expr=s.src + 1)]),
+    (r"is not a multiple of src", lambda s: [step(s), s.src.inject(field=s.u.forward, expr=s.src**2)]),
     (r"fields that do not change, not u", lambda s: [step(s), s.src.inject(field=s.u.forward, expr=s.src * s.u)]),
     (r"sources or receivers read m, but no equation",
      lambda s: [step(s), s.src.inject(field=s.u.forward, expr=s.src * s.m)]),
     (r"fixed must be a SparseTimeFunction", lambda s: [step(s), s.fixed.inject(field=s.u.forward, expr=s.fixed)]),
     (r"only linear and precomputed", lambda s: [step(s), s.sinc.inject(field=s.deep.forward, expr=s.sinc)]),
     (r"u.forward has no value yet", lambda s: [s.src.inject(field=s.u.forward, expr=s.src), step(s)]),
-    (r"an equation before it reads u.forward; put it right behind the one that updates u",
+    (r"an equation before it reads u.forward; put it right behind the update of u",
      lambda s: [step(s), dv.Eq(s.v.forward, s.u.forward), s.src.inject(field=s.u.forward, expr=s.src)]),
     (r"a later equation overwrites u.forward",
      lambda s: [step(s), s.src.inject(field=s.u.forward, expr=s.src), dv.Inc(s.u.forward, 1)]),
     (r"operation 2, rec.interpolate: a later source is added to u.forward; put receivers behind sources",
      lambda s: [step(s), s.rec.interpolate(expr=s.u.forward), s.src.inject(field=s.u.forward, expr=s.src)]),
-    (r"is no sum of fields with constant factors", lambda s: [step(s), s.rec.interpolate(expr=s.u**2)]),
-    (r"is no sum of fields with constant factors", lambda s: [step(s), s.rec.interpolate(expr=s.m * s.u)]),
+    (r"is not a sum of fields with constant factors", lambda s: [step(s), s.rec.interpolate(expr=s.u**2)]),
+    (r"is not a sum of fields with constant factors", lambda s: [step(s), s.rec.interpolate(expr=s.m * s.u)]),
     (r"cannot be received; there are u and u.forward", lambda s: [step(s), s.rec.interpolate(expr=s.u.backward)]),
     (r"increment and p_t are not available", lambda s: [step(s), s.rec.interpolate(expr=s.u, increment=True)]),
-    (r"operation 3, rec.interpolate: another one has the name rec",
+    (r"operation 3, rec.interpolate: two receivers have the name rec",
      lambda s: [step(s), s.rec.interpolate(expr=s.u), s.rec.interpolate(expr=s.u.forward)]),
 ]  # fmt: skip
 
@@ -151,7 +151,7 @@ def test_refused_in_one_line(message: str, script: Callable[[SimpleNamespace], A
 @pytest.mark.parametrize("dt", [0, -1.0, float("nan"), None, "1"])
 def test_time_steps_are_positive_numbers(dt: Any) -> None:
     """Checks that a wrong time step is refused."""
-    with pytest.raises(InputError, match=r"dt=.* is no time step"):
+    with pytest.raises(InputError, match=r"dt=.* is not a time step"):
         from_devito([step(make_script())], dt=dt)
 
 

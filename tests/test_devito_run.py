@@ -246,7 +246,7 @@ def test_what_was_taken_may_not_change(changed: str, tmp_path: Path) -> None:
     sim.run(3)
     change()
     for one, act in ((sim, lambda: sim.run(3)), (fresh, lambda: fresh.run(3)), (fresh, lambda: fresh.assign({"u": 0}))):
-        with pytest.raises(InputError, match=f"{changed} was changed after the simulation had taken it"):
+        with pytest.raises(InputError, match=f"{changed} was changed after the Simulation was made"):
             act()
         assert one.step == (6 if one is sim else 0)
     assert not (tmp_path / "fresh.oc").exists()

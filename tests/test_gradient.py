@@ -145,7 +145,7 @@ def test_the_taylor_test_finds_a_wrong_gradient(tmp_path: Path) -> None:
     for wrong in (too_large, late):
         assert oc.taylor_test(sim, STEPS, wrong, "u")["u"].max() < 1.5
     assert abs(oc.taylor_test(sim, STEPS, right, "u")["u"] - 2).max() < 0.05
-    with pytest.raises(InputError, match=r"the Taylor test of u says nothing: a change of 6\.25e-07"):
+    with pytest.raises(InputError, match=r"the Taylor test of u has no result: a change of 6\.25e-07"):
         oc.taylor_test(sim, STEPS, lambda one: (float(one["u"][...].sum()), {"u": 1.0}), "u", change=1e-5)
 
 
@@ -295,7 +295,7 @@ def test_wrong_arguments_are_refused_before_the_run(tmp_path: Path) -> None:
     refused(r"misfit of 'u': .* has shape \(4, 4, 4\), the grid", oc.Misfit("u", np.zeros((4, 4, 4))))
     refused(r"misfit of 'line': observed values have nan at index \(3, 1\)", oc.Misfit("line", nan) + good)
     refused("misfit of 'u': weights have nan at index", oc.Misfit("u", None, np.full(SHAPE, np.nan)))
-    refused("misfit 3 is no oc.Misfit and no function", 3)
+    refused("misfit 3 is not a misfit; give an oc.Misfit or a function", 3)
     refused("memory", good, memory="1 parsec")
     refused("memory 1 KiB is too small for adjoint of heat7", good, memory="1KiB")
     refused("threads", good, threads=0)

@@ -183,7 +183,7 @@ def test_attributes_are_those_of_the_values() -> None:
         array.flat = 7
         assert (array.values == 7).all()
         for name, value in (("shape", 6), ("dtype", "float64"), ("steps", 3), ("values", 3), ("mine", 1)):
-            with pytest.raises(AttributeError, match=f"{name} of an array on a tier stays as it is"):
+            with pytest.raises(AttributeError, match=f"{name} of an array on a tier cannot be set"):
                 setattr(array, name, value)
         assert array.shape == (2, 3)
 

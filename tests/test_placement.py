@@ -147,7 +147,7 @@ def test_what_is_committed_goes_where_it_lasts(machine: list[Tier]) -> None:
     [
         ({"a": gib(200)}, "a: no room: it takes 200 GiB of hbm, where 2 GiB are free; it takes 200 GiB of dram"),
         ({"a": gib(60), "b": gib(60)}, "no room for a, b together"),
-        ({"a": gib(1, tier="dram", persist="end")}, "a: persist='end' on dram, which forgets when the process"),
+        ({"a": gib(1, tier="dram", persist="end")}, "a: persist='end' on dram, which loses its data when the process"),
         ({"a": gib(1, tier="cxl")}, "a: there is no cxl here; there are hbm, dram, disk .nvme."),
         ({"a": gib(1, tier="fast")}, "a: there is no tier 'fast'"),
     ],
@@ -163,11 +163,11 @@ def test_what_cannot_be_is_one_line(machine: list[Tier], arrays: dict[str, oc.Ar
     ("words", "message"),
     [
         ({"arrays": [oc.ArraySpec(3)]}, "oc.place takes arrays by name"),
-        ({"arrays": {"a": (3, 3)}}, r"a: \(3, 3\) is no oc.ArraySpec"),
+        ({"arrays": {"a": (3, 3)}}, r"a: \(3, 3\) is not an oc.ArraySpec"),
         ({"arrays": {1: oc.ArraySpec(3)}}, "the name 1 of an array must be text"),
         ({"arrays": {"../a": oc.ArraySpec(3, persist="end")}}, "'../a' is not a valid name .*give it a path"),
         ({"capacities": {"dram": 1.5}}, "capacities: 1.5 of dram must be a size"),
-        ({"capacities": {"dram": "much"}}, "capacities: of dram size 'much' is not understood"),
+        ({"capacities": {"dram": "much"}}, "capacities: dram: size 'much' is not understood"),
         ({"tiers": []}, "a: there are no tiers to choose from"),
         ({"tiers": 3}, "tiers must be a list of tiers, as find_tiers gives, not 3"),
         ({"capacities": 3}, "capacities must be sizes by name of a tier"),

@@ -108,7 +108,7 @@ def test_one_rank_without_enough_memory_is_said(capsys: pytest.CaptureFixture[st
     """Checks a plan for a grid whose planes are too large for the memory of one rank."""
     words = ["plan", "heat7", "-n", "4096", "65536", "64", "-t", "4", "--memory", "256MiB", "--machine", "node.toml"]
     assert call([*words, "--ranks", "64"]) == 0
-    assert "with 64 ranks; one rank has not enough memory for the whole grid" in capsys.readouterr().out
+    assert "with 64 ranks; one rank does not have enough memory for the whole grid" in capsys.readouterr().out
 
 
 def test_one_rank_is_a_plan_as_usual(capsys: pytest.CaptureFixture[str]) -> None:

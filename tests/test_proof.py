@@ -188,7 +188,7 @@ def test_later_passes_find_what_is_only_read_in_memory() -> None:
     run_pass(problem, later, plan.window, has_statics=True)
     with pytest.raises(IllegalPlan, match="is not in ring"):
         validate_pass(problem, later, plan.window)
-    with pytest.raises(IllegalPlan, match="reads again"):
+    with pytest.raises(IllegalPlan, match="reads static fields again"):
         validate(replace(plan, passes=(first, first, first)))
     for damaged in without_one_action(later):
         verdicts = []

@@ -169,7 +169,7 @@ def test_parts_of_an_interrupted_commit_are_read_at_one_step(
     assert gather([where], tmp_path / "whole.oc").manifest.step == 2
     np.testing.assert_array_equal(oc.open(tmp_path / "whole.oc")["u"][:], expected)
     info = command(capsys, "info", where)[1]
-    assert "ranks 0 at step 2; ranks 1 at step 4: interrupted in a commit, the run goes back to step 2" in info
+    assert "ranks 0 at step 2; ranks 1 at step 4: a commit was interrupted, the run goes back to step 2" in info
     assert command(capsys, "verify", where) == (0, f"{where}: all 28 checksums of step 2 are right\n", "")
     with state.locked():
         state.commit(6)

@@ -287,8 +287,8 @@ def test_many_processes_keep_one_file(home: Path, object_file: Callable[[int], P
 
 
 COMPILERS = {
-    "unbalanced quotes": ("cc 'a", "is no command"),
-    "writes nothing": ("true", "wrote nothing"),
+    "unbalanced quotes": ("cc 'a", "is not a command"),
+    "writes nothing": ("true", "wrote no file"),
     "no compiler": ("false", "failed on a generated kernel"),
     "waits for input": ("cat", "failed on a generated kernel"),
     "another program": (sys.executable, "failed on a generated kernel"),

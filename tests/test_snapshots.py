@@ -106,7 +106,7 @@ def test_several_boxes_are_groups_of_their_own(tmp_path: Path, capsys: pytest.Ca
 @pytest.mark.parametrize(
     ("names", "words"),
     [
-        (("", ""), "several need a name each, but for one"),
+        (("", ""), "at most one can be without a name"),
         (("a", "a"), "two have the name 'a'"),
         (("", "time"), "name 'time' is the name of a field or a coordinate"),
         (("", "u"), "name 'u' is the name of a field"),

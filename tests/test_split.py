@@ -258,7 +258,7 @@ def test_ranks_that_cannot_share_updates_are_refused() -> None:
     refuse(r"by 39: the 40 rows of a rank are too few for blocks of 39 rows; give at most \d\d, or leave", wide, by=39)
     refuse("by 20: the 40 rows of a rank are too few for blocks of 20 rows in passes of 15 steps", wide, bt=15, by=20)
     narrow = part_of(problem, cut_problem(problem, 40), 3)
-    refuse("each needs at least 2 rows of y, but some have only 1; use fewer ranks", narrow)
+    refuse("each rank needs 2 rows of y, but some ranks have only 1; use fewer ranks", narrow)
     with pytest.raises(InputError, match=r"ranks 21: each rank needs at least 2 rows .* use at most 20"):
         choose_ranks(problem, 21, MACHINE, 1 << 30, "split", lambda _: assumed_rate)
     # other schemes still allow more steps than split tiling

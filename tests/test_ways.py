@@ -156,7 +156,7 @@ def test_auto_keeps_only_what_the_gradients_need(tmp_path: Path) -> None:
     sim = waves(tmp_path)
     sim.run(3, progress="none", history=oc.History("auto", wrt="u"))
     sim.run(3, progress="none", history=oc.History("auto", wrt="u"))
-    message = "keeps no history: history='auto' chose none, because no gradient with respect to u needs one;"
+    message = "keeps no history: history='auto' chose no history, because no gradient with respect to u needs one;"
     with pytest.raises(InputError, match=message):
         _ = sim.history
     with pytest.raises(InputError, match=r"run\.oc keeps no history; start a new run with run\(steps, history='all'\)"):

@@ -2,7 +2,7 @@
 
 The engine uses three axes for every grid. The engine treats a grid of shape (ny, nx) as (ny, 1, nx), so that each row
 is streamed as one plane. A grid of shape (nx,) is treated as (1, 1, nx), which is a single plane. Users, files and Zarr
-see the grid's own axes.
+metadata use only the grid's own axes.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ GridShape: TypeAlias = tuple[int, int, int]
 """The number of cells along each of the engine's axes z, y and x."""
 
 NAMES: dict[int, tuple[str, ...]] = {1: ("x",), 2: ("y", "x"), 3: ("z", "y", "x")}
-"""A dictionary from the number of axes of a grid to the names of these axes."""
+"""For each number of axes of a grid, the names of the axes."""
 
 PLACES: dict[int, tuple[int, ...]] = {1: (2,), 2: (0, 2), 3: (0, 1, 2)}
-"""A dictionary from the number of axes of a grid to the engine's axes that the grid uses."""
+"""For each number of axes of a grid, the positions of these axes among the engine's axes (z, y, x)."""
 
 ORDERS = {1: "(nx,)", 2: "(ny, nx)", 3: "(nz, ny, nx)"}
-"""A dictionary from the number of axes of a grid to the text that messages use for its shape."""
+"""For each number of axes of a grid, the text that messages use for the shape."""
 
 T = TypeVar("T")
 

@@ -1,13 +1,14 @@
-"""Durable files in an untrusted directory: they survive a power cut, and no link in the directory is followed.
+"""This module writes files that survive a power cut. The directory of the files is not trusted, so links in it are not
+followed.
 
-A `Directory` keeps the directory open by a descriptor. Names are opened from this descriptor, folder by folder, without
-following links. Therefore no link of an attacker can lead outside the directory, even if the path changes.
+A `Directory` keeps an open descriptor of the directory. It opens names relative to this descriptor, folder by folder,
+and follows no links. Therefore a link of an attacker cannot lead outside the directory.
 
     replace     write a temporary file ──► fsync ──► rename ──► fsync folder    a reader sees the old or the new content
     create      O_EXCL, all bytes allocated                                     no existing file is overwritten
     hold        a lock on the directory itself, which is released when its descriptor is closed
 
-`SYSTEM` has the system calls. Tests replace `SYSTEM` by a model that loses all data that was not flushed.
+The system calls are attributes of `SYSTEM`. Tests replace `SYSTEM` by a model that loses all data that was not flushed.
 """
 
 from __future__ import annotations
@@ -40,12 +41,13 @@ MAX_TEXT_BYTES = 256 << 20
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _INSIDE = os.O_NOFOLLOW | os.O_CLOEXEC
 _ATTEMPTS, _PAUSE_SECONDS = 20, 0.01
-"""`hold` tries for 0.2 s, because another process may hold the lock for a moment, only to check whether the directory
-is in use."""
+"""`hold` tries to get the lock for 0.2 s. Another process may hold the lock for a shorter time, to check whether the
+directory is in use."""
 
 
 class System:
-    """The system calls of transactions, with the signatures of `os`. Names are relative to a descriptor, `dir_fd`."""
+    """The system calls that this module uses. They have the same signatures as in `os`. Names are relative to the
+    descriptor `dir_fd`."""
 
     open = staticmethod(os.open)
     close = staticmethod(os.close)
@@ -166,7 +168,7 @@ class Directory:
             handle = self._system.open(last, flags | _INSIDE | os.O_NONBLOCK, dir_fd=folder)
         try:
             if not stat.S_ISREG(self._system.fstat(handle).st_mode):
-                raise StorageError(f"{self.path / name} is not a regular file; remove it, or put back what was there")
+                raise StorageError(f"{self.path / name} is not a regular file; remove it, or restore the original file")
             with self._named(name):
                 yield handle
         finally:
@@ -200,8 +202,8 @@ class Directory:
                 raise
 
     def create_whole(self, name: str, content: bytes, size: int) -> None:
-        """Make a durable file. Works like `create`, but the file gets its name only when it is complete. Raises
-        FileExistsError."""
+        """Make a durable file. This function works like `create`, but the file gets its name only when it is complete.
+        Raises FileExistsError."""
         beside = f"{name.rpartition('/')[0]}/.outcrop-{uuid4().hex}".lstrip("/")  # no other process uses this name
         self.create(beside, content, size=size, flush=True)
         try:
@@ -212,8 +214,8 @@ class Directory:
                 except OSError as error:
                     if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS):
                         raise
-                    # The file system has no hard links. If another process makes the file between the next check and
-                    # the rename, the rename replaces that file.
+                    # The file system has no hard links. Another process may make the file between the next check and
+                    # the rename. Then the rename replaces that file.
                     if self.status(name) is not None:
                         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from None
                     self._system.rename(made, last, src_dir_fd=folder, dst_dir_fd=folder)
@@ -265,7 +267,8 @@ class Directory:
             raise
 
     def link(self, name: str, target: str) -> None:
-        """Make `name` a link, in one step. An existing file or link with this name is replaced, but not a folder."""
+        """Make the link `name` atomically. An existing file or link with this name is replaced. A folder is not
+        replaced."""
         beside = name + ".tmp"
         self.remove(beside)
         with self._parent(name) as (folder, last), self._named(name):
@@ -282,7 +285,8 @@ class Directory:
                 self.remove(name)
 
     def remove_empty(self, name: str, depth: int = 8) -> None:
-        """Remove a folder without files, and empty folders inside it down to `depth` levels."""
+        """Remove the empty folders inside a folder, down to `depth` levels, and then the folder itself if it is
+        empty."""
         with contextlib.suppress(OSError):
             for inner in self.names(name) if depth else ():
                 self.remove_empty(f"{name}/{inner}", depth - 1)
@@ -343,8 +347,8 @@ class Directory:
                 assert part not in ("", ".", ".."), name
                 with self._named(name):
                     inner = self._system.open(part, _FOLDER | _INSIDE, dir_fd=handle)
-                # `handle` is changed before the close. If it were changed after the close, a Ctrl-C in between would
-                # make the cleanup close it twice.
+                # Change `handle` before the close. Otherwise, after a Ctrl-C between the two statements, the cleanup
+                # would close the same descriptor twice.
                 outer, handle = handle, inner
                 if outer != self.handle:
                     self._system.close(outer)
@@ -355,7 +359,7 @@ class Directory:
 
     @contextlib.contextmanager
     def _named(self, name: str) -> Iterator[None]:
-        """Add the whole path to an OSError that is raised in the context."""
+        """Add the whole path to an OSError that the body of the `with` raises."""
         try:
             yield
         except OSError as error:
@@ -364,8 +368,8 @@ class Directory:
 
 
 def flush_parents(path: Path) -> None:
-    """Make the names of all parents of a directory durable, also of parents that other processes have made. Folders
-    that this user must not read, or that the file system cannot flush, are skipped. Raises OSError."""
+    """Make the names of all parents of a directory durable. Other processes may have made some of the parents. The
+    function skips folders that this user cannot read and folders that the file system cannot flush. Raises OSError."""
     for parent in path.absolute().parents:
         try:
             with Directory.open(parent) as folder:

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 MAX_MESSAGE = 2000
-"""The maximum number of characters of a message. A message becomes longer only by large values of the user, such as
-whole arrays."""
+"""The maximum number of characters of a message. Only large values, such as whole arrays that a user gives, make a
+message longer."""
 
 
 class OutcropError(Exception):
@@ -47,8 +47,8 @@ class InterruptedRun(OutcropError):
 
 @contextmanager
 def os_errors_as(kind: type[OutcropError], what: str, names_file: bool = False) -> Iterator[None]:
-    """Raise an OSError of the body as an error of type `kind`. The message is `what`, then the reason of the system.
-    If `names_file` is true, the name of the file follows."""
+    """Replace an OSError that the body raises by an error of type `kind`. The message is `what`, followed by the reason
+    that the system gives. If `names_file` is true, the message ends with the name of the file."""
     try:
         yield
     except OSError as error:

@@ -1,10 +1,10 @@
 """Check the paths that users give before anything is opened or made.
 
-An input file must be a regular file: opening a FIFO could wait for ever, and a device has no end. A check that fails
-raises an InputError with a message of one line.
+An input file must be a regular file, because opening a FIFO could wait forever and a device has no end. A check that
+fails raises an InputError with a message of one line.
 
-A command or call may need a directory for its own files. A missing directory is made, with its parents, always by the
-same three steps. `made_directory` performs all three steps:
+A command may need a directory for its own files. If the directory is missing, three functions are called in this order.
+`made_directory` calls all three:
 
     require_directory     check that the directory exists or can be made; change nothing
     make_directory        make the directory, after all arguments have been checked
@@ -39,7 +39,7 @@ def as_path(given: object, name: str) -> Path:
     if not isinstance(text, str) or not text:
         raise InputError(f"{name} {shown(given)} is not a path")
     if "\0" in text:
-        raise InputError(f"{name} {shown(text)} has a NUL in it, which no path can have")
+        raise InputError(f"{name} {shown(text)} contains a NUL character, and paths cannot contain it")
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -48,16 +48,16 @@ def as_path(given: object, name: str) -> Path:
 
 
 def as_place(given: object, name: str) -> Path:
-    """Convert text or an os.PathLike to a Path, which need not exist. Raises InputError if the path cannot be
-    followed."""
+    """Convert text or an os.PathLike to a Path. The path need not exist. Raises InputError if the system cannot tell
+    whether the path exists (`is_there`)."""
     path = as_path(given, name)
     is_there(path)
     return path
 
 
 def is_there(path: str | os.PathLike[str]) -> bool:
-    """Return True if a path leads to an object. Raises InputError if the system cannot tell, because of loops of links,
-    names that are too long, or folders that this user must not search."""
+    """Return True if a path leads to an object. Raises InputError if the system cannot tell. Reasons are a loop of
+    links, a name that is too long, or a folder that this user may not search."""
     try:
         os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -89,8 +89,8 @@ def require_output(path: Path, name: str) -> None:
     """Raise InputError if no file can be written at `path` later. This check changes nothing.
 
     These files are accepted: a regular file, a new file in a directory that exists or can be made, /dev/null, and a
-    terminal. A pipe is accepted if this process already has it open, as for /dev/stdout or a shell's >(command). Other
-    pipes may have no reader, and writing to other devices can destroy data."""
+    terminal. A pipe is accepted if this process has already opened it, for example as /dev/stdout or as >(command) in a
+    shell. Other pipes may have no reader. Writing to other devices can destroy data."""
     try:
         found = os.stat(path)
     except FileNotFoundError:
@@ -141,7 +141,7 @@ def require_directory(directory: Path) -> None:
         raise InputError(f"directory {directory} cannot be created: {existing} is a file")
     missing = directory.absolute().parts[len(existing.parts) :]
     if missing and missing[0].endswith(":"):  # `Path` changes s3://bucket/name to s3:/bucket/name
-        raise InputError(f"directory {directory} looks like a URL; results are kept in file systems only, name a path")
+        raise InputError(f"directory {directory} looks like a URL; results are kept only in file systems; name a path")
     if not os.access(existing, os.W_OK | os.X_OK):
         raise InputError(f"directory {directory} cannot be written: no permission in {existing}")
 
@@ -193,7 +193,7 @@ def _is_held(found: os.stat_result) -> bool:
             mode = fcntl.fcntl(handle, fcntl.F_GETFL) & os.O_ACCMODE
             if mode != os.O_RDONLY and os.path.samestat(os.fstat(handle), found):
                 return True
-        except OSError:  # this number was the descriptor with which listdir read the folder; it is closed by now
+        except OSError:  # listdir opened this descriptor to read the folder, and has closed it
             continue
     return False
 

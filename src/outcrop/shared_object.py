@@ -30,8 +30,8 @@ MAX_BYTES = 64 << 20
 """Larger files in the cache are treated as damaged. A kernel has about 50 KB, and a transport has about 1 MB."""
 
 MAX_COMPILE_SECONDS = 1200.0
-"""A longer compilation is stopped. A kernel takes seconds and the library of aggregation takes a minute, but a kernel
-from an untrusted file could take days."""
+"""A longer compilation is stopped. Usually, a kernel takes seconds, and the library of aggregation takes a minute. A
+kernel from an untrusted file could take days."""
 
 
 def shared_object(kind: str, content: Sequence[str], build: Callable[[Path], None]) -> Path:
@@ -47,9 +47,9 @@ def shared_object(kind: str, content: Sequence[str], build: Callable[[Path], Non
 
 
 def load_library(path: Path) -> ctypes.CDLL:
-    """Load a file that `shared_object` has returned to this process or to another process of this user. The file is
-    checked first, and exactly the checked file is loaded. Raises InputError if the file is damaged or missing, if other
-    users may write it, or if it cannot be loaded."""
+    """Load a shared object whose path `shared_object` has returned, in this process or in another process of this user.
+    The function checks the file first, and loads exactly the file that it has checked. Raises InputError if the file is
+    damaged or missing, if other users may write it, or if it cannot be loaded."""
     with open_folder(path.parent.name, path.parents[2], make=False) as folder:
         if folder.read(path.name, MAX_BYTES) is None:
             raise InputError(f"{path} is damaged, or other users may write it: remove it, and try again")
@@ -59,8 +59,8 @@ def load_library(path: Path) -> ctypes.CDLL:
         except OSError as error:
             folder.remove(path.name)
             raise InputError(
-                f"{path} cannot be loaded: {error}; if its file system forbids to execute files, "
-                "set XDG_CACHE_HOME to a folder on another one"
+                f"{path} cannot be loaded: {error}; if its file system forbids the execution of files, "
+                "set XDG_CACHE_HOME to a folder on another file system"
             ) from None
 
 
@@ -72,7 +72,7 @@ def _keep(folder: CacheFolder, name: str, build: Callable[[Path], None]) -> None
             beside = Path(scratch, "built.so")
             build(beside)
             if not beside.is_file():
-                raise InputError("the compiler said that all is well, and wrote nothing: check CC and CXX")
+                raise InputError("the compiler reported success, but wrote no file: check CC and CXX")
             folder.write(name, beside.read_bytes())
     except OSError as error:
         raise InputError(
@@ -91,8 +91,8 @@ def _machine() -> list[str]:
 
 
 def run_compiler(command: Sequence[str], what: str) -> None:
-    """Run a compiler. If it fails, raise InputError with the first line of its output that has the word "error". `what`
-    names the compiled code in the message."""
+    """Run a compiler. If the compiler fails, raise InputError with the first line of its output that contains the word
+    "error". `what` names the compiled code in the message."""
     done = _run(command)
     if done.returncode != 0:
         first = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr)
@@ -115,7 +115,7 @@ def find_compiler(language: str) -> tuple[str, ...]:
     try:
         named = shlex.split(os.environ.get(variable, ""))
     except ValueError as error:
-        raise InputError(f"{variable}={os.environ[variable]!r} is no command: {error}") from None
+        raise InputError(f"{variable}={os.environ[variable]!r} is not a command: {error}") from None
     for command in (named, *([name] for name in names)):
         if command and shutil.which(command[0]):
             return tuple(command)
@@ -132,8 +132,9 @@ def compiler_identity(compiler: tuple[str, ...]) -> list[str]:
 
 @lru_cache
 def _program(compiler: tuple[str, ...]) -> tuple[str, ...]:
-    """Return two texts about a compiler. The first text has the path, the size and the time of the compiler's file,
-    because a wrapper can change while its version stays the same. The second text is the version."""
+    """Return two texts about a compiler. The first text contains the path, the size and the time of the compiler's
+    file. The second text is the version. The version alone is not enough, because the command may be a wrapper script
+    that changes without a new version."""
     found = Path(shutil.which(compiler[0]) or compiler[0]).resolve()
     try:
         file = f"{found} {found.stat().st_size} {found.stat().st_mtime_ns}"

@@ -99,7 +99,6 @@ class CacheFolder:
             os.fsync(self.descriptor)
 
     def remove(self, name: str) -> None:
-        """Remove a file, if possible."""
         with suppress(OSError):
             os.unlink(name, dir_fd=self.descriptor)
 
@@ -110,8 +109,8 @@ class CacheFolder:
 
 
 def cache_home() -> Path:
-    """Return $XDG_CACHE_HOME, or ~/.cache if this variable is unset, empty or relative. Raises InputError if no home
-    exists."""
+    """Return $XDG_CACHE_HOME, or ~/.cache if this variable is unset, empty or relative. Raises InputError if the user
+    has no home directory."""
     named = os.environ.get("XDG_CACHE_HOME", "")
     if os.path.isabs(named):  # the XDG specification says to ignore relative paths
         return Path(named)
@@ -154,7 +153,7 @@ def _make_folders(path: Path) -> None:
         if not os.path.isdir(folder):
             with suppress(FileExistsError):  # another process may have made the folder in the meantime
                 os.mkdir(folder, 0o700)
-                os.chmod(folder, 0o700)  # `mkdir` applies the umask to the mode, and `chmod` does not
+                os.chmod(folder, 0o700)  # `mkdir` applies the umask to the mode, but `chmod` sets the exact mode
 
 
 def _open_inner(outer: int, name: str, make: bool) -> int:
@@ -186,8 +185,8 @@ def _require_own(handle: int, path: Path) -> None:
 
 
 def load_figures(name: str, figures: type[FiguresT]) -> dict[str, FiguresT]:
-    """Return the measured figures in a file by their keys. Return an empty dictionary if the file cannot be used, and
-    leave out figures that are not valid."""
+    """Return the measured figures in a file, as a dictionary from keys to figures. Figures that are not valid are left
+    out. The dictionary is empty if the file cannot be used."""
     try:
         with open_folder(make=False) as folder:
             content = json.loads(folder.read(name, MAX_FIGURES_BYTES) or b"{}")

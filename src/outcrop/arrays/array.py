@@ -1,5 +1,4 @@
-"""This module has `Array`, the class with which users work. An `Array` behaves like a NumPy array and commits its
-values.
+"""This module defines `Array`. An `Array` behaves like a NumPy array, and commits its values.
 
 NumPy functions work on the plain array inside an `Array`. So results of operators and functions are plain arrays, and
 `a += 1`, `np.add(b, 1, out=a)` and `np.copyto(a, b)` change the values in place. Views (`a[2:5]`, `a.T`) are plain
@@ -95,7 +94,7 @@ class NumpyLike(np.lib.mixins.NDArrayOperatorsMixin):
         elif name in PARTS:
             setattr(self.values, name, _plain(value))
         else:
-            raise AttributeError(f"{name} of an array on a tier stays as it is; take a view, such as a.reshape(...)")
+            raise AttributeError(f"{name} of an array on a tier cannot be set; take a view, such as a.reshape(...)")
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -263,8 +262,8 @@ def make_storage(spec: ArraySpec, tier: Tier, working: Tier) -> ArrayStorage:
 
 
 def check_name(path: Path) -> None:
-    """Raise InputError if the system cannot follow a path. The system cannot follow a name that is too long, a link
-    without a target, a circle of links, or a folder that this process may not search."""
+    """Raise InputError if the system cannot follow a path. Reasons are a name that is too long, a link without a
+    target, a circle of links, or a folder that this process may not search."""
     try:
         names = [os.fsencode(part) for part in path.parts]
         existing = nearest_existing(path)

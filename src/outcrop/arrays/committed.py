@@ -14,7 +14,7 @@ A commit of generation g + 1 is a transaction:
 
 The commit of generation g + 1 does not write to the slots of generation g. Therefore generation g stays intact until
 the commit of generation g + 2 begins. If generation g + 1 is damaged, generation g is used instead. When the array is
-opened, every tile is compared with its checksum.
+opened, the checksum of each tile is verified.
 
 A new array begins with commit.0.json.tmp, the record of generation 0, which has no values. The record proves that
 Outcrop made the file `tiles`, so Outcrop may replace `tiles` as long as no commit exists.
@@ -98,7 +98,7 @@ class Committed(ArrayStorage):
                 records, problems = self._look(spec)
                 if not reads_only:
                     # A process may have been killed between the rename of a record and the flush of the folder. In this
-                    # case, the new record may not be durable yet. Therefore the folder is flushed again.
+                    # case, the new record is possibly not durable yet. Therefore the folder is flushed again.
                     self._folder.flush()
                 if not records:
                     undo.callback(_remove_files, self._folder)
@@ -146,7 +146,7 @@ class Committed(ArrayStorage):
         except OSError as error:
             raise StorageError(f"cannot commit to {self.path / name}: {error.strerror}") from error
         with storage_errors(self.path, "used"):
-            self._check_here()  # again: only if the path still leads to this folder, readers find the commit
+            self._check_here()  # check again: readers find the commit only if the path still leads to this folder
         self._file.accept()
         self._record = record
         if record.access == "read":
@@ -154,7 +154,6 @@ class Committed(ArrayStorage):
         return written
 
     def close(self) -> None:
-        """Unlock and close the folder without a commit."""
         held, self._held = self._held, -1
         if held >= 0:
             self._folder.release(held)
@@ -261,18 +260,18 @@ def _held(folder: Directory, shared: bool) -> int:
     try:
         return folder.hold(shared)
     except InputError:
-        who = "in use by another process, or by an array of this one that is not closed"
+        who = "in use by another process, or by an array of this process that is not closed"
         raise InputError(f"{folder.path} is {who}; wait for it, or close it") from None
 
 
 def _gone(path: Path) -> StorageError:
-    return StorageError(f"{path} was moved or deleted while it was in use: nothing is committed there any more")
+    return StorageError(f"{path} was moved or deleted while it was in use: commits are no longer possible")
 
 
 @dataclass(frozen=True)
 class Record:
     """The record of one commit. The commit has the number `generation` and was made after `steps` steps. For each tile,
-    `slots` has one byte with the number of the slot, and `checksums` has four bytes with the CRC32C. `persist` and
+    `slots` contains one byte with the number of the slot, and `checksums` has four bytes with the CRC32C. `persist` and
     `access` are the arguments with which the array was made.
 
     `array` is a random name that is the same in all records of one array. A record with another name belongs to another
@@ -292,7 +291,6 @@ class Record:
 
     @property
     def nbytes(self) -> int:
-        """The number of bytes of the values."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     def is_of_other_array(self, other: Record) -> bool:
@@ -352,7 +350,7 @@ def parse_record(data: bytes, path: Path) -> Record:
     }
     record = Record(**{one.name: values[one.name] for one in fields(Record)})
     if record.nbytes > MAX_NUMBER:
-        raise CorruptionError(f"{path} is damaged: the shape is of more than {MAX_NUMBER} bytes")
+        raise CorruptionError(f"{path} is damaged: the shape has more than {MAX_NUMBER} bytes")
     tiles = tiles_of(record.nbytes) if record.generation else 0
     if (len(record.slots), len(record.checksums)) != (tiles, 4 * tiles):
         raise CorruptionError(
@@ -402,7 +400,7 @@ def has_commits(folder: Directory) -> bool:
             raise StorageError(f"{folder.path / name} is not a regular file; remove it, or restore the original file")
     if any(name in names for name in RECORDS):
         if TILES not in names:
-            raise CorruptionError(f"{folder.path} has commits, but its file {TILES} is missing; put it back")
+            raise CorruptionError(f"{folder.path} has commits, but its file {TILES} is missing; restore it")
         return True
     if TILES in names and not _is_begun(folder):
         tiles = folder.path / TILES
@@ -436,7 +434,7 @@ def commits(folder: Directory) -> tuple[list[Record], list[str]]:
     if len(records) == 2 and records[0].is_of_other_array(records[1]):
         names = " and ".join(RECORDS)
         wrong = f"{names} in {folder.path} belong to different arrays"
-        raise CorruptionError(f"{wrong}; remove the file that is not of this array")
+        raise CorruptionError(f"{wrong}; remove the file of the other array")
     return sorted(records, key=lambda record: -record.generation), problems
 
 
@@ -448,8 +446,8 @@ def no_commit_left(path: Path, problems: list[str]) -> CorruptionError:
 def _read_record(folder: Directory, name: str, number: int, tiles_bytes: int) -> Record | None:
     """Read and check the record in the file `name`. Return None if the file does not exist."""
     path = folder.path / name
-    # A record with more tiles than the file `tiles` can hold is damaged. Its length shows this, so it is refused before
-    # it is read.
+    # A record with more tiles than the file `tiles` can hold is damaged. Such a record is too long, so it is refused
+    # before it is read.
     max_bytes = min(MAX_RECORD_BYTES, _record_bytes(tiles_bytes))
     try:
         status = folder.status(name)

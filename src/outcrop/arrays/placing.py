@@ -1,8 +1,8 @@
 """`oc.array`, `oc.open_array` and `oc.place`: plan and show the places of arrays on the tiers of a machine, and make
 the arrays.
 
-The plan depends on two numbers for each array and each possible tier: the bytes that the array takes on the tier, and
-the time of the array's transfers in one step.
+The plan depends on two numbers for each array and each possible tier. The numbers are the bytes that the array takes on
+the tier, and the time of the array's transfers in one step.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ def open_array(path: str | os.PathLike[str], access: str | None = None, persist:
     """Open the array at `path`. The array gets the values of its last intact commit or of its .npy file.
 
     `access` and `persist` default to the values with which the array was made. By default, a .npy file is opened for
-    reading only. With `access` "update", its values can be changed. If the last commit is damaged, the previous commit
-    is opened, and Python shows a RuntimeWarning. Raises InputError if `path` holds no array. Raises StorageError if a
-    device fails, and CorruptionError if no commit is intact.
+    reading only. If `access` is "update", the values of the file can be changed. If the last commit is damaged, the
+    previous commit is opened, and Python shows a RuntimeWarning. Raises InputError if `path` holds no array. Raises
+    StorageError if a device fails, and CorruptionError if no commit is intact.
     """
     where = as_path(path, "path")
     check_name(where)
@@ -123,8 +123,9 @@ class Placement:
         return sum(self.bytes_on(tier.name) for tier in self.tiers if tier.kind in MAIN_MEMORY)
 
     def make(self) -> dict[str, Array]:
-        """Make the arrays, and return them by name. If an array already exists at a path, it is opened with the values
-        of its last commit. Raises InputError, StorageError or CorruptionError if an array cannot be made."""
+        """Make the arrays. Return a dictionary from names to arrays. If an array already exists at a path, it is opened
+        with the values of its last commit. Raises InputError, StorageError or CorruptionError if an array cannot be
+        made."""
         made: dict[str, Array] = {}
         try:
             for one in self.arrays:
@@ -148,7 +149,7 @@ class Placement:
         lines = placement.table("array", rows)
         transfers = sum(one.transfer_seconds for one in self.arrays)
         step = f"a step: {format_seconds(self.seconds_per_step)}, of {format_seconds(self.computing_seconds)} computing"
-        step += f" and {format_seconds(transfers)} transfers beside it"
+        step += f" and {format_seconds(transfers)} transfers at the same time"
         lines += ["", f"{step}; {format_bytes(self.dram_bytes)} of DRAM"]
         if not self.is_best:
             lines.append("not all possibilities were tried, because there are too many")
@@ -166,8 +167,8 @@ def place(
     `seconds_per_step` is the computing time of a step with all data in memory. Transfers that take at most this time do
     not slow down a step. With the default, 0, each array goes to the fastest tier with room. `capacities` maps the name
     of a tier to the maximum number of bytes that arrays may take there, such as "2GiB" or 0. By default, arrays may
-    take all free bytes. `tiers` defaults to the tiers of this machine. If several tiers are possible and one of them
-    was never measured, all tiers are measured first. The measurement takes some seconds. An array with commits but
+    take all free bytes. `tiers` defaults to the tiers of this machine. All tiers are measured first if several tiers
+    are possible and one of them was never measured. The measurement takes some seconds. An array with commits but
     without a path gets a folder in the directory of its tier. The folder has the name of the array.
 
     Raises InputError if no tier is possible for an array, or if the arrays do not fit.
@@ -214,8 +215,8 @@ def _with_shared(demand: Demand, shared: Sequence[SharedRoom]) -> Demand:
 
 
 def _tiers_for(arrays: Mapping[str, ArraySpec]) -> list[Tier]:
-    """Return the tiers of this machine. A tier that contains the path of an array uses the folder of this path. If an
-    array has several possible tiers and one of them was never measured, measure all tiers first."""
+    """Return the tiers of this machine. A tier that contains the path of an array uses the folder of this path. Measure
+    all tiers first if an array has several possible tiers and one of them was never measured."""
     parents = [nearest_existing(spec.path.absolute().parent) for spec in arrays.values() if spec.path is not None]
     folders = [folder for folder in parents if folder.is_dir()]
     tiers = find_tiers(folders)
@@ -238,11 +239,11 @@ def _limited(tier: Tier, capacities: Mapping[str, str | int]) -> Tier:
     given = int(given) if isinstance(given, np.integer) else given
     if isinstance(given, bool) or not isinstance(given, (str, int)):
         size = f"{shown(given)} of {tier.name}"
-        raise InputError(f"capacities: {size} must be a size such as '2GiB', or bytes; 0 for nothing")
+        raise InputError(f"capacities: {size} must be a size such as '2GiB', or a number of bytes")
     try:
         limit = 0 if given in (0, "0") else parse_bytes(given, tier.capacity_bytes)
     except InputError as error:
-        raise InputError(f"capacities: of {tier.name} {error}") from None
+        raise InputError(f"capacities: {tier.name}: {error}") from None
     return replace(tier, free_bytes=min(tier.free_bytes, limit))
 
 
@@ -253,7 +254,7 @@ def _check_arrays(arrays: object) -> None:
         if not isinstance(name, str) or not name:
             raise InputError(f"the name {shown(name)} of an array must be text, such as 'psi'")
         if not isinstance(spec, ArraySpec):
-            raise InputError(f"{name}: {shown(spec)} is no oc.ArraySpec; write for example oc.ArraySpec((1000, 2000))")
+            raise InputError(f"{name}: {shown(spec)} is not an oc.ArraySpec; write oc.ArraySpec((1000, 2000))")
         if spec.is_committed and spec.path is None and (name in (".", "..") or "/" in name or "\0" in name):
             raise InputError(f"{name!r} is not a valid name for the folder of a committed array; give it a path")
         if spec.path is not None:
@@ -295,8 +296,8 @@ def demand_of(name: str, spec: ArraySpec, tiers: Sequence[Tier]) -> Demand:
 
 
 def spec_on(tier: Tier, name: str, spec: ArraySpec) -> ArraySpec:
-    """Return `spec`, with a path if the array has commits but no path: a folder with the array's name in the directory
-    of the tier."""
+    """Return `spec`. An array with commits but without a path gets a path: a folder with the array's name in the
+    directory of the tier."""
     if not spec.is_committed or spec.path is not None:
         return spec
     assert tier.directory is not None, "memory keeps nothing"
@@ -340,7 +341,7 @@ def why(
     free_bytes: Mapping[str, int],
     computing_seconds: float,
 ) -> str:
-    """Return the reason for the place of demand `number`. `free_bytes` has the number of free bytes of each place,
+    """Return the reason for the place of demand `number`. `free_bytes` contains the number of free bytes of each place,
     beginning with the fastest place."""
     demand, chosen = demands[number], found.chosen[number]
     if spec.path is not None:
@@ -371,8 +372,8 @@ def _objections(
     free_bytes: Mapping[str, int],
     computing_seconds: float,
 ) -> Iterator[str]:
-    """Yield, for each choice in `passed`, the reason why demand `number` does not use it while all other demands keep
-    their places."""
+    """Yield the reasons why demand `number` does not use the choices in `passed`, if all other demands keep their
+    places."""
     places = tuple(free_bytes)
     now = placement.cost(demands, found.chosen, places, computing_seconds)[0]
     for one in passed:

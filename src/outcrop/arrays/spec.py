@@ -25,7 +25,7 @@ from outcrop.units import ADDRESSABLE_BYTES
 MAX_AXES = 32
 """The maximum number of axes of an array. All versions of NumPy support this number."""
 MAX_NUMBER = 1 << 62
-"""The maximum for the bytes, steps and generations of an array. Sums of such numbers fit into 64 bits."""
+"""The maximum number of bytes, steps and generations of an array. Sums of such numbers fit into 64 bits."""
 MAX_CELL_BYTES = 32
 """The number of bytes of a cell of the largest dtype for plain numbers."""
 
@@ -88,7 +88,7 @@ class ArraySpec:
             "bytes_written_per_step": amount("bytes_written_per_step", bytes_written_per_step, written),
         }
         if not isinstance(tier, str) or not tier:
-            needed = "'auto', or a name or kind of a tier as outcrop tiers shows them"
+            needed = "'auto', or a name or kind of a tier that outcrop tiers shows"
             raise InputError(f"tier={shown(tier)} must be {needed}")
         for name, value in values.items():
             object.__setattr__(self, name, value)
@@ -240,16 +240,16 @@ def _holding(name: str, spec: ArraySpec, path: Path, found: Sequence[Tier], tier
 
 
 def _lasting(name: str, spec: ArraySpec, found: Sequence[Tier], tiers: Sequence[Tier]) -> list[Tier]:
-    """Return the tiers that keep values after the process has ended. If the user has named neither a tier nor a path,
-    return only the tiers that also keep values after a reboot."""
+    """Return the tiers that keep values after the process has ended. Return only tiers that also keep values after a
+    reboot if the user has given no tier and no path."""
     needed = Persistence.JOB if spec.tier == "auto" and spec.path is None else Persistence.REBOOT
     lasting = [tier for tier in found if tier.persistence >= needed]
     if not lasting:
         able = [tier for tier in tiers if tier.persistence >= needed]
         lost = "when the process ends" if needed is Persistence.REBOOT else "when the machine goes down"
         raise InputError(
-            f"{name}: persist={spec.persist!r} on {_listed(found)}, which forgets {lost}; "
-            f"{'use ' + _listed(able) if able else 'no tier here keeps it longer'}"
+            f"{name}: persist={spec.persist!r} on {_listed(found)}, which loses its data {lost}; "
+            f"{'use ' + _listed(able) if able else 'no tier here keeps data longer'}"
         )
     return lasting
 

@@ -1,12 +1,12 @@
-"""This module has the storage of arrays: the interface, memory that exists until the process ends, and mapped .npy
-files.
+"""This module defines the storage of arrays: the interface, and two kinds of storage. One is memory that exists until
+the process ends, and the other is mapped .npy files.
 
 The system may write the changed pages of a mapped file at any time. A flush writes the remaining pages. If a flush does
 not finish, the file contains a mixture of old and new values. Arrays with commits (committed.py) do not have this
 problem. The header of a new .npy file fills one page, so that the values begin at the start of a page. The path of a
 .npy file may be a link, because the user has named it. The link is followed once, when the file is opened.
 
-Python passes open files to C++ by their descriptors, so that no name is looked up twice.
+Python gives C++ the descriptors of open files, so that no name is looked up twice.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ Header = tuple[tuple[int, ...], np.dtype[Any], int]
 """The header of a .npy file: the shape, the dtype, and the offset of the first value in the file."""
 
 _IN_USE: defaultdict[str, WeakValueDictionary[int, NDArray[np.uint8]]] = defaultdict(WeakValueDictionary)
-"""The memory of the open arrays of this process, by tier. The system counts a page as free until a thread first touches
-the page. So without this table, the same free memory could be given to two arrays."""
+"""For each tier, the memory of the open arrays of this process. The system counts a page as free until a thread first
+touches the page. So without this table, the same free memory could be given to two arrays."""
 
 
 def path_of(handle: int) -> str:
@@ -255,11 +255,11 @@ def _header_of(path: Path, folder: Directory, handle: int) -> Header:
     text = reprlib.repr(shape)
     if dtype.kind not in "biufc":
         what = reprlib.repr(str(dtype))
-        raise InputError(f"{path} holds {what}, which cannot be mapped; arrays on tiers are of numbers or booleans")
+        raise InputError(f"{path} holds {what}, which cannot be mapped; arrays on tiers hold numbers or booleans")
     if fortran and len(shape) > 1:
         raise InputError(f"{path} holds an array in Fortran order; arrays on tiers are in C order")
     if len(shape) > MAX_AXES or not all(type(count) is int and 1 <= count <= MAX_NUMBER for count in shape):
-        raise InputError(f"{path} is of shape {text}; arrays have at most {MAX_AXES} axes, and cells along each")
+        raise InputError(f"{path} has shape {text}; give 1 to {MAX_AXES} axes, and cells along each")
     size, needed = os.fstat(handle).st_size, begin + math.prod(shape) * dtype.itemsize
     if size < needed:
         raise InputError(f"{path} is cut short: {size} bytes for shape {text} of {dtype}")

@@ -1,5 +1,5 @@
-"""This module has `oc.Trajectory`. It keeps the states of a program in memory and on storage, and gives them back in
-reverse order.
+"""This module defines `oc.Trajectory`. A trajectory keeps the states of a program in memory and on storage, and gives
+them back in reverse order.
 
 The core (core/outcrop/trajectory) does the work: it manages the buffers, the transfers, the files and the manifest.
 This module checks the arguments and converts states to NumPy arrays and back.
@@ -36,9 +36,9 @@ class Trajectory:
     `fields` maps the names of fields to their shapes. All fields have the same `dtype`: "float32", "float64",
     "complex64", "complex128", "int32" or "int64". `states` is the maximum number of states. Each state has one place.
     The first states are in memory (at most `memory` bytes, such as "2GiB"). The next states are in files in the
-    directory `path`, and all others in files in the directories `overflow`. `limit` is the maximum number of bytes of
-    files in `path`. `overflow` is a list of paths, or a mapping from paths to limits. Without a limit, all free bytes
-    may be used.
+    directory `path`. All other states are in files in the directories `overflow`. `limit` is the maximum number of
+    bytes of files in `path`. `overflow` is a list of paths, or a mapping from paths to limits. Without a limit, all
+    free bytes may be used.
 
     The constructor makes all files and allocates all memory, so that no push fails because a disk is full. In addition,
     memory for `buffers` states is allocated. This memory holds the states that are being written or read. The
@@ -161,8 +161,8 @@ class Trajectory:
     def pop(self, into: Mapping[str, NDArray[Any]] | None = None) -> tuple[int, State]:
         """Remove the newest state, and return its number and its fields. Older states are read ahead in the background.
 
-        The arrays are valid until the next pop. If `into` is given, it maps each field to an array. The values are then
-        copied into the arrays of `into`, and `into` has the returned arrays. Raises InputError if no state is left, and
+        The arrays are valid until the next pop. If `into` is given, it maps each field to an array. The method then
+        copies the values into these arrays, and returns these arrays. Raises InputError if no state is left, and
         StorageError if the state cannot be read. Raises CorruptionError if the state differs from the state that was
         pushed. In this case the state is not removed.
         """
@@ -243,7 +243,7 @@ def _shapes(fields: object) -> list[tuple[str, list[int]]]:
         try:
             sizes = [operator.index(one) for one in ([shape] if isinstance(shape, int) else shape)]
         except TypeError:
-            raise InputError(f"field {name}: {shown(shape)} is no shape; write for example (64, 64, 64)") from None
+            raise InputError(f"field {name}: {shown(shape)} is not a shape; write for example (64, 64, 64)") from None
         if any(not 1 <= size < 1 << 53 for size in sizes):
             raise InputError(f"field {name}: shape {shown(shape)} must have sizes of at least 1")
         found.append((name, sizes))

@@ -53,7 +53,7 @@ app.add_typer(agg.agg, name="agg")
 def invoke(arguments: list[str]) -> int:
     """Run the command in `arguments` and return its exit code.
 
-    Raises UsageProblem if the arguments are wrong, and all exceptions of the command.
+    Raises UsageProblem if the arguments are wrong. Also raises all exceptions of the command.
     """
     output, errors = sys.stdout, sys.stderr
     words = join_sizes(arguments) if arguments[:1] in (["run"], ["plan"]) else arguments

@@ -1,4 +1,4 @@
-"""`outcrop gather`: make one run of the parts of several ranks."""
+"""`outcrop gather`: make one run from the parts of several ranks."""
 
 from __future__ import annotations
 

@@ -111,8 +111,8 @@ def _open_standard_files() -> None:
 
 
 def _end_by_sigpipe() -> None:
-    """End this process by SIGPIPE, as the system ends other programs when their pipe is closed. Python ignores this
-    signal, so its default effect is restored first."""
+    """End this process by SIGPIPE. The system ends other programs in the same way when their pipe is closed. Python
+    ignores this signal, so its default effect is restored first."""
     discard_output()
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGPIPE})

@@ -129,7 +129,7 @@ def declared_machine(given: Mapping[str, Any], name: str) -> DeclaredMachine:
 
     for option, flag in THIS_MACHINE.items():
         if given.get(option) not in (None, False, "auto"):
-            raise InputError(f"{flag} is about this machine, --machine {name} about another; leave one of them out")
+            raise InputError(f"{flag} is about this machine, --machine {name} about another; leave out one of the two")
     return load_machine(name)
 
 
@@ -185,7 +185,7 @@ def _way_as_json(one: JudgedWay, choice: WayChoice) -> dict[str, Any]:
 
 def describe(planned: Planned, whole: Problem | None = None, about_ranks: Sequence[tuple[str, str]] = ()) -> str:
     """Return the plan in a few lines of text. If the plan is for one of several ranks, `whole` is the problem of the
-    whole grid, and `about_ranks` has rows about all ranks."""
+    whole grid, and `about_ranks` contains rows about all ranks."""
     from outcrop.cli.plan_explain import advice
 
     plan, problem, machine = planned.plan, planned.problem, planned.machine
@@ -269,8 +269,8 @@ def _periodic(plan: Plan) -> str:
 
 
 def _cells_updated(plan: Plan) -> float:
-    """Return the number of cells that a run updates, each once for each step. A rank may also update rows of other
-    ranks."""
+    """Return the number of cell updates of a run. A cell counts once for each step. A rank may also update rows of
+    other ranks."""
     from outcrop.plan.cost import works_of
 
     if not plan.problem.is_part:

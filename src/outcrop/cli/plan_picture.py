@@ -27,7 +27,6 @@ look the same."""
 
 
 def draw(planned: Planned) -> Figure:
-    """Return the picture of the plan's first pass."""
     from matplotlib.figure import Figure
 
     problem, plan, one = planned.problem, planned.plan, planned.plan.passes[0]

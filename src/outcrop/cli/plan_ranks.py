@@ -1,4 +1,4 @@
-"""`outcrop plan --ranks`: plans a run of several ranks without starting the ranks. The plan assumes that each rank has
+"""`outcrop plan --ranks`: plan a run of several ranks without starting the ranks. The plan assumes that each rank has
 its own machine. Each of these machines is like this machine, or like the machine that `--machine` declares.
 
 To measure update rates on this machine, this module plans a run that has as many rows as the largest part.
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from outcrop.run.options import RunOptions
 
 MAX_RANKS = 100_000
-"""The maximum number of ranks, because the proof performs the actions of each rank."""
+"""The maximum number of ranks. The number is limited, because the proof performs the actions of each rank."""
 MAX_JITTER = 0.5
 DRAWN_RANKS = 16
 """The number of ranks in the picture of the time line."""
@@ -45,7 +45,7 @@ LOST = {
     "commit": "waits for commits of other ranks",
     "finished": "time after a rank is finished",
 }
-"""What the shares of `RankTimeline.shares` mean, without the useful share."""
+"""The meaning of each share in `RankTimeline.shares`, except the useful share."""
 
 
 def count_of(ranks: object) -> int:
@@ -134,7 +134,7 @@ def rows_about(found: ChosenRanks, planned: Planned) -> list[tuple[str, str]]:
     origin = "assumed" if network is ASSUMED_NETWORK else network.origin
     speed = f"about {format_seconds(found.seconds)} with {found.every.ranks} ranks"
     if found.seconds_single is None or found.speed_up is None:
-        speed += "; one rank has not enough memory for the whole grid"
+        speed += "; one rank does not have enough memory for the whole grid"
     else:
         speed += f", {found.speed_up:.1f} times as fast as one rank ({format_seconds(found.seconds_single)})"
     halo = f"{counted(found.halo, 'row')} of each neighbour for {steps}; {100 * found.twice:.1f} % more updates than "
@@ -152,7 +152,6 @@ def rows_about(found: ChosenRanks, planned: Planned) -> list[tuple[str, str]]:
 
 
 def as_json(found: ChosenRanks) -> Mapping[str, Any]:
-    """Describe the plans of all ranks for the report."""
     return {
         "ranks": found.every.ranks,
         "cut": list(found.every.cut),
@@ -168,8 +167,8 @@ def as_json(found: ChosenRanks) -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class Simulated:
-    """The simulated time line of all ranks. `alone` is the plan of one rank that has as many rows as the ranks have on
-    average, and no neighbours."""
+    """The simulated time line of all ranks. `alone` is the plan of a rank without neighbours that has the mean number
+    of rows."""
 
     timeline: RankTimeline
     disturbance: Disturbance
@@ -238,7 +237,6 @@ def rows_about_simulation(one: Simulated) -> list[tuple[str, str]]:
 
 
 def simulation_as_json(one: Simulated) -> dict[str, Any]:
-    """Describe the simulation for the report."""
     given = one.disturbance
     return {
         "seconds": one.timeline.seconds,

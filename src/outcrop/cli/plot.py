@@ -37,7 +37,8 @@ def plot(
     ] = None,
     colors: Annotated[str, Option(help="a colour map of matplotlib")] = "gray",
 ) -> None:
-    """Draw one slice of a run's committed state, or of a file that could be its initial values, as a PNG."""
+    """Draw one slice as a PNG. The slice is from a run's committed state, or from a file that could be its initial
+    values."""
     check_output(output, "-o")
     values, title, label, coordinates = _open(where, field)
     names, index, place = _cut(slice_at, values.shape)
@@ -96,8 +97,8 @@ def _draw_line(figure: Figure, picture: Any, axes: list[_Axis], colors: str, tit
 
 
 def _open(where: Path, field: str | None) -> tuple[FieldView | WholeView | InputView, str, str, Coordinates | None]:
-    """Open the file or run `where`. Return a view of its values that can be indexed, a title, the name of the values,
-    and the coordinates of the cells."""
+    """Open the file or run `where`. Return four values: a view of the values that can be indexed, a title, the name of
+    the values, and the coordinates of the cells."""
     from outcrop.run.inputs.initial import InputView, parse_source
     from outcrop.run.opening import open_run
     from outcrop.run.places import may_hold_run
@@ -106,7 +107,7 @@ def _open(where: Path, field: str | None) -> tuple[FieldView | WholeView | Input
 
     if is_there(where) and not may_hold_run(where) and not holds_parts(where):
         if field is not None:
-            raise InputError(f"--field {field}: {where} is no run, and has no fields; leave it out")
+            raise InputError(f"--field {field}: {where} is not a run, and has no fields; leave it out")
         return InputView(parse_source(str(where.absolute()), None)), where.name, "value", None
     simulation = Simulation(open_run(where, {}, reads_only=True))
     name = field or simulation.stencil.fields[0].name

@@ -32,8 +32,8 @@ def run(
     from outcrop.run.ranks.launch import join
     from outcrop.run.simulation import Simulation
 
-    # The ranks join first, so that an error of all ranks is printed once. If the options are in a file, it may say that
-    # the ranks do not belong together.
+    # The ranks join before the options are checked, so that an error of all ranks is printed once. If the options are
+    # in a file, the file decides whether the ranks join.
     is_in_file = given["stencil"].endswith(SUFFIX) and "ranks" not in given
     with together(None if is_in_file else join(given.get("ranks", "auto"))):
         options.check_output(json, "--json")
@@ -91,7 +91,7 @@ def resume(
     quiet: options.Quiet = False,
 ) -> None:
     """Finish an interrupted run, or continue a finished run with -t. An interruption does not change the result. If the
-    number of ranks is not the same as before, the rows of the run are moved to the new ranks first."""
+    number of ranks has changed, the rows of the run are moved to the new ranks first."""
     from outcrop.run.progress import stage
     from outcrop.run.ranks.group import together
     from outcrop.run.ranks.launch import join

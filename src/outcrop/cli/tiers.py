@@ -43,7 +43,7 @@ def tiers(
     """Show the memory and storage of this machine: capacity, speed, and how long stored data lasts.
 
     Tiers that have not been measured before are measured. Memory takes a second, and a file system at most ten seconds.
-    The measurement makes scratch files of at most 1 GiB and removes them. Nothing else is written.
+    The measurement makes scratch files of at most 1 GiB and removes them. No other files are written.
     """
     from outcrop.tiers.survey import find_tiers
 

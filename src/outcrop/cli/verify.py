@@ -25,8 +25,8 @@ def verify(
 ) -> None:
     """Test all checksums of the committed state in WHERE: planes, indices, traces, norms, points, snapshots.
 
-    The command also tests the links and metadata for other Zarr programs. For an adjoint run, it also tests the
-    checksums of the states of the forward run that the adjoint run will read. Nothing is changed without --repair.
+    The command also tests the links and metadata for other Zarr programs. For an adjoint run, the command also tests
+    the checksums of the states of the forward run that the adjoint run will read. Nothing is changed without --repair.
     """
     from outcrop.run.disk.verify import find_damage, repair
     from outcrop.run.places import open_state
@@ -57,14 +57,14 @@ def _tell(
         raise CorruptionError(f"{where}: {wrong} of {found.checked + states_checked} checksums are wrong")
     if found.untidy:
         raise CorruptionError(f"{where}: all {found.checked} checksums are right, but {len(found.untidy)} links or "
-                              f"metadata files are not; mend them with: outcrop verify --repair {where}")  # fmt: skip
+                              f"metadata files are not; repair them with: outcrop verify --repair {where}")  # fmt: skip
     if not quiet:
         print(f"{where}: all {found.checked} checksums of step {found.step} are right{more}")
 
 
 def _verify_parts(where: Path, mend: bool) -> Findings:
-    """Verify all parts of a run of several ranks, and the Zarr group above them. Return the findings together. `step`
-    is the step that all parts have."""
+    """Verify all parts of a run of several ranks, and the Zarr group above them. Return the findings of all parts as
+    one object. `step` is the step that all parts have."""
     from outcrop.run.disk.verify import Findings, find_damage, repair
     from outcrop.run.places import open_state
     from outcrop.run.ranks.shared import group_of

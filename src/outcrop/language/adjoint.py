@@ -16,9 +16,9 @@ If steps need the previous value u.previous, this value is also a part of the st
 field. In wave equations, the adjoint of u.previous is the adjoint of u one step later, times a factor that is known in
 each cell. In this case the adjoint stencil reads `previous` of the adjoint of u, and needs no separate field.
 
-The gradient with respect to a static field is the sum of D(y - o) a_i(y - o) over all loads of this field and over all
-steps. The sum begins with the last step. The gradient with respect to a parameter is stored as one contribution for
-each cell. Therefore the bits of a gradient do not depend on the plan of the run that computes it.
+The gradient with respect to a static field is a sum of terms D(y - o) a_i(y - o). The sum is over all loads of this
+field and all steps. The sum begins with the last step. The gradient with respect to a parameter is stored as one
+contribution for each cell. Therefore the bits of a gradient do not depend on the plan of the run that computes it.
 """
 
 from __future__ import annotations
@@ -39,19 +39,20 @@ class Adjoint:
     """The adjoint of a stencil, and the meaning of its fields.
 
     `adjoints` maps the name of each updated field, and names of previous values such as "u.previous", to the name of
-    the field that holds the adjoint. If this field holds a multiple of the adjoint of a field "u", `scales` maps "u" to
-    the program that computes the factor. `values` has a program for each adjoint that no field holds, such as a scaled
-    adjoint. Each program reads fields of `stencil`, only in the cell for which it computes a value.
+    the field that holds the adjoint. This field may hold a multiple of the adjoint of a field "u". Then `scales` maps
+    "u" to the program that computes the factor. `values` contains a program for each adjoint that no field holds, such
+    as a scaled adjoint. Each program reads fields of `stencil`, only in the cell for which it computes a value.
 
     `gradients` maps names in `wrt` to names of fields. For a static field, the values of the named field are the
     gradient. For a parameter, the named field has the contribution of each cell, and the gradient is the sum over all
-    cells. For a signal, the sum over all cells is the gradient with respect to one value of the signal: its value in
-    the step that the adjoint has reversed last. If a name in `wrt` does not affect the updates, it is left out.
+    cells. For a signal, the sum over all cells is the gradient with respect to one value of the signal. This value
+    belongs to the step that the adjoint has reversed last. If a name in `wrt` does not affect the updates, it is left
+    out.
 
     `sources` maps the name of each field that has sources to the name of a gradient field. The values of the gradient
     field are the gradients with respect to the sources of the step. There are two cases. If the last stage of a step
-    updates the field with sources, its gradient field is the field that holds its adjoint. This gradient field must be
-    read before the step of the adjoint. Otherwise, a stage of the adjoint writes the gradient field.
+    updates the field with sources, the adjoint of this field is the gradient field. It must be read before the step of
+    the adjoint. Otherwise, a stage of the adjoint writes the gradient field.
 
     `history` maps names of read-only fields to the values of the forward step that these fields must have. The values
     differ for each step. `edges` maps the name of each edge field to an axis (0 for z). Along this axis, the edge field
@@ -77,8 +78,8 @@ def adjoint_of(
 ) -> Adjoint:
     """Return the adjoint of one step of `stencil` on a grid with this boundary.
 
-    `wrt` has the names of static fields, parameters and signals whose gradients are computed, too. `sources` has the
-    names of updated fields that have sources. In each step, sources act after the last update of their field. The
+    `wrt` names static fields, parameters and signals. The gradients with respect to them are computed, too. `sources`
+    names the updated fields that have sources. In each step, sources act after the last update of their field. The
     adjoint of the state is always computed. If `is_scaled` is false, no field holds a multiple of an adjoint. An
     adjoint cannot be computed from its multiple in cells where the factor is 0. Raises InputError for unknown names,
     and for an adjoint that no kernel can compute.
@@ -121,8 +122,8 @@ class _Derivation:
         for number in reversed(range(len(updates))):
             stages += self._stages(self.stencil.stages[number], updates[number], stages)
         names, forward, versions = self.fields.names, self.fields.forward, self.fields.versions
-        # Fields with values of the forward step come last, because an adjoint run reads their values from another run
-        # (plan/history.py).
+        # Fields with values of the forward step come last, because an adjoint run reads their values from the forward
+        # run (plan/history.py).
         read = sorted(fields_read(stages), key=lambda number: (names[number] in versions, names[number]))
         made = assemble(f"adjoint of {self.stencil.name}", self.stencil, names, stages, read, all_scalars=False)
         adjoints = {forward[field]: names[self.of(field)] for field in self.updated}
@@ -206,8 +207,8 @@ class _Derivation:
         self, field: int, stage: Stage, newest: Sequence[Term], older: Sequence[Term], more: list[int], gather: Gather
     ) -> dict[int, int]:
         """Append the adjoints of a field and of its previous value to the tape of `gather`, if the stage changes them.
-        `more` has positions on this tape that are added to the adjoint of the field. Return a mapping from the number
-        of each field that holds a changed adjoint to the position of the new adjoint on the tape."""
+        The values at the positions `more` on this tape are added to the adjoint of the field. Return a mapping from the
+        number of each field that holds a changed adjoint to the position of the new adjoint on the tape."""
 
         def here(number: int) -> int:
             return gather.tape.append(Load(number, HERE))
@@ -234,7 +235,7 @@ class _Derivation:
     # --- adjoints that a program computes ----------------------------------------------------------------------------
 
     def _values(self) -> dict[str, Program]:
-        """Return the programs of the adjoints that no field holds, by name."""
+        """Return a dictionary from the names of the adjoints that no field holds to their programs."""
         found: dict[str, Program] = {}
         for field, scale in self.scales.items():
             tape = Tape()
@@ -257,8 +258,8 @@ class _Derivation:
         return core
 
     def _scales(self) -> dict[int, Program]:
-        """Return a factor for each adjoint that neighbours read only multiplied by this factor. The factor depends only
-        on parameters, and on static fields in the same cell. The keys are the numbers of the fields."""
+        """Some adjoints are read at neighbours only as a product with a factor. Return these factors. A factor depends
+        only on parameters, and on static fields in the same cell. The keys are the numbers of the fields."""
         found: dict[int, Program | None] = {}
         far: set[int] = set()
         for stage in self.stencil.stages:
@@ -281,8 +282,8 @@ class _Derivation:
         return {field: one for field, one in found.items() if one is not None and field in far - separate}
 
     def _factor(self, tape: Tape, core: int, seed: int) -> Program | None:
-        """Return the program of the factor by which a core multiplies the adjoint `seed`. Return None if the core is
-        the adjoint itself, or if the factor depends on other values."""
+        """Return a program that computes the factor by which a core multiplies the adjoint `seed`. Return None if the
+        core is the adjoint itself, or if the factor depends on other values."""
 
         found: dict[int, int] = {seed: tape.constant(1.0)}  # the factor of each operation that is a multiple of `seed`
         for place in range(seed + 1, core + 1):

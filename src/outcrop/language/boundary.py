@@ -46,7 +46,7 @@ class Boundary:
 
     def rims(self, radii: tuple[int, int, int]) -> tuple[tuple[int, int], ...]:
         """Return two numbers for each axis: how many cells at its low end, and how many cells at its high end, keep
-        their values. `radii` has the radii of the stencil."""
+        their values. `radii` contains the radii of the stencil."""
         return tuple(
             (radius if low == "fixed" else 0, radius if high == "fixed" else 0)
             for radius, (low, high) in zip(radii, self.sides, strict=True)
@@ -128,7 +128,8 @@ def boundary_on_grid(boundary: Boundary, ndim: int) -> Boundary:
 
 
 def boundary_text(boundary: Boundary, ndim: int) -> str:
-    """Return the text of a boundary. `boundary` has the engine's three axes, and the text has the grid's own axes."""
+    """Return the text of a boundary. `boundary` is for the engine's three axes, and the text is for the grid's own
+    axes."""
     own = {1: (boundary.x,) * 3, 2: (boundary.z, boundary.z, boundary.x), 3: boundary.sides}[ndim]
     text = str(Boundary(*own))
     return ",".join(text.split(",")[-ndim:])

@@ -1,5 +1,5 @@
 """Compile a generated kernel with the machine's C compiler. The compiled kernel is kept in the user's cache. The name
-of its file is a hash of the source, the compiler, the flags and the processor.
+of the file is a hash of the source, the compiler, the flags and the processor.
 
 stencil, dtype, vectors ──► C ──► key = hash(C, compiler, flags, processor) ──► <cache>/kernels/<key>.so ──► address
 """
@@ -43,7 +43,7 @@ Calls: TypeAlias = tuple[tuple[int, tuple[Copy, ...], tuple[Copy, ...]], ...]
 class Kernel:
     """A compiled kernel.
 
-    `calls` has one entry for each stage of an even step, then one for each stage of an odd step. An entry has the
+    `calls` contains one entry for each stage of an even step, then one for each stage of an odd step. An entry has the
     address of a function, and (field, copy) for each array that the function reads or writes. The address is valid
     until the process ends."""
 

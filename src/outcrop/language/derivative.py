@@ -12,8 +12,8 @@ parameters and signals, so it is the same for all cells. The core depends on the
 operator share one core and differ in their coefficients. So the adjoint of the operator is again a difference operator,
 which is applied to the core.
 
-Where an operation has no derivative, a one-sided derivative is used. If a = b, min(a, b) and max(a, b) return b, so
-they have the derivative of b. At a = 0, abs(a) has the derivative 1, and sqrt(a) has an infinite derivative.
+At points without a derivative, a one-sided derivative is used. If a = b, min(a, b) and max(a, b) return b, so they have
+the derivative of b. At a = 0, abs(a) has the derivative 1, and sqrt(a) has an infinite derivative.
 """
 
 from __future__ import annotations
@@ -206,8 +206,8 @@ def adjoint(tape: Tape, program: Program, at: Mapping[int, int], seeds: Sequence
     """Append the adjoint of each load and scalar. Return a list of products for each operation that is a load or a
     scalar. The adjoint of the operation is the sum of these products.
 
-    `at` maps operations of `program` to their positions on the tape. `seeds` has the positions of the adjoints of the
-    results. These adjoints depend on the cell.
+    `at` maps operations of `program` to their positions on the tape. `seeds` contains the positions of the adjoints of
+    the results. These adjoints depend on the cell.
     """
     bars: dict[int, dict[int, int]] = {}
     one = tape.constant(1.0)

@@ -21,7 +21,7 @@ reflected offsets:
 
 In an even difference operator, o and o' have equal coefficients. In this case the adjoint reads the core at y - o with
 a mirrored boundary. If the coefficients differ, a static field (`edge_z` for the z axis) decides which of the two
-coefficients a cell uses. It tells how far the cell is from the sides (`edge_values`).
+coefficients a cell uses. The values of this field tell how far a cell is from the sides (`edge_values`).
 """
 
 from __future__ import annotations
@@ -144,8 +144,8 @@ class Gather:
 
     def _coefficient(self, table: Mapping[Offset, int], offset: Offset, axes: Sequence[int]) -> int:
         """Append the coefficient that multiplies the core of a neighbour, and return the position of this coefficient.
-        The neighbour is at the distance `-offset` from the gathering cell. `axes` has the mirrored axes along which the
-        offset is not 0."""
+        The neighbour is at the distance `-offset` from the gathering cell. `axes` contains the mirrored axes along
+        which the offset is not 0."""
         if not axes:
             place = table.get(offset, ZERO)
             return ZERO if place == ZERO else self._copied(place, self.tape.append)
@@ -166,7 +166,6 @@ class Gather:
 
 
 def _reflected(offset: Offset, axes: Sequence[int]) -> Offset:
-    """Return the offset with the sign changed along `axes`."""
     z, y, x = (-step if axis in axes else step for axis, step in enumerate(offset))
     return z, y, x
 

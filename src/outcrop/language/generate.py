@@ -59,7 +59,7 @@ struct outcrop_block {
   const void *scalars;
   long rows_at_once;
 };
-/* Where the value beyond the grid is to be found. */
+/* These functions return the index of the cell whose value is used beyond the grid. */
 static inline long mirrored(long i, long n) {
   while (i < 0 || i >= n) i = i < 0 ? -1 - i : 2 * n - 1 - i;
   return i;
@@ -69,7 +69,7 @@ static inline long wrapped(long i, long n) {
   while (i >= n) i -= n;
   return i;
 }
-/* Loops over a few cells: vectors would only add checks before and behind them. */
+/* Prevents vectors in loops over a few cells, because vectors would only add checks. */
 #define ONE_BY_ONE __asm__ volatile("")
 static inline long within(long i, long low, long high) { return i < low ? low : i > high ? high : i; }
 """
@@ -236,8 +236,8 @@ class _StageWriter:
         yield "  }"
 
     def _block_function(self) -> Iterator[str]:
-        """Yield the function with the signature of a kernel. Rows that are left over are updated by a loop with fewer
-        rows at once."""
+        """Yield the function with the signature of a kernel. A loop with fewer rows at once updates the remaining
+        rows."""
         calls = {code.rows_at_once * code.planes_at_once: f"call_{self.number}_{code.name}" for code in self.loops}
         yield f"void {symbol(self.number)}(const struct outcrop_block *b) {{"
         yield "  long y = b->y0;"
@@ -296,7 +296,6 @@ class _Expressions:
 
     @cached_property
     def places(self) -> list[Place]:
-        """The rows that are updated at once."""
         return [(plane, row) for plane in range(self.planes_at_once) for row in range(self.rows_at_once)]
 
     @cached_property
@@ -380,7 +379,7 @@ class _Expressions:
 
     def operations(self) -> Iterator[str]:
         """Yield the operations that depend on the cell, for a vector of cells at x of each place. The next vector of a
-        row is loaded before its first use, so that it occupies a register as short as possible."""
+        row is loaded directly before its first use, so that it occupies a register for a short time."""
         last_vectors = {row: last for row, _, last in self.reaches}
         for number, operation in self._of_cells():
             for place in self.places:

@@ -27,8 +27,8 @@ from outcrop.language.stencil import Stencil
 def hoisted(stencil: Stencil, adjoint: Adjoint) -> tuple[Stencil, Adjoint]:
     """Return the forward stencil with a field for each hoisted value, and the adjoint that reads these fields.
 
-    Return both arguments unchanged if no sum over neighbours can be hoisted, or if hoisting would increase the number
-    of values that are kept in memory for the adjoint step. These values need most of the memory.
+    Return both arguments unchanged if no sum over neighbours can be hoisted. Also return them unchanged if more values
+    would be kept in memory for the adjoint step, because these values need most of the memory.
     """
     found = _Hoisting(stencil, adjoint)
     if not found.values or found.waiting_after > found.waiting_before:
@@ -205,8 +205,8 @@ class _Hoisting:
         return (self._adjoint.history[name] for name in names if name in self._adjoint.history)
 
     def _chain(self, one: Version) -> tuple[str, int]:
-        """Return an identifier that is the same for versions with the same value: the last version in a step has the
-        value of the first version in the next step."""
+        """Return an identifier that is the same for versions with the same value. The last version in a step and the
+        first version in the next step have the same value."""
         updates = sum(self._own[one.field] in stage.targets for stage in self._forward.stages)
         return one.field, one.updates % updates
 

@@ -1,5 +1,5 @@
-"""Make stencils from the stages of other stencils. This module has the tangent-linear model of a stencil (`tangent`),
-and names and numbers the fields of all stencils that are made in this way.
+"""Make stencils from the stages of other stencils. The function `tangent` makes the tangent-linear model of a stencil.
+The other parts of this module name and number the fields of all stencils that are made from stages.
 
 The tangent-linear model computes how a small change of the state or of the medium spreads. In seismics, the use of this
 model is called Born modelling. The new stencil updates each field of the given stencil and the change of this field, in
@@ -85,7 +85,7 @@ class Fields:
 
     def forward_value(self, load: Load, updates: Sequence[int]) -> Load:
         """Return the load with which the new stencil reads the value that `load` reads in the forward step. `updates`
-        has one number for each field: how often the field was updated in this step before the stage."""
+        contains one number for each field: how often the field was updated in this step before the stage."""
         name = self.forward[load.field]
         if self.is_static[load.field]:
             return Load(self.number(name), load.offset)

@@ -9,8 +9,8 @@ the expressions:
 * In products, factors that do not depend on the cell are multiplied first, so that their product is computed only once
   per call of the kernel.
 * Equal operations are computed once.
-* A sum inside a sum is computed separately, and so is a product inside a product. SymPy keeps such nested terms only
-  with `evaluate=False`.
+* A sum inside a sum is computed separately. A product inside a product is also computed separately. SymPy keeps such
+  nested terms only with `evaluate=False`.
 """
 
 from __future__ import annotations
@@ -40,8 +40,6 @@ def lower(where: str, expressions: Sequence[sympy.Expr], fields: Sequence[str], 
 
 
 class _Builder:
-    """Appends the operations of expressions to a tape."""
-
     def __init__(self, where: str, fields: Sequence[str], scalars: Sequence[str]) -> None:
         self.where = where
         self.fields, self.scalars = list(fields), list(scalars)

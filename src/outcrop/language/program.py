@@ -26,8 +26,8 @@ where(a, b, c, d) is `a > b ? c : d`."""
 
 @dataclass(frozen=True)
 class Load:
-    """The value of field number `field` at `offset` (z, y, x). With `age` 0, the load reads the newest value. With
-    `age` 1, the load reads the value before the field's latest update."""
+    """The value of field number `field` at `offset` (z, y, x). If `age` is 0, the load reads the newest value. If `age`
+    is 1, the load reads the value before the field's latest update."""
 
     field: int
     offset: tuple[int, int, int]
@@ -61,8 +61,8 @@ Operation: TypeAlias = Load | Scalar | Constant | Apply
 
 
 def is_uniform(operation: Operation, earlier: Sequence[bool]) -> bool:
-    """Return True if the value of an operation is the same for every cell. `earlier` has the results of this function
-    for the earlier operations."""
+    """Return True if the value of an operation is the same for every cell. `earlier` contains the results of this
+    function for the earlier operations."""
     if isinstance(operation, Apply):
         return all(earlier[i] for i in operation.operands)
     return not isinstance(operation, Load)
@@ -131,8 +131,8 @@ class Program:
 
 def evaluate(program: Program, load: Callable[[Load], Any], scalars: Sequence[float], dtype: type) -> list[Any]:
     """Run a program with NumPy, operation by operation. The result of each operation is rounded to `dtype`. The results
-    are arrays if `load` returns arrays, otherwise NumPy scalars. `scalars` has the values of the parameters first, then
-    the values of the signals."""
+    are arrays if `load` returns arrays, otherwise NumPy scalars. `scalars` contains the values of the parameters first,
+    then the values of the signals."""
     import numpy as np  # imported here, because `outcrop info` reads programs without NumPy
 
     functions: dict[str, Callable[..., Any]] = {
@@ -213,8 +213,8 @@ class Stage:
 
     @property
     def span(self) -> int:
-        """The number of cells that the stage reads to update one cell. In each row, all cells count that lie between
-        the first and the last cell that is read."""
+        """The number of cells that the stage reads to update one cell. In each row, the number includes all cells from
+        the first to the last cell that is read."""
         rows: dict[tuple[int, int, int, int], list[int]] = {}
         for load in self.program.loads:
             dz, dy, dx = load.offset

@@ -2,8 +2,8 @@
 
 A stencil becomes C code that runs in the user's process. The stencil comes from the user's program, or from the
 manifest of a directory that another person has made. Both kinds of stencils must pass the same checks in this file. So
-every stencil that a program can make can also be read from a manifest, and no others. Nothing in this file needs SymPy
-or NumPy, because `outcrop info` must not load them.
+exactly the stencils that a program can make can also be read from a manifest. Nothing in this file needs SymPy or
+NumPy, because `outcrop info` must not load them.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ MAX_SCALARS = 256
 """The maximum number of parameters and signals together."""
 MAX_STAGES = 64
 MAX_OPERATIONS = 4096
-"""The maximum number of operations of all stages together. The largest built-in stencil has 661. The C compiler needs
-minutes for some stencils with 4096 operations."""
+"""The maximum number of operations of all stages together. The largest built-in stencil has 661 operations. The C
+compiler needs minutes for some stencils with 4096 operations."""
 MAX_OPERANDS = 64
 """The maximum number of pairs (field, age) that the core passes to one kernel (core/outcrop/exec/traverse.cpp)."""
 MAX_OFFSET = 64
@@ -56,7 +56,7 @@ def require_name(name: object, what: str) -> None:
             f"{what} name {shown(name)} is not an identifier: a letter, then up to 63 letters a-z, digits and _"
         )
     if name in C_WORDS:
-        raise InputError(f"{what} name {name!r} is a word of C; choose another one, such as {name + '_'!r}")
+        raise InputError(f"{what} name {name!r} is a word of C; choose another name, such as {name + '_'!r}")
 
 
 def require_text(text: object, what: str, maximum: int) -> None:

@@ -1,4 +1,4 @@
-"""Represent sources, which add values to a field, and receivers, which read a field, at points between cells.
+"""Represent sources and receivers at points between cells. Sources add values to a field, and receivers read a field.
 
 A point has one or more corners. A corner is a cell with a weight. `linear` computes corners from coordinates.
 Injections and samplings consist of plain arrays, so they can be made from Devito's objects or from options.
@@ -44,9 +44,9 @@ along an axis."""
 @dataclass(frozen=True)
 class SourceFactor:
     """A factor, such as dt**2/m, that multiplies sources. The factor is computed from read-only fields at the corners
-    of the sources. `program` has one result. Field number i of the program is `fields[i]`. `scalars` has the values of
-    the program's scalars, and `names` has the names of their parameters. If an earlier version of Outcrop stored the
-    factor, `names` is empty."""
+    of the sources. `program` has one result. Field number i of the program is `fields[i]`. `scalars` contains the
+    values of the program's scalars, and `names` contains the names of their parameters. If an earlier version of
+    Outcrop stored the factor, `names` is empty."""
 
     program: Program
     fields: tuple[str, ...]
@@ -128,7 +128,7 @@ class SourceFactor:
 @dataclass(frozen=True, eq=False)
 class Injection:
     """Sources. Each step t adds values to the field, right after the last stage that updates the field. The outer loop
-    is over the points p, the inner loop over the corners k:
+    is over the points p, and the inner loop is over the corners k:
 
         field[cells[p, k]] += dtype(weights[p, k] * values[t, p])
 
@@ -152,7 +152,6 @@ class Injection:
 
     @property
     def steps(self) -> int:
-        """The number of steps with values."""
         return len(self.values)
 
     def resolved(self, read: ReadCells) -> Injection:
@@ -167,8 +166,8 @@ class Injection:
 class Sampling:
     """Receivers. The value at point p is the sum of `weights[p, k] * field[cells[p, k]]` over the corners k. The sum is
     computed in float64, in the order of the corners. If `before` is true, the field is read before the first stage of
-    each step. Otherwise it is read at the end of each step. The values of samplings with the same name are added and
-    form one trace."""
+    each step. Otherwise the field is read at the end of each step. The values of samplings with the same name are added
+    and form one trace."""
 
     name: str
     field: str

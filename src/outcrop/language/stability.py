@@ -1,12 +1,12 @@
-"""Compute by which factor the fastest growing wave (the worst wave) grows in each step, with von Neumann's analysis. A
-stencil that is not linear is analysed near a uniform state.
+"""Analyse the stability of a stencil by von Neumann's method. The result is the factor by which the fastest growing
+wave (the worst wave) grows in each step. A stencil that is not linear is analysed near a uniform state.
 
 For a plane wave exp(i k x), the value of each load is the value of the field in the updated cell, times a complex
 number. So a whole step, with its stages and previous values, is one matrix for each wave number k (J. von Neumann and
 R. D. Richtmyer, J. Appl. Phys. 21, 232, 1950). The step is stable if no eigenvalue of these amplification matrices
-exceeds 1. Wave numbers are sampled on a lattice that contains 0 and the shortest waves of the grid, because the usual
-stencils have their extreme eigenvalues at these wave numbers. Read-only fields are treated as uniform, so a caller
-analyses one state for each extreme of their values.
+exceeds 1. Wave numbers are sampled on a lattice. The lattice contains 0 and the shortest waves of the grid, because the
+usual stencils have their extreme eigenvalues there. Read-only fields are treated as uniform, so a caller analyses one
+state for each extreme of their values.
 
 The linear part of a program gives the weight of each load in each result:
 
@@ -43,8 +43,8 @@ of each field. The second limit is for stencils that need two values of a field.
 
 In schemes of second order in time, 1 is a double eigenvalue of the longest wave. A relative rounding error e of the
 weights moves this eigenvalue by about the square root of e, and Devito writes weights with only nine digits. The
-tolerance hardly changes the stable limit: a step that exceeds the limit by the fraction d already makes waves grow by
-about the square root of d.
+tolerance hardly changes the stable limit. If a step exceeds the limit by the fraction d, waves already grow by about
+the square root of d.
 """
 
 _MAX_UNKNOWNS = 64
@@ -157,10 +157,10 @@ def growth(stencil: Stencil, values: Mapping[str, float], state: State | None = 
     """Return the factor by which the worst wave grows in each step. Parameters that are not in `values` have their
     defaults.
 
-    `state` has the values of fields, which are treated as uniform. The result is infinite if the update divides by
-    zero. The result is None if `state` has no value for a read-only field, or if a coefficient is a signal. The result
-    is also None if the update is not linear and `state` has no value for one of its fields. With more than 64 values
-    per cell, the analysis takes minutes, and the result is None, too.
+    `state` contains the values of fields. The fields are treated as uniform. The result is infinite if the update
+    divides by zero. The result is None if `state` has no value for a read-only field, or if a coefficient is a signal.
+    The result is also None if the update is not linear and `state` has no value for one of its fields. With more than
+    64 values per cell, the analysis takes minutes, and the result is None, too.
     """
     known = state or {}
     uniform = [float(known.get(one.name, math.nan)) for one in stencil.fields]
@@ -249,9 +249,9 @@ class Extremes:
         self._found: dict[tuple[str, bool], tuple[float, dict[str, float]]] = {}
 
     def add(self, planes: Mapping[str, NDArray[Any]]) -> None:
-        """Add cells. For each field, `planes` has an array with the values of these cells. All arrays have the same
-        shape. Fields that were not given to the constructor are ignored. Fields without an array, such as the states
-        that an adjoint run reads, have no values in `states`."""
+        """Add cells. For each field, `planes` contains an array with the values of these cells. All arrays have the
+        same shape. Fields that were not given to the constructor are ignored. Fields without an array, such as the
+        states that an adjoint run reads, have no values in `states`."""
         planes = {name: planes[name] for name in self._fields if name in planes}
         named = {**planes, **{f"measure {i}": measure(planes) for i, measure in enumerate(self._measures)}}
         for name, array in named.items():

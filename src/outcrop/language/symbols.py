@@ -118,7 +118,7 @@ def _text(stages: Sequence[Mapping[Field, sympy.Expr]]) -> str:
 
 def _expression(name: str, field: object, value: Any) -> sympy.Expr:
     if not isinstance(field, Field):
-        raise InputError(f"stencil {name!r}: {shown(field)} is updated but is no Field")
+        raise InputError(f"stencil {name!r}: {shown(field)} is updated but is not a Field")
     try:
         # strict=True refuses text, because SymPy would execute text as Python code
         expression = sympy.sympify(value, strict=True)
@@ -130,7 +130,8 @@ def _expression(name: str, field: object, value: Any) -> sympy.Expr:
 
 
 def _fields(stages: Sequence[Mapping[Field, sympy.Expr]], loads: Sequence[sympy.Expr]) -> tuple[Field, ...]:
-    """Return the updated fields in the order of their first updates. The fields that are only read follow by name."""
+    """Return the updated fields in the order of their first updates. The fields that are only read follow, sorted by
+    name."""
     updated = dict.fromkeys(field for stage in stages for field in stage)
     read = sorted({load.func.__name__.removesuffix(PREVIOUS) for load in loads} - {field.name for field in updated})
     return (*updated, *map(Field, read))

@@ -1,15 +1,15 @@
-"""This module has the actions of a plan, and the parts of the grid that actions name.
+"""This module defines the actions of a plan, and the parts of the grid to which actions apply.
 
 An action is a small object that cannot be changed. An action has the same meaning for the validator, the cost model,
 the executor and the rehearsal (tests/rehearsal.py). All ranges are half open. The coordinate y counts rows. The
 coordinate x counts the cells of a row, including its padding, so that x0 and x1 can be multiples of 64 bytes. An action
 applies to all fields.
 
-The window has one ring of slots for the first copy of each field, and another ring for the second copy if the field has
-two copies. Updates write the two copies alternately. For example, a single field that is updated in one stage has
-levels 0, 2, ... in the first copy and levels 1, 3, ... in the second copy. Plane z lies in slot z + shift modulo the
-size of its ring. A slot holds the part of its plane that the current block needs. The part of a plane that is in a slot
-is called the frame. The frame may be the whole plane.
+The window has one ring of slots for the first copy of each field. If a field has two copies, the window has another
+ring for the second copy. Updates write the two copies alternately. For example, a single field that is updated in one
+stage has levels 0, 2, ... in the first copy and levels 1, 3, ... in the second copy. Plane z lies in slot z + shift
+modulo the size of its ring. A slot holds the part of its plane that the current block needs. The part of a plane that
+is in a slot is called the frame. The frame may be the whole plane.
 
 A pass uses the following arrays on disk. The arrays `other`, `fringes` and `recomputed` are discarded when the pass
 ends:
@@ -20,8 +20,8 @@ ends:
     `statics`     The static fields, which no stage updates.
     `other`       Unfinished levels of the opposite parity.
     `fringes`     Rows between two blocks in y. The array holds both copies of these rows.
-    `recomputed`  Rows between two blocks in y. They belong to fields that the pass computes again.
-    `history`     States of another run (history.py). A pass only reads these arrays.
+    `recomputed`  Rows between two blocks in y. These rows belong to fields that the pass computes again.
+    `history`     States of a forward run (history.py). A pass only reads these arrays.
 
 If the grid is divided among ranks, a rank exchanges rows with its neighbours. Rows are counted from the first row of
 the rank. The rank's own rows are 0 <= y < ny. Rows of the lower neighbour have y < 0, and rows of the upper neighbour
@@ -106,8 +106,8 @@ EVERY_CELL = Rectangle(-FAR, FAR, -FAR, FAR)
 @dataclass(frozen=True, slots=True)
 class Block:
     """Start a block. The actions that follow a Block action apply to the block that it starts. Each slot of the block
-    holds the cells `frame` of a plane. The block can use cells that another block has left in a slot only after a Carry
-    has moved them.
+    holds the cells `frame` of a plane. Another block may have left cells in a slot. The block can use these cells only
+    after a Carry has moved them.
 
     The updates of a block also compute the checksums of the cells `own` in the planes `own_z0 <= z < own_z1`. If two
     Block actions of a plan are equal, they start the same block. Blocks with different values of `shift` use different
@@ -125,8 +125,8 @@ class Block:
 class Read:
     """Read the cells `area` of planes z0 <= z < z1 from an array into the rings of the array's fields. If the array is
     `other` or `fringes`, an even `level` selects the rings of first copies, and an odd `level` selects the rings of
-    second copies. If the array is `history`, `level` is the position of the field among the fields that are a history.
-    If the array is `recomputed`, `level` is the position of the field in `Problem.computed`.
+    second copies. If the array is `history`, `level` is the position of the field among the history fields
+    (`FieldPlan.is_history`). If the array is `recomputed`, `level` is the position of the field in `Problem.computed`.
 
     If the array is `source` or `statics`, the read of the last cell of a plane also reads the plane's checksum.
 
@@ -177,12 +177,12 @@ class Update:
 @dataclass(frozen=True, slots=True)
 class Write:
     """Write the cells `area` of planes z0 <= z < z1 to an array. If the array is `target`, write the newest value of
-    each field, and also its previous value if the state includes it. If the array is `other` or `fringes`, write from
-    the rings of first copies for an even `level`, and from the rings of second copies for an odd `level`. If the array
-    is `recomputed`, `level` is the position of the field in `Problem.computed`.
+    each field, and also its previous value if the state includes it. If the array is `other` or `fringes`, an even
+    `level` selects the rings of first copies, and an odd `level` selects the rings of second copies. If the array is
+    `recomputed`, `level` is the position of the field in `Problem.computed`.
 
-    The write of the last cell of a plane to the target also writes the plane's checksum. If the blocks of a rank begin
-    with the highest rows (`Problem.block_order`), the checksum is written with the first cell instead.
+    The write of the last cell of a plane to the target also writes the plane's checksum. If the first block of a rank
+    has the highest rows (`Problem.block_order`), the checksum is written with the first cell instead.
 
     If the array is `faces` or `static_faces`, the action sends the cells to the neighbour at the side `level`. The
     cells must still have the values that were read from the source or from the static fields. If the array is `stairs`,
@@ -201,7 +201,7 @@ class Write:
 class Check:
     """Add the cells `area` of planes z0 <= z < z1 to the checksums of an array. This action is needed for cells of the
     rank's own rows that other ranks update. If the array is `source`, the cells have the values that were read from the
-    source, and cells of the static fields are added to the checksums of the static fields. If the array is `target`,
+    source. Cells of the static fields are then added to the checksums of the static fields. If the array is `target`,
     the cells are at the last level."""
 
     z0: int

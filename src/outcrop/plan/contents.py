@@ -1,10 +1,10 @@
-"""This module has the data that the proof of a plan needs (validate.py). The data are the contents of planes, and the
-reads and writes of each level of a pass.
+"""This module defines the data of the proof of a plan (validate.py). The data are the contents of planes, and the reads
+and writes of each level of a pass.
 
 The proof divides rows and columns at all coordinates at which an action of the pass begins or ends. All cells between
-two neighbouring coordinates have been written by the same level, so one number, this level, describes all of them.
-Neighbouring planes with the same content are stored as one range. Planes with equal contents share one object, so the
-proof checks each content only once.
+two neighbouring coordinates have been written by the same level, so the number of this level describes all of these
+cells. Neighbouring planes with the same content are stored as one range. Planes with equal contents share one object,
+so the proof checks each content only once.
 
 If a side of the grid is not fixed, the cells beyond this side have the values of other cells of the grid. A periodic
 axis continues at its other end. Beyond a mirror boundary, the cells near the boundary are repeated in reverse order.
@@ -176,7 +176,6 @@ class Runs(Generic[Value]):
         return self._values[after - 1] if after == len(starts) or starts[after] >= z1 else None
 
     def put(self, z0: int, z1: int, value: Value) -> None:
-        """Set the value of planes z0 <= z < z1."""
         starts, values = self._starts, self._values
         first, end = bisect_left(starts, z0), bisect_right(starts, z1)
         after = values[end - 1]
@@ -191,7 +190,7 @@ class Runs(Generic[Value]):
         return self._starts[min(1, len(self._starts) - 1)], self._starts[-1]
 
     def advance(self, z0: int, z1: int, distance: int, times: int) -> None:
-        """Move the values of planes z0 <= z < z1 up by `distance` planes, and repeat this `times` times. After each
+        """Move the values of planes z0 <= z < z1 up by `distance` planes. Perform this move `times` times. After each
         move, the planes that have become free get the values of planes z0 - `distance` <= z < z0."""
         window, left = self.over(z0, z1), self.over(z0 - distance, z0)
         for moves in range(1, times + 1) if len(left) > 1 else ():
@@ -260,7 +259,7 @@ class Slots:
             runs.put(first + times * planes, end + times * planes, None)
 
     def there(self, frame: Frame, shift: int, z0: int, z1: int) -> list[tuple[int, int, CellLevels]]:
-        """Return the cells that the slots hold of planes z0 <= z < z1 of a block. Raises IllegalPlan if a plane is not
+        """Return the cells that a block holds in the slots of planes z0 <= z < z1. Raises IllegalPlan if a plane is not
         in its slot."""
         if self.ring.resident:
             frame, shift = self._disk, 0
@@ -285,7 +284,7 @@ class Slots:
 @dataclass(frozen=True)
 class Part:
     """The cells that a level updates, and the cells that it reads. `area` is the part of a plane that the level
-    updates. `seen` has the parts of planes that the level reads."""
+    updates. `seen` contains the parts of planes that the level reads."""
 
     area: PlaneSpan
     seen: tuple[PlaneSpan, ...]
@@ -445,8 +444,9 @@ class Use:
 
 @dataclass(frozen=True)
 class LevelUses:
-    """The values that a level reads and writes. `targets` has two rings for each field that the level writes. The first
-    ring has the newest values of the field before the level. The second ring is the ring that the level writes."""
+    """The values that a level reads and writes. `targets` contains two rings for each field that the level writes. The
+    first ring has the newest values of the field before the level. The second ring is the ring that the level
+    writes."""
 
     reads: tuple[Use, ...]
     targets: tuple[tuple[int, int], ...]
@@ -454,8 +454,8 @@ class LevelUses:
 
 class Uses:
     """The reads and writes of each level. The copies of a field are written alternately, so each level is equivalent to
-    the level `cycle` levels before. Only the first `cycle` levels differ, because they read values from before the
-    pass."""
+    the level that comes `cycle` levels earlier. Only the first `cycle` levels differ, because they read values from
+    before the pass."""
 
     def __init__(self, problem: Problem, levels: int) -> None:
         self._problem, self._levels = problem, levels

@@ -10,8 +10,8 @@ needs have arrived:
     write          |0  |1  |2  |3     transfers take longer than updates
 
 If the grid is divided among ranks, a rank also exchanges rows with its neighbours. The transfers of these rows use the
-network and not the storage device. The time line assumes that the neighbours have the same plan and the same speed, so
-that they send rows at the same times as this rank.
+network and not the storage device. The time line assumes that the neighbours have the same plan and the same speed. So
+the neighbours send rows at the same times as this rank.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ from outcrop.plan.problem import Problem
 from outcrop.plan.staging import NO_WRITES, SnapshotWrites, snapshot_writes
 
 SLAB_SECONDS = 3e-4
-"""The time that is lost at the begin and end of the update of a slab, in seconds. When a slab begins or ends, threads
-wait for each other, and reads wait for free slots."""
+"""The time in seconds that is lost when the update of a slab begins or ends. At these times, threads wait for each
+other, and reads wait for free slots."""
 MEMORY_BYTES_PER_SECOND = 1e10
 """The rate at which cores read data that a device has just transferred. The measured update rates do not include the
-time of such reads, because they are measured without a device, and with a window that may fit the last-level cache."""
+time of such reads. The rates are measured without a device, and with a window that may fit the last-level cache."""
 REQUEST_SECONDS = 1e-5
 """The CPU time that the operating system needs to transfer a plane or a part of a plane. Updates wait during this time.
 """
@@ -118,11 +118,11 @@ def cell_updates(problem: Problem, action: Update) -> int:
 
 
 def updates_below(problem: Problem, levels: int, zeta: int) -> int:
-    """Return the number of updates of whole planes in a pass, summed over all levels. An update is counted only if its
-    skewed coordinate is below `zeta`."""
+    """Return the number of updates of whole planes in a pass, summed over all levels. An update is counted only if the
+    number of its plane plus the skew of its level is below `zeta`."""
     planes = problem.end_plane - problem.first_plane
-    # At level t, the number of planes below `zeta` is zeta - first - skew*(t-1), but at least 0 and at most `planes`.
-    # The sum over t consists of a constant part and an arithmetic series.
+    # At level t, zeta - first - skew*(t-1) planes are below `zeta`, but at least 0 and at most `planes`. The sum over t
+    # consists of a constant part and an arithmetic series.
     ahead, skew = zeta - problem.first_plane, problem.skew_z
     whole = max(0, min(levels, (ahead - planes) // skew + 1))
     partly = max(0, min(levels, -(-ahead // skew)))
@@ -164,11 +164,11 @@ class Span:
 @dataclass(frozen=True, slots=True)
 class Event:
     """An event of a pass. An event is a Copy, an Update, a Check or the commit, together with the transfers that start
-    after the previous event. The event begins when enough data have arrived: the first `needed` bytes of all reads of
-    the pass, and the first `needed_faces` bytes of all rows from neighbours. If the event is an Update, it updates
-    `cells` cells. `phase` is the place of the event within a slab: COPY, UPDATE, TRIANGLE (the second Update of a slab,
-    in split tiling), CHECK or COMMIT. `block` is the number of the block. `sent_high` is the part of the bytes `sent`
-    for the upper neighbour."""
+    after the previous event. The event begins when two amounts of data have arrived: the first `needed` bytes of all
+    reads of the pass, and the first `needed_faces` bytes of all rows from neighbours. If the event is an Update, it
+    updates `cells` cells. `phase` is the place of the event within a slab: COPY, UPDATE, TRIANGLE (the second Update of
+    a slab, in split tiling), CHECK or COMMIT. `block` is the number of the block. `sent_high` is the part of the bytes
+    `sent` for the upper neighbour."""
 
     phase: int
     read: int
@@ -188,9 +188,9 @@ class Event:
 
 @dataclass(frozen=True)
 class PassWork:
-    """The work of a pass, which does not depend on the speed of the machine. `requests` is the number of system calls
-    of all transfers. `bytes_sent` and `bytes_received` count the rows that a rank exchanges with its neighbours.
-    `events` has the events of the pass in order."""
+    """The work of a pass. The work does not depend on the speed of the machine. `requests` is the number of system
+    calls of all transfers. `bytes_sent` and `bytes_received` count the rows that a rank exchanges with its neighbours.
+    `events` contains the events of the pass in order."""
 
     bytes_read: int
     bytes_written: int
@@ -204,7 +204,6 @@ class PassWork:
 
 
 def work_of(problem: Problem, one: Pass) -> PassWork:
-    """Count the work of a pass."""
     histories = [field for field in problem.fields if field.is_history]
     computed = [problem.fields[number] for number in problem.computed]
     events, asked, asked_faces, finished = list[Event](), list[_Asked](), list[_Asked](), list[_Asked]()
@@ -233,8 +232,8 @@ def work_of(problem: Problem, one: Pass) -> PassWork:
         match action:
             case Read() if action.array in FACES:
                 (count, calls), is_static = moved(action), action.array == "static_faces"
-                # rows that level p has written are needed one slab later than the rows of level 0 in the planes p skews
-                # higher
+                # Rows of level p are needed one slab later than the rows of level 0 in the planes that are p skews
+                # higher.
                 first = action.z0 + shift + (problem.skew_z * action.level if action.array == "stairs" else 0)
                 each = finished if action.array == "finished" else asked_faces
                 each.append((first, first + action.z1 - action.z0, is_static, received, count))
@@ -246,11 +245,11 @@ def work_of(problem: Problem, one: Pass) -> PassWork:
                 sent_high += count if side_of(action) == HIGH else 0
                 requests += calls
             case Read():
-                # an update uses a plane of a history and the static plane that is `later` planes higher at the same
-                # time
+                # an update of a slab that uses a plane of a history also uses the static plane that is `later` planes
+                # higher
                 later = problem.statics_z - histories[action.level].ahead if action.array == "history" else 0
                 later = problem.lead_planes if action.array == "source" else later
-                if action.array == "recomputed":  # an update needs planes of the state that are one skew higher
+                if action.array == "recomputed":  # an update also needs planes up to one skew higher
                     later = problem.skew_z - computed[action.level].ahead
                 (count, calls), is_static = moved(action), action.array in ("statics", "history")
                 first = action.z0 + shift + later
@@ -294,13 +293,13 @@ def _uses_neighbours(problem: Problem, action: Update) -> bool:
 
 
 _Asked: TypeAlias = tuple[int, int, bool, int, int]
-"""A read of planes z0 <= z < z1: z0, z1, a flag that is true for static fields, the number of bytes of all earlier
-reads, and the number of bytes of this read."""
+"""A read of planes z0 <= z < z1. The tuple contains z0, z1, a flag that is true for static fields, the number of bytes
+of all earlier reads, and the number of bytes of this read."""
 
 
 def _needed(asked: Sequence[_Asked], z_end: int, z_end_static: int) -> float:
-    """Return the number of bytes that must arrive until the planes of updated fields below `z_end` and the planes of
-    static fields below `z_end_static` are in memory. Planes arrive in the order of their requests."""
+    """Return the number of bytes that must arrive before an update. The update needs the planes of updated fields below
+    `z_end` and the planes of static fields below `z_end_static`. Planes arrive in the order of their requests."""
     for z0, z1, is_static, before, count in reversed(asked):
         end = z_end_static if is_static else z_end
         if end > z0:
@@ -317,8 +316,8 @@ def timeline(
     snapshots: SnapshotWrites = NO_WRITES,
 ) -> Sequence[Span]:
     """Return the spans of one pass, sorted by the ends of the spans. `seconds_aside` is the time that the cores need
-    for all work except updates. An equal share of this time is added to each update, and an equal share of `snapshots`
-    is written during each update."""
+    for all work except updates. Each update gets an equal share of this time. During each update, an equal share of
+    `snapshots` is written."""
     spans = list[Span]()
     _simulate(work_of(problem, one), machine, cells_per_second, seconds_aside, snapshots, spans)
     return spans
@@ -336,7 +335,8 @@ def _simulate(
     device, updates = machine.device, max(1, work.updates)
     transfers, each_aside = _Transfers(device, spans), seconds_aside / updates
     received, sent = _Messages(machine.network, "receive", spans), _Messages(machine.network, "send", spans)
-    # the bytes that other writes could transfer in the time in which the device writes the snapshots of one update
+    # The device needs some time to write the snapshots of one update. Other writes could transfer this number of bytes
+    # in the same time.
     each_snapshots = snapshot_seconds_device(snapshots, device) * device.write_bytes_per_second / updates
     waiting = snapshots.waiting_bytes * updates * each_snapshots / max(1, snapshots.bytes)
     for event in work.events:
@@ -354,7 +354,7 @@ def _simulate(
         start = transfers.now
         transfers.wait_for(event.needed)
         arrival = received.arrival(event.needed_faces)
-        if arrival and transfers.now > start:  # the neighbours have also just read these planes, and send them only now
+        if arrival and transfers.now > start:  # the neighbours have just read these planes, too, and now send them
             arrival = max(arrival, transfers.now + machine.network.seconds_latency)
         transfers.go_on(max(0.0, arrival - transfers.now))
         if event.is_update:
@@ -375,7 +375,7 @@ class _Messages:
 
     def __init__(self, network: NetworkRates, what: str, spans: list[Span] | None) -> None:
         self._network, self._what, self._spans = network, what, spans
-        # for each job, the number of bytes before the job and the times of its begin and end
+        # for each job, the number of bytes of all earlier jobs, and the times at which the job begins and ends
         self._jobs: list[tuple[int, float, float]] = []
         self._begun = 0
         self.end = 0.0
@@ -431,7 +431,7 @@ class _Transfers:
 
     def wait_for(self, arrived: float) -> None:
         """Advance the time until the first `arrived` bytes of all reads have arrived."""
-        end = self._begun - arrived  # the number of bytes of reads that may then remain
+        end = self._begun - arrived  # the number of bytes of reads that may remain at that time
         needed = self._read - end
         rounding = max(1e-9 * needed, 1e-12 * self._read)
         while self._read - end > rounding:
@@ -505,9 +505,9 @@ def predict(
     rate: UpdateRate,
     acquisition: AcquisitionMemory = NO_ACQUISITION_MEMORY,
 ) -> Prediction:
-    """Predict the bytes, memory and seconds of a plan. `works` has the levels and the work of each pass (`works_of`).
-    The predicted bytes do not include snapshots, but the predicted seconds include them. The predicted memory is the
-    sum of the window and `acquisition`."""
+    """Predict the bytes, memory and seconds of a plan. `works` contains the levels and the work of each pass
+    (`works_of`). The predicted bytes do not include snapshots, but the predicted seconds include them. The predicted
+    memory is the sum of the window and `acquisition`."""
     cell_rate, device = rate(sizes), machine.device
     known, seconds = dict[tuple[int, SnapshotWrites], float](), 0.0
     levels = [levels for levels, _ in works]
@@ -535,7 +535,7 @@ def predict(
 def snapshots_of(
     problem: Problem, levels: Iterable[int], sizes: Sizes, threads: int, staging: Staging
 ) -> Iterator[SnapshotWrites]:
-    """Yield the snapshots of each pass. `levels` has the number of levels of each pass."""
+    """Yield the snapshots of each pass. `levels` contains the number of levels of each pass."""
     step = problem.acquisition.first_step
     for one in levels:
         steps = problem.steps_of(one)
@@ -545,8 +545,8 @@ def snapshots_of(
 
 
 def aside_seconds(work: PassWork, machine: Machine, snapshots: SnapshotWrites) -> float:
-    """Return the time that the cores need in a pass for all work except updates: checksums, requests, cache misses,
-    snapshots, and the begin and end of each slab."""
+    """Return the time that the cores need in a pass for all work except updates. This work consists of checksums,
+    requests, cache misses, snapshots, and the start and end of each slab."""
     moved = work.bytes_read + work.bytes_written + work.bytes_sent + work.bytes_received
     missed = moved * min(1.0, machine.last_cache_bytes / work.window_bytes) / MEMORY_BYTES_PER_SECOND
     requests = work.requests * REQUEST_SECONDS / machine.threads

@@ -1,5 +1,5 @@
-"""Compute the shapes that `outcrop plan --draw` shows. The shapes are lists of numbers, so this module needs no library
-for pictures.
+"""Compute the shapes that `outcrop plan --draw` shows. The shapes are lists of numbers, so this module needs no
+graphics library.
 
 `slabs`       The planes of each Update. One axis of the drawing is z, the other is the level. At each higher
               level, the planes lie lower by one skew.
@@ -24,7 +24,7 @@ from outcrop.plan.staging import NO_WRITES
 @dataclass(frozen=True)
 class Patch:
     """A patch of the drawing: the outline of a set of points (cell, level). The outline is a list of its corners, in
-    the order in which a pen would draw them. In the drawing, level t extends from t - 1/2 to t + 1/2.
+    order along the outline. In the drawing, level t extends from t - 1/2 to t + 1/2.
 
     Patches with the same number `wave` can be updated at the same time.
     """
@@ -64,7 +64,7 @@ def tile_patches(
 ) -> tuple[Patch, ...]:
     """Return the tiles of a slab in the coordinates (y, level), as core/outcrop/exec/tiles.hpp makes them. If tiles are
     chunks, return the tiles of the slab that begins at `drawn_zeta`, in the coordinates (z, level). If ranks share
-    updates, `regions` has the regions that a rank updates."""
+    updates, `regions` contains the regions that a rank updates."""
     if sizes.chunk:
         return _chunk_patches(problem, sizes, levels)
     if regions:
@@ -147,8 +147,8 @@ def time_line(plan: Plan, one: Pass, machine: Machine) -> tuple[Span, ...]:
 
 
 def _merged(spans: Iterable[Span]) -> Iterator[Span]:
-    """Yield the spans of a time line. Reads that follow each other without a gap are joined into one span, and so are
-    writes."""
+    """Yield the spans of a time line. Reads without a gap between them are joined into one span. Writes without a gap
+    are also joined."""
     last: dict[str, Span] = {}
     for span in spans:
         before = last.get(span.what)

@@ -1,4 +1,4 @@
-"""This module has two parts of the proof of plans. Both are about the rows that neighbouring ranks exchange.
+"""This module contains two parts of the proof of plans. Both parts treat the rows that neighbouring ranks exchange.
 
 The proof of one rank (validate.py) uses the class `ExchangeProof`. It assumes that each received row has the level that
 the action names, and checks that each sent row has the level that the action names.
@@ -6,9 +6,9 @@ the action names, and checks that each sent row has the level that the action na
 The proof for all ranks (ranks.py) uses the messages of a pass, which this module lists. It proves that a rank receives
 the rows that its neighbour sends, and that no ranks wait for each other forever. The proof assumes that a connection
 stores no messages. So a plane is transferred only when one rank has begun to send it and the other rank has begun to
-receive it. The proof also assumes that a rank begins an action of one direction only after all planes of the previous
-action of this direction have been transferred. If ranks cannot block each other under these two assumptions, they also
-cannot block each other if connections store messages.
+receive it. The proof also assumes that the actions of one direction are not in progress at the same time: all planes of
+an action are transferred before the next action begins. If ranks cannot block each other under these two assumptions,
+they also cannot block each other if connections store messages.
 
 A rank performs its actions in order. Some actions of a rank wait for messages:
 
@@ -19,8 +19,8 @@ A rank performs its actions in order. Some actions of a rank wait for messages:
     Commit           waits for all messages
 
 The executor may wait for fewer rows than this list says. For example, it does not wait for rows of a neighbour before
-an update of a trapezoid (schemes/split_tiling.py), which needs none. But the executor never waits for an event for
-which the proof does not wait.
+an update of a trapezoid, which needs no such rows (schemes/split_tiling.py). But the executor never waits for an event
+for which the proof does not wait.
 
 All waits of a rank depend only on how many planes its neighbours have begun to send and to receive, and these numbers
 only grow. So if one order of events completes the pass, every order completes the pass. The proof therefore tries only
@@ -47,12 +47,12 @@ SEND, RECEIVE = 0, 2
 of the side.
 """
 Message: TypeAlias = tuple[str, int, int, int, int, int, int]
-"""A message with rows of planes z0 <= z < z1. The tuple has the array, z0, z1, the first row, the end of the rows, the
-number of columns and the level. Rows are counted from the cut between the two ranks. For faces, the level is 0."""
+"""A message with rows of planes z0 <= z < z1. The tuple contains the array, z0, z1, the first row, the end of the rows,
+the number of columns and the level. Rows are counted from the cut between the two ranks. For faces, the level is 0."""
 Step: TypeAlias = tuple[int, bool, int, int]
-"""A step of a rank in a pass: the number of its action, a flag, a direction, and a number of planes n, counted from the
-start of the pass. If the flag is true, the rank begins the transfers of all planes up to number n in this direction. If
-the flag is false, the rank waits until n planes have been transferred."""
+"""A step of a rank in a pass. The tuple contains the number of its action, a flag, a direction, and a number of planes
+n. Planes are counted from the start of the pass. If the flag is true, the rank begins the transfers of all planes up to
+number n in this direction. If the flag is false, the rank waits until n planes have been transferred."""
 
 
 class ExchangeProof:
@@ -101,8 +101,8 @@ class ExchangeProof:
             require(is_inside, "updated rows of planes that no level updates")
 
     def _exchanged(self, action: Read | Write, span: PlaneSpan) -> Iterator[tuple[int, int, PlaneSpan]]:
-        """Yield three values for each array whose rows are exchanged: the ring of the array, the level of the rows, and
-        the part of the rows that must have this level."""
+        """Yield three values for each array whose rows are exchanged. The values are the ring of the array, the level
+        of the rows, and the part of the rows that must have this level."""
         proof, uses = self._proof, self._proof.uses
         if action.array == "static_faces":
             yield from ((field, 0, span) for field in proof.statics)
@@ -167,8 +167,8 @@ def steps_of(problem: Problem, one: Pass) -> list[Step]:
     begun, waited = [0, 0, 0, 0], [0, 0, 0, 0]
     blocks: dict[Block, int] = {}
     first = 0  # the number of plane 0 of the current block
-    # Reads fill the rings of second copies only if these rings hold previous values. The rings then have the size of
-    # the rings of first copies.
+    # Reads fill the rings of second copies only if these rings hold previous values. In this case, both kinds of rings
+    # have the same size.
     planes = one.window.ring_planes[0], one.window.ring_planes[2]
 
     def wait(index: int, directions: Sequence[int], is_static: bool, end: int) -> None:
@@ -212,8 +212,8 @@ def _is_static(action: Read | Write) -> bool:
 
 
 def _planes_used(problem: Problem, action: Action) -> tuple[int, int] | None:
-    """Return two numbers: the end of the planes of updated fields that an action uses, and the end of the planes of
-    static fields that it uses. Return None if the action does not wait for messages."""
+    """An action uses planes of updated fields and planes of static fields. Return two numbers: the end of the updated
+    fields' planes and the end of the static fields' planes. Return None if the action does not wait for messages."""
     match action:
         case Copy() | Write() | Check():
             return action.z1, 0
@@ -225,8 +225,8 @@ def _planes_used(problem: Problem, action: Action) -> tuple[int, int] | None:
 
 
 def require_progress(steps: Sequence[Sequence[Step]], neighbours: Sequence[tuple[int | None, int | None]]) -> None:
-    """Raise IllegalPlan if ranks would wait for each other forever. `steps` has the steps of each rank in the same
-    pass, and `neighbours` has the neighbours of each rank at the sides LOW and HIGH."""
+    """Raise IllegalPlan if ranks would wait for each other forever. `steps` contains the steps of each rank in the same
+    pass, and `neighbours` contains the neighbours of each rank at the sides LOW and HIGH."""
     begun = [[0, 0, 0, 0] for _ in steps]
     place = [0] * len(steps)
     ready = list(range(len(steps)))
@@ -238,8 +238,8 @@ def require_progress(steps: Sequence[Sequence[Step]], neighbours: Sequence[tuple
             other = neighbours[rank][direction % 2]
             if other is None:
                 raise IllegalPlan("no neighbour at this side")
-            # A neighbour receives from its other side what this rank sends, and sends to its other side what this rank
-            # receives.
+            # A send at one side of this rank is a receive at the opposite side of the neighbour. A receive of this rank
+            # is a send of the neighbour.
             if begun[other][3 - direction] < (own[direction] if is_begin else count):
                 break
             if is_begin:

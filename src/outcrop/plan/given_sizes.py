@@ -37,7 +37,6 @@ class GivenSizes:
     diamond: int | None = None
 
     def to_dict(self) -> dict[str, int]:
-        """Return the given sizes by name."""
         every = ((one.name, getattr(self, one.name)) for one in fields(self))
         return {name: size for name, size in every if size is not None}
 
@@ -112,7 +111,7 @@ def require_possible(problem: Problem, given: GivenSizes, max_levels: int) -> No
         )
     if given.bt is not None and (most := max_levels // problem.stages) < min(given.bt, problem.steps):
         raise InputError(
-            f"bt {given.bt}: the rows of a rank are enough for passes of {most} steps; give at most {most}"
+            f"bt {given.bt}: the rows of a rank allow only passes of {most} steps; give at most {most}"
         )
     if given.bt is not None and given.bt > MAX_STEPS_OF_PASS:
         raise InputError(f"bt {given.bt}: a pass has at most {MAX_STEPS_OF_PASS} steps; give fewer")
@@ -143,5 +142,5 @@ def _no_scheme(schemes: Sequence[Scheme], given: GivenSizes) -> InputError:
         return InputError(f"no scheme that auto may choose has all of {given}; {others}")
     (scheme,) = schemes
     name = next(name for name in given.to_dict() if name not in scheme.sizes)
-    has = f"which has {', '.join(scheme.sizes)}" if scheme.sizes else "which has none to choose"
-    return InputError(f"{name} is no size of scheme {scheme.name}, {has}")
+    has = f"which has {', '.join(scheme.sizes)}" if scheme.sizes else "which has none of these sizes"
+    return InputError(f"{name} is not a size of scheme {scheme.name}, {has}")

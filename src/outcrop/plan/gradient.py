@@ -7,10 +7,10 @@
     some of these states    if the disk does not have room for every k-th state, the forward run keeps fewer states, and
                             parts of the forward run are repeated (history.py)
 
-Formulas give the time of both runs for each way (`estimate`). Unless the runs are short, `choose_way` also makes plans
-for the ways whose time is close to the shortest time, and uses the predicted times of these plans instead. The way with
-the shortest predicted time is chosen. With a larger k, the runs need fewer transfers, but the adjoint run needs more
-memory. So the budget of the adjoint run limits k.
+Formulas give the time of both runs for each way (`estimate`). If the runs are not short, `choose_way` also makes plans
+for the ways whose time is close to the shortest time. For these ways, the times that the plans predict replace the
+times of the formulas. The way with the shortest predicted time is chosen. With a larger k, the runs need fewer
+transfers, but the adjoint run needs more memory. So the budget of the adjoint run limits k.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from outcrop.units import format_bytes, format_seconds
 INTERVALS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """The intervals that are tried. An interval is the number of steps from one kept state to the next."""
 CLOSE, PLANNED = 1.25, 3
-"""Plans are made for at most PLANNED ways, and only for ways that take, by the formulas, at most CLOSE times the time
-of the fastest way."""
+"""Plans are made for at most PLANNED ways. The formulas predict that each of these ways takes at most CLOSE times as
+long as the fastest way."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class Way:
 
     `forward` is the problem of the forward run, whose last snapshot is the history. `adjoint` is the problem of the
     adjoint run, with the updates of one step. The history has `states` states, which take `history_bytes` on the disk.
-    If the adjoint run needs more states than the history has, `repeated_steps` steps of the forward run are repeated.
-    `refusal` is the reason why the adjoint run cannot use this history, or "" if it can.
+    If the history does not have all necessary states, `repeated_steps` steps of the forward run are repeated. `refusal`
+    is the reason why the adjoint run cannot use this history, or "" if it can.
     """
 
     every: int
@@ -88,8 +88,8 @@ class Way:
 
 @dataclass(frozen=True)
 class RunCost:
-    """The cost of the forward run or of the adjoint run. `bytes_read` and `bytes_written` include the history.
-    Both are None if the time was computed by formulas."""
+    """The cost of the forward run or of the adjoint run. `bytes_read` and `bytes_written` include the history. Both are
+    None if only formulas have predicted the time."""
 
     seconds: float
     memory_bytes: int
@@ -116,8 +116,8 @@ class JudgedWay:
 
 @dataclass(frozen=True)
 class WayChoice:
-    """The result of `choose_way`: all ways, in the order in which the caller has listed them. `chosen` is the fastest
-    possible way, or None if all ways are impossible."""
+    """The result of `choose_way`: all ways, in the order of the caller's list. `chosen` is the fastest possible way, or
+    None if all ways are impossible."""
 
     ways: tuple[JudgedWay, ...]
     chosen: JudgedWay | None
@@ -213,7 +213,7 @@ def _refused(way: Way, limits: Limits) -> JudgedWay:
 
 @dataclass(frozen=True)
 class _Task:
-    """A problem for which a plan is made, with its budget, scheme and sizes."""
+    """A problem to plan, with the budget, the scheme and the sizes."""
 
     problem: Problem
     budget_bytes: int
@@ -228,7 +228,7 @@ class _Task:
         return rate_in_thick_slabs(self.problem, self._schemes, machine, self._window_bytes, rates(self.problem))
 
     def seconds(self, machine: Machine, rates: Rates) -> float:
-        """Return the predicted time of the run, in seconds, computed by formulas."""
+        """Return the time of the run that the formulas predict, in seconds."""
         rate = self.rate_in_thick_slabs(machine, rates)
         return estimate(self.problem, self._schemes, machine, self._window_bytes, rate)
 
@@ -239,8 +239,8 @@ class _Task:
 
 
 def _tasks(way: Way, machine: Machine, limits: Limits, rates: Rates) -> tuple[_Task, list[_Task]]:
-    """Return the tasks of the forward run and of the parts of the adjoint run. If the adjoint run reads all states, the
-    number of steps of its passes is chosen by formulas, with the update rate of the forward run."""
+    """Return the tasks of the forward run and of the parts of the adjoint run. If the adjoint run reads all states,
+    formulas determine the number of steps of its passes. They use the update rate of the forward run."""
     forward = _Task(way.forward, limits.memory_forward_bytes, limits.scheme, limits.given)
     steps, budget_bytes = 1, limits.memory_adjoint_bytes
     if way.every == 1:
@@ -250,7 +250,7 @@ def _tasks(way: Way, machine: Machine, limits: Limits, rates: Rates) -> tuple[_T
 
 
 def _roughly(way: Way, machine: Machine, limits: Limits, rates: Rates) -> JudgedWay:
-    """Return the way with the times of both runs, both computed by formulas."""
+    """Return the way with the times that the formulas predict for both runs."""
     forward, parts = _tasks(way, machine, limits, rates)
     there = RunCost(forward.seconds(machine, rates), 0)
     back = RunCost(sum(one.seconds(machine, rates) for one in parts), 0)
@@ -317,7 +317,7 @@ def _why_not(one: JudgedWay, chosen: JudgedWay) -> str:
 
 
 def described(choice: WayChoice) -> list[str]:
-    """Return the lines of a table with all ways. The mark "~" means that a time was computed by formulas, without a
+    """Return the lines of a table with all ways. The mark "~" means that formulas have predicted a time, without a
     plan."""
     head = ("way", "states on disk", "memory needed", "forward", "adjoint", "sum", "why")
     return aligned([head, *map(_row, _worth_showing(choice))], range(1, len(head) - 1))
@@ -325,7 +325,7 @@ def described(choice: WayChoice) -> list[str]:
 
 def _worth_showing(choice: WayChoice) -> Iterator[JudgedWay]:
     """Yield the ways for a table. If several ways recompute states and need too much memory, yield only the first of
-    them, because the later ways have larger intervals and need even more memory."""
+    these ways. The later ways have larger intervals and need even more memory."""
     too_large = 0
     for one in choice.ways:
         too_large += one.way.every > 1 and _OVER_MEMORY in one.why

@@ -1,6 +1,6 @@
-"""This module handles problems whose updates read the states of another run. For example, the adjoint run of a gradient
-reads the states of the forward run. The passes of an adjoint run go back through the steps of the forward run (reverse
-pass). Each step of a reverse pass reads the states of the forward run at nearly the same time:
+"""This module handles problems whose updates read the states of another run, the forward run. Only adjoint runs have
+such problems. A pass of the adjoint run goes back through the steps of the forward run, and is called a reverse pass.
+The step of a reverse pass that computes time t reads the states of the forward run at times near t:
 
     forward run     state t-2 ──► state t-1 ──► state t ──► state t+1
     reverse pass                    step 2  ◄──  step 1  ◄──  step 0        step j reads states near t - j
@@ -8,15 +8,16 @@ pass). Each step of a reverse pass reads the states of the forward run at nearly
 
 If the history has only every k-th state, only every k-th step of the reverse pass reads a state. A step that reads a
 state adds terms to the sums of a gradient. The updates of all other steps leave these sums out
-(`Problem.plain_updates`). Passes have a multiple of k steps, so that all passes have the same pattern.
+(`Problem.plain_updates`). The number of steps of a pass is a multiple of k, so that the same steps of each pass read a
+state.
 
-Different steps read different states, so the updates of a pass do not repeat after one step. The function `listed`
-lists the updates of all steps of a pass. Each state becomes a separate field, which only a few levels use. So the ring
-of a state holds only a few planes, and these planes are read later than the planes of other fields (`FieldPlan.ahead`).
+Different steps read different states, so each step of a pass has its own updates. The function `listed` lists the
+updates of all steps of a pass. Each state becomes a separate field, which only a few levels use. So the ring of a state
+holds only a few planes, and these planes are read later than the planes of other fields (`FieldPlan.ahead`).
 
-A history with every state takes much space on the disk. With recomputation, the history has only every k-th state. A
-pass first computes the states between two kept states again, in levels that are called the lead. Then the pass goes
-back through k steps:
+A history with every state takes much space on the disk. With recomputation, the history has only every k-th state. The
+first levels of a pass compute the states between two kept states again. These levels are called the lead. Then the pass
+goes back through k steps:
 
     history   state t - k                                              state t
                   |                                                        |
@@ -25,8 +26,8 @@ back through k steps:
 
 The levels of the lead and of the adjoint belong to one wavefront, so every plane is read once and written once. The
 values that the lead computes stay in memory. Each value that the adjoint reads is a separate field with one copy in
-memory, and only one level writes the field. The values of early steps of the forward run are used by late steps of the
-adjoint run, so their rings are long:
+memory, and only one level writes the field. Late steps of the adjoint run read values of early steps of the forward
+run, so the rings of these values are long:
 
     level
      2k  |              adjoint: the last step reads the state t - k + 1 ...
@@ -37,15 +38,16 @@ adjoint run, so their rings are long:
       1  |  lead: the state t - k + 1, which is kept for 2 k levels
 
 The recomputed values have the same bits as in the forward run, because the same kernels compute these values from the
-same input. With memory for P planes, k can be sqrt(P / r). The disk then holds 1 / k words for each cell and step.
+same input. If the memory has room for P planes, k can be sqrt(P / r). The disk then holds 1 / k words for each cell and
+step.
 
-A value that no adjoint step reads is needed only until the lead replaces it. Such values of a field share two rings, as
-in the forward run: one ring for the results of updates with even numbers, and one for odd numbers. For example, the
-adjoint may read only sums of values of u (language/hoist.py). Then all values of u share two rings, and only the sums
-have long rings.
+A value that no adjoint step reads is needed only until the lead replaces it. As in the forward run, such values of a
+field share two rings. One ring has the results of updates with even numbers, and the other ring has the results of
+updates with odd numbers. For example, the adjoint may read only sums of values of u (language/hoist.py). Then all
+values of u share two rings, and only the sums have long rings.
 
-If the disk has no room for every k-th state, the forward run keeps fewer states, and parts of it are repeated
-(`first_states`, `sweep`).
+If the disk has no room for every k-th state, the forward run keeps fewer states, and parts of the forward run are
+repeated (`first_states`, `sweep`).
 """
 
 from __future__ import annotations
@@ -61,7 +63,7 @@ from outcrop.plan.actions import round_up
 from outcrop.plan.problem import FieldPlan, Operand, Problem, StagePlan
 
 STEPS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-"""The numbers of steps of a pass that the tuner tries if passes read a history."""
+"""The numbers of steps that the tuner tries for a pass that reads a history."""
 MAX_LEVELS = 8192
 """The maximum number of levels of a pass. A plan with more levels would take minutes to make and to prove. Even with a
 radius of 1, a pass of MAX_LEVELS levels needs a window with tens of millions of planes."""
@@ -70,15 +72,15 @@ Operands: TypeAlias = tuple[tuple[int, int], ...]
 Calls: TypeAlias = tuple[tuple[int, Operands, Operands], ...]
 """The kernel calls of successive levels, in the format of `Kernel.calls` (language/compile.py)."""
 Value: TypeAlias = tuple[int, int]
-"""Identifies a value of the other run: the number of its field, and its time. Without recomputation, the time is the
-number of steps from the newest state back to the value. With recomputation, the field is a field of the forward
-problem, and the time is the number of updates of this field since the state with which the pass begins. The time -1
-then means the previous value in this state."""
+"""A value of the forward run, as the number of its field and its time. Without recomputation, the time is the number of
+steps from the value forward to the newest state. With recomputation, the number is the number of a field in the forward
+problem. The time then counts the updates of this field after the state with which the pass begins, and -1 means the
+previous value in this state."""
 
 
 @dataclass(frozen=True)
 class ForwardCall:
-    """The kernel of a stage of the forward run. `reads` has a pair (field, age) for each operand of the kernel."""
+    """The kernel of a stage of the forward run. `reads` contains a pair (field, age) for each operand of the kernel."""
 
     address: int
     reads: Operands
@@ -86,12 +88,12 @@ class ForwardCall:
 
 
 class Values:
-    """The values of the other run that a pass of `steps` steps uses. With recomputation, the pass goes back from state
-    `steps` to state 0. States are counted from the kept state with which the pass begins.
+    """The values of the forward run that a pass of `steps` steps uses. With recomputation, the pass goes back from
+    state `steps` to state 0. States are counted from the kept state with which the pass begins.
 
-    `lead` is the number of levels of the other run that are computed again. `levels` has the values that each level of
-    the other run reads and writes. `fields` has the fields of the listed problem (see `listed`) that store no values of
-    the other run. `numbers` maps each value to the number of its field in the listed problem.
+    `lead` is the number of levels of the forward run that are computed again. `levels` contains the values that each
+    level of the forward run reads and writes. `fields` contains the fields of the listed problem (see `listed`) that
+    store no values of the forward run. `numbers` maps each value to the number of its field in the listed problem.
     """
 
     def __init__(self, problem: Problem, steps: int) -> None:
@@ -136,7 +138,7 @@ class Values:
             self.numbers[one] = new if older in read else self.numbers.get(older, new)
 
     def reads(self, step: int) -> bool:
-        """Return True if step `step` of the pass reads values of the other run."""
+        """Return True if step `step` of the pass reads values of the forward run."""
         return self.forward is not None or (step - self.problem.phase) % self.problem.every == 0
 
     def read(self, field: int, step: int) -> Value:
@@ -153,8 +155,8 @@ class Values:
         return self._statics[self.names[value[0]]] if found is None else found
 
     def number_read(self, field: int, step: int) -> int:
-        """Return the number of the field of the listed problem that holds, in step `step`, the values of field number
-        `field` of the original problem."""
+        """Return the number of a field in the listed problem. In step `step`, this field holds the values of field
+        number `field` of the original problem."""
         return self.number(self.read(field, step)) if self.problem.fields[field].history else field
 
     def of_step(self, step: int, stage: int, field: int, age: int) -> Value:
@@ -169,7 +171,7 @@ class Values:
         return field, step * self._updates[field] + before - age
 
     def _levels(self, forward: Problem) -> Iterator[tuple[list[tuple[Value, bool]], list[Value]]]:
-        """Yield the values that each level of the other run reads and writes. Each read has a flag that is true if
+        """Yield the values that each level of the forward run reads and writes. Each read has a flag that is true if
         the level also reads the values of neighbouring cells."""
         for level in range(self.steps * forward.stages):
             step, number = divmod(level, forward.stages)
@@ -195,9 +197,9 @@ def steps_of_pass(problem: Problem, steps: int) -> int:
 
 
 def listed(problem: Problem, steps: int) -> Problem:
-    """Return the problem that lists all levels of a pass of `steps` steps. The levels that compute states of the other
-    run again come first. The levels of the `steps` steps follow. `problem` must have the updates of one step that reads
-    the history. The last fields of `problem` must be the fields that are a history."""
+    """Return the problem that lists all levels of a pass of `steps` steps. The levels that compute states of the
+    forward run again come first. The levels of the `steps` steps follow. `problem` must have the updates of one step
+    that reads the history. The history fields (`FieldPlan.is_history`) must come last in `problem`."""
     values = Values(problem, steps)
     updates, uses, seen = list[StagePlan](), dict[int, list[int]](), set[int]()
 
@@ -226,7 +228,7 @@ def listed(problem: Problem, steps: int) -> Problem:
     follows = dict[int, int]()
     if problem.forward is not None:
         for number, (field, count) in first.items():
-            # the level that computes a value copies the rim from the earlier value of the field, if there is one
+            # the level also copies the rim from the earlier value of the field, if the field has an earlier value
             if count > 0:
                 place = divmod(min(uses[number]) - 1, problem.forward.stages)
                 follows[number] = values.number(values.of_step(*place, field, 0))
@@ -242,9 +244,9 @@ def listed(problem: Problem, steps: int) -> Problem:
 
 
 def _field(values: Values, first: Value, is_static: bool, levels: list[int], is_seen: bool, follows: int) -> FieldPlan:
-    """Return a field that stores successive values of the other run. The value `first` is read from the history, or is
-    computed by the first level in `levels`. `levels` are all levels that read or write the field. `is_seen` is true if
-    updates also read the field at neighbouring cells."""
+    """Return a field that stores successive values of the forward run. The value `first` is read from the history, or
+    is computed by the first level in `levels`. `levels` are all levels that read or write the field. `is_seen` is true
+    if updates also read the field at neighbouring cells."""
     (field, time), skew = first, values.problem.skew_z
     name, reach = values.names[field], skew if is_seen else 0
     what, state, later = ("state", time, 0) if values.forward is None else ("update", values.steps, time)
@@ -258,10 +260,10 @@ def _field(values: Values, first: Value, is_static: bool, levels: list[int], is_
 def listed_calls(
     problem: Problem, calls: Calls, plain: Calls, steps: int, forward: Sequence[ForwardCall] = ()
 ) -> Calls:
-    """Return the kernel calls of all levels of a pass. `problem` has the updates of one step. `calls` has the calls of
-    an even step and of an odd step of `problem`. `plain` has the calls of steps that do not read the history. Both use
-    the field numbers of `problem`. If passes compute steps of the other run again, `forward` has the calls of one such
-    step."""
+    """Return the kernel calls of all levels of a pass. `problem` contains the updates of one step. `calls` contains the
+    calls of an even step and of an odd step of `problem`. `plain` contains the calls of steps that do not read the
+    history. Both use the field numbers of `problem`. If passes compute steps of the forward run again, `forward`
+    contains the calls of one such step."""
     values, found = Values(problem, steps), []
     for level in range(values.lead):
         step, number = divmod(level, len(forward))
@@ -298,11 +300,11 @@ def fields_read(problem: Problem, levels: int) -> set[int]:
 #     adjoint run               ◄────                    back over 2, 1 and 0
 #                     ◄────◄────
 #
-# The schedules repeat the smallest possible number of segments. They are those of Revolve: A. Griewank and A. Walther,
-# Algorithm 799: Revolve, ACM Transactions on Mathematical Software 26 (2000), p. 19. G. Aupy and J. Herrmann use the
-# same rule for a disk whose transfers cost nothing (Optimization Methods and Software 32 (2017), p. 594). In Revolve,
-# the state of the current segment is in memory and needs no slot. In Outcrop, this state is on the disk. So `slots`
-# slots of a schedule correspond to `slots - 1` slots of Revolve.
+# The schedules repeat the smallest possible number of segments. They are the schedules of Revolve: A. Griewank and A.
+# Walther, Algorithm 799: Revolve, ACM Transactions on Mathematical Software 26 (2000), p. 19. G. Aupy and J. Herrmann
+# use the same rule for a disk whose transfers cost nothing (Optimization Methods and Software 32 (2017), p. 594). In
+# Revolve, the state of the current segment is in memory and needs no slot. In Outcrop, this state is on the disk. So
+# `slots` slots of a schedule correspond to `slots - 1` slots of Revolve.
 #
 # A sweep depends only on the states that are kept, on the next segment and on the number of slots. So an adjoint run
 # does not store its position in the schedule: after an interruption, the states on the disk determine this position.
@@ -323,14 +325,14 @@ def usable(states: list[int], slots: int) -> int:
 
 def sweep(states: list[int], number: int, slots: int) -> tuple[int, ...]:
     """Return the states that a sweep from the newest of `states` to the state `number` keeps. The last state that the
-    sweep keeps is `number`. `states` has all states that exist. At least one slot must be free."""
+    sweep keeps is `number`. `states` contains all states that exist. At least one slot must be free."""
     begin = states[-1]
     return tuple(begin + one for one in _places(number + 1 - begin, slots + 1 - len(states)))
 
 
 def repeated_segments(kept: Iterable[int], segments: int, slots: int) -> int:
-    """Return the number of segments that the sweeps of an adjoint run repeat. `kept` has the states that exist when the
-    adjoint run begins. State 0 must be in `kept`."""
+    """Return the number of segments that the sweeps of an adjoint run repeat. `kept` contains the states that exist
+    when the adjoint run begins. State 0 must be in `kept`."""
     states, repeated = sorted(kept), 0
     for number in reversed(range(segments)):
         states = [one for one in states if one <= number]

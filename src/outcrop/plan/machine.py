@@ -1,11 +1,11 @@
-"""This module has the figures of a machine that planning needs, such as rates and the sizes of caches. The figures are
-measured on this machine, or declared for another machine.
+"""This module describes a machine for planning, for example by rates and the sizes of caches. The figures are measured
+on this machine, or declared for another machine.
 
 The model of a declared machine has two limits. If the data of updates are in the caches, the declared rate limits the
 updates. If the data are not in the caches, the bandwidth of the memory also limits the updates. For each cell, a plain
 sweep moves three words between memory and caches: it reads the old value, fetches the cache line of the new value, and
 writes the new value. A diamond of half height D moves these three words once for D levels. A band of half height D
-moves them once for 2 D levels. The update rate of diamonds is:
+moves the three words once for 2 D levels. The update rate of diamonds is:
 
     rate(D) = min(declared rate, memory bandwidth / (3 e / D)), e bytes per cell, D = 1 for plain sweeps
 """
@@ -21,7 +21,7 @@ from outcrop.plan.plan import Sizes
 from outcrop.plan.problem import Problem
 
 UpdateRate: TypeAlias = Callable[[Sizes], float]
-"""A function that maps sizes to cell updates per second, for all threads together and without transfers."""
+"""A function that maps sizes to cell updates per second. The rate is for all threads together, without transfers."""
 
 
 
@@ -50,8 +50,8 @@ NARROW_BLOCK_COST = 0.3
 class StorageRates:
     """The bandwidths of the storage in bytes per second. The mixed bandwidth is measured with equal numbers of reads
     and writes at the same time, and counts the bytes of reads and writes together. A flush takes `seconds_flush`. The
-    first write to a part of a new file can be slower than later writes, because the file system must also record that
-    the part is in use. `first_write_bytes_per_second` is the rate of first writes, or None if it is unknown."""
+    first write to a part of a new file can be slower than later writes: the file system must also record that this part
+    is in use. `first_write_bytes_per_second` is the rate of first writes, or None if it is unknown."""
 
     read_bytes_per_second: float
     write_bytes_per_second: float
@@ -62,7 +62,7 @@ class StorageRates:
 
     def shared_by(self, processes: int) -> StorageRates:
         """Return the rates of one of `processes` processes that use the storage at the same time. A flush takes as long
-        as before."""
+        as with one process."""
         first_write = self.first_write_bytes_per_second
         return replace(
             self,
@@ -117,11 +117,11 @@ def edge_factor(problem: Problem, sizes: Sizes, diamond: int | None = None) -> f
 
 @dataclass(frozen=True)
 class DeclaredMachine:
-    """The figures of a machine that a machine file declares. The figures are for all `cores` cores together, except
-    `cache_bytes`, which is the size of one core's cache.
+    """The figures of a machine that a machine file declares. The figures are for all `cores` cores together. Only
+    `cache_bytes` is the size of one core's cache.
 
     A run may use `usable_bytes` of `memory_bytes`. If `usable_bytes` is 0, the file does not declare it.
-    `updates_per_second` has the rate of cell updates for each dtype. The declared rate is the rate with temporal
+    `updates_per_second` contains the rate of cell updates for each dtype. The declared rate is the rate with temporal
     blocking in the caches.
     """
 

@@ -6,8 +6,8 @@ The window has rings of slots for the copies of all fields (core/outcrop/exec/wi
 which snapshots are collected until they are written (core/outcrop/exec/snapshots.hpp). Sources and receivers have one
 value for each point and step of a pass (acquisition.hpp). The smallest budget includes the minimum memory for the
 staging and for the values of sources and receivers. These values may also use up to 1/SHARE of the memory above the
-smallest budget, because a pass can have more steps if memory holds more values. The tuner divides the remaining memory
-between the window and the staging (staging.py).
+smallest budget. If memory holds more of these values, a pass can have more steps. The tuner divides the remaining
+memory between the window and the staging (staging.py).
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class Ring:
 @dataclass(frozen=True)
 class Window:
     """The sizes of all rings. There are three kinds of rings: for first copies, for second copies, and for static
-    fields. `ring_planes` has the number of slots of a ring of each kind, and `copies` has the number of rings of each
-    kind. Both leave out the `resident` rings of static fields and the rings of values of another run. Rings of values
-    of another run have `history_planes` slots."""
+    fields. `ring_planes` contains the number of slots of a ring of each kind, and `copies` contains the number of rings
+    of each kind. Both leave out the `resident` rings of static fields and the rings of values of a forward run. Rings
+    of values of a forward run have `history_planes` slots."""
 
     ring_planes: tuple[int, int, int]
     slot_bytes: int
@@ -93,8 +93,8 @@ def make_window(
     keeps_statics: bool = False,
     history_planes: tuple[int, ...] = (),
 ) -> Window:
-    """Return the window with rings of `ring_planes` slots, and rings of `history_planes` slots for the values of
-    another run. If `keeps_statics` is true, the rings of static fields are resident."""
+    """Return the window with rings of `ring_planes` slots, and rings of `history_planes` slots for the values of a
+    forward run. If `keeps_statics` is true, the rings of static fields are resident."""
     kept = (Ring(problem.planes, whole_slot_bytes(problem), True),) * (problem.statics if keeps_statics else 0)
     updated = len(problem.fields) - problem.statics - len(history_planes)
     return Window(ring_planes, slot, (updated, problem.doubles, problem.statics - len(kept)), kept, history_planes)
@@ -135,8 +135,8 @@ def slots_within(problem: Problem, slot: int, budget_bytes: int) -> int:
 
 def largest_within(bytes_of: Callable[[int], int], most: int, budget_bytes: int) -> int:
     """Return the largest number from 1 to `most` for which `bytes_of` is at most `budget_bytes`, or 0 if there is none.
-    `bytes_of` must not decrease with its argument. It is usually almost linear, so most guesses of the search are
-    linear interpolations."""
+    `bytes_of` must not decrease with its argument. The function is usually almost linear, so most guesses of the search
+    are linear interpolations."""
     low, below, high, above = 1, bytes_of(1), most, bytes_of(most)
     if above <= budget_bytes:
         return most
@@ -187,7 +187,6 @@ class AcquisitionMemory:
     max_steps: int = 0
 
     def bytes(self, steps: int) -> int:
-        """Return the total size for passes of `steps` steps."""
         return self.staging.bytes + self.point_bytes + self.step_bytes * steps
 
 
@@ -195,15 +194,14 @@ NO_ACQUISITION_MEMORY = AcquisitionMemory()
 
 
 def min_acquisition_memory(demand: AcquisitionDemand, steps: int) -> AcquisitionMemory:
-    """Return the minimum memory for passes of `steps` steps."""
     staging = MIN_STAGING if demand.snapshots else Staging()
     return AcquisitionMemory(staging, demand.point_bytes, demand.step_bytes, steps)
 
 
 def acquisition_memory(demand: AcquisitionDemand, steps: int, max_steps: int, spare_bytes: int) -> AcquisitionMemory:
     """Return the memory for sources, receivers and snapshots, with the smallest staging. `spare_bytes` is the part of
-    the budget above the smallest budget. A pass has at least `steps` steps. It has at most `max_steps` steps, which is
-    the number of steps of the run."""
+    the budget above the smallest budget. A pass has at least `steps` steps. A pass has at most `max_steps` steps, the
+    number of steps of the run."""
     room = max(0, spare_bytes) // SHARE
     fitting = min(max_steps, steps + room // demand.step_bytes) if demand.step_bytes else max_steps
     return replace(min_acquisition_memory(demand, steps), max_steps=fitting)

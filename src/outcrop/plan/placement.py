@@ -1,14 +1,14 @@
 """Choose a place in memory or on storage for each thing. A thing is an array of a user or a field of a run. Each thing
-has several possible places. A place may be too small for all things.
+has several possible places. A place may have too little room for all things.
 
     demand: image ─┬─ choice: dram    takes 8 GiB of dram    0.1 s of transfers a step
                    └─ choice: nvme0   takes 8 GiB of nvme0   2.7 s
     demand: result ── choice: dram    ...
 
 Transfers and computation take place at the same time, but one transfer follows another, because the same cores perform
-all transfers. So a step takes as long as its computation or as all its transfers together, whichever is longer. The
-best placement has the following properties. The first property is the most important, and the last is the least
-important:
+all transfers. So the time of a step is the longer of two times: the time of the computation, and the time of all
+transfers together. The best placement has the following properties. The first property is the most important, and the
+last is the least important:
 
 1. The shortest step.
 2. The shortest time for transfers of updated things. So updated things are in the fastest place that has room, even if
@@ -28,9 +28,9 @@ The static fields of a run, which no stage updates, have two possible places:
                planes again.
 
 All static fields are in the same place, because each of them needs the same amount of memory and is read equally often.
-The place determines how much memory remains for slabs and levels, and so the cost of the run. So the tuner predicts the
-cost of whole plans for each of the two places, and the function `taken` chooses one of these plans. The places of
-static fields are shown in a table of the same form as the places of arrays.
+The place determines how much memory remains for slabs and levels. This memory affects the cost of the run. So the tuner
+predicts the cost of whole plans for each of the two places, and the function `taken` chooses one of these plans. The
+places of static fields are shown in a table of the same form as the places of arrays.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ Cost: TypeAlias = "tuple[int, int, tuple[int, ...]]"
 
 
 def assign(demands: Sequence[Demand], free_bytes: Mapping[str, int], computing_seconds: float) -> Assignment | None:
-    """Return the best placement, or None if the places do not have room for all demands. `free_bytes` has the number of
-    free bytes of each place, with the fastest place first."""
+    """Return the best placement, or None if the places do not have room for all demands. `free_bytes` contains the
+    number of free bytes of each place, with the fastest place first."""
     search = _Search(demands, free_bytes, computing_seconds)
     search.place(0, {})
     if search.best is None:
@@ -198,8 +198,8 @@ MIN_SHOWN_SECONDS = 0.001
 
 @dataclass(frozen=True)
 class PlacementRow:
-    """A row of the table of places. `takes` has the number of bytes that the thing needs in each place. `why` gives the
-    reason for `place`."""
+    """A row of the table of places. `takes` gives the number of bytes that the thing needs in each place. `why` gives
+    the reason for `place`."""
 
     name: str
     nbytes: int
@@ -233,16 +233,16 @@ def has_no_room(place: str) -> str:
 
 
 def takes_longer(place: str, what: str, seconds: float) -> str:
-    """Return a text that says by how many seconds a place makes something longer. `what` names what becomes longer,
-    such as "a step"."""
+    """Return a text for messages. The text says by how many seconds a place makes `what` longer. For example, `what` is
+    "a step"."""
     shown = format_seconds(max(seconds, MIN_SHOWN_SECONDS))
     longer = shown if seconds >= MIN_SHOWN_SECONDS else f"less than {shown}"
     return f"{place} makes {what} {longer} longer"
 
 
 def because(kind: str, objections: Iterable[str]) -> str:
-    """Return a text with the reason why a place was chosen. The text has the kind of the reason, and the objections to
-    the other places."""
+    """Return a text with the reason why a place was chosen. The text contains the kind of the reason, and the
+    objections to the other places."""
     every = ", ".join(objections)
     return f"{kind}: {every}" if every else kind
 

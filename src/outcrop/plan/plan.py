@@ -1,5 +1,5 @@
-"""Define a plan, which has sizes, passes of actions, and a predicted cost. A candidate is a plan without its actions. A
-`Scheme` object is the interface between a file in `schemes` and the planner."""
+"""Define plans, candidates and schemes. A plan has sizes, passes of actions, and a predicted cost. A candidate is a
+plan without its actions. A `Scheme` object is the interface between a file in `schemes` and the planner."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Sizes:
     `block_x`, `block_z`   The number of cells of a block along x and z. Only schemes of the literature divide these
                            axes.
     `keeps_statics`        True if all static fields stay in memory.
-    `chunk`                The number of planes of zeta in a tile that has all rows. Such tiles are bands instead of
-                           diamonds, and are for grids with few rows. 0 means that tiles divide y.
+    `chunk`                The number of planes of zeta in a tile that has all rows. Such tiles are parts of bands, and
+                           serve for grids with few rows. 0 means that tiles divide y.
     `rows_at_once`         The number of rows that the inner loop of a kernel updates at once: 1, 2 or 4.
     """
 
@@ -48,8 +48,8 @@ class Pass:
     """One trip of the window over the grid. It advances the grid by `levels` levels and uses the memory of `window`.
 
     `fringe_rows` is the number of rows of each parity in a plane of the array `fringes`, or 0 if the pass has no such
-    array. `uses_other` is true if the pass needs the array `other`. `recomputed_rows` has the number of rows in a plane
-    of the array `recomputed` for each field of `Problem.computed`.
+    array. `uses_other` is true if the pass needs the array `other`. `recomputed_rows` contains the number of rows in a
+    plane of the array `recomputed` for each field of `Problem.computed`.
     """
 
     levels: int
@@ -136,7 +136,6 @@ class Plan:
 
     @property
     def blocks_per_pass(self) -> int:
-        """The number of blocks of the first pass."""
         return max(1, len({action for action in self.passes[0].actions if isinstance(action, Block)}))
 
     def to_json(self) -> dict[str, Any]:
@@ -161,7 +160,7 @@ class Volume:
 
     `exposed_bytes` are the bytes that are transferred before the first update of a block or after its last update.
     `slabs` is the number of Update actions. `requests` is the number of transfers of a plane or of a part of a plane.
-    `bytes_sent` is the number of bytes that a rank sends to its neighbours. It receives the same number of bytes.
+    `bytes_sent` is the number of bytes that a rank sends to its neighbours. The rank receives the same number of bytes.
     """
 
     bytes_read: float
@@ -192,7 +191,7 @@ class Scheme:
     `repeats_updates`   True if blocks also update cells of other blocks.
     `keeps_statics`     True if the scheme can keep static fields in memory although memory does not hold the whole
                         grid.
-    `reads_histories`   True if passes can read the states of another run.
+    `reads_histories`   True if passes can read the states of a forward run.
     `has_halos`         True if passes can use rows of neighbours, for grids that are divided among ranks.
     `shared_levels`     A function of the problem of a rank. It returns the maximum number of levels of a pass. Only
                         schemes in which ranks share the updates at their cuts have this function, and only grids that
@@ -232,13 +231,13 @@ class Scheme:
         if self.shared_levels is not None and self.shared_levels(problem) < problem.stages:
             rows = 2 * problem.radius_y * problem.stages
             return (
-                f"divide the grid among so many ranks: each needs at least {rows} rows of y, but some have only "
-                f"{problem.max_halo}; use fewer ranks, or give scheme wavefront or auto"
+                f"divide the grid among so many ranks: each rank needs {rows} rows of y, but some "
+                f"ranks have only {problem.max_halo}; use fewer ranks, or give scheme wavefront or auto"
             )
         if problem.is_part and not self.has_halos:
             return "divide the grid among ranks: give scheme wavefront or auto"
         if problem.is_part and problem.has_values:
             return "read a history if the grid is divided among ranks"
         if self.single and not problem.single:
-            return "run this stencil: it keeps unfinished levels of one field only, updated in one stage"
+            return "run this stencil: the scheme supports only one field, updated in one stage"
         return None

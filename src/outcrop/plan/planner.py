@@ -26,11 +26,18 @@ class Planned:
     """The result of planning, for this machine or for another machine: a plan that stays within `budget_bytes` and has
     the sizes `given`.
 
+<<<<<<< HEAD
     `considered` has the candidate of the plan itself and the best of the other candidates. `updates_origin` says where
     the update rate comes from: "measured", "cached" (measured by an earlier run), "assumed", or a text that names the
     machine whose file declares the rate.
     `StorageRates.origin` says where the rates of the storage come from. `assumed` has the reason for each assumed rate:
     {"updates": ..., "storage": ...}.
+=======
+    `considered` contains the candidate of the plan itself and the best of the other candidates. `updates_origin` says
+    where the update rate comes from: "measured", "assumed", or a text that names the machine whose file declares the
+    rate. `StorageRates.origin` says where the rates of the storage come from. `assumed` contains the reason for each
+    assumed rate: {"updates": ..., "storage": ...}.
+>>>>>>> wip-python
     """
 
     problem: Problem
@@ -65,12 +72,11 @@ class Planned:
 
     @property
     def numa_nodes(self) -> int:
-        """The number of NUMA nodes that have threads that update cells. For a declared machine, the number is 1."""
+        """The number of NUMA nodes on which threads update cells. For a declared machine, the number is 1."""
         return 1
 
 
 def make_plan(problem: Problem, machine: Machine, budget_bytes: int, scheme: str, update_rate: UpdateRate) -> Plan:
-    """Call `choose`, and return only the plan of its result."""
     return choose(problem, machine, budget_bytes, scheme, update_rate).plan
 
 
@@ -94,7 +100,7 @@ def choose(
     acquisition = acquisition_memory(problem.acquisition, _min_steps(problem, given), problem.steps, spare_bytes)
     window_bytes = budget_bytes - acquisition.bytes(acquisition.max_steps)
     if scheme == "auto" and not given and window_bytes >= largest_useful_bytes(problem):
-        # memory holds the whole grid, so schemes that only save memory are left out; schemes that save updates stay
+        # memory holds the whole grid, so schemes that only save memory are left out
         schemes = [one for one in schemes if one is schemes[0] or one.shared_levels is not None]
     choice = tune(problem, schemes, machine, window_bytes, update_rate, acquisition)
     assert choice is not None, "a plan exists for the smallest budget"
@@ -149,7 +155,7 @@ def require_budget(problem: Problem, budget_bytes: int, scheme: str = "auto", gi
     if budget_bytes < smallest:
         sizes = f" with {given}" if given else ""
         beside = _min_acquisition_bytes(problem, given)
-        share = f", {_rounded_up_kib(beside)} KiB of them for snapshots and points" if beside else ""
+        share = f", {_rounded_up_kib(beside)} KiB of this for snapshots and points" if beside else ""
         raise BudgetError(
             f"memory {format_bytes(budget_bytes)} is too small for {problem.stencil} on planes of "
             f"{format_bytes(problem.plane_bytes)}{sizes}: at least {_rounded_up_kib(smallest)} KiB are needed{share}"

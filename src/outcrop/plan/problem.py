@@ -24,20 +24,20 @@ DIRECT_BYTES = 4096
 
 @dataclass(frozen=True)
 class FieldPlan:
-    """The properties of a field that planning needs.
+    """The properties of a field that affect a plan.
 
     `is_static`: no stage updates the field. `is_double`: the field has two copies in memory, which are written
-    alternately. `has_previous`: the previous value of the field is part of the state. `flips`: the newest value is in
-    the first copy and in the second copy alternately, step by step. `name`: the user's name for the field.
+    alternately. `has_previous`: the previous value of the field is part of the state. `flips`: the newest value is
+    alternately in the first copy and in the second copy, step by step. `name`: the user's name for the field.
 
-    `history`: if not "", the values come from a state of another run, in which the field has this name (history.py).
-    `state`: the number of steps that this state lies before the newest state that a pass reads. `later`: the number of
-    updates of the field `history` between this state and the values; -1 means the previous values of this state.
-    `behind`, `ahead`: an update of the slab zeta0 <= zeta < zeta1 needs the planes from zeta0 - `behind` to zeta1 +
-    `ahead` of this state.
+    `history`: the name of the field in the forward run, if the values come from a state of the forward run
+    (history.py). Otherwise "". `state`: the number of steps from this state to the newest state that a pass reads.
+    `later`: the number of updates of the field `history` between this state and the values; -1 means the previous
+    values of this state. `behind`, `ahead`: an update of the slab zeta0 <= zeta < zeta1 needs the planes from zeta0 -
+    `behind` to zeta1 + `ahead` of this state.
 
-    `follows`: if not negative, levels of the pass compute the values of the other run again. A recomputed field has no
-    array on disk, and its rim is copied from the field number `follows`.
+    `follows`: the number of the field from which the rim is copied, if levels of the pass compute the values of the
+    forward run again. Otherwise -1. A recomputed field has no array on disk.
     """
 
     is_static: bool = False
@@ -54,7 +54,7 @@ class FieldPlan:
 
     @property
     def is_history(self) -> bool:
-        """True if passes read the values of this field from the history of another run."""
+        """True if the field is a history field: passes read its values from the history of a forward run."""
         return bool(self.history) and not self.is_recomputed
 
     @property
@@ -93,9 +93,9 @@ PLAIN_UPDATES = (StagePlan((Operand(0),), (0,)),)
 @dataclass(frozen=True)
 class SnapshotDemand:
     """Describes snapshots that have the same box and the same interval. After every `every` steps, a run keeps a box of
-    `planes` planes of each of `fields` fields. A plane of the box has `rows` rows of `row_bytes`. With `initial`, the
-    run also keeps the initial values. If `steps` is given, the run keeps boxes only after these steps, in ascending
-    order."""
+    `planes` planes of each of `fields` fields. A plane of the box has `rows` rows of `row_bytes`. If `initial` is true,
+    the run also keeps the initial values. If `steps` is given, the run keeps boxes only after these steps. The steps
+    are in ascending order."""
 
     every: int
     fields: int
@@ -107,7 +107,6 @@ class SnapshotDemand:
 
     @property
     def box_bytes(self) -> int:
-        """The size of one box of one field."""
         return self.planes * self.rows * self.row_bytes
 
     def boxes(self, first_step: int, steps: int) -> int:
@@ -125,8 +124,8 @@ class AcquisitionDemand:
     take `point_bytes`. The values of sources and receivers take `step_bytes` for each step. `first_step` is the number
     of steps before the first pass of the plan.
 
-    `ends` has the intervals of all snapshots of a grid that is divided among ranks. If ranks share the updates at their
-    cuts, a rank has the values of all its rows only at the end of a pass. So a pass must end at each step with a
+    `ends` lists the intervals of all snapshots of a grid that is divided among ranks. If ranks share the updates at
+    their cuts, a rank has the values of all its rows only at the end of a pass. So a pass must end at each step with a
     snapshot."""
 
     snapshots: tuple[SnapshotDemand, ...] = ()
@@ -159,18 +158,18 @@ class Problem:
     `block_order` is 0 if a pass does not divide the rows of a rank into blocks. It is 1 if the first block has the
     lowest rows, and -1 if the first block has the highest rows.
 
-    `acquisition` has the memory and transfers that sources, receivers and snapshots need in addition to the window.
-    `updates` has the stages of `listed_steps` steps. Usually, `listed_steps` is 1, and all steps have the same stages.
-    If fields are a history, `updates` has all steps of the longest pass, because different steps read different states.
-    If the history has only every `every`-th state, step j of a pass reads the history if j - `phase` is a multiple of
-    `every`. All other steps have the updates `plain_updates`.
+    `acquisition` describes the memory and transfers of sources, receivers and snapshots. The window does not include
+    this memory. `updates` lists the stages of `listed_steps` steps. Usually, `listed_steps` is 1, and all steps have
+    the same stages. If the problem has history fields, `updates` lists all steps of the longest pass, because different
+    steps read different states. If the history has only every `every`-th state, step j of a pass reads the history if j
+    - `phase` is a multiple of `every`. All other steps have the updates `plain_updates`.
 
-    If passes compute steps of another run again, `forward` is the problem of the other run, with the updates of one
-    step. Each pass then has `every` steps, and its first `lead` levels belong to steps of the other run. A step of the
-    other run has `lead_stages` levels.
+    If passes compute steps of a forward run again, `forward` is the problem of the forward run, with the updates of one
+    step. Each pass then has `every` steps, and its first `lead` levels belong to steps of the forward run. A step of
+    the forward run has `lead_stages` levels.
 
-    The properties of this class are cached, because the tuner and the proof of a plan (validate.py) read some of these
-    properties hundreds of thousands of times.
+    The properties of this class are cached, because the tuner and the proof of a plan read some of them hundreds of
+    thousands of times.
     """
 
     stencil: str
@@ -213,8 +212,8 @@ class Problem:
 
     @cached_property
     def lead_planes(self) -> int:
-        """The number of planes by which the first level that uses the state lags behind level 1, because the first
-        levels of a pass belong to another run."""
+        """The first levels of a pass may belong to a forward run. The result is the number of planes by which the first
+        level that uses the state lags behind level 1."""
         return self.skew_z * self.lead
 
     @cached_property
@@ -234,14 +233,14 @@ class Problem:
 
     @cached_property
     def skew_z(self) -> int:
-        """The skew: the distance, in the order of planes, between an updated plane and the farthest plane that the
-        update reads. The skew is at least 1."""
+        """The skew: the distance from an updated plane to the farthest plane that the update reads, in the order of
+        planes. The skew is at least 1."""
         return max(1, self.radius_z * (2 if self.periodic[0] else 1))
 
     @cached_property
     def skew_y(self) -> int:
-        """The skew along y: the distance, in the order in which tiles use rows, between an updated row and the farthest
-        row that the update reads. The skew along y is at least 1."""
+        """The skew along y: the distance from an updated row to the farthest row that the update reads, in the order in
+        which tiles use rows. The skew along y is at least 1."""
         return max(1, self.radius_y * (2 if self.periodic[1] else 1))
 
     @cached_property
@@ -271,8 +270,8 @@ class Problem:
 
     @cached_property
     def kernel_sides(self) -> tuple[tuple[str, str], ...]:
-        """The sides for which kernels are compiled. A side with a neighbouring rank is compiled as a fixed side. This
-        changes no result, because no update uses the values that the kernel computes at such a side."""
+        """The sides for which kernels are compiled. A side with a neighbouring rank is compiled as a fixed side. The
+        results do not change, because no update uses the values that the kernel computes at such a side."""
         low, high = ("fixed" if side == "neighbour" else side for side in self.sides[1])
         return self.sides[0], (low, high), self.sides[2]
 
@@ -315,14 +314,14 @@ class Problem:
 
     @cached_property
     def end_plane(self) -> int:
-        """The number of the plane after the last updated plane. The returned number is never less than `first_plane`.
+        """The number of the plane after the last updated plane, or `first_plane` if no plane is updated.
         """
         return max(self.first_plane, self.planes - self.rim_z[1])
 
     @cached_property
     def first_row(self) -> int:
-        """The number of the first row that steps update. If the rows below row 0 belong to a neighbouring rank, the
-        number is -FAR, so that only the region of an update limits its rows."""
+        """The number of the first row that steps update. If a neighbouring rank has the rows below row 0, the number is
+        -FAR. Then only the region of an update limits the updated rows."""
         return min(self.rim_y[0], self.shape[1])
 
     @cached_property
@@ -342,18 +341,18 @@ class Problem:
 
     @cached_property
     def statics(self) -> int:
-        """The number of static fields, which no stage updates. Each of them is an array on disk. Fields that are a
-        history are not counted."""
+        """The number of static fields, which no stage updates. Each of them is an array on disk. History fields are not
+        counted."""
         return sum(one.is_static and not one.is_history for one in self.fields)
 
     @cached_property
     def histories(self) -> int:
-        """The number of fields that are states of another run. A pass reads each state from a separate file."""
+        """The number of history fields. A pass reads the values of each history field from a separate file."""
         return sum(one.is_history for one in self.fields)
 
     @cached_property
     def has_values(self) -> bool:
-        """True if passes read or compute values of another run."""
+        """True if passes read or compute values of a forward run."""
         return any(one.history for one in self.fields)
 
     @cached_property
@@ -363,8 +362,8 @@ class Problem:
 
     @cached_property
     def computed(self) -> tuple[int, ...]:
-        """The numbers of the fields of another run that levels of a pass write. The result has the recomputed fields,
-        and the fields whose first values are read from the history."""
+        """The numbers of the fields of a forward run that levels of a pass write. These are the recomputed fields, and
+        the fields whose first values are read from the history."""
         return tuple(number for number, one in enumerate(self.fields) if one.history and not one.is_static)
 
     @cached_property
@@ -398,8 +397,8 @@ class Problem:
 
     @cached_property
     def plain(self) -> bool:
-        """True if the problem has the simplest form: a step has one stage, and each updated field has two copies in
-        memory and no previous value in the state."""
+        """True if a step has one stage, and if each updated field has two copies in memory and no previous value in the
+        state."""
         updated = [one for one in self.fields if one.is_state]
         return self.stages == 1 and all(one.is_double and not one.has_previous for one in updated)
 
@@ -457,9 +456,9 @@ class Problem:
 
     @cached_property
     def row_group(self) -> int:
-        """The number of rows in a group. A group is a multiple of DIRECT_BYTES bytes long, so direct I/O can begin and
-        end between groups. If such a group is too large for the grid, the number is 1, and transfers of a part of a
-        plane use the page cache."""
+        """The number of rows in a group. The length of a group in bytes is a multiple of DIRECT_BYTES, so direct I/O
+        can begin and end between groups. If such a group is too large for the grid, the number is 1. Transfers of a
+        part of a plane then use the page cache."""
         group = DIRECT_BYTES // gcd(DIRECT_BYTES, self.pitch_bytes)
         return group if 8 * group <= self.shape[1] else 1
 
@@ -473,8 +472,8 @@ def _rim_of_side(side: str, radius: int) -> int:
 @dataclass(frozen=True)
 class FieldVersion:
     """Identifies a value of a field during a pass. `level` is the level that wrote the value, and `copy` is the copy
-    that holds the value. Level 0 means the newest value at the start of the pass, and level -1 the previous value at
-    the start of the pass."""
+    that holds the value. At the start of the pass, the newest value has level 0, and the previous value has level
+    -1."""
 
     level: int
     copy: int
@@ -492,7 +491,6 @@ class Versions:
                 self._written[field].append(level)
 
     def newest(self, field: int, level: int) -> FieldVersion:
-        """Return the newest value of a field after a level."""
         return self._version(field, bisect_right(self._written[field], level))
 
     def of(self, operand: Operand, level: int) -> FieldVersion:
@@ -515,7 +513,7 @@ def one_of_each(
 ) -> tuple[tuple[FieldPlan, ...], tuple[StagePlan, ...]]:
     """Reduce the fields and stages of a problem to one field of each kind. Fields are of the same kind if they have
     equal properties and the same stages update them. If a stage reads any field of a kind, the reduced stage reads the
-    one field that represents this kind."""
+    field that represents this kind."""
     updating: list[list[int]] = [[] for _ in fields]  # for each field, the list of the stages that update the field
     for place, stage in enumerate(updates):
         for f in stage.targets:

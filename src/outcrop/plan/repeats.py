@@ -1,7 +1,7 @@
 """This module skips repetitions of actions in the proof of a plan (validate.py).
 
-A period is a group of actions that repeats, each time some planes higher. The proof performs periods until two
-successive periods have the same effect:
+A period is a group of actions that is repeated. Each repetition applies to planes that are some planes higher. The
+proof performs periods until two successive periods have the same effect:
 
     actions   |  begin  | period | period | period | ... | period |  end  |
     planes              |--------|
@@ -140,7 +140,7 @@ class Repeats:
 
 def _end_of_period(actions: Sequence[Action], index: int) -> int:
     """Return the number of the next Update after the Update number `index`. If an action that ends a series comes
-    first, return the number of this action."""
+    before this Update, return the number of that action."""
     end = index + 1
     while end < len(actions) and isinstance(actions[end], Read | Copy | Write | Check):
         end += 1

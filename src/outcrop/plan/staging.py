@@ -1,5 +1,5 @@
-"""This module plans the writes of snapshots and the staging, the memory in which snapshots wait until the device has
-written them.
+"""This module plans the writes of snapshots. It also plans the staging: the memory in which snapshots wait until the
+device has written them.
 
 A tile has only a few rows of each plane. At each level that a snapshot keeps, the tiles copy their rows to slots of the
 staging (core/outcrop/exec/snapshots.hpp). A slot of the staging holds a contiguous part of a file. A slot is open from
@@ -9,10 +9,10 @@ the time when its first row is copied until its last row is copied. Then the slo
     slots           |█████|█████|▒▒▒  |     |█████|█████|▒▒▒  |     |█████|█████|▒▒▒  |     |    ▒ open   █ written
 
 Each write takes some time in addition to the time for its bytes, so slots should be large. But each plane of a slab has
-open slots at each level that a snapshot keeps. If the staging has too few slots for all of them, slots are written
-before they are complete, in many short pieces. So `fit_staging` chooses the largest slots with which all open slots fit
-into the staging. A slot can be larger than a plane of the box. But if a plan divides planes into blocks, each block
-needs at least one write for each plane, so the writes are shorter.
+open slots at each level that a snapshot keeps. If the staging has fewer slots, incomplete slots are written in many
+short pieces. So `fit_staging` chooses the largest slots with which all open slots fit into the staging. A slot can be
+larger than a plane of the box. But if a plan divides planes into blocks, each block needs at least one write for each
+plane, so the writes are shorter.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def _needed_slots(opened: int) -> int:
 
 
 def _open_slots_of_box(problem: Problem, sizes: Sizes, one: SnapshotDemand, slot_bytes: int, threads: int) -> int:
-    if sizes.chunk:  # a band fills one plane after another; in a sweep, each thread works on its own chunk
+    if sizes.chunk:  # bands fill one plane after another; in a sweep, each thread fills planes of its own chunk
         return 2 if sizes.diamond else 1 + threads
     planes, part = min(sizes.slab, one.planes), _part_bytes(problem, sizes, one)
     progress = min(part, _rows_in_progress(problem, sizes, threads) * one.row_bytes)
@@ -133,7 +133,7 @@ def _longest_bytes(problem: Problem, sizes: Sizes, one: SnapshotDemand) -> int:
 
 
 def _part_bytes(problem: Problem, sizes: Sizes, one: SnapshotDemand) -> int:
-    """Return the number of bytes of a plane of a box that are in one block."""
+    """Return the number of bytes of a plane of a box that belong to one block."""
     return min(one.rows, sizes.block_y or one.rows) * one.row_bytes
 
 
@@ -150,9 +150,9 @@ def _edges(one: SnapshotDemand) -> int:
 
 def _rows_in_progress(problem: Problem, sizes: Sizes, threads: int) -> int:
     """Return the number of rows between the first incomplete row of a plane and the last row that a tile has updated.
-    Each level is divided among diamonds with a lower and diamonds with a higher centre level. The diamonds with the
-    higher centre follow the others at a distance (lean_of in core/outcrop/exec/tiles.cpp). The result assumes large
-    diamonds, so that the memory of a plan does not depend on the size of its diamonds."""
+    Some diamonds of a level have their centre at a lower level than the other diamonds. The diamonds with the higher
+    centre are updated at a distance behind the diamonds with the lower centre (lean_of in core/outcrop/exec/tiles.cpp).
+    The result assumes large diamonds, so that the memory of a plan does not depend on the size of its diamonds."""
     diamond = min(sizes.levels, LARGE_DIAMOND)
     distance = -(-2 * threads // (sizes.levels // diamond + 1))
     return problem.skew_y * diamond * (1 + 2 * distance + 2 + distance)

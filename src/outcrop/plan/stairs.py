@@ -43,8 +43,8 @@ class Stairs:
         self._kept |= {number for number, one in enumerate(problem.fields) if one.has_previous}
 
     def fields(self, level: int) -> tuple[int, ...]:
-        """Return the fields whose rows are sent at a level: all fields that a stage updates at level 0, and the fields
-        that the level has written at higher levels."""
+        """Return the fields whose rows are sent at a level. At level 0, these are all fields that a stage updates. At a
+        higher level, these are the fields that the level has written."""
         problem = self._problem
         if level == 0:
             return tuple(number for number, one in enumerate(problem.fields) if one.is_state)
@@ -56,7 +56,8 @@ class Stairs:
         return self._radius * level, max(self.end(field, level) for field in self.fields(level))
 
     def end(self, field: int, level: int) -> int:
-        """Return the end of the rows that the neighbour needs of a field, with the values that `level` has written."""
+        """The neighbour needs rows of a field with the values that `level` has written. Return the end of these
+        rows."""
         if (field, level) not in self._ends:
             one, radius, levels = self._problem.fields[field], self._radius, self._levels
             following, after = self._next_writes(field, level)

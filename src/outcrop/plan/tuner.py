@@ -6,9 +6,10 @@ slabs with one assumed cache tiling. The second round measures the update rates 
 tilings.
 
 The cache tiles of a slab are usually diamonds of half height D (core/outcrop/exec/tiles.hpp). With a stencil of radius
-r, a diamond needs 2 r D neighbouring rows, and each thread needs at least one diamond. If the grid has too few rows (a
-plane of a two-axis grid has only one row), threads share the streaming axis instead. The slab is then divided into
-bands of 2 D levels, and each band is divided into chunks along the skewed coordinate zeta.
+r, a diamond needs 2 r D neighbouring rows, and each thread needs at least one diamond. If the grid has too few rows,
+threads share the streaming axis instead. For example, a plane of a two-axis grid has only one row. The slab is then
+divided into bands of 2 D levels, and each band is divided into chunks along zeta. Zeta is the number of a plane plus
+the skew of its level.
 """
 
 from __future__ import annotations
@@ -58,11 +59,11 @@ CHUNK_LEANS = 4
 """The minimum length of a chunk, as a multiple of the total skew of all levels of its band. The cache must fetch
 additional planes for each chunk: as many planes as the total skew."""
 SWEEP_LEAN = 16
-"""The total skew, in planes, that the tuner assumes to choose the length of the chunks of a plain sweep, which has no
-bands. The assumed skew makes chunks large enough for a thread."""
+"""The total skew, in planes, that the tuner assumes for a plain sweep. A plain sweep has no bands. The tuner computes
+the length of chunks from the assumed skew, which makes chunks large enough for a thread."""
 STAGING_SHARES = (16, 8, 4, 2)
-"""If a problem has snapshots, candidates are also made for smaller budgets, so that 1/16, 1/8, 1/4 or 1/2 of the budget
-is left for the staging."""
+"""If a problem has snapshots, candidates are also made for smaller budgets. They leave 1/16, 1/8, 1/4 or 1/2 of the
+budget for the staging."""
 MAX_CHUNKS = 20_000
 """The maximum number of chunks in all bands together. The number of chunks is limited, because the list of chunks uses
 memory outside the window."""
@@ -95,8 +96,8 @@ def tune(
     acquisition: AcquisitionMemory = NO_ACQUISITION_MEMORY,
 ) -> TunedPlan | None:
     """Choose the plan with the lowest cost. Return this plan and the other candidates, or None if no window fits the
-    budget. The budget does not include the memory of `acquisition`, which may limit the number of steps of a pass. If
-    the problem has snapshots, memory of the budget that the window does not need is used for a larger staging.
+    budget. The budget does not include the memory of `acquisition`. The acquisition may limit the number of steps of a
+    pass. If the window does not need the whole budget, snapshots use the remaining memory for a larger staging.
     """
     max_steps = min(acquisition.max_steps, MAX_STEPS_OF_PASS) if acquisition.step_bytes else MAX_STEPS_OF_PASS
     fitting = replace(problem, steps=min(problem.steps, max_steps))
@@ -107,8 +108,8 @@ def tune(
 
     works: dict[tuple[str, Sizes], tuple[Window, list[tuple[int, PassWork]]]] = {}
 
-    # First, rank all candidates by formulas with an assumed update rate. Then measure the update rate of the best
-    # candidate with each loop of the kernel, and rank all candidates again with the measured rate.
+    # First, use the formulas with an assumed update rate to rank all candidates. Then measure the update rate of the
+    # best candidate with each loop of the kernel, and rank all candidates again with the measured rate.
     tried = ranking.first_measured(rate)
     rough_rate = _rough_rate(problem, rate(tried) * edge_factor(problem, tried))
 
@@ -126,8 +127,7 @@ def tune(
         own = _with_staging(problem, sizes, machine, window, acquisition, budget_bytes)
         return Candidate(scheme, sizes, len(each), predict(problem, each, sizes, window, machine, rate, own))
 
-    # Make the plans of the candidates that are now the best, with the measured tiling. Then predict the costs of the
-    # new plans.
+    # Make plans of the best candidates with the measured tiling. Then predict the costs of these plans.
     coarse = [
         candidate(one.scheme.name, with_tiles(problem, one.sizes, tried.diamond, machine.threads), rough_rate)
         for one in ranking.worth_building(rough_rate)
@@ -164,7 +164,7 @@ def tune(
 def estimate(
     problem: Problem, schemes: Sequence[Scheme], machine: Machine, budget_bytes: int, cells_per_second: float
 ) -> float:
-    """Return the approximate seconds of a run with the best sizes, computed only by formulas. Callers use this time to
+    """Return the approximate seconds of a run with the best sizes. Only formulas are used. Callers use this time to
     compare different problems. `cells_per_second` is the update rate in thick slabs. The result is infinite if no
     window fits the budget."""
     ranked = _Ranking(problem, schemes, machine, budget_bytes).ranked(_rough_rate(problem, cells_per_second))
@@ -174,8 +174,8 @@ def estimate(
 def rate_in_thick_slabs(
     problem: Problem, schemes: Sequence[Scheme], machine: Machine, budget_bytes: int, rate: UpdateRate
 ) -> float:
-    """Return the update rate that `estimate` needs. The result is computed from the measured rate of the candidate that
-    is the best by formulas."""
+    """Return the update rate that `estimate` needs. The function measures the update rate of the candidate that the
+    formulas rank first, and computes the result from this rate."""
     ranking = _Ranking(problem, schemes, machine, budget_bytes)
     if not ranking.every:
         return ASSUMED_CELLS_PER_SECOND
@@ -184,7 +184,7 @@ def rate_in_thick_slabs(
 
 
 class _Ranking:
-    """Ranks all candidates of a problem for a budget by formulas. If the problem has snapshots, `every` also has
+    """Uses formulas to rank all candidates of a problem for a budget. If the problem has snapshots, `every` also has
     candidates for smaller budgets. Candidates for a smaller budget leave memory for the staging."""
 
     def __init__(self, problem: Problem, schemes: Sequence[Scheme], machine: Machine, budget_bytes: int) -> None:
@@ -194,7 +194,7 @@ class _Ranking:
         self.every = _listed(replace(problem, acquisition=NO_DEMAND), tuple(schemes), budgets)
 
     def first_measured(self, rate: UpdateRate) -> Sizes:
-        """Return the sizes of the candidate that is the best by formulas, with its most promising tiling and with the
+        """Return the sizes of the candidate that the formulas rank first, with its most promising tiling and with the
         fastest loop of the kernel. The rates of the loops are measured."""
         _, guess = next(self.ranked(_rough_rate(self._problem, ASSUMED_CELLS_PER_SECOND)))
         tiled = next(iter(tilings(self._problem, guess.scheme, guess.sizes, self._machine)))
@@ -203,11 +203,12 @@ class _Ranking:
         return max(every, key=rate)
 
     def ranked(self, rate: UpdateRate, every: Sequence[_Listed] | None = None) -> Iterator[tuple[float, _Listed]]:
-        """Yield candidates, each with its predicted seconds by formulas. The fastest candidate comes first. If `every`
-        is given, yield only these candidates.
+        """Yield each candidate with the seconds that the formulas predict. The fastest candidate comes first. If
+        `every` is given, yield only these candidates.
 
-        The cost of snapshots takes long to compute. So it is computed only for candidates that can come next: their
-        cost without snapshots is less than the lowest known cost with snapshots."""
+        The cost of snapshots takes long to compute. So the function computes this cost only for candidates that can
+        come next. A candidate can come next if its cost without snapshots is less than the lowest known cost with
+        snapshots."""
         listed = self.every if every is None else every
 
         def key(seconds: float, place: int) -> tuple[float, int, int]:
@@ -228,7 +229,7 @@ class _Ranking:
 
     def worth_building(self, rate: UpdateRate) -> list[_Listed]:
         """Return the best candidates. If a kind of candidates (`_kind`) is missing among them, also return the best
-        candidate of the missing kinds, because the formulas are not exact enough to exclude a kind."""
+        candidate of this kind. The formulas are not exact enough to exclude a kind."""
         first = list(islice(self.ranked(rate), BUILT))
         best = [one for seconds, one in first if seconds < float("inf")]
         if not best:
@@ -239,7 +240,6 @@ class _Ranking:
         return [*best, *(one for seconds, one in elsewhere if seconds < float("inf"))]
 
     def _snapshots(self, one: _Listed) -> SnapshotWrites:
-        """Return the snapshots of the first pass."""
         problem, machine, sizes = self._problem, self._machine, one.sizes
         spare_bytes = self._budget_bytes - one.scheme.window(problem, sizes.levels, sizes).bytes
         tiled, steps = with_tiles(problem, sizes, DIAMONDS[0], machine.threads), problem.steps_of(sizes.levels)
@@ -286,7 +286,7 @@ def _listed(problem: Problem, schemes: tuple[Scheme, ...], budgets: tuple[int, .
 
 
 def predicted_again(choice: TunedPlan, machine: Machine, rate: UpdateRate) -> TunedPlan:
-    """Return a chosen plan with the time that other update rates give."""
+    """Return a copy of a chosen plan, with the time predicted for other update rates."""
     plan = choice.plan
     works = works_of(plan.problem, plan.passes)
     predicted = predict(plan.problem, works, plan.sizes, plan.window, machine, rate, plan.acquisition)
@@ -303,10 +303,10 @@ def build(
     acquisition: AcquisitionMemory = NO_ACQUISITION_MEMORY,
     budget_bytes: int = 0,
 ) -> Plan:
-    """Return the plan for the given sizes. The passes of the plan have `sizes.levels` levels. If the levels of the run
-    are not a multiple of `sizes.levels`, the last pass is shorter. If ranks share updates,
-    passes that end at a snapshot may also be shorter. `budget_bytes` is the memory for the window and for
-    the part of the staging that exceeds the smallest staging."""
+    """Return the plan for the given sizes. The passes of the plan have `sizes.levels` levels. The last pass is shorter
+    if the number of levels of the run is not a multiple of `sizes.levels`. If ranks share updates, passes that end at a
+    snapshot may also be shorter. `budget_bytes` is the memory for the window and for the part of the staging that
+    exceeds the smallest staging."""
     window, passes = _passes(problem, scheme, sizes)
     acquisition = _with_staging(problem, sizes, machine, window, acquisition, budget_bytes)
     predicted = predict(problem, works_of(problem, passes), sizes, window, machine, rate, acquisition)
@@ -353,9 +353,9 @@ def without_statics(one: Pass) -> Pass:
 
 
 def _slab_within(problem: Problem, scheme: Scheme, levels: int, sizes: Sizes, window: Window) -> int:
-    """Return the number of planes of the thickest slab with which a pass of `levels` levels fits `window`, at most the
-    slab of `sizes`. The slab of `sizes` itself may be too thick, because a pass with fewer levels may need more planes
-    in one of the rings."""
+    """Return the largest number of planes of a slab with which a pass of `levels` levels fits `window`. The number is
+    at most `sizes.slab`. The number can be smaller than `sizes.slab`, because a pass with fewer levels may need more
+    planes in one of the rings."""
     slab = sizes.slab
     while slab > 1 and not window.holds(scheme.window(problem, levels, replace(sizes, slab=slab))):
         slab -= 1
@@ -363,8 +363,9 @@ def _slab_within(problem: Problem, scheme: Scheme, levels: int, sizes: Sizes, wi
 
 
 def _rough_rate(problem: Problem, cells_per_second: float) -> UpdateRate:
-    """Return a function with assumed update rates. The tuner ranks all candidates with assumed rates, because it cannot
-    measure so many candidates. The assumed rate is the given rate in thick slabs, and lower in thin slabs."""
+    """Return a function with assumed update rates. The tuner ranks all candidates with assumed rates, because
+    measurements of all candidates would take too long. In thick slabs, the assumed rate is the given rate. In thin
+    slabs, the assumed rate is lower."""
 
     def rate(sizes: Sizes) -> float:
         return cells_per_second / edge_factor(problem, sizes, diamond=8) / (3 if sizes.levels == 1 else 1)
@@ -379,8 +380,8 @@ def tilings(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine) ->
     The working set of a tile is about 4 r^2 D^2 rows, or 2 r D planes if planes have few rows. The working set should
     fit into the second-level cache, or at least into a thread's share of the last-level cache. Threads are idle if
     diamonds are higher than the number of levels, or wider than a thread's share of the rows. Threads are also idle if
-    there are fewer bands than threads. With many fields, a larger working set than these rules allow may be the best.
-    So at least TILINGS tilings are tried.
+    there are fewer bands than threads. For stencils with many fields, a larger working set than these rules allow may
+    be the best. So at least TILINGS tilings are tried.
     """
     if scheme.sweeps:
         block_rows = min(SWEEP_ROWS, key=lambda rows: abs(6 * rows * problem.pitch_bytes - machine.cache_bytes))
@@ -393,7 +394,7 @@ def tilings(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine) ->
     share = max(machine.cache_bytes, machine.last_cache_bytes // (2 * machine.threads))
     useful = _useful_diamonds(problem, sizes.levels, machine.threads)
     rows = problem.shape[1]
-    values = problem.histories + len(problem.recomputed)  # a level uses only some of the values of the other run
+    values = problem.histories + len(problem.recomputed)  # a level uses only some of the values of the forward run
     rings = problem.rings - values + values // problem.listed_steps
     row_bytes = 2 * rings * problem.skew_z * problem.pitch_bytes
     fitting = [one for one in useful if row_bytes * one * min(problem.skew_y * max(1, one), rows) <= share]

@@ -1,16 +1,16 @@
 """This module proves that a plan is legal. The proof takes place before the first transfer and does not need the values
 of the cells.
 
-The proof performs the actions of a pass one by one. For each cell in each ring of the window and in each array on disk,
-the proof records the level that wrote the cell. The proof stores levels for whole ranges of planes, rows and columns
-(contents.py). In the proof, each action is complete before the next one begins. In the executor, a transfer may still
-be in progress when the next action begins. The proof is still valid, because in the executor all transfers and updates
-of the same slot wait for each other.
+The proof performs the actions of a pass one by one. The proof records the level that wrote each cell, in each ring of
+the window and in each array on disk. The proof stores levels for whole ranges of planes, rows and columns
+(contents.py). In the proof, each action is complete before the next action begins. In the executor, a transfer may
+still be in progress when the next action begins. The proof is still valid, because in the executor all transfers and
+updates of the same slot wait for each other.
 
 The proof performs an update level by level, and updates all planes of a level at once. The executor updates planes in
 the order of zeta. Both orders have the same effect, because a level reads planes at a distance of at most one skew. The
-executor writes these planes at the same or an earlier zeta, and overwrites them at the same or a later zeta. Fields
-with equal properties that are updated by the same stages are of one kind (`one_of_each`). All fields of one kind always
+executor writes these planes at the same or an earlier zeta, and overwrites them at the same or a later zeta. Fields are
+of one kind if they have equal properties and the same stages update them (`one_of_each`). All fields of one kind always
 have the same levels, so the proof follows only one field of each kind.
 
 If the grid is divided among ranks, the proof is for one rank. The proof assumes that each received row has the level
@@ -82,11 +82,11 @@ def validate(plan: Plan, budget_bytes: int | None = None) -> None:
     the budget."""
     problem = plan.problem
     if sum(one.levels for one in plan.passes) != problem.levels:
-        raise IllegalPlan(f"passes advance {sum(p.levels for p in plan.passes)} levels, not {problem.levels}")
+        raise IllegalPlan(f"the passes have {sum(p.levels for p in plan.passes)} levels, not {problem.levels}")
     if any((one.levels - problem.lead) % problem.stages for one in plan.passes):
         raise IllegalPlan(f"a pass ends in the middle of a step of {problem.stages} stages")
     if problem.lead and any(one.levels != len(problem.updates) for one in plan.passes):
-        raise IllegalPlan(f"a pass does not have the {len(problem.updates)} levels from a state to the one before")
+        raise IllegalPlan(f"a pass does not have the {len(problem.updates)} levels between two states")
     if problem.histories and any(one.levels > len(problem.updates) for one in plan.passes):
         raise IllegalPlan(f"a pass has more levels than the {len(problem.updates)} for which states are known")
     if budget_bytes is not None and plan.memory_bytes > budget_bytes:
@@ -102,7 +102,7 @@ def validate(plan: Plan, budget_bytes: int | None = None) -> None:
             continue
         proved.add((id(one), keeps))
         if keeps and any(_reads_statics(action) for action in one.actions):
-            raise IllegalPlan(f"pass {number} reads again static fields that stay in memory")
+            raise IllegalPlan(f"pass {number} reads static fields again, although they are in memory")
         if keeps and one in without_reads:
             continue
         try:
@@ -116,10 +116,10 @@ def validate(plan: Plan, budget_bytes: int | None = None) -> None:
 def _keeps_statics(problem: Problem, window: Window) -> bool:
     """Return True if each plane of each static field has its own slot and stays in this slot.
 
-    If the result is True, and if all static fields are in memory when a pass begins, a legal pass is also legal without
-    its reads of static fields. The reason is that only reads write to the slots of static fields. Without the reads,
-    each action finds the same contents as with them, and possibly more planes of static fields. No action requires that
-    a plane of a static field is absent."""
+    Assume that the result is True, and that all static fields are in memory when a pass begins. Then a legal pass is
+    also legal without its reads of static fields, because only these reads write to the slots of static fields. Without
+    the reads, each action finds the same contents, and possibly more planes of static fields. A plane of a static field
+    in memory never makes an action illegal."""
     rings = zip(problem.fields, window.rings(problem), strict=False)
     statics = [ring.resident for field, ring in rings if field.is_static and not field.is_history]
     return bool(statics) and all(statics)
@@ -349,8 +349,8 @@ class Proof:
             self.place(field, z0, z1, rims, self._rim)
 
     def _computed(self, number: int) -> int:
-        """Return the number of a field of another run that the pass computes. This number is also the number of the
-        field's ring."""
+        """Return the number of a field of the forward run that the pass computes again. This number is also the number
+        of the field's ring."""
         require(0 <= number < len(self.problem.computed), "a field that the pass does not compute again")
         return self.problem.computed[number]
 
@@ -375,8 +375,8 @@ class Proof:
         parts, level, last, cycle = self.parts.of_levels(action.region), 1, action.levels, self.uses.cycle
         is_same = last > 4 * cycle and self._is_same_at_all_levels(action)
         before: _RingContents | None = None
-        # the first levels of a slab at the upper end of the grid, and the last levels of a slab at the lower end,
-        # update no plane
+        # At the upper end of the grid, the first levels of a slab update no plane. At the lower end, the last levels
+        # update no plane.
         if self._is_free(action.region):
             level = max(level, (action.zeta0 - self._end) // self._skew + 2)
             last = min(last, -(-(action.zeta1 - self._first) // self._skew))
@@ -386,7 +386,7 @@ class Proof:
                 self._update_level(level, z0, z1, part)
                 if is_same and level % cycle == 0:
                     now = self._contents_around(z0, z1)
-                    # if two successive cycles have the same effect, all further cycles have the same effect, too
+                    # if two successive cycles have the same effect, all later cycles also have this effect
                     if before is not None and _raised(before, cycle) == now:
                         times = (last - 1 - level) // cycle
                         for ring, runs in _raised(now, times * cycle).items():

@@ -1,5 +1,5 @@
-"""This module has `AdjointRun`, the adjoint of a run. An adjoint run is a run of the adjoint stencil. An adjoint run
-goes back from the last step of the forward run to the first step.
+"""This module defines `AdjointRun`, the adjoint of a run. An adjoint run is a run of the adjoint stencil. An adjoint
+run goes back from the last step of the forward run to the first step.
 
     forward run    state 0 ──► step 1 ──► ... ──► step N        sources are added, receivers record after each step
     adjoint run    adjoint 0 ◄── step N ◄── ... ◄── adjoint N   residuals are added, sources record before each step
@@ -446,8 +446,8 @@ def _as_residuals(name: str, values: Any, shape: tuple[int, ...], axes: str) -> 
 
 
 def settings_beside(forward: Forward, memory: str | int | None = None, threads: int | None = None) -> Settings:
-    """Return the settings for another run that belongs to a forward run, such as its adjoint run. The settings are
-    those of the forward run, except that the planner chooses a new scheme and new sizes."""
+    """Return the settings for another run that belongs to a forward run, such as its adjoint run. The settings are the
+    settings of the forward run, but the planner chooses a new scheme and new sizes."""
     given = forward.manifest.settings
     return replace(
         given,
@@ -513,9 +513,9 @@ def _edges(forward: Forward, axis: int) -> PlaneSource:
 def _last_adjoint(
     forward: Forward, adjoint: Adjoint, name: str, seed: PlaneSource | None, rows: Sequence[Residuals],
 ) -> PlaneSource:  # fmt: skip
-    """Return a function that computes planes of the adjoint of a field. The adjoint is the adjoint after the last step
-    of the forward run. The adjoint after the last step has two parts, which are added: the given derivative with
-    respect to the last state, and the residuals of the last step. In the rim, the adjoint is 0."""
+    """Return a function that computes planes of the adjoint of a field after the last step of the forward run. This
+    adjoint is the sum of two parts: the given derivative with respect to the last state, and the residuals of the last
+    step. In the rim, the adjoint is 0."""
     manifest, (z_updated, *inner) = forward.manifest, forward.updated_cells
     nz, ny, nx = manifest.layout.shape
     pad_z = inside(manifest.padding, 0)[0]

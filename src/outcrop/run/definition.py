@@ -1,5 +1,5 @@
-"""This module has `Definition`, the computation of a run. A definition is made from the options of the run. A
-definition has a stencil on a grid, or equations of Devito."""
+"""This module defines `Definition`, the computation of a run. A definition is made from the options of the run. It
+contains a stencil on a grid, or equations of Devito."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Definition:
     """All properties of a run that determine its result.
 
     `shape` is the shape of the arrays on disk, which extend `padding` cells beyond the user's grid at both ends of each
-    axis. `boundary` has the boundaries of the engine's three axes (z, y, x). `signals` has the texts that
+    axis. `boundary` contains the boundaries of the engine's three axes (z, y, x). `signals` contains the texts that
     `encode_signals` returns."""
 
     stencil: Stencil
@@ -70,7 +70,6 @@ class Definition:
 
     @property
     def own_shape(self) -> Shape:
-        """The shape of the user's grid."""
         return tuple(n - 2 * pad for n, pad in zip(self.shape, self.padding, strict=True))
 
 
@@ -98,7 +97,7 @@ def as_stencil(stencil: object) -> Stencil:
     if isinstance(stencil, str):
         return find_stencil(stencil)
     if not isinstance(stencil, Stencil):
-        raise InputError(f"stencil {shown(stencil)} is neither a Stencil nor the name of a built-in one")
+        raise InputError(f"stencil {shown(stencil)} is neither a Stencil nor the name of a built-in stencil")
     for field in stencil.fields:
         require_short_name("field", field.name)
     return stencil
@@ -159,8 +158,8 @@ def as_problem(
     stencil: Stencil, layout: PlaneLayout, steps: int, boundary: Boundary, in_place: bool,
     states: StatesEntry | None = None, first_step: int = 0,
 ) -> Problem:  # fmt: skip
-    """Return the `Problem`, which has all numbers that the planner needs. `first_step` is the step that the run has
-    reached. `first_step` matters only if steps read `states`."""
+    """Return the `Problem`, which contains all numbers that the planner needs. `first_step` is the step that the run
+    has reached. `first_step` matters only if steps read `states`."""
     read = (
         {one.name: dict(history=one.field, state=one.state, later=one.later) for one in states.fields} if states else {}
     )
@@ -275,8 +274,8 @@ def _acquisition(grid: Grid, options: RunOptions, more: AcquisitionDefinitions |
 
 
 def _values(name: str, given: Any) -> Any:
-    """If `given` is a path, return the numbers in this .npy file, otherwise `given`. Raises InputError when the file
-    cannot be read."""
+    """If `given` is a path, return the numbers in this .npy file. Otherwise, return `given`. Raises InputError when the
+    file cannot be read."""
     if not isinstance(given, (str, Path)):
         return given
     path = as_path(given, name)
@@ -299,13 +298,12 @@ def _require_own_spacing(stencil: Stencil, params: Mapping[str, float], spacing:
         name = "h" if "h" in defaults else f"d{axis}"
         if name not in params and defaults.get(name, step) != step:
             raise InputError(
-                f"spacing {step:g} along {axis} is of the coordinates alone, and {stencil.name} computes with "
-                f"{name} = {defaults[name]:g} unless it is told; give params={{{name!r}: {step:g}}}, too"
+                f"spacing {step:g} along {axis} affects only the coordinates, and {stencil.name} computes with "
+                f"{name} = {defaults[name]:g}; give params={{{name!r}: {step:g}}}, too"
             )
 
 
 def _of_equations(options: RunOptions) -> Definition:
-    """Return the definition of a run that computes Devito's equations."""
     from outcrop.language.devito import from_devito
 
     if options.dt is None:
@@ -349,4 +347,4 @@ def initial_planes(lowered: Lowered | None, manifest: Description, filled: Colle
 def require_unchanged(lowered: Lowered | None) -> None:
     """Raise InputError when Constants, sources or coordinates of Devito have changed since the simulation was made."""
     if lowered is not None and (name := lowered.read_values.changed()):
-        raise InputError(f"{name} was changed after the simulation had taken it; make the Simulation after that")
+        raise InputError(f"{name} was changed after the Simulation was made; make the Simulation after the change")

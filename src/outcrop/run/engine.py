@@ -58,18 +58,20 @@ Signal: TypeAlias = "Sequence[float] | NDArray[np.float64]"
 """A sequence with one value for each step. The first value is for the first step of the simulation."""
 
 Links: TypeAlias = "tuple[_core.Link | None, _core.Link | None]"
-"""The links to the neighbours below and above. None means that no rank has the rows there."""
+"""The links to the neighbours below and above. A link is None if no rank has rows at its side."""
 NO_LINKS: Links = (None, None)
 
 WORTH_MEASURING_UPDATES = 5_000_000_000
-"""The work, in cell updates of a heat equation, below which measuring takes more time than a better plan saves."""
+"""The minimum work of a run, in cell updates of a heat equation, for which update rates are measured. For less work,
+the measurement would take more time than a better plan saves."""
 TOO_SHORT = "the run is too short to be worth measuring"
 
 
 class Scalars:
     """The parameters and signals of a stencil, rounded to `dtype`, in the order in which kernels read them.
 
-    `parameters` has the values that differ from the defaults. `signals` has a value of each signal for each step."""
+    `parameters` contains the values that differ from the defaults. `signals` contains a value of each signal for each
+    step."""
 
     def __init__(
         self, stencil: Stencil, parameters: Mapping[str, float], signals: Mapping[str, Signal], dtype: str
@@ -85,8 +87,8 @@ class Scalars:
 
     def of_steps(self, first: int, count: int) -> bytes:
         """Return the scalars of `count` steps from step `first` on. Without signals, all steps have the same scalars,
-        and the result has them once. After the last value of a signal, the signal is 0, because measurements may run
-        more steps than the simulation has."""
+        and the result contains these scalars only once. After the last value of a signal, the signal is 0, because
+        measurements may run more steps than the simulation has."""
         rows = np.zeros((max(1, count) if self._signals else 1, self._count), self._dtype)
         rows[:, : len(self._parameters)] = self._parameters
         for column, signal in enumerate(self._signals, len(self._parameters)):
@@ -137,8 +139,9 @@ class Prepared(Planned):
 class Seeds:
     """The seeds of the seals of a pass (core/outcrop/storage/checksums.hpp), in the order of the `Engine`'s arrays.
 
-    `sources` belongs to the copies that the pass reads, `targets` to the copies that it writes, and `statics` to the
-    arrays that are only read. Each seed is below 2**32. If the tuples are empty, all seeds are 0."""
+    The seeds `sources` are for the copies that the pass reads. The seeds `targets` are for the copies that the pass
+    writes. The seeds `statics` are for the arrays that are only read. Each seed is below 2**32. If the tuples are
+    empty, all seeds are 0."""
 
     sources: tuple[int, ...] = ()
     targets: tuple[int, ...] = ()
@@ -171,8 +174,8 @@ class Sample:
 def prepare(setup: Setup, steps: int, first_step: int, may_write: bool = True) -> Prepared:
     """Compile the kernel, measure the machine, and plan `steps` steps after step `first_step`.
 
-    With `may_write`, the measurement may use a scratch file of up to 1 GiB in the directories of the run for a few
-    seconds. Raises BudgetError if the budget is too small. The message has the smallest budget that works. Raises
+    If `may_write` is true, the measurement may use a scratch file of up to 1 GiB in the directories of the run for a
+    few seconds. Raises BudgetError if the budget is too small. The message names the smallest budget that works. Raises
     InputError for an unknown scheme, impossible sizes, or a missing compiler.
     """
     problem, description = setup.problem(steps, first_step), setup.description
@@ -217,13 +220,13 @@ def prepare(setup: Setup, steps: int, first_step: int, may_write: bool = True) -
 
 
 STEPS_METERED = 4
-"""The number of repeated steps with which update rates are measured. With fewer steps, more of the recomputed values
-would stay in the caches than in a run."""
+"""Update rates are measured with this number of repeated steps. With fewer steps, more of the recomputed values would
+stay in the caches than in a run."""
 
 
 class CallLists:
-    """The kernel calls of passes, which may read states of another run. `problem` has the updates of one step, and
-    `kernel` is the compiled `stencil`."""
+    """The kernel calls of passes. The passes may read states of a forward run. `problem` contains the updates of one
+    step, and `kernel` is the compiled `stencil`."""
 
     def __init__(self, stencil: Stencil, states: StatesEntry | None, problem: Problem, kernel: Kernel) -> None:
         self._problem, self._calls = problem, kernel.calls
@@ -247,8 +250,8 @@ class CallLists:
         return listed_calls(self._problem, self._calls, self._plain, steps, self._again)
 
     def of_meter(self) -> tuple[Problem, Calls]:
-        """Return the problem and the calls with which update rates are measured. They have the pattern of a pass, but
-        not a ring for each state of a long pass."""
+        """Return the problem and the calls with which update rates are measured. The problem has the pattern of a pass,
+        but does not have a ring for each state of a long pass."""
         problem = self._problem
         if not problem.histories:
             return problem, self._calls
@@ -258,7 +261,7 @@ class CallLists:
 
     @property
     def lead_scalars(self) -> bytes:
-        """The scalars with which measurements update the steps that passes compute again."""
+        """The scalars that measurements use for the steps that passes compute again."""
         return pack_scalars(self._forward, {}, self._problem.dtype) if self._forward else b""
 
 
@@ -267,7 +270,7 @@ class Lead:
 
     The adjoint run has the stencil of the forward run in its manifest, so its plan does not need the forward run. The
     parameters, the signals and the sources are read from `state`, the committed state of the forward run, when the
-    passes run. Raises the errors of reading these sources.
+    passes run. Raises the errors that occur when these data are read.
     """
 
     def __init__(self, state: State, states: StatesEntry, stencil: Stencil, io: str) -> None:
@@ -296,22 +299,23 @@ class Lead:
 
 
 def _written(problem: Problem, name: str, level: int) -> int:
-    """Return the number of the field in which a level of the lead, the steps that a pass computes again, writes the
-    field `name`. If the lead ends before this level, no level needs the number, and the result is 0."""
+    """Return the number of the field into which a level of the lead writes the field `name`. The lead consists of the
+    steps that a pass computes again. If the lead ends before this level, no level needs the number, and the result is
+    0."""
     targets = problem.updates[level].targets if level < problem.lead else ()
     return next((number for number in targets if problem.fields[number].history == name), 0)
 
 
 class Engine:
-    """Executes the passes of a run. An `Engine` has the window in memory, the open files, and the plan in the
+    """Executes the passes of a run. An `Engine` holds the window in memory, the open files, and the plan in the
     executor's form.
 
-    `arrays_a` and `arrays_b` have the files of the two copies of the state. For a run in place, `arrays_b` is empty.
-    `statics` has the files of fields that are only read. With `checksum`, checksums and seals of planes are written and
-    verified. With `lock`, the window cannot be swapped out. `states` has the files of the states that passes read.
-    `lead` has the inputs of the steps that passes compute again. `links` has the links to the neighbours below and
-    above the rows of a part. Raises IllegalPlan, before any file is opened, if the plan cannot be proved legal, and
-    InputError if the window cannot be locked."""
+    `arrays_a` and `arrays_b` contain the files of the two copies of the state. For a run in place, `arrays_b` is empty.
+    `statics` contains the files of fields that are only read. If `checksum` is true, checksums and seals of planes are
+    written and verified. If `lock` is true, the window cannot be swapped out. `states` contains the files of the states
+    that passes read. `lead` contains the inputs of the steps that passes compute again. `links` contains the links to
+    the neighbours below and above the rows of a part. Raises IllegalPlan if the plan cannot be proved legal. In this
+    case, no file has been opened. Raises InputError if the window cannot be locked."""
 
     def __init__(
         self, prepared: Prepared, arrays_a: Sequence[ArrayFiles], arrays_b: Sequence[ArrayFiles],
@@ -350,7 +354,8 @@ class Engine:
 
     @property
     def store(self) -> _core.Store:
-        """The open files: both copies of the state, then the fields that are only read. Do not use it in a pass."""
+        """The open files: both copies of the state, then the fields that are only read. Do not use the files during a
+        pass."""
         return self._store
 
     @property
@@ -366,13 +371,13 @@ class Engine:
         self, index: int, source: int, first_step: int = 0, acquisition: Acquisition = NO_ACQUISITION,
         seeds: Seeds = NO_SEEDS, before_write: Callable[[], None] | None = None,
     ) -> AcquisitionResults:  # fmt: skip
-        """Run pass `index` of the plan. The pass reads copy `source` (0 or 1), writes the other copy, and flushes it
-        and the snapshots to their devices. Other Python threads can run in the meantime.
+        """Run pass `index` of the plan. The pass reads copy `source` (0 or 1) and writes the other copy. Then the pass
+        flushes the written copy and the snapshots to their devices. Other Python threads can run in the meantime.
 
-        `first_step` is counted from the beginning of the simulation. `acquisition` belongs to the run, and `seeds` to
-        the planes that the pass reads and writes. `before_write` is called once, before the first write to the other
-        copy. Raises StorageError, CorruptionError, InterruptedRun or an error of `before_write`, and InputError for
-        sources in the rim, before any file is changed."""
+        `first_step` is counted from the beginning of the simulation. `acquisition` is for the whole run. `seeds` are
+        for the planes that the pass reads and writes. `before_write` is called once, before the first write to the
+        other copy. Raises StorageError, CorruptionError, InterruptedRun or an error of `before_write`. Raises
+        InputError for sources in the rim. In this case, no file has been changed."""
         problem = self._plan.problem
         steps, lead_scalars = problem.steps_of(self._plan.passes[index].levels), b""
         wanted = PassAcquisition.of(acquisition, self._plan, first_step, steps)
@@ -413,7 +418,6 @@ class Engine:
         self._executor.cancel()
 
     def close(self) -> None:
-        """Release the memory and close the files."""
         del self._executor
         self._store.close()
 

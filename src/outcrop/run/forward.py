@@ -1,4 +1,4 @@
-"""This module has `Forward`: the parts of a forward run on disk that the adjoint run needs."""
+"""This module defines `Forward`: the parts of a forward run on disk that the adjoint run needs."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ class Forward:
         return found
 
     def can_scale(self, adjoint: Adjoint) -> bool:
-        """Return True if all scaled adjoints can be divided by their factors again. For this, each factor and its
-        inverse must be normal numbers in all cells that steps update. The check reads all static fields once."""
+        """Return True if each scaled adjoint can be divided by its factor. To allow this, each factor and its inverse
+        must be normal numbers in all cells that steps update. The check reads all static fields once."""
         dtype, (z, y, x) = np.dtype(self.manifest.dtype), self.updated_cells
         tiny = np.finfo(dtype).tiny
 
@@ -104,9 +104,9 @@ class Forward:
 
 @dataclass(frozen=True)
 class Derived:
-    """The adjoint of `stencil`, with the gradients with respect to `names`. `inputs` has the static fields, parameters
-    and signals among `names`. If `is_linear` is true, only the gradients with respect to `inputs` need states of the
-    forward run. `scaled` has the numbers of the sources whose scale depends on `inputs`."""
+    """The adjoint of `stencil`, with the gradients with respect to `names`. `inputs` contains the static fields,
+    parameters and signals among `names`. If `is_linear` is true, only the gradients with respect to `inputs` need
+    states of the forward run. `scaled` contains the numbers of the sources whose scale depends on `inputs`."""
 
     stencil: Stencil
     names: tuple[str, ...]

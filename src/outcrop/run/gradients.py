@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 CORNERS = "source_{}_corners"
-"""A template for the name of a trace. The trace has the adjoint at the corners of a source."""
+"""A template for the name of a trace. The trace contains the adjoint at the corners of a source."""
 
 
 class Computed(PlanesView):
@@ -148,8 +148,8 @@ def scale_terms(
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return the contributions of all scales to the gradient with respect to the input `name`. The first result has the
     cells of the contributions, with the shape (contributions, 3). The second result has the values of the
-    contributions. `traces` has the traces of the adjoint run. If `name` is a parameter, the gradient is the sum of all
-    these values."""
+    contributions. `traces` contains the traces of the adjoint run. If `name` is a parameter, the gradient is the sum of
+    all these values."""
     cells, values = [np.zeros((0, 3), np.int64)], [np.zeros(0)]
     for number in scaled_sources(forward.stencil, forward.manifest.taps.sources, [name]):
         source = forward.definitions.injections[number]

@@ -1,11 +1,12 @@
-"""What the ranks of one run decide together: the figures of their machines, the cut, and the plan.
+"""This module makes the decisions that the ranks of a run make together. The ranks agree on the figures of the
+machines, the cut, and the plan.
 
     a new run     choose_cut     assumed update rates, cached figures of disks  ──► the cut, which is kept with the run
     each plan     machine_for    one rank measures each disk                    ──► the share of each rank
                   choose_plan    measured update rates of all ranks             ──► the same sizes on all ranks, proved
 
-The module gathers the figures of all ranks. The choices are those of plan/rank_planner.py. Each function also works for
-a process that runs alone. If there are several ranks, all of them must call it together.
+The module gathers the figures of all ranks. The module plan/rank_planner.py makes the choices. Each function also works
+for a process that runs alone. If there are several ranks, all ranks must call the function together.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from outcrop.tiers.discover import lay_out
 from outcrop.tiers.update_rate import ASSUMED_CELLS_PER_SECOND, UpdateRateMeter
 
 MAX_MEASURED_TOGETHER = 4
-"""The maximum number of choices whose update rates all ranks measure at the same time."""
+"""The maximum number of choices for which all ranks measure update rates together."""
 
 
 def machine_for(
@@ -44,9 +45,9 @@ def machine_for(
 ) -> Machine:  # fmt: skip
     """Return the figures of this machine for a run. If `may_measure` is false, no scratch file is written.
 
-    Ranks of one node run at the same time, so each of them has an equal share of its last-level caches. If they use the
-    same disk, each of them has an equal share of its bandwidth. When this function returns, all ranks begin to plan. So
-    they measure their update rates at the same time, as they will run."""
+    The ranks of a node run at the same time, so each rank has an equal share of the node's last-level caches. Ranks
+    that use the same disk have equal shares of its bandwidth. When this function returns, all ranks begin to plan. So
+    all ranks measure their update rates at the same time, under similar conditions as in the run."""
     places = [nearest_existing(path) for path in directories]
     layout, caches = lay_out(settings.threads, settings.bind), discover.caches()
     checksums = _core.measure_checksum_rate(settings.threads, 1 << 20, min(budget_bytes, 64 << 20))
@@ -69,8 +70,8 @@ def machine_for(
 def _shared_device(
     group: RankGroup, places: Sequence[Path], io: str, may_measure: bool, problem: Problem
 ) -> StorageRates:
-    """Return this rank's share of its disk. The lowest rank that uses a disk measures it for all ranks that use it. If
-    all of them measured it at the same time, each would measure a share that depends on chance."""
+    """Return this rank's share of its disk. Of all ranks that use a disk, only the lowest rank measures the disk. If
+    all these ranks measured at the same time, each rank would measure a random share of the bandwidth."""
     own = [group.places[group.rank].node, *map(measure.source_of, places)]
     every = group.allgather(own)
     first = every.index(own)
@@ -86,9 +87,10 @@ def choose_cut(
     relative to a heat equation. `has_steps` is False if the number of steps is not known yet. The parts are then equal,
     unless the user has given the steps of a pass.
 
-    With split tiling, the best cut depends on the steps of a pass. Nothing is measured yet, so these steps come from
-    assumed update rates. A cut for other steps is less even, but it is better than equal parts unless the passes have
-    less than half of these steps. Raises InputError if the grid has too few rows, and BudgetError."""
+    With split tiling, the best cut depends on the steps of a pass. Nothing is measured yet, so the function computes
+    these steps from assumed update rates. If the passes have another number of steps, the times of the ranks are less
+    equal. This cut is still better than equal parts if the passes have at least half of the assumed steps. Raises
+    InputError if the grid has too few rows. Raises BudgetError if a budget is too small."""
     given, scheme = settings.given, settings.scheme
     named = None if scheme == "auto" else find_scheme(scheme)
     cut = cut_problem(problem, group.size, given.bt or 1, named)
@@ -134,10 +136,11 @@ def choose_plan(
 def _measured_together(
     group: RankGroup, found: Sequence[JointChoice], machine: Machine, rate: UpdateRate
 ) -> JointChoice:
-    """Return the choice with which the slowest rank is fastest, after all ranks have measured its update rate at the
-    same time. `found` has all choices, the best first. If the best choice turns out to be slower, the next one is
-    measured. While ranks plan, they measure at different times, and then each of them has the memory bandwidth of the
-    node alone. If the run is too short for measurements on any rank, the first choice is returned."""
+    """Return the choice with which the slowest rank needs the least time. `found` contains all choices, beginning with
+    the best. All ranks measure the update rate of the best choice again, at the same time. If this choice is then no
+    longer the best, the next choice is measured. The first measurements give too high rates: they take place at
+    different times, so each rank has the memory bandwidth of the node alone. If the run is too short for measurements
+    on any rank, the first choice is returned."""
     meter = rate if isinstance(rate, UpdateRateMeter) and rate.is_measured else None
     choices = list(found)
     if not all(group.allgather(meter is not None)) or meter is None:

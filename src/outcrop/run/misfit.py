@@ -211,7 +211,6 @@ class SumOfMisfits(Summable):
         return value, residuals
 
     def check(self, simulation: Simulation, steps: int) -> None:
-        """Check all terms that can be checked before a run."""
         for term in self._terms:
             check(term, simulation, steps)
 
@@ -229,7 +228,8 @@ def check(misfit: object, simulation: Simulation, steps: int) -> None:
     """Raise InputError if `misfit` is not a function. Also raise InputError if a misfit of Outcrop does not fit the
     run."""
     if not callable(misfit):
-        raise InputError(f"misfit {shown(misfit)} is no oc.Misfit and no function(simulation) -> (value, residuals)")
+        remedy = "give an oc.Misfit or a function(simulation) -> (value, residuals)"
+        raise InputError(f"misfit {shown(misfit)} is not a misfit; {remedy}")
     if isinstance(misfit, (Misfit, SumOfMisfits)):
         misfit.check(simulation, steps)
 

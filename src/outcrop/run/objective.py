@@ -1,4 +1,4 @@
-"""This module has the classes `Original` and `Objective`. `Original` is a run at step 0 from which copies are made.
+"""This module defines the classes `Original` and `Objective`. `Original` is a run at step 0 from which copies are made.
 `Objective` is a misfit as a function of the inputs of a run.
 
 A copy is a new run with other values of some inputs:
@@ -112,9 +112,9 @@ class Original:
         self, directory: str, arrays: Mapping[str, PlaneChange], values: Mapping[str, Sequence[NDArray[np.float64]]],
         dtype: str | None = None, is_unstable: bool | None = None,
     ) -> Simulation:  # fmt: skip
-        """Make a copy of the run. The copy is at step 0. `arrays` has changes of arrays. `values` has new values of
-        other inputs, in the form that the method `values` returns. `dtype` and `is_unstable` replace these options of
-        the run."""
+        """Make a copy of the run. The copy is at step 0. `arrays` contains changes of arrays. `values` contains new
+        values of other inputs, in the form that the method `values` returns. `dtype` and `is_unstable` replace these
+        options of the run."""
         self.refresh()
         manifest, forward = self.manifest, self._forward
         definition = self._definition(values, dtype or manifest.dtype)
@@ -223,14 +223,14 @@ class Objective:
         fun = oc.Objective(sim, steps, misfit, wrt="u")
         scipy.optimize.minimize(fun, fun.start, jac=True, method="L-BFGS-B")
 
-    The vector x has the values of all inputs in `wrt`, one after the other, in float64. The vector x is in memory, and
-    optimisers keep several such vectors. So this class is for small grids. `fun.start` is the vector of the inputs of
-    `sim`. `sim` must be at step 0 and stays at step 0. Each evaluation runs a copy of `sim` forward and backward in a
-    temporary folder, which is in the same directory as `sim`. After the evaluation, the temporary folder is removed. A
-    gradient with respect to cells in the rim is 0, so optimisers do not change these cells.
+    The vector x contains the values of all inputs in `wrt`, one after the other, in float64. The vector x is in memory,
+    and optimisers keep several such vectors. So this class is for small grids. `fun.start` is the vector of the inputs
+    of `sim`. `sim` must be at step 0 and stays at step 0. Each evaluation runs a copy of `sim` forward and backward in
+    a temporary folder, which is in the same directory as `sim`. After the evaluation, the temporary folder is removed.
+    A gradient with respect to cells in the rim is 0, so optimisers do not change these cells.
 
-    `wrt` has the names that `Simulation.adjoint` accepts. Raises InputError for wrong arguments and for the errors of
-    `Simulation.gradient`.
+    `wrt` contains the names that `Simulation.adjoint` accepts. Raises InputError for wrong arguments and for the errors
+    of `Simulation.gradient`.
     """
 
     def __init__(self, simulation: Simulation, steps: int, misfit: MisfitFunction, wrt: str | Sequence[str]) -> None:
@@ -251,8 +251,8 @@ class Objective:
         return _flat(one for name in self._names for one in self._values(name))
 
     def unpack(self, x: Any) -> dict[str, Any]:
-        """Return the inputs in the vector x by name: an array for a field, a list of arrays for "source". Raises
-        InputError if x is not a vector of finite numbers of the right length."""
+        """Return a dictionary from names to the inputs in the vector x. The input is an array for a field, and a list
+        of arrays for "source". Raises InputError if x is not a vector of finite numbers of the right length."""
         found: dict[str, Any] = {}
         for name, parts in self._split(x).items():
             if self._original.is_array(name):
@@ -291,8 +291,6 @@ class Objective:
 
 
 def _replaced(whole: NDArray[np.float64]) -> PlaneChange:
-    """Return a change that replaces all planes of an array."""
-
     def change(z0: int, planes: Planes) -> Planes:
         return whole[z0 : z0 + len(planes)]
 

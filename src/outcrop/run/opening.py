@@ -1,4 +1,5 @@
-"""Open a run on disk: a run of one process, a part by each of several ranks, or all parts for reading.
+"""Open a run on disk. One process can open its run, each of several ranks can open its part, and one process can open
+all parts for reading.
 
 one process, one run          ──► reopen ──────────────────────────────────► a run that goes on
 one process, all parts        ──► all_parts ───────────────────────────────► the whole grid, for reading
@@ -7,8 +8,8 @@ ranks, parts of as many       ──► settle ─────────► re
 ranks, parts of other ranks   ──► settle ─► move ─► reopen ─► share ───────► the part of each rank, with new rows
 ranks, a run of one process   ──► settle ─► move ─► reopen ─► share ───────► the part of each rank
 
-If an interrupted move has left new parts, one process settles it, too: when it opens a run that it could not read
-otherwise, and before it changes a run.
+If an interrupted move has left new parts, one process can also complete or undo the move. The process does this before
+it changes the run, or when it opens a run that cannot be read otherwise.
 """
 
 from __future__ import annotations
@@ -54,10 +55,10 @@ def open_run(
 ) -> Setup:
     """Return the `Setup` of the run at `path`, with the arguments of `reopen`.
 
-    If several ranks open the parts of another number of ranks, or a run of one process, the rows are moved first. If
-    one process opens the directory of all parts, the result is only for reading (`take_parts`). Raises the errors of
-    `reopen`, and InputError if the run does not work with the number of ranks, or if there is too little space to move
-    the rows."""
+    The rows are moved first if several ranks open the parts of another number of ranks, or a run of one process. If one
+    process opens the directory of all parts, the result is only for reading (`take_parts`). Raises the errors of
+    `reopen`. Raises InputError if the run does not work with the number of ranks, or if there is too little space to
+    move the rows."""
     group = None if reads_only else join(ranks, comm)
     with together(group):
         place = as_path(path, "path")
@@ -80,15 +81,15 @@ def open_run(
 
 
 def needs_to_move(setup: Setup) -> bool:
-    """Return True if one process must call `take_parts` before it changes the run: it has opened the parts of several
-    ranks, or an interrupted move has left new parts."""
+    """Return True if one process must call `take_parts` before it changes the run. This is necessary if the process has
+    opened the parts of several ranks, or if an interrupted move has left new parts."""
     is_alone = setup.group is None and setup.state is not None
     return is_alone and (setup.parts is not None or was_interrupted(setup.directories[0]))
 
 
 def take_parts(setup: Setup) -> Setup:
-    """Complete or undo an interrupted move, make the parts in `setup` one run of one process, and return the `Setup` of
-    this run. Raises the errors of `open_run`."""
+    """Complete or undo an interrupted move. Then make one run of one process from the parts in `setup`, and return the
+    `Setup` of this run. Raises the errors of `open_run`."""
     place = setup.directories[0]
     with _alone() as group:
         if parts := settle(group, place):
@@ -98,7 +99,7 @@ def take_parts(setup: Setup) -> Setup:
 
 @contextlib.contextmanager
 def _alone() -> Iterator[RankGroup]:
-    """Yield a group of this process alone, which can move rows like several ranks."""
+    """Yield a group that contains only this process. Such a group can move rows in the same way as several ranks."""
     group = RankGroup(0, 1, str)
     try:
         yield group
@@ -107,8 +108,8 @@ def _alone() -> Iterator[RankGroup]:
 
 
 def all_parts(place: Path, changes: Mapping[str, Any]) -> Setup:
-    """Return the `Setup` of the whole run in the directory of all its parts. It is only for reading. `changes` are used
-    by `take_parts`."""
+    """Return the `Setup` of the whole run in the directory of all its parts. The `Setup` is only for reading.
+    `take_parts` uses `changes` later."""
     storages = [RunFolder(one) for one in find_parts([place])]
     states = [State(one, one.read()) for one in storages]
     for state in states:
@@ -119,7 +120,7 @@ def all_parts(place: Path, changes: Mapping[str, Any]) -> Setup:
 
 
 def _is_readable(place: Path) -> bool:
-    """Return True if there is a run that can be read although a move of it was interrupted, or is in progress."""
+    """Return True if a run can be read although a move of its rows was interrupted or is in progress."""
     with contextlib.suppress(InputError):
         return bool(find_parts([place])) if holds_parts(place) else holds_whole(place)
     return False
@@ -161,7 +162,8 @@ def _description(
 
 
 def _of_rank(group: RankGroup, whole: Manifest, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return changes of settings with which the ranks that run on the same cores share the threads of one process."""
+    """Return changes of settings. With these changes, the ranks that run on the same cores share the threads of one
+    process."""
     settings, sharing = whole.settings, group.ranks_on_same_cores
     own: dict[str, Any] = {"threads": max(1, settings.threads // sharing)}
     if settings.bind == "auto" and sharing > 1:

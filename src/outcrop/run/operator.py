@@ -1,5 +1,5 @@
-"""This module has `SourceOperator` and the dot test. The operator treats a run as a linear function from the values of
-the run's sources to the run's traces.
+"""This module defines `SourceOperator` and the dot test. The operator treats a run as a linear function from the values
+of the run's sources to the run's traces.
 
     matvec     sources  ──► forward run, from zeros ──► traces
     rmatvec    residuals ──► adjoint run             ──► gradient with respect to the sources
@@ -92,7 +92,7 @@ def dot_test(simulation: Simulation, seed: int = 0) -> float:
     difference = traces @ residuals - sources @ operator.rmatvec(residuals)
     scale = float(np.linalg.norm(traces) * np.linalg.norm(residuals))
     if not scale:
-        raise InputError("the dot test says nothing: no value of the sources reaches a receiver in these steps")
+        raise InputError("the dot test has no result: no value of the sources reaches a receiver in these steps")
     return float(abs(difference)) / scale
 
 

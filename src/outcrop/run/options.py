@@ -62,8 +62,8 @@ class Source:
 
 @dataclass(frozen=True, eq=False)
 class Receivers:
-    """Records `field` at `points` at the end of each step. With `before`, the field is recorded at the beginning of
-    each step. The result is `sim.traces[name]`."""
+    """Records `field` at `points` at the end of each step. If `before` is true, the field is recorded at the beginning
+    of each step instead. The result is `sim.traces[name]`."""
 
     name: str
     field: str
@@ -76,8 +76,8 @@ class Snapshots:
     """Keeps the values of `fields` after the steps 0, `every`, 2 * `every`, ... The results are `sim.snapshots[field]`
     and the Zarr group snapshots.zarr.
 
-    Without `fields`, all updated fields are kept. Step 0 means the initial values, which the first pass stores. With
-    `initial=False`, the initial values are not kept. `box` is a slice, in cells, for each axis. Without `box`, the
+    Without `fields`, all updated fields are kept. Step 0 means the initial values, which the first pass stores. If
+    `initial` is False, the initial values are not kept. `box` is a slice, in cells, for each axis. Without `box`, the
     whole grid is kept. `time_units` are the units of the coordinate `time`, such as "s". The coordinate exists only if
     the stencil has a parameter dt.
 
@@ -99,8 +99,8 @@ class History:
     history=oc.History("all"))`.
 
     A state has all fields that a step updates. With "all", the initial values and the state after each step are kept.
-    With a number k, the states of the steps 0, k, 2 * k, ... are kept. `limit` is the maximum number of bytes, such as
-    "500GiB". The limit is checked before the run begins. The results are `sim.history` and the Zarr group
+    With a number k, the states of the steps 0, k, 2 * k, ... are kept. `limit` is the maximum size of the history, such
+    as "500GiB". The limit is checked before the run begins. The results are `sim.history` and the Zarr group
     snapshots.zarr/history.
 
     With `recompute`, an adjoint run computes the states between two kept states again, with the same bits. Gradients
@@ -109,10 +109,10 @@ class History:
     0, k, 2 * k, ..., but large enough for two, only some of them are kept. An adjoint run then repeats parts of the run
     to compute the missing states.
 
-    With "auto", the run keeps no states, all states, or every k-th state with `recompute`. Outcrop chooses the way in
-    which the run and an exact adjoint run together are fastest within the memory, the disk and the limit. Outcrop
-    predicts the times from measured rates. `wrt` has the names of the gradients that the adjoint run will compute, as
-    in `sim.adjoint`. By default, these are all static fields, parameters and signals. Outcrop chooses once, when the
+    With "auto", the run keeps no states, all states, or every k-th state with `recompute`. Outcrop chooses the way that
+    minimises the time of the run and an exact adjoint run together, within the memory, the disk and the limit. Outcrop
+    predicts the times from measured rates. `wrt` contains the names of the gradients that the adjoint run will compute,
+    as in `sim.adjoint`. By default, these are all static fields, parameters and signals. Outcrop chooses once, when the
     run begins, and stores this choice with the run.
     """
 
@@ -127,7 +127,7 @@ class Norms:
     """Computes the norms of `fields` after the steps 0, `every`, 2 * `every`, ... The results are `sim.norms[field]`.
 
     Without `fields`, the norms of all updated fields are computed. Step 0 means the initial values, whose norms the
-    first pass computes. With `initial=False`, these norms are not computed.
+    first pass computes. If `initial` is False, these norms are not computed.
     """
 
     every: int

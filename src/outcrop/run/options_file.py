@@ -157,4 +157,4 @@ def _stencil_name(stencil: Any) -> str:
         with suppress(InputError):
             if find_stencil(stencil.name) == stencil:
                 return stencil.name
-    raise InputError(f"stencil {shown(stencil)} cannot be written to a TOML file: only built-in ones have names")
+    raise InputError(f"stencil {shown(stencil)} cannot be written to a TOML file: only built-in stencils have names")

@@ -1,11 +1,11 @@
-"""Run the passes of a plan, commit each of them, and react to Ctrl-C.
+"""Run the passes of a plan, commit each pass, and react to Ctrl-C.
 
     calling thread:  show progress; on Ctrl-C ──► engine.cancel()
     worker thread:   run_pass ─► commit ─► run_pass ─► commit ...      after a cancel, stops within two planes
 
-After Ctrl-C during a commit, the commit is still completed, because it takes only milliseconds. If a pass of a run in
-place is stopped, the run is lost. Therefore such a run completes the current pass after the first Ctrl-C. The second
-Ctrl-C stops the pass immediately.
+After Ctrl-C during a commit, the commit is still completed, because a commit takes only milliseconds. If a pass of a
+run in place is stopped, the run is lost. Therefore such a run completes the current pass after the first Ctrl-C. The
+second Ctrl-C stops the pass immediately.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def execute(
     first_step, problem = state.manifest.step, prepared.problem
     last_step = first_step + problem.steps
     with ExitStack() as stack:
-        with together(group):  # no rank begins a pass if another rank cannot
+        with together(group):  # if one rank cannot begin a pass, no rank begins it
             state.require_whole()
             require_fields(state.manifest, state.manifest.filled)
             require_steps(decode_signals(description.signals), last_step)
@@ -124,8 +124,9 @@ class PassRunner:
     including `seconds_commit` for commits.
 
     `recorder` handles the acquisition of each pass. After the commit of a pass, the thread that called `run` calls
-    `on_snapshot` for its snapshots, while later passes are computed. The ranks in `group` agree on each generation
-    while they compute the next pass (ranks/agreement.py). `seconds_agree` is the time that this rank waited for it."""
+    `on_snapshot` for the snapshots of the pass. Later passes are computed at the same time. The ranks in `group` agree
+    on each generation while they compute the next pass (ranks/agreement.py). `seconds_agree` is the time that this rank
+    waited for these agreements."""
 
     def __init__(
         self, engine: Engine, state: State, plan: Plan, recorder: Recorder, on_snapshot: OnSnapshot | None = None,
@@ -211,15 +212,17 @@ class PassRunner:
         self._ended.set()
 
     def _wait_for_ranks(self) -> None:
-        """Wait until all ranks have committed the pass before. Only then may this rank write over its older copy."""
+        """Wait until all ranks have committed the previous pass. Before that, this rank must not overwrite its older
+        copy."""
         if self._agreement is not None:
             before = time.perf_counter()
             self._agreement.wait()
             self.seconds_agree += time.perf_counter() - before
 
     def _tell(self, group: RankGroup, error: BaseException) -> None:
-        """Tell the other ranks that this rank has failed. If another rank is the reason, raise the error of the
-        group. If the agreement of all ranks has failed, this is the error of this rank."""
+        """Tell the other ranks that this rank has failed. If another rank has stopped this rank, raise the error of the
+        group. But if the agreement of all ranks has failed, use the error of the agreement as the error of this
+        rank."""
         if isinstance(error, CommunicationError) and group.end is None:
             number = re.search(r"rank (\d+)", str(error))  # the name that `_links` has given to the link
             group.lost(int(number[1]) if number else group.rank)
@@ -232,7 +235,7 @@ class PassRunner:
             self._agreement.close()
             failure = self._agreement.failure
             if not isinstance(failure, CommunicationError | InterruptedRun | None):
-                self._error = failure  # all ranks have this error, although another rank has stopped this pass first
+                self._error = failure  # all ranks report this error, even if another rank has stopped this pass first
                 return
             raise group.error(self._intact_text()) from None
 

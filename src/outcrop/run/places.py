@@ -51,10 +51,10 @@ def created_state(
     """Create the directories and files of a run without values. Use this function in a `with` statement. This process
     holds the lock of the run until the block of the `with` ends. Inside the block, the caller commits the first values.
 
-    If `raw_device` is true, the places are block devices. `definitions` has the points and values of the acquisition.
-    If `force` is true, an older run in the same place is replaced. If `created_state` raises InputError, it has changed
-    nothing. If the block ends before the first commit, all created files and directories are removed. Raises
-    StorageError when the system refuses an operation that the checks allowed."""
+    If `raw_device` is true, the places are block devices. `definitions` contains the points and values of the
+    acquisition. If `force` is true, an older run in the same place is replaced. If `created_state` raises InputError,
+    it has changed nothing. If the block ends before the first commit, all created files and directories are removed.
+    Raises StorageError when the system refuses an operation that the checks allowed."""
     files = definitions.files
     manifest = replace(manifest, sums=first_sums(manifest, files))
     if are_devices(places, raw_device):

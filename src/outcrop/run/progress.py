@@ -127,7 +127,6 @@ class BarProgress(Progress):
         self._task = bar.add_task("", total=1.0)
 
     def show(self, standing: Standing) -> None:
-        """Draw the bar again."""
         between = ", " if self._bar.console.width >= WIDE_COLUMNS else "\n"
         text = between.join(self._texts(standing))
         self._bar.update(self._task, completed=self._fraction(standing), description=text)

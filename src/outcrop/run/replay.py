@@ -7,8 +7,8 @@ have room for all states that the adjoint run needs.
 
 The replay is a copy of the forward run with its own directory (acquisition/history.py). The replay has the same inputs
 as the forward run, so it computes the same bits. The replay keeps states, but no other results. Each sweep begins with
-the newest state before the missing state, and the values of this newest state are first written to the replay. Nothing
-else is stored about the schedule. After an interruption, the states on the disk and the step of the adjoint run
+the newest state before the missing state. Before the sweep, the values of this newest state are written to the replay.
+Nothing else is stored about the schedule. After an interruption, the states on the disk and the step of the adjoint run
 determine the next action.
 """
 
@@ -39,8 +39,8 @@ from outcrop.units import counted
 
 
 def forward_state(states: StatesEntry, place: Path) -> State:
-    """Return the state of the run whose states the adjoint run in `place` reads. Raises InputError if there is no such
-    run."""
+    """Return the state of the forward run that belongs to the adjoint run in `place`. Raises InputError if there is no
+    such run."""
     if not Path(states.run).is_absolute():
         raise InputError(f"{place} names the run with its states by {states.run!r}, which is not absolute")
     return open_state(Path(states.run))
@@ -89,10 +89,10 @@ def run_segments(
     place: Path, states: StatesEntry, settings: Settings, first_step: int, parts: Sequence[int], progress: str,
     run: Callable[[int, Whole], Report],
 ) -> Report:
-    """Execute the adjoint run in `place`, part by part, from step `first_step` on. `parts` has the number of steps of
-    each part. The function `run` executes a number of steps for which all states exist, and shows the progress of all
-    parts. Before each call of `run`, missing states are computed. After each call, the states that are no longer needed
-    are freed."""
+    """Execute the adjoint run in `place`, part by part, from step `first_step` on. `parts` contains the number of steps
+    of each part. The function `run` executes a number of steps for which all states exist, and shows the progress of
+    all parts. Before each call of `run`, missing states are computed. After each call, the states that are no longer
+    needed are freed."""
     forward, end = forward_state(states, place), first_step + sum(parts)
     history = forward.manifest.taps.history
 
@@ -128,8 +128,8 @@ def run_segments(
 
 
 class _Replay:
-    """The states of a forward run and of its replay. This process holds the lock of the forward run. `settings` has the
-    settings of the replay."""
+    """The states of a forward run and of its replay. This process holds the lock of the forward run. The replay is
+    computed with `settings`."""
 
     def __init__(self, forward: State, settings: Settings, place: Path, progress: str) -> None:
         self._forward, self._place, self._progress = forward, place, progress
@@ -198,7 +198,7 @@ class _Replay:
             raise InterruptedRun(f"stopped; go on with: outcrop resume {self._place}") from None
 
     def _made(self, start: KeptStates) -> State:
-        """Create the replay at step 0. `start` has state 0 of the forward run."""
+        """Create the replay at step 0. `start` contains the values of state 0 of the forward run."""
         from outcrop.run.simulation import Simulation
 
         manifest, entry = self._forward.manifest, start.entry
@@ -229,8 +229,8 @@ def _plan_states(replay: State, numbers: list[int]) -> None:
 
 
 def _go_to(replay: State, kept: KeptStates, number: int) -> None:
-    """Commit state `number` as the current state of the replay. `kept` has the values of this state. Later states of
-    the replay must have been freed."""
+    """Commit state `number` as the current state of the replay. `kept` contains the values of this state. Later states
+    of the replay must have been freed."""
     with replay.locked():
         manifest = replay.manifest
         entry = manifest.taps.history

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Predicted:
-    """The prediction of the plan. `assumed` maps each speed that was assumed instead of measured, "updates" or
-    "storage", to the reason."""
+    """The prediction of the plan. `assumed` gives the reason for each assumed speed. Its keys are "updates" and
+    "storage"."""
 
     seconds: float
     bytes_read: int
@@ -41,19 +41,20 @@ class Report:
     thread that interprets the plan: waiting for reads, waiting for writes, updating, copying rims, checksums, and
     commits. `cell_updates_per_second` counts a cell once for each step.
 
-    `memory_peak_bytes` is the maximum resident memory of the whole process. `window_bytes` is the memory for planes,
-    and `taps_bytes` the maximum memory for values of points and for snapshots that wait for the disk. `numa_nodes` is
+    `memory_peak_bytes` is the maximum resident memory of the whole process. `window_bytes` is the memory for planes.
+    `taps_bytes` is the maximum memory for values of points and for snapshots that wait for the disk. `numa_nodes` is
     the number of NUMA nodes on which the window is distributed, and `thread_layout` describes these nodes and the
     threads. `step` is the number of steps from the initial values to the committed `generation`. `warning` is a text
     for users if the parameters let values grow without bound, and "" otherwise. `steps_repeated` is the number of steps
-    of the forward run that an adjoint run has repeated. They are repeated if the limit of the history has no room for
-    all states. `seconds_repeated` is the time for these steps, which `seconds` does not include.
+    of the forward run that an adjoint run has repeated. Steps are repeated if the limit of the history has no room for
+    all states. `seconds_repeated` is the time of the repeated steps. `seconds` does not include this time.
 
     If several ranks have computed the run, bytes and `cells_updated` are sums over all `ranks`, and `cells_updated`
     includes the halo rows that neighbours compute, too. `cell_updates_per_second` counts each cell of the grid once for
-    each step. `bytes_sent` is the number of bytes that ranks have sent to neighbours. The times of phases are those of
-    `slowest_rank`, the rank that has waited least for the others. `seconds_face_wait` is its time of waiting for rows
-    of neighbours, and `seconds_commit` includes its time of waiting until all ranks have committed."""
+    each step. `bytes_sent` is the number of bytes that ranks have sent to neighbours. The times of phases are the times
+    of `slowest_rank`, the rank that has waited least for the other ranks. `seconds_face_wait` is the time in which this
+    rank waited for rows of neighbours. `seconds_commit` includes the time in which this rank waited until all ranks had
+    committed."""
 
     stencil: str
     shape: tuple[int, ...]
@@ -118,7 +119,8 @@ class Report:
 
     @property
     def standing(self) -> str:
-        """The step at which the run is complete, for the message that the report cannot be written."""
+        """A text with the step at which the run is complete. The error for a report that cannot be written contains
+        this text."""
         return f"the run itself is complete, at step {self.step}"
 
     def save(self, path: str | Path) -> None:
@@ -165,8 +167,8 @@ class Report:
         )
         if self.ranks > 1:
             lines.append(
-                f"  {self.ranks} ranks; bytes of all, times of rank {self.slowest_rank}, which waited least; memory "
-                "and threads of each"
+                f"  {self.ranks} ranks; bytes of all ranks, times of rank {self.slowest_rank}, which waited least; "
+                "memory and threads of each rank"
             )
         for why in dict.fromkeys(guess.assumed.values()):
             what = " and ".join(name for name, reason in guess.assumed.items() if reason == why)

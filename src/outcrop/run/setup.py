@@ -6,7 +6,7 @@ RunOptions ───────────────────────
                                                 ├──► Setup ──► Simulation
 a run on disk, and options to change ► reopen ──┘
 
-`plan_elsewhere` plans a run for a declared machine. It compiles nothing, and it does not measure or inspect this
+`plan_elsewhere` plans a run for a declared machine. The function compiles nothing, and does not measure or inspect this
 machine.
 """
 
@@ -72,10 +72,11 @@ if TYPE_CHECKING:
 DEFAULT_MEMORY = "1GiB"
 
 FOR_TESTS = "memory"
-"""The storage backend in memory, which has no files. Runs cannot use it."""
+"""The storage backend in memory, which has no files. Runs cannot use this backend."""
 
 MAX_STEPS = 10_000_000
-"""The maximum number of steps of one call of `run`, because a plan lists all passes. Another call can continue."""
+"""The maximum number of steps of one call of `run`. The number is limited, because a plan lists all passes. Another
+call can continue the run."""
 
 MAX_THREADS = 4096
 
@@ -84,12 +85,13 @@ MAX_THREADS = 4096
 class Setup:
     """The checked options of a run. `state` is the state of a run that exists on disk.
 
-    `initial` has the values that are written to arrays when the run begins. `steps` is None if the options give no
+    `initial` contains the values that are written to arrays when the run begins. `steps` is None if the options give no
     number of steps. `acquisition` and `lowered` are needed only until the run is on disk.
 
-    If several ranks compute the run, `group` has these ranks, and `description` describes the part of this rank. If one
-    process only reads all parts, `parts` has these parts, and `description` describes the whole run. `changes` has
-    the changes of a run on disk, which are needed again if its rows move to this process."""
+    If several ranks compute the run, `group` contains these ranks, and `description` describes the part of this rank.
+    If one process only reads all parts, `parts` contains these parts, and `description` describes the whole run.
+    `changes` contains the changes of settings with which a run on disk was opened. They are needed again if the rows of
+    the run move to this process."""
 
     stencil: Stencil
     description: Description
@@ -116,8 +118,8 @@ class Setup:
         return replace(problem, acquisition=AcquisitionDemand(first_step=first_step, ends=one.taps.intervals))
 
     def problem(self, steps: int, first_step: int = 0) -> Problem:
-        """Return the `Problem` of `steps` steps after step `first_step`. If several ranks compute the run, it is the
-        problem of the part of this rank."""
+        """Return the `Problem` of `steps` steps after step `first_step`. If several ranks compute the run, the result
+        is the problem of the part of this rank."""
         one, problem = self.description, self.whole_problem(steps, first_step)
         if one.part is not None:
             problem = part_of(problem, one.part.cut, one.part.rank)
@@ -146,7 +148,7 @@ def _set_up(options: RunOptions, group: RankGroup | None) -> Setup:
         if options.threads is None:
             options = replace(options, threads=max(1, discover.available_cores() // sharing))
         if options.bind == "auto" and sharing > 1:
-            options = replace(options, bind="none")  # otherwise all ranks would bind their threads to the same cores
+            options = replace(options, bind="none")  # the ranks of a node must not bind their threads to the same cores
     settings = settings_of(options)
     sources = Initial(options, settings.memory_bytes)
     definition = definition_of(options, sources.shape)
@@ -183,7 +185,7 @@ def _part_for(
     group: RankGroup, definition: Definition, whole: Description, options: RunOptions
 ) -> Description:
     """Return the description of the part of this rank. Raises InputError on all ranks when the ranks have different
-    options, when the grid has too few rows, and for what runs of several ranks cannot do yet."""
+    options, when the grid has too few rows, and for options that runs of several ranks do not support yet."""
     if whole.rim or (definition.lowered and whole.taps):
         raise InputError("runs of several ranks cannot have a halo, padding or sources yet; run one process")
     settings = whole.settings
@@ -223,9 +225,9 @@ def reopen(
     `RunOptions` to new values of settings. None keeps a setting. Raises InputError when `path` holds no run, and
     StorageError when files of the run are missing.
 
-    `ranks` and `comm` are those of `RunOptions`. If several ranks compute the run, each rank opens its part, and all
-    ranks go back to the last generation that they all have. A part is refused if this process runs alone, unless
-    `reads_only` is True."""
+    `ranks` and `comm` have the same meaning as in `RunOptions`. If several ranks compute the run, each rank opens its
+    part. All ranks go back to the last generation that every rank has. A part is refused if this process runs alone,
+    unless `reads_only` is True."""
     group = None if reads_only else join(ranks, comm)
     with together(group):
         return _reopen(path, changes, group, reads_only)
@@ -258,7 +260,7 @@ def _reopen(path: object, changes: Mapping[str, Any], group: RankGroup | None, r
 
 
 def changed_settings(manifest: Manifest, stencil: Stencil, changes: Mapping[str, Any]) -> Settings:
-    """Return the settings of an existing run after `changes`, which have the form of those of `reopen`. Raises
+    """Return the settings of an existing run after `changes`. `changes` has the same form as in `reopen`. Raises
     InputError for wrong values."""
     given = {name: value for name, value in changes.items() if value is not None}
     options = replace(options_of(manifest, stencil), **given)
@@ -332,7 +334,7 @@ def settings_of(options: RunOptions) -> Settings:
     if io != "auto" and io not in reasons:
         raise InputError(f"io {io!r} is unknown; there are auto, {', '.join(reasons)}")
     if io != "auto" and reasons[io]:
-        raise InputError(f"io {io} does not work here: {reasons[io]}; auto takes one that works")
+        raise InputError(f"io {io} does not work here: {reasons[io]}; auto uses an interface that works")
     if bind not in BINDS:
         raise InputError(f"bind {bind!r} is unknown; there are {', '.join(BINDS)}")
     lay_out(threads, bind)
@@ -363,8 +365,8 @@ def stencil_of(manifest: Manifest, path: Path) -> Stencil:
 
 
 def _are_read(stencil: Stencil, states: StatesEntry | None) -> bool:
-    """Return True if the fields in `states` are different fields that are only read, and the last fields of the
-    stencil. If steps of another run are computed again, that run's stencil must have the same radii and these
+    """Return True if all fields in `states` are different, are only read, and are the last fields of the stencil. If
+    steps of the forward run are computed again, the stencil of the forward run must have the same radii and these
     fields."""
     forward = states.forward if states else None
     if states and forward is not None:
@@ -426,7 +428,7 @@ def _describe(
 
 def require_plan(setup: Setup) -> None:
     """Raise BudgetError with the smallest budget that works if the budget of the run is too small. For an adjoint run
-    that reads states, the message also has a history of the forward run with which the budget works."""
+    that reads states, the message also names a history of the forward run for which the budget is sufficient."""
     settings, states = setup.description.settings, setup.description.states
     problem, scheme = _smallest_problem(setup, states), settings.scheme if settings.given else "auto"
     try:
@@ -449,8 +451,8 @@ def _smallest_problem(setup: Setup, states: StatesEntry | None) -> Problem:
 
 
 def _fitting_history(setup: Setup, states: StatesEntry) -> str:
-    """Return, as text, the history with the fewest states with which the budget of an adjoint run is large enough. The
-    history has more states than `states`. Return "" if there is none."""
+    """Find the histories with more states than `states` for which the budget of an adjoint run is sufficient. Return
+    the history with the fewest states, as text. Return "" if no history is found."""
     settings = setup.description.settings
     if states.stencil is None or settings.given:
         return ""
@@ -460,7 +462,7 @@ def _fitting_history(setup: Setup, states: StatesEntry) -> str:
         return smallest_budget_bytes(_smallest_problem(setup, one)) <= settings.memory_bytes
 
     fitting, beyond = 1, min(states.every, states.steps)
-    while beyond - fitting > 1:  # a pass of many steps takes long to list, so large numbers come last
+    while beyond - fitting > 1:  # it takes long to list the updates of a pass of many steps, so large numbers come last
         middle = min(2 * fitting, (fitting + beyond) // 2)
         fitting, beyond = (middle, beyond) if fits(middle) else (fitting, middle)
     if fitting > 1:

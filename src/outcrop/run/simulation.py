@@ -62,9 +62,9 @@ class Simulation:
 
     The arguments are those of `RunOptions`, in the same order, or a single `RunOptions` object. All arguments are
     checked when the object is made. `run` or the first assignment creates the directories. An updated field that is not
-    assigned starts with the values of `init`, or with zeros, and its previous values are the same. Fields that are only
-    read must get values. Sources, receivers, snapshots and norms are stored with the run, so that `oc.open` continues
-    with them.
+    assigned starts with the values of `init`, or with zeros. Its previous values start with the same values. Fields
+    that are only read must get values. Sources, receivers, snapshots and norms are stored with the run, so that
+    `oc.open` continues with them.
 
     Raises InputError for wrong options, and BudgetError with the smallest budget that works."""
 
@@ -102,13 +102,13 @@ class Simulation:
 
     @property
     def rank(self) -> int:
-        """The number of this rank. It is 0 if one process computes the run."""
+        """The number of this rank, or 0 if one process computes the run."""
         return self._setup.group.rank if self._setup.group else 0
 
     @property
     def rows(self) -> tuple[int, int]:
-        """The first row along y that this rank computes, and the row after its last row. With one process, these are
-        all rows."""
+        """The first row along y that this rank computes, and the row after its last row. If one process computes the
+        run, these are all rows."""
         part = self._description.part
         return part.rows if part else (0, self._description.layout.shape[1])
 
@@ -126,7 +126,7 @@ class Simulation:
     @property
     def norms(self) -> NormRecords:
         """The norms of fields by name. Each array has a row with step, sum, squares, min and max for each recorded
-        step. Norms include the cells of the rim, and of all ranks. All ranks must read them together."""
+        step. Norms include the cells of the rim, and of all ranks. All ranks must read the norms together."""
         return NormRecords(self.reader(), self._description, self._everyone, self._states_of_parts)
 
     @property
@@ -148,8 +148,9 @@ class Simulation:
 
     @property
     def snapshots(self) -> SnapshotViews:
-        """The snapshots by the name of the field. They are indexed like an array with the axes (time, z, y, x). In a
-        run of several ranks, each rank gets the whole box, and all ranks must index it together."""
+        """A mapping from the names of fields to snapshots. The snapshots of a field are indexed like an array with the
+        axes (time, z, y, x). In a run of several ranks, each rank gets the whole box, and all ranks must index the
+        snapshots together."""
         reader, group, parts = self.reader(), self._setup.group, self._setup.parts
         whole: Callable[[SnapshotsEntry, str], SnapshotView] | None = None
         if parts is not None:
@@ -188,12 +189,11 @@ class Simulation:
 
     @property
     def _filled(self) -> Collection[str]:
-        """The names of the arrays that have values."""
         return self._state.manifest.filled if self._state else ()
 
     @property
     def states(self) -> StatesEntry | None:
-        """The states of another run that this run reads, or None. Only adjoint runs read states."""
+        """The states of the forward run that this run reads, or None. Only adjoint runs read states."""
         return self._description.states
 
     @property
@@ -281,8 +281,8 @@ class Simulation:
         elif self._state is not None:
             assign(self._state, planes, io)
         else:
-            # The manifest has the target step from the start. Therefore a run that is killed after its first commit can
-            # be resumed.
+            # The manifest contains the target step from the beginning. Therefore a run that is killed after its first
+            # commit can be resumed.
             steps = self._prepared[-1].problem.steps if self._prepared else setup.steps or 0
             manifest = new_manifest(description, steps)
             places = list(setup.directories)
@@ -301,21 +301,23 @@ class Simulation:
                 self._state.change(ranges=finite)
 
     def plan(self, steps: int | None = None) -> Prepared:
-        """Return the plan of `run(steps)` with its predicted cost. This compiles the kernel and changes no directory.
-        If the first pass of an adjoint run is shorter than the others, the result is the plan of the other passes."""
+        """Return the plan of `run(steps)` with its predicted cost. The method compiles the kernel and changes no
+        directory. If the first pass of an adjoint run is shorter, the result is the plan of the other passes."""
         with together(self._setup.group):
             return self._prepare(self._parts(steps)[-1], may_write=False)
 
     def prepare(self, steps: int | None = None) -> Prepared:
         """Compile the kernel, measure the storage for long runs, and prove that the plan of `run(steps)` is legal.
-        Return this plan, as `plan` does. Raises IllegalPlan, an AssertionError, if a bug in Outcrop made it illegal."""
+        Return this plan, as `plan` does. Raises IllegalPlan, an AssertionError, if a bug in Outcrop has made an illegal
+        plan."""
         parts = self._parts(steps)
         self._take_parts()
         with together(self._setup.group):
             return [self._prepare_part(one) for one in parts][-1]
 
     def _prepare_part(self, steps: int) -> Prepared:
-        """Prepare a part of a run. Use an earlier plan if it has as many steps, and the same steps read states."""
+        """Prepare a part of a run. Use an earlier plan if it has the same number of steps, and if the same steps read
+        states."""
         phase = self._setup.problem(steps, self.step).phase
         for known in self._prepared:
             if (known.problem.steps, known.problem.phase) == (steps, phase):
@@ -366,24 +368,24 @@ class Simulation:
         """Return the adjoint of this run. The method `run` of the result goes back from the last committed step to the
         first step.
 
-        `residuals` has the derivatives of a misfit. It maps the names of receivers to the derivatives with respect to
-        their traces, which are arrays of shape (steps, points). It may also map the name of snapshots, such as
-        "side/u", to the derivatives with respect to `sim.snapshots["side/u"]`. The name of an updated field means the
-        derivative with respect to its last values, in any form that `sim[name] = ...` accepts. `wrt` says which
+        `residuals` contains the derivatives of a misfit. It maps the names of receivers to the derivatives with respect
+        to their traces, which are arrays of shape (steps, points). `residuals` may also map the name of snapshots, such
+        as "side/u", to the derivatives with respect to `sim.snapshots["side/u"]`. The name of an updated field means
+        the derivative with respect to its last values, in any form that `sim[name] = ...` accepts. `wrt` says which
         gradients are computed. The name of an updated field, or "u.previous", means the gradient with respect to these
         initial values. "source" means the values of all sources. The name of a static field, a parameter or a signal
         means this input. Values in the fixed rim have no gradient.
 
         The adjoints of stencils that are not linear, and gradients with respect to static fields, parameters and
         signals, need the states of this run. This run must then keep its states (`run(history=oc.History("all"))`),
-        until the adjoint run is complete. If it keeps every k-th state, a gradient with respect to a static field or
-        parameter is the sum over every k-th step, multiplied by k.
+        until the adjoint run is complete. If the run keeps every k-th state, gradients with respect to static fields
+        and parameters are sums over every k-th step, multiplied by k.
 
         The adjoint run is kept in `directory`, by default beside the run: the adjoint of run.oc is in run-adjoint.oc.
-        The defaults of `memory` and `threads` are the values of this run. With `force`, another run in `directory` is
-        replaced. With `resume`, an adjoint run in `directory` with the same residuals is continued, or only read if it
-        is complete. Raises InputError for wrong arguments, and if this run does not keep the states that the adjoint
-        needs, before any file is created."""
+        The defaults of `memory` and `threads` are the values of this run. If `force` is true, another run in
+        `directory` is replaced. If `resume` is true, an adjoint run in `directory` with the same residuals is
+        continued. An adjoint run that is complete is only read. Raises InputError for wrong arguments, and if this run
+        does not keep the states that the adjoint needs. In these cases, no file has been created."""
         from outcrop.run.adjoint import adjoint_run
 
         self._require_alone("adjoint")
@@ -399,10 +401,10 @@ class Simulation:
         This method runs forward to step `steps`, evaluates the misfit, and runs the adjoint. If the run already is at
         this step, it is not repeated. `misfit` is an `oc.Misfit`, a sum of several, or a function misfit(sim) that
         returns a value and residuals for `adjoint`. `progress` has the same meaning as in `run`, and the other
-        arguments have the same meaning as in `adjoint`. The gradients are those of `AdjointRun.gradients`. If the
-        adjoint needs states and the run keeps no history, the run keeps states from step 0 on, and frees them at the
-        end. These are the states of `oc.History("auto", wrt=wrt)`, with the shortest predicted time of both runs. A
-        history that the run had before the call is not freed.
+        arguments have the same meaning as in `adjoint`. The gradients have the form of `AdjointRun.gradients`. If the
+        adjoint needs states and the run keeps no history, the run keeps states from step 0 on. The method frees these
+        states at the end. The method keeps the states of `oc.History("auto", wrt=wrt)`. With these states, the
+        predicted time of both runs is the shortest. A history that the run had before the call is not freed.
 
         The gradients are read from the directory of the adjoint run: delete it when you no longer need them. After an
         interruption, call this method again with `resume=True` and the same misfit. Raises the errors of `run` and
@@ -416,14 +418,14 @@ class Simulation:
         self, steps: int | None = None, progress: str = "auto", on_snapshot: OnSnapshot | None = None,
         history: History | str | int | None = None,
     ) -> Report:  # fmt: skip
-        """Run `steps` steps, with a commit after every pass. Without `steps`, a new run takes the steps of its options,
-        and an opened run takes its remaining steps.
+        """Run `steps` steps, with a commit after every pass. If `steps` is not given, a new run takes the steps of its
+        options, and an opened run takes its remaining steps.
 
         With `progress="auto"`, a bar is shown in a terminal or notebook. With "lines", plain lines are shown if no bar
         can be drawn. With "none", nothing is shown. `on_snapshot(step, fields)` is called for each snapshot, after the
         commit of its pass. `fields` maps the names of fields to memory maps of files. At the end, traces are copied
-        into `.data` of Devito's receivers. With `history`, the run keeps its states from step 0 on, also in later
-        calls. `history="all"` means `oc.History("all")`. "auto" and a number of steps are also possible. Raises
+        into `.data` of Devito's receivers. If `history` is given, the run keeps its states from step 0 on, also in
+        later calls. `history="all"` means `oc.History("all")`. "auto" and a number of steps are also possible. Raises
         InterruptedRun after Ctrl-C, and StorageError when storage fails. In both cases the last committed pass stays
         intact."""
         if not isinstance(progress, str) or progress not in KINDS:
@@ -453,7 +455,7 @@ class Simulation:
             try:
                 prepared = self._prepare_part(steps)
             except BaseException:
-                self._setup = setup  # so that a later call without `history` keeps no history
+                self._setup = setup  # a later call without `history` must not keep a history
                 raise
             if entry is not None and self._state is not None:
                 begin_history(self._state, entry)
@@ -468,13 +470,14 @@ class Simulation:
         return run_segments(self.directory, states, settings, self.step, parts, progress, run_part)
 
     def _take_parts(self) -> None:
-        """If one process has opened the parts of several ranks for reading, make them one run of this process."""
+        """This process may have opened the parts of several ranks for reading. Then make one run of this process from
+        these parts."""
         if needs_to_move(self._setup):
             self._setup, self._prepared = take_parts(self._setup), []
             self._state = self._setup.state
 
     def _require_alone(self, name: str) -> None:
-        """Raise InputError if several ranks compute this run, because such a run does not have `name` yet."""
+        """Raise InputError if several ranks compute this run, because such a run does not support `name` yet."""
         require_alone(self._setup, name)
         if self._setup.group is not None:
             raise InputError(f"{name}: runs of several ranks cannot do this yet; run one process")
@@ -495,7 +498,7 @@ class Simulation:
         return entry
 
     def _steps(self, steps: object) -> int:
-        """Return the number of steps to run. Raises InputError if neither the caller nor the options give it."""
+        """Return the number of steps to run. Raises InputError if neither the caller nor the options give a number."""
         if steps is None:
             steps = self.remaining_steps or (self._setup.steps if not self.step else None)
             if steps is None:
@@ -537,10 +540,10 @@ def open(
     signals: Mapping[str, Any] | None = None, ranks: int | str | tuple[int] = "auto", comm: Any = None,
 ) -> Simulation:  # fmt: skip
     """Open the run at `path`, which is a directory or a block device. The other arguments replace settings of the run,
-    unless they are None. `ranks` and `comm` are those of `RunOptions`: under mpirun, all ranks open the run together,
-    and if the run has another number of ranks, or is a run of one process, its rows are moved. Without mpirun, a
-    directory of all parts is opened for reading. The first call of `run`, or the first assignment, then moves the rows
-    of all parts to this process.
+    unless they are None. `ranks` and `comm` have the same meaning as in `RunOptions`. Under mpirun, all ranks open the
+    run together. If the run has another number of ranks, or is a run of one process, its rows are moved. Without
+    mpirun, a directory of all parts is opened for reading. The first call of `run`, or the first assignment, then moves
+    the rows of all parts to this process.
 
     `sizes` replaces all sizes that were given before. If `scheme` changes and `sizes` is None, the earlier sizes are
     dropped. `signals` replaces the signals of the same names. Raises InputError when `path` holds no run, and

@@ -32,7 +32,7 @@ Ranges = dict[str, tuple[float, float]]
 
 def refuse_unstable(stencil: Stencil, manifest: Description, ranges: Mapping[str, tuple[float, float]]) -> None:
     """Raise InputError before the first step when waves certainly grow, or when a field that is only read has a value
-    that is not finite. `ranges` has the known minimum and maximum of fields that are only read.
+    that is not finite. `ranges` contains the known minimum and maximum of fields that are only read.
 
     For several such fields, growth is certain under two conditions. First, an extreme of one field is unstable together
     with every combination of extremes of the other fields. Second, all combinations of extremes have the same largest
@@ -91,8 +91,8 @@ def watched(
     name: str, planes: PlaneSource, manifest: Description, ranges: Ranges, done: Callable[[], None]
 ) -> PlaneSource:
     """Return a function that returns the same planes as `planes`. The returned function also updates `ranges` with the
-    minimum and maximum of these planes, without the padding. Just before the returned function returns the last plane,
-    it calls `done`."""
+    minimum and maximum of these planes, without the padding. The returned function calls `done` just before it returns
+    the last plane."""
     pads = zip(inside(manifest.padding, 0), manifest.whole_layout.shape, strict=True)
     (z_first, z_end), rows, cells = ((pad, n - pad) for pad, n in pads)
 

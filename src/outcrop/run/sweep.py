@@ -1,9 +1,9 @@
-"""This module has the class `Sweep`. The class computes steps of a stencil on arrays in memory, with the same kernels
-as runs.
+"""This module defines the class `Sweep`. The class computes steps of a stencil on arrays in memory, with the same
+kernels as runs.
 
 `Sweep` is for programs that hold their arrays themselves, as NumPy arrays or as arrays on tiers. `Sweep` uses no
-blocking in time and no I/O, so its speed is that of a plain loop over memory. The results have the same bits as the
-results of a run with the same stencil and values.
+blocking in time and no I/O, so its speed is the speed of a plain loop over memory. The results have the same bits as
+the results of a run with the same stencil and values.
 
     array (ny + 2, nx)    | spare row |  row 0 of the grid  | ... |  row ny - 1  | spare row |
 
@@ -71,11 +71,11 @@ class Sweep:
     """Computes steps of a stencil of two axes on arrays of shape (ny + 2, nx). The first and the last row of each array
     are spare.
 
-    `arrays` maps the name of each field to its arrays. If the update of a field reads neighbouring cells or previous
-    values of this field, the field needs two arrays. A step reads one array and writes the other. The first array must
-    have the initial values, and both arrays must have the values of the rim. Every other field needs one array. If the
-    stencil updates this field, the array is updated in place. The boundary is fixed: cells closer to a side than the
-    radius of the stencil keep their values.
+    `arrays` maps the name of each field to its arrays. A field needs two arrays if its update reads neighbouring cells
+    or previous values of this field. A step reads one array and writes the other. The first array must have the initial
+    values, and both arrays must have the values of the rim. Every other field needs one array. If the stencil updates
+    this field, the array is updated in place. The boundary is fixed: cells closer to a side than the radius of the
+    stencil keep their values.
 
         with Sweep(oc.stencils.stream_function(), {"psi": (a, b)}) as sweep:
             sweep.step()
@@ -169,7 +169,7 @@ def _as_array(name: str, given: Any) -> NDArray[Any]:
     would be lost."""
     array = getattr(given, "values", given)
     if not isinstance(array, np.ndarray):
-        raise InputError(f"{name}: {shown(given)} is not an array; give one of NumPy or of oc.array")
+        raise InputError(f"{name}: {shown(given)} is not an array; give an array of NumPy or of oc.array")
     return np.asarray(array)
 
 

@@ -67,7 +67,7 @@ def taylor_test(
         remainders = np.array([abs(one - value - h * slopes[name]) for one, h in zip(values, sizes, strict=True)])
         if remainders.min() <= ROUNDING * max(map(abs, [value, *values])):
             raise InputError(
-                f"the Taylor test of {name} says nothing: a change of {sizes[-1]:g} leaves only rounding errors; give "
+                f"the Taylor test of {name} has no result: a change of {sizes[-1]:g} leaves only rounding errors; give "
                 f"a change greater than {change:g}, or a misfit that depends on {name} and is not linear"
             )
         found[name] = np.log2(remainders[:-1] / remainders[1:])
@@ -105,7 +105,6 @@ class _Direction:
         return {self.name: change}, {}
 
     def times(self, gradient: Any) -> float:
-        """Return the scalar product of the gradient and the direction."""
         if not self.is_array:
             several = gradient if isinstance(gradient, list) else [gradient]
             pairs = zip(several, self._values, strict=True)

@@ -79,7 +79,7 @@ def require_mapping(given: object, what: str, example: str) -> None:
 def require_short_name(what: str, name: str) -> None:
     """Raise InputError for a name that is too long for a file name."""
     if len(name.encode()) > MAX_NAME_BYTES:
-        raise InputError(f"{what} {shown(name)}: the name is too long; give one of at most {MAX_NAME_BYTES} bytes")
+        raise InputError(f"{what} {shown(name)}: the name is too long; give at most {MAX_NAME_BYTES} bytes")
 
 
 @dataclass(frozen=True)
@@ -116,15 +116,15 @@ def _numbers(what: str, given: Any, ndim: int) -> tuple[float, ...]:
     several = islice(given, 4) if are_several else [given] * ndim
     numbers = tuple(as_number(one, f"{what} {shown(given)}:") for one in several)
     if len(numbers) != ndim:
-        raise InputError(f"{what} {shown(given)} must be a finite number, or {ndim} of them: {', '.join(NAMES[ndim])}")
+        raise InputError(f"{what} {shown(given)} must be a finite number, or {ndim} numbers: {', '.join(NAMES[ndim])}")
     return numbers
 
 
 def encode_signals(stencil: Stencil, signals: Mapping[str, Any]) -> dict[str, str]:
     """Return the signals of `stencil` as texts for the manifest: little-endian doubles in base64.
 
-    `signals` has a sequence of finite numbers for each signal, with one number for each step. Raises InputError for
-    missing and unknown names, and for other values."""
+    `signals` contains a sequence of finite numbers for each signal, with one number for each step. Raises InputError
+    for missing and unknown names, and for other values."""
     require_mapping(signals, "signals", "src")
     there = ", ".join(stencil.signals) or "none"
     for name in signals:

@@ -232,10 +232,10 @@ def history_of(choice: WayChoice) -> History | None:
 
 
 def choose_history(setup: Setup, state: State | None, given: History, steps: int) -> tuple[History | None, str]:
-    """Return the history that a run keeps. If the user has chosen "auto", the result is the history with which a
-    gradient is fastest, or None if no history is needed. A run that already keeps a history continues this history.
-    Also return a text that says why no gradient needs a history. If gradients need a history, the text is "". Raises
-    InputError and BudgetError."""
+    """Return the history that a run keeps. If the user has chosen "auto", the result is the history with the shortest
+    predicted time of a gradient, or None if no history is needed. A run that already keeps a history continues this
+    history. Also return a text that says why no gradient needs a history. If gradients need a history, the text is "".
+    Raises InputError and BudgetError."""
     if not isinstance(given.every, str) or given.every != "auto":
         return given, ""
     if given.recompute:
@@ -245,7 +245,7 @@ def choose_history(setup: Setup, state: State | None, given: History, steps: int
     task = task_of(setup, steps, given.wrt)
     if not task.derived.states:
         names = ", ".join(task.derived.names)
-        return None, f": history='auto' chose none, because no gradient with respect to {names} needs one"
+        return None, f": history='auto' chose no history, because no gradient with respect to {names} needs one"
     if state and state.manifest.step:
         # this history is refused later, because the first states are already lost
         return History("all", given.limit), ""

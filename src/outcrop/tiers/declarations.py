@@ -2,7 +2,8 @@
 other machines.
 
 Each tier is one table, whose name is the name of the tier. The option --tiers gives the path of the file. Without this
-option, $OUTCROP_TIERS gives the path. If neither is set, the file is ~/.config/outcrop/tiers.toml if it exists:
+option, $OUTCROP_TIERS gives the path. If neither is set, Outcrop reads ~/.config/outcrop/tiers.toml, if this file
+exists. An example:
 
     [scratch]
     directory = "/scratch/me"
@@ -230,7 +231,7 @@ def parse_machine(text: str, name: str) -> DeclaredMachine:
 def _device(storage: Table, name: str) -> StorageRates:
     read, write, both = (storage.bandwidth(key) for key in ("read", "write", "both"))
     if both > read + write:
-        raise storage.wrong("both", "at most read and write together: it is the sum of both at once")
+        raise storage.wrong("both", "at most the sum of read and write")
     flush = storage.seconds("flush_seconds") if storage.has("flush_seconds") else FLUSH_SECONDS
     return StorageRates(read, write, both, flush, f"declared for {name}")
 
@@ -248,7 +249,7 @@ def read_text(path: Path, what: str, max_bytes: int = MAX_TEXT_BYTES) -> str:
     try:
         # The kind of the file is checked before the file is opened, because opening some devices has an effect.
         if not stat.S_ISREG(os.stat(path).st_mode):
-            raise InputError(f"{what} is no regular file; name a TOML file")
+            raise InputError(f"{what} is not a regular file; name a TOML file")
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             data = file.read(max_bytes + 1)
     except OSError as error:
@@ -277,7 +278,7 @@ def parse_table(text: str, name: str) -> Table:
 
 
 class Table:
-    """A table of a TOML file. The methods check the values of the table. If a value is invalid, they raise an
+    """A table of a TOML file. The methods check the values of the table. If a value is invalid, the methods raise an
     InputError with the file, the key, the value and a valid form."""
 
     def __init__(self, file: str, place: str, values: Mapping[str, Any]) -> None:
@@ -285,7 +286,6 @@ class Table:
         self._known: list[str] = []
 
     def has(self, key: str) -> bool:
-        """Return True if the table has this optional key."""
         self._known.append(key)
         return key in self.values
 
@@ -296,7 +296,6 @@ class Table:
         return value
 
     def table(self, key: str) -> Table:
-        """Return the inner table with this key."""
         if not isinstance(values := self._get(key, "a table"), dict):
             raise self.wrong(key, f"a table: write [{key}]")
         return Table(self._file, f"{self._place}{_key(key)}.", values)
@@ -363,7 +362,6 @@ class Table:
                 raise InputError(f"{self._file}: {self._place}{_key(key)} is unknown; there are {known}")
 
     def wrong(self, key: str, right: str) -> InputError:
-        """Return the error for an invalid value of a key."""
         return InputError(f"{self._file}: {self._place}{_key(key)} = {_shown(self.values[key])} must be {right}")
 
     def _get(self, key: str, right: str) -> Any:

@@ -47,8 +47,8 @@ def number(text: str) -> int | None:
 
 
 def numbered(text: str) -> dict[str, int]:
-    """Return the numbers of bytes by name, from lines like "MemTotal: 24684092 kB" or "inactive_file 4096". Other lines
-    are skipped."""
+    """Return a dictionary from names to numbers of bytes, made from lines like "MemTotal: 24684092 kB" or
+    "inactive_file 4096". Other lines are skipped."""
     found = {}
     for line in text.splitlines():
         name, *rest = line.replace(":", " ").split() or [""]
@@ -83,8 +83,8 @@ def available_cores() -> int:
 
 
 def memory_bytes() -> int:
-    """Return the number of bytes of memory that this process may use: the memory of the machine, or the limit of the
-    control group if this limit is lower."""
+    """Return the number of bytes of memory that this process may use. This is the memory of the machine, or the limit
+    of the control group if this limit is lower."""
     return min(machine_bytes(), cgroup_limit_bytes())
 
 
@@ -144,8 +144,8 @@ def free_node_bytes(node: int) -> int | None:
 
 
 def free_disk_bytes(folder: Path) -> int:
-    """Return the number of bytes that this user may still write in a folder. If the folder does not exist, its nearest
-    existing parent counts."""
+    """Return the number of bytes that this user may still write in a folder. If the folder does not exist, the function
+    uses the nearest parent that exists."""
     space = os.statvfs(nearest_existing(folder))
     return space.f_bavail * space.f_frsize
 

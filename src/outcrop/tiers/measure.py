@@ -7,8 +7,8 @@ together. But the three arrays together take at most a quarter of the free memor
 A storage tier is measured with the store that runs use, without the page cache if possible. The measurement uses up to
 1 GiB of scratch space and takes about ten seconds:
 
-    `fill`         The first write only shows how many bytes can be transferred in the given time. Its rate does not
-                   count, because this write allocates blocks, and writes of runs do not.
+    `fill`         The first write shows only how many bytes can be transferred in the given time. Its rate does not
+                   count, because this write allocates blocks, and the writes of runs do not allocate blocks.
     `sequential`   The size of requests and the number in flight are the same as in runs.
     `random`       Many requests of 4 KiB are in flight.
     `latency`      One request of 4 KiB is in flight.
@@ -67,7 +67,7 @@ than the run."""
 WHOLE = Rectangle(0, 1, 0, RECORD_BYTES // 4 - 1024)
 """The cells of a record, as a rectangle. The last 4096 bytes of a record have no cells."""
 ASSUMED = StorageRates(1e9, 1e9, 1e9, 0.01, "assumed")
-"""The rates that are assumed for a device that may not be measured, or that is not worth the time of a measurement."""
+"""The rates that are assumed if the device may not be measured, or if a measurement would take too long."""
 
 
 def measure_memory(nodes: tuple[int, ...], free_bytes: int) -> Figures:
@@ -203,7 +203,7 @@ def why_assumed(directories: Sequence[Path], may_write: bool, problem: Problem) 
     if not all(folder.is_dir() for folder in directories):
         return "a raw device is not measured"
     if problem.grid_bytes < MIN_GRID_BYTES:
-        return f"arrays of less than {format_bytes(MIN_GRID_BYTES)} are not worth measuring it"
+        return f"a measurement takes too long for arrays of less than {format_bytes(MIN_GRID_BYTES)}"
     return "there is too little free space to measure it" if may_write else "plan writes nothing; run measures it"
 
 
@@ -283,8 +283,8 @@ def measure_device(folder: Path, io: str) -> StorageRates:
 
 @contextmanager
 def _busy_processor() -> Iterator[None]:
-    """Keep all cores and the memory busy until the `with` block ends, as updates do, because transfers take longer if
-    the cores are busy."""
+    """Keep all cores and the memory busy until the `with` block ends. Updates of a run have the same effect, and
+    transfers take longer if the cores are busy."""
     stop = threading.Event()
 
     def work() -> None:

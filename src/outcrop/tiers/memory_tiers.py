@@ -19,8 +19,8 @@ from outcrop.errors import InputError
 from outcrop.tiers.tier import Persistence, Tier
 
 FASTER = 1.5
-"""Memory of unknown kind that is faster than local memory by this factor counts as HBM. It cannot be CXL memory, which
-is slower than DRAM."""
+"""Memory of unknown kind that is faster than local memory by this factor counts as HBM. Such memory cannot be CXL
+memory, because CXL memory is slower than DRAM."""
 FAR = 1.25
 """The sizes of nodes are used if their sum is within this factor of the memory of the machine."""
 KINDS_BY_WORD = {"HBM": "hbm", "MCDRAM": "hbm", "SPM": "hbm", "DRAM": "dram", "NVM": "nvm", "CXL-DRAM": "cxl"}
@@ -88,8 +88,8 @@ def bytes_on(tier: Tier, nbytes: int) -> NDArray[np.uint8]:
 
 
 def with_measured_kind(tier: Tier, tiers: Iterable[Tier]) -> Tier:
-    """Return the tier. If its kind is unknown and its measured rate is much higher than the rate of local memory, the
-    returned tier has the kind HBM."""
+    """Return the tier. It gets the kind HBM if its kind is unknown and its measured rate is much higher than the rate
+    of local memory."""
     local = [one.read_bytes_per_second or 0.0 for one in tiers if one.kind == "dram"]
     is_faster = any(0 < FASTER * rate < (tier.read_bytes_per_second or 0.0) for rate in local)
     if tier.name.startswith("node") and is_faster:

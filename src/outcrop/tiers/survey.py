@@ -124,8 +124,8 @@ def _key(tier: Tier) -> str:
 
 
 def tiers_holding(path: Path, tiers: Sequence[Tier]) -> list[Tier]:
-    """Return the tiers on the file system of an existing path. Tiers declared for a folder above the path come first,
-    the innermost folder before outer folders."""
+    """Return the tiers on the file system of an existing path. Tiers that are declared for folders above the path come
+    first, beginning with the innermost folder."""
     device = device_of(path)
     if device is None:
         return []
@@ -148,8 +148,8 @@ class SharedRoom:
 
 
 def shared_rooms(tiers: Sequence[Tier]) -> list[SharedRoom]:
-    """Return the free spaces that several tiers share: main memory if the machine has a tmpfs, and file systems with
-    several tiers."""
+    """Return the free spaces that several tiers share. These are main memory, if the machine has a tmpfs, and file
+    systems with several tiers."""
     groups: dict[str, list[Tier]] = {}
     for tier in tiers:
         if tier.kind in MAIN_MEMORY:

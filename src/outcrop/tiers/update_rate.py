@@ -45,10 +45,10 @@ SHORTEST_SECONDS = 1e-6
 """The time limit for measurements if `only_one` is true. The limit is shorter than any measurement, so the meter
 measures only once."""
 MIN_REPEATS, MAX_REPEATS = 1, 40
-"""The minimum and the maximum number of slabs in a measurement. Before these slabs, one slab is updated that does not
-count."""
+"""The minimum and the maximum number of slabs in a measurement. One more slab is updated before the measurement, and
+does not count."""
 AGAIN_SECONDS = 0.4
-"""The minimum time for which the rate of some sizes is measured again."""
+"""The minimum duration of a measurement that `measure_again` makes."""
 MAX_SETTLE_SECONDS = 3.0
 SETTLED = 1.03
 """Measurements are repeated until the rate is at most this factor higher than in the previous measurement."""
@@ -84,9 +84,9 @@ class UpdateRateMeter:
 
     The meter uses at most `budget_bytes` of memory. Its measurements take a twentieth of the expected time of the run,
     but at least 2 s and at most 6 s. Before its first measurement, the meter may wait up to 3 s until the speed of the
-    machine is constant. If `measure` is false, or when the time for measurements is used up, the meter measures no
-    more. Then the meter returns the rate of the most similar measured sizes. If no sizes were measured, the meter
-    returns an assumed rate.
+    machine is constant. The meter does not measure if `measure` is false, or if the time for measurements is used up.
+    Then the meter returns the rate of the most similar measured sizes. If no sizes were measured, the meter returns an
+    assumed rate.
 
     If `kernel` is given, the meter first looks in the cache of the user for rates that earlier runs have measured. The
     text `kernel` must be different for different code and different processors. `keep` writes new rates to the cache.
@@ -107,8 +107,9 @@ class UpdateRateMeter:
         kernel: str = "",
     ) -> None:
         """Make a meter. `work` is the time of an update relative to the time of an update of a heat equation. Fewer
-        updates are measured if `work` is larger. `lead_scalars` has the scalars of the steps of another run that passes
-        compute again. If `only_one` is true, the meter measures only the first sizes that it gets."""
+        updates are measured if `work` is larger. If passes compute steps of a forward run again, `lead_scalars`
+        contains the scalars of these steps. If `only_one` is true, the meter measures only the first sizes that it
+        gets."""
         slots = slots_within(problem, whole_slot_bytes(problem), min(budget_bytes, WINDOW_BYTES))
         self._problem, self._threads, self._ring_planes = problem, threads, slots // problem.rings
         self._given = problem, problem.fields, calls, scalars, threads, self._ring_planes, bind, lead_scalars
@@ -266,8 +267,7 @@ class UpdateRateMeter:
 
 
 def _block(problem: Problem, sizes: Sizes) -> tuple[Rectangle, UpdateRegion]:
-    """Return the frame and the update region of a block in the middle of the grid, as the wavefront scheme makes such a
-    block."""
+    """Return the frame and the update region of a block of the wavefront scheme, in the middle of the grid."""
     cut = blocks_in_y(problem, sizes.levels, sizes)
     if cut.count == 1:
         return problem.whole_plane, EVERYTHING

@@ -3,8 +3,8 @@ fields and parameters.
 
 Devito executes the equations of a step one after another, in their order. Outcrop computes all updates of a stage from
 the values that exist before the stage. So an update that reads a value at t + dt must be in a later stage than the
-update that computes the value. An update that overwrites a value at t - dt must be in the same stage as, or in a later
-stage than, all updates that read the value.
+update that computes the value. An update that overwrites a value at t - dt must not be in an earlier stage than an
+update that reads the value.
 """
 
 from __future__ import annotations
@@ -37,7 +37,6 @@ class Access:
 
     @property
     def field(self) -> str:
-        """The name of the field."""
         return str(self.function.name)
 
     @property
@@ -48,9 +47,9 @@ class Access:
 
 @dataclass(frozen=True)
 class FieldUpdate:
-    """An update that sets `function` at t + dt to `expression`. `reads` describes each Indexed of the expression.
-    If the update continues an earlier update of the same field, `earlier` is the earlier update, whose result in the
-    same cell is read. Otherwise, `earlier` is None."""
+    """An update that sets `function` at t + dt to `expression`. `reads` describes each Indexed of the expression. An
+    update can continue an earlier update of the same field. Then `earlier` is the earlier update, and the update reads
+    its result in the same cell. Otherwise, `earlier` is None."""
 
     where: str
     position: int
@@ -61,7 +60,6 @@ class FieldUpdate:
 
     @property
     def field(self) -> str:
-        """The name of the field."""
         return str(self.function.name)
 
     @property
@@ -88,10 +86,10 @@ def updates_of(equation: Any, position: int, grid: Any) -> Iterator[FieldUpdate]
     for one in flat:
         place = where if len(flat) == 1 else _where(position, one.lhs)
         if not isinstance(one.lhs, Indexed):
-            raise InputError(f"{place}: {one.lhs} is no TimeFunction; equations can only give u.forward a value")
+            raise InputError(f"{place}: {one.lhs} is not a TimeFunction; equations can only assign to u.forward")
         target = access_of(place, one.lhs, grid)
         if not is_updatable(target.function) or target.shift != 1 or target.near or not target.offset:
-            raise InputError(f"{place}: equations can only give u.forward of a TimeFunction u a value, in every cell")
+            raise InputError(f"{place}: equations can only assign to u.forward of a TimeFunction u, in every cell")
         reads = reads_of(place, one.rhs, grid)
         expression = one.rhs
         if one.is_Reduction:
@@ -122,7 +120,6 @@ def reads_of(where: str, expression: Any, grid: Any) -> dict[Any, Access]:
 
 
 def is_updatable(function: Any) -> bool:
-    """Return True if `function` is a TimeFunction on the grid."""
     return bool(getattr(function, "is_TimeFunction", False)) and len(function.dimensions) > 1
 
 
@@ -186,9 +183,9 @@ def _dtype(thing: Any) -> str:
 
 
 def merge(updates: Sequence[FieldUpdate]) -> list[FieldUpdate]:
-    """Return one update for each field. If a field has a second update, such as an Inc, this update continues the first
-    one. Raises InputError if an update reads a value at t + dt before this value is computed, or if the order of
-    equations cannot be kept."""
+    """Return one update for each field. If a field has a second update, such as an Inc, the second update continues the
+    first update. Raises InputError if an update reads a value at t + dt before this value is computed, or if the order
+    of equations cannot be kept."""
     found: dict[str, FieldUpdate] = {}
     read_since: dict[str, str] = {}
     for update in updates:
@@ -207,7 +204,8 @@ def merge(updates: Sequence[FieldUpdate]) -> list[FieldUpdate]:
 
 
 def assign(updates: Sequence[FieldUpdate]) -> dict[str, int]:
-    """Return the stage of each field's update. Raises InputError if a value is read after it was overwritten."""
+    """Return the stage of each field's update. Raises InputError if an update reads a value that was overwritten
+    before."""
     stages: dict[str, int] = {}
     for number, update in enumerate(updates):
         stage = max((stages[access.field] + 1 for access in update.accesses if access.shift == 1), default=0)
@@ -280,7 +278,7 @@ def _value_of(constant: Any) -> float:
     try:
         return float(constant.data)
     except (TypeError, ValueError, OverflowError, MemoryError):
-        raise InputError(f"Constant {constant.name} holds {shown(constant._value)}, which is no number") from None
+        raise InputError(f"Constant {constant.name} holds {shown(constant._value)}, which is not a number") from None
 
 
 def number(value: Any) -> sympy.Expr:
@@ -319,8 +317,8 @@ def convert(where: str, node: Any, values: SymbolValues, leaf: Callable[[Any], s
 
 def _product(product: sympy.Expr) -> sympy.Expr:
     """Multiply out sums in which terms cancel: dt**2/m * (2*m*u/dt**2 + s) becomes 2*u + dt**2/m*s. Devito's `solve`
-    returns solutions of the first form. The factor of u must be exactly 2: an error in its last digit would act on u
-    like a force in each step, and become visible in long runs."""
+    returns solutions of the first form. The factor of u must be exactly 2. An error in its last digit would act on u
+    like a force in each step, and would become visible in long runs."""
     factors = sympy.Mul.make_args(product)
     for number, factor in enumerate(factors):
         rest = sympy.Mul(*factors[:number], *factors[number + 1 :])

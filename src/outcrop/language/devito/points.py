@@ -2,9 +2,9 @@
 
 Devito executes each step in the order of the user's list. Outcrop's order is fixed. Sources act right after the last
 update of their field. Receivers of u.forward read the field at the end of the step. Receivers of u read the field
-before the first stage. A list is refused if Outcrop's order gives another result than the order of the list. One
-example is a list in which an equation between an update and its source reads the field. Another example is a list in
-which a receiver of u.forward comes before a source.
+before the first stage. A list is refused if Outcrop's order gives another result than the order of the list. For
+example, an equation must not read a field between the update of the field and its source. A receiver of u.forward must
+not come before a source.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Points:
     def _access(self, where: str, function: Any) -> Access:
         indexed = lower_exprs(function)
         if not isinstance(indexed, Indexed):
-            raise InputError(f"{where}: {function} is no field")
+            raise InputError(f"{where}: {function} is not a field")
         return access_of(where, indexed, self.grid)
 
     def _corners(self, where: str, sparse: Any, target: Any) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
@@ -136,11 +136,11 @@ class Points:
                     raise InputError(f"{where}: {shown(indexed)} is not the source at the step's own time")
                 return source
             if indexed.function.is_SparseFunction:
-                raise InputError(f"{where}: {indexed.function.name} cannot be used in what {sparse.name} injects")
+                raise InputError(f"{where}: {indexed.function.name} cannot be a part of what {sparse.name} injects")
             access = access_of(where, indexed, self.grid)
             if access.function.is_TimeFunction or not access.offset:
                 raise InputError(
-                    f"{where}: the factor of a source may only hold fields that do not change, not {access.field}"
+                    f"{where}: the factor of a source may only contain fields that do not change, not {access.field}"
                 )
             functions[access.field] = access.function
             return Field(access.field)[access.offset]
@@ -148,7 +148,7 @@ class Points:
         converted = convert(where, expression, self.values, leaf)
         factor = sympy.diff(converted, source)
         if factor == 0 or factor.has(source) or converted.subs(source, 0) != 0:
-            raise InputError(f"{where}: {shown(expression)} is no multiple of {sparse.name}")
+            raise InputError(f"{where}: {shown(expression)} is not a multiple of {sparse.name}")
         if factor == 1:
             return None, ()
         parameters = sorted(factor.atoms(Parameter), key=str)
@@ -174,7 +174,7 @@ class Points:
         factors = {load: sympy.diff(converted, load) for load in found}
         rest = converted.subs(dict.fromkeys(found, 0))
         if not found or rest != 0 or any(factor.has(AppliedUndef) for factor in factors.values()):
-            raise InputError(f"{where}: {shown(expression)} is no sum of fields with constant factors")
+            raise InputError(f"{where}: {shown(expression)} is not a sum of fields with constant factors")
         defaults = {one: one.default for factor in factors.values() for one in factor.atoms(Parameter)}
         return [(found[load], float(factor.subs(defaults))) for load, factor in factors.items() if factor != 0]
 
@@ -219,7 +219,7 @@ def check_order(operations: Sequence[PointOperation], updates: Sequence[FieldUpd
         written = [update.position for update in updates if update.field == name]
         if not written or min(written) > one.position:
             raise InputError(
-                f"{one.where}: {name}.forward has no value yet; put it behind the equation that gives it one"
+                f"{one.where}: {name}.forward has no value yet; put it behind the equation that computes it"
             )
         if max(written) > one.position:
             raise InputError(f"{one.where}: a later equation overwrites {name}.forward; put it behind all equations")
@@ -228,7 +228,7 @@ def check_order(operations: Sequence[PointOperation], updates: Sequence[FieldUpd
         if any(update.position < one.position and _reads_new(update, name) for update in updates):
             raise InputError(
                 f"{one.where}: an equation before it reads {name}.forward; "
-                f"put it right behind the one that updates {name}"
+                f"put it right behind the update of {name}"
             )
         for other in operations:
             if other.field == name and not other.is_source and other.position < one.position:

@@ -72,7 +72,8 @@ class Lowered:
     Arrays have `shape` (nz, ny, nx): Devito's grid, with `padding` cells before and behind it along each axis. Devito's
     first dimension is z and its last is x. A grid of two dimensions has ny = 1. A grid of one dimension has nz = ny =
     1. `spacing`, `origin` and `dimensions` are in the order z, y, x. `origin` is the position of the arrays' cell (0,
-    0, 0), in the grid's units. `dimensions` has the names of Devito's dimensions, and "" for an axis that Devito's grid
+       0, 0), in the grid's units. `dimensions` contains the names of Devito's dimensions, and "" for an axis that
+       Devito's grid
     does not have.
 
     Devito updates every cell of its grid, and also reads a halo around the grid. No equation changes the halo, whose
@@ -196,7 +197,7 @@ def from_devito(
         raise InputError("the list of equations is empty; a run needs at least one Eq for u.forward")
     grid = _grid(operations)
     if not isinstance(dt, int | float | np.number) or as_number(dt, "dt =") <= 0 or not np.isfinite(float(dt)):
-        raise InputError(f"dt={shown(dt)} is no time step; give a positive number")
+        raise InputError(f"dt={shown(dt)} is not a time step; give a positive number")
     if first_time is not None and (type(first_time) is not int or not 0 <= first_time <= _MAX_TIME):
         raise InputError(f"first_time {shown(first_time)} must be a whole number of at least 0")
     values = SymbolValues(grid, float(dt))
@@ -266,7 +267,7 @@ def _grid(operations: Sequence[Any]) -> Any:
     grids = {id(function.grid): function.grid for function in functions if function.grid is not None}
     if len(grids) != 1:
         names = ", ".join(dict.fromkeys(str(function.name) for function in functions))
-        raise InputError(f"the functions {names} lie on {len(grids)} grids; a run has one")
+        raise InputError(f"the functions {names} lie on {len(grids)} grids; a run has only one grid")
     (grid,) = grids.values()
     if getattr(grid, "is_SubDomain", False):
         raise InputError(f"functions on the SubDomain {grid.name} are not available; define them on the grid")
@@ -281,12 +282,12 @@ def _grid(operations: Sequence[Any]) -> Any:
             raise InputError(f"the grid's spacing {shown(h)} must be above 0")
         as_finite(o, "the grid's origin")
     if grid.distributor.nprocs > 1:
-        raise InputError(f"the grid is distributed over {grid.distributor.nprocs} MPI processes; use one")
+        raise InputError(f"the grid is distributed over {grid.distributor.nprocs} MPI processes; use one process")
     return grid
 
 
 def _first_time(updates: Sequence[FieldUpdate]) -> int:
-    """Return the number of the first step of Devito's own loop. It is the first step for which all values exist that
+    """Return the number of the first step of Devito's own loop. This is the first step for which all values exist that
     the step reads."""
     return max((-read.shift for update in updates for read in update.reads.values() if read.shift < 0), default=0)
 
@@ -302,9 +303,9 @@ def _stencil(
 
 
 def _expression(update: FieldUpdate, stage: int, stages: dict[str, int], values: SymbolValues) -> sympy.Expr:
-    """Convert the expression of an update in stage number `stage`. An access becomes a read of a field. If this stage
-    needs the value before the field's latest update (`age` is 1), the access becomes a read of the field's `previous`.
-    A function without space axes becomes a signal."""
+    """Convert the expression of an update in stage number `stage`. An access becomes a read of a field. If `age` is 1,
+    this stage needs the value before the field's latest update. The access then becomes a read of the field's
+    `previous`. A function without space axes becomes a signal."""
 
     def leaf(indexed: Any) -> sympy.Expr:
         access: Access = update.reads[indexed]
@@ -343,14 +344,14 @@ def _points(
 
 
 def _receivers(operations: Sequence[Any]) -> dict[str, Any]:
-    """Return the receivers by name. Raises InputError if two receivers have the same name, or if one receiver
-    interpolates twice."""
+    """Return a dictionary from names to receivers. Raises InputError if two receivers have the same name, or if one
+    receiver interpolates twice."""
     found: dict[str, Any] = {}
     for position, one in enumerate(operations):
         if isinstance(one, Interpolation):
             receiver = one.interpolator.sfunction
             if receiver.name in found:
-                raise InputError(f"{_text(position, one, 'interpolate')}: another one has the name {receiver.name}")
+                raise InputError(f"{_text(position, one, 'interpolate')}: two receivers have the name {receiver.name}")
             found[str(receiver.name)] = receiver
     return found
 
@@ -366,7 +367,7 @@ def _require_fields(stencil: Stencil, injections: Sequence[Injection], samplings
     for name in read:
         if name not in fields:
             raise InputError(
-                f"sources or receivers read {name}, but no equation does; a run keeps only what equations use"
+                f"sources or receivers read {name}, but no equation reads it; a run keeps only what equations use"
             )
 
 

@@ -85,7 +85,6 @@ def staggered_derivative(order: int) -> tuple[sympy.Rational, ...]:
 
 
 def unit(axis: int, distance: int, ndim: int) -> tuple[int, ...]:
-    """Return the offset by `distance` cells along an axis."""
     return tuple(distance if one == axis else 0 for one in range(ndim))
 
 

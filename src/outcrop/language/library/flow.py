@@ -98,9 +98,9 @@ def _whole(term: sympy.Expr) -> sympy.Expr:
 
 
 def _carried(axis: int, flows: Mapping[Vector, sympy.Expr]) -> sympy.Expr:
-    """Return the component of the momentum j along `axis`: the sum of c[axis] times the flow along c. `flows` has one
-    velocity c of each pair of opposite velocities. The flow along c is the difference between the fields of c and of
-    -c."""
+    """Return the component of the momentum j along `axis`: the sum of c[axis] times the flow along c. `flows` contains
+    one velocity c of each pair of opposite velocities. The flow along c is the difference between the fields of c and
+    of -c."""
     return as_one(
         *(_times(sympy.Integer(c[axis]), flow) if c[axis] < 0 else flow for c, flow in flows.items() if c[axis])
     )

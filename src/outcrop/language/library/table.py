@@ -1,9 +1,9 @@
 """The table of built-in stencils with their names and their limits of stability, and the cache of stencils that earlier
 processes have made.
 
-A name consists of the family, the order in space, the number of axes unless it is 3, and an option: "heat7", "heat4",
-"acoustic8", "acoustic8_2d", "acoustic8_2d_sponge", "maxwell_2d_te". If a part of the name is missing, its default in
-the family is used.
+A name consists of the family, the order in space, the number of axes (not if it is 3), and an option. Examples are
+"heat7", "heat4", "acoustic8", "acoustic8_2d", "acoustic8_2d_sponge" and "maxwell_2d_te". If a part of the name is
+missing, its default in the family is used.
 
 Python needs more time to load SymPy than to load all other modules of a run. A stencil that was lowered before does not
 need SymPy. So the user's cache (`outcrop.user_cache`) keeps the description of each built-in stencil. The cache also
@@ -11,8 +11,8 @@ keeps a digest of everything that affects the description: the source text of th
 and Python. If the digest has not changed, the description is read from the cache and checked like any other stencil. If
 the cache cannot be used, each process makes the stencil again.
 
-`stability` judges whether a stencil with given parameters is stable, and `stable_limit` finds its largest stable step.
-Both also judge stencils that users write.
+`stability` judges whether a stencil with given parameters is stable, and `stable_limit` finds the largest stable step.
+Both functions also accept stencils that users write.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ MAX_BYTES = 1 << 22
 
 def maker(function: str, **given: Any) -> Callable[..., Stencil]:
     """Return a callable that makes a stencil. `function` is the name of a function of the library, such as
-    "transport.heat7". `given` has some arguments of this function. The callable reads the stencil from the cache. If
-    the cache does not have the stencil, the callable calls the function and stores the result in the cache."""
+    "transport.heat7". `given` contains some arguments of this function. The callable reads the stencil from the cache.
+    If the cache does not have the stencil, the callable calls the function and stores the result in the cache."""
 
     def make(**options: Any) -> Stencil:
         arguments = {**given, **options}
@@ -225,8 +225,8 @@ def _fields_of(name: str) -> tuple[Field, ...]:
 
 def stable_limit(stencil: Stencil, values: Mapping[str, float], states: Sequence[State] = ({},)) -> float | None:
     """Return the largest stable value of the parameter that `limit_of` names, or the smallest value if the limit is a
-    minimum. Each of `states` has one value for each read-only field (`Extremes.states`, `corners`). Return None if the
-    stencil has no limit, or if the growth is unknown (`stability.growth`)."""
+    minimum. Each of `states` contains one value for each read-only field (`Extremes.states`, `corners`). Return None if
+    the stencil has no limit, or if the growth is unknown (`stability.growth`)."""
     limit = limit_of(stencil)
     if limit is None:
         return None

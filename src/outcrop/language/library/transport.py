@@ -73,9 +73,9 @@ def gray_scott(ndim: int = 3, *, equal_spacing: bool = True) -> Stencil:
 
     Fields: the concentrations u and v (no unit; the state u = 1, v = 0 does not change). Parameters: du, dv (cells^2
     per unit of time for h = 1), feed, kill (per unit of time), dt and h. Without `equal_spacing`, dz, dy and dx replace
-    h. The update is not linear. For the stability limit, it is linearised at u = 0, v = 1/2, because v stays below 1/2
-    in the usual patterns. The limit is dt <= 2 / (4 ndim du / h^2 + feed + 1/4). Source: P. Gray and S. K. Scott, Chem.
-    Eng. Sci. 39, 1087, 1984; patterns: J. E. Pearson, Science 261, 189, 1993.
+    h. The update is not linear. For the stability limit, the update is linearised at u = 0, v = 1/2, because v stays
+    below 1/2 in the usual patterns. The limit is dt <= 2 / (4 ndim du / h^2 + feed + 1/4). Source: P. Gray and S. K.
+    Scott, Chem. Eng. Sci. 39, 1087, 1984; patterns: J. E. Pearson, Science 261, 189, 1993.
     """
     require("gray_scott", "ndim", ndim, (1, 2, 3))
     u, v, here = Field("u"), Field("v"), (0,) * ndim

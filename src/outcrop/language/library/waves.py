@@ -109,7 +109,7 @@ class _Staggered:
         return Field(f"v{self.names[axis]}")
 
     def t(self, one: int, other: int) -> Field:
-        """Return the stress of two axes. The letters in its name are in alphabetical order."""
+        """Return the stress of two axes. The letters in the name of a stress are in alphabetical order."""
         return Field("t" + "".join(sorted(self.names[one] + self.names[other])))
 
     def velocities(self) -> dict[Field, sympy.Expr]:
@@ -262,17 +262,17 @@ def sponge(
 ) -> Callable[[int, int], NDArray[Any]]:
     """Return a function planes(z0, z1) that computes the read-only field `damp` of `acoustic(sponge=True)`, in 1/s.
 
-    The planes have the shape (z1 - z0, *shape[1:]). The function computes them when it is called, so the whole array is
-    never in memory. In a layer of `width` cells, damp is 0 at the inner edge. damp grows with the square of the depth.
-    At the outer edge, damp is
+    The planes have the shape (z1 - z0, *shape[1:]). The returned function computes only the planes of each call, so the
+    whole array is never in memory. In a layer of `width` cells, damp is 0 at the inner edge. damp grows with the square
+    of the depth. At the outer edge, damp is
 
         3 velocity ln(1/reflection) / (width spacing)
 
     A wave that crosses the layer twice along an axis at `velocity` keeps the fraction `reflection` of its amplitude.
-    Give the largest velocity of the medium, in m/s. In addition, the layer itself reflects long waves. The reflected
-    amplitude is 1 % for waves that are half as long as the width of the layer, and 6 % for waves that are as long as
-    the width. To absorb more, make the layer wider, not stronger. `spacing` is in m. Where layers overlap, the larger
-    value is used.
+    Give the largest velocity of the medium, in m/s. In addition, the layer itself reflects long waves. A wave half as
+    long as the width of the layer is reflected with 1 % of its amplitude. A wave as long as the width is reflected with
+    6 %. To absorb more, make the layer wider, not stronger. `spacing` is in m. Where layers overlap, the larger value
+    is used.
 
     `sides` are the absorbing sides. By default, all six sides of a grid of shape (nz, ny, nx) absorb. For a free
     surface at the low side of z, leave out "z0". A shape of two numbers has the axes y and x, and the first axis may

@@ -1,6 +1,6 @@
 """The table of schemes. A scheme divides space and time, and generates the actions of a pass. To add a scheme, write
 one file, and add one line to `SCHEMES`. For a published scheme that serves for comparison, add the line to `LITERATURE`
-instead. For a scheme that several ranks need, and that one rank cannot use, add the line to `RANK_SCHEMES`."""
+instead. For a scheme that works only for several ranks, add the line to `RANK_SCHEMES`."""
 
 from outcrop.plan.plan import Scheme
 from outcrop.plan.schemes import split_tiling, wavefront
@@ -9,7 +9,8 @@ from outcrop.plan.schemes.literature import LITERATURE
 SCHEMES: dict[str, Scheme] = {"wavefront": wavefront.SCHEME, "naive": wavefront.NAIVE, **LITERATURE}
 """The schemes for any grid, by name. `auto` chooses one of the schemes that check all data that they read."""
 RANK_SCHEMES: dict[str, Scheme] = {"split": split_tiling.SCHEME}
-"""The schemes that are only for grids that are divided among ranks, by name. Other schemes can also divide a grid."""
+"""The schemes that work only for grids that are divided among ranks, by name. Some other schemes also work for such
+grids."""
 EVERY_SCHEME = SCHEMES | RANK_SCHEMES
 ALIASES = {"skewed": "skewed-5y"}
-"""Alternative names of schemes that users may give."""
+"""Other names of schemes that users may give."""

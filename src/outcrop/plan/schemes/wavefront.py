@@ -1,4 +1,4 @@
-"""The wavefront scheme. In each pass, the grid is streamed once, slab by slab. Slabs are ranges of the skewed
+"""The wavefront scheme. In each pass, the window moves once over the grid, slab by slab. Slabs are ranges of the skewed
 coordinate zeta = z + r(level-1), and all levels of a slab are updated together.
 
     level
@@ -16,27 +16,28 @@ keeps its slot until a read needs the slot:
 
 If L is odd, the rings need the additional planes in brackets. So an even number of levels needs less memory. With one
 level, the odd ring must also hold the lower rim and the first slab. If a step has several stages, or if the state has
-previous values, both rings have the size of the larger ring plus one radius. The ring of a static field has the planes
-in the next table. It needs the planes in brackets only if updates read static fields at neighbouring cells:
+previous values, both rings have the size of the larger ring plus one radius. The ring of a static field holds the
+planes in the next table. The planes in brackets are needed only if updates read static fields at neighbouring cells:
 
     static      zeta0 - r(L-1) [- r, read at neighbours]  ..  zeta1 + b [+ r] - 1       2b + r(L-1) [+ 2r]
 
 The ring of a static field holds at least the lower rim and the first two slabs. With the sizes in these tables, each
-read for the next slab waits for exactly one write of the previous slab, which frees its slots. Both transfers take
-place during the update of the current slab. Each plane is read once and written once, so a pass moves 2/L words per
-cell and step.
+read for the next slab waits for exactly one write of the previous slab. This write frees the slots that the read needs.
+Both transfers take place during the update of the current slab. Each plane is read once and written once, so a pass
+moves 2/L words per cell and step.
 
 If memory does not hold enough planes, y is divided into k skewed blocks, which move by r rows per level
-(skewed_cut.py). The grid is then streamed once for each block. A block writes some rows to the array
+(skewed_cut.py). The window then moves over the grid once for each block. A block writes some rows to the array
 `fringes`, and the next block continues from these rows. With blocks, 4r/by more words are moved per cell and step, but
 memory can hold about k times as many planes. Fringes are also read ahead into the odd ring, so the odd ring needs as
-many planes as the even ring. In the rings, plane z of block i has the number z + i nz, so the first planes of the next
+many planes as the even ring. In the rings, plane z of block i has the number z + i nz. So the first planes of the next
 block can be read before a block ends.
 
-If a pass computes states again (history.py), each recomputed state is in a field that levels write and later levels
-read. A block writes the rows of this field that the next block needs to the array `recomputed`. The number of these
-rows is r times the number of levels from the first level that writes the field to the last level that reads it. For k
-steps, all fields together have about r k^2 such rows, so a pass moves 2 r k^2/by more words per cell.
+If a pass computes states again (history.py), each recomputed state has a separate field. Levels of the pass write this
+field, and later levels read it. The next block needs some rows of the field, and the block writes these rows to the
+array `recomputed`. The number of these rows is r times the number of levels from the first level that writes the field
+to the last level that reads it. For k steps, all fields together have about r k^2 such rows, so a pass moves 2 r k^2/by
+more words per cell.
 
 If the grid is divided among ranks, a rank reads rows of its neighbours together with its own rows (deep_halo.py).
 
@@ -130,7 +131,7 @@ def windows(problem: Problem, levels: int, sizes: Sizes) -> Callable[[int], Wind
 
 def smallest_window(problem: Problem, given: GivenSizes = FREE) -> Window:
     """Return the smallest window for passes of one step in slabs of one plane. The function tries all numbers of
-    blocks. If `given` has a size, only this size is tried."""
+    blocks. If the user has given a size, only this size is tried."""
     (levels,), (slab,) = given.levels(problem, (problem.stages,)), given.or_any("slab", (1,))
     shares = given.or_any("by", block_sizes(problem, levels, smallest_block(problem, levels)))
     sizes = (Sizes(levels, slab, diamond=0, block_y=block_y) for block_y in shares)
@@ -154,8 +155,8 @@ def ring_planes(problem: Problem, levels: int, slab: int, blocks: int = 1) -> tu
 
 
 def history_planes(problem: Problem, slab: int, blocks: int = 1) -> tuple[int, ...]:
-    """Return the number of slots for each value of another run, for slabs of `slab` planes. Values from the history are
-    read one slab ahead. With several blocks, rows of recomputed values are also read one slab ahead. A state of a
+    """Return the number of slots for each value of the forward run, for slabs of `slab` planes. Values from the history
+    are read one slab ahead. With several blocks, rows of recomputed values are also read one slab ahead. A state of a
     history is used at a few levels only, so its ring is shorter than other rings."""
     if not problem.has_values:
         return ()
@@ -206,9 +207,9 @@ def make_pass(problem: Problem, levels: int, sizes: Sizes) -> Pass:
 
 
 def recomputed_reaches(problem: Problem, number: int) -> tuple[int, int]:
-    """Return the arguments with which `SkewedBlock.beside_cut` gives the rows of field `number` that a block takes
-    over. Levels of the pass write this field. If its first values are read from the history, these rows include all
-    rows that the levels of the previous block read."""
+    """Return arguments for `SkewedBlock.beside_cut`. With these arguments, it returns the rows of field `number` that a
+    block takes over. Levels of the pass write this field. If its first values are read from the history, these rows
+    include all rows that the levels of the previous block read."""
     one, skew = problem.fields[number], problem.skew_z
     return one.behind // skew, one.ahead // skew
 
@@ -220,8 +221,8 @@ def linked(problem: Problem, levels: int, slab: int) -> bool:
 
 
 class _Values:
-    """The progress of one kind of action on some fields. For each field, `ahead` has the distance from the end of a
-    slab to the end of the planes on which the action has then been performed."""
+    """The progress of one kind of action on some fields. For each field, `ahead` gives the number of planes by which
+    the action is ahead of the end of a slab."""
 
     def __init__(self, planes: int, ahead: list[int]) -> None:
         self._planes, self._ahead = planes, ahead
@@ -448,7 +449,7 @@ def _most_levels(problem: Problem) -> int:
 
 def volume(problem: Problem, sizes: Sizes) -> Volume:
     """Estimate the work of a pass: 2/L + 4r/by words per cell and step. A rank with neighbours at both sides also
-    exchanges 2rL rows of each plane, and updates r(L-1) rows of each plane and level that its neighbours also update.
+    exchanges 2rL rows of each plane. On each plane and level, it updates r(L-1) rows that its neighbours also update.
     """
     rows = problem.shape[1]
     arrays, copies = problem.state_arrays, problem.rings - problem.statics - problem.histories - len(problem.recomputed)
@@ -480,10 +481,10 @@ def volume(problem: Problem, sizes: Sizes) -> Volume:
 
 
 def levels_worth_trying(problem: Problem, max_levels: int | None = None) -> Iterator[int]:
-    """Yield numbers of levels. With the first number, one pass completes the run. The second number is the smallest
-    with which two passes complete the run, and so on. The number of steps of a pass is even, because an even number of
-    levels needs less memory. If the grid is divided among ranks, more passes may be necessary, because halos limit the
-    number of levels. Some schemes allow only `max_levels` levels."""
+    """Yield numbers of levels. The n-th number is the smallest number with which n passes complete the run. The number
+    of steps of a pass is even, because an even number of levels needs less memory. If the grid is divided among ranks,
+    more passes may be necessary, because halos limit the number of levels. Some schemes allow only `max_levels`
+    levels."""
     most = (problem.max_levels if max_levels is None else max_levels) // problem.stages
     return (problem.stages * steps for steps in _steps_worth_trying(problem.steps, most))
 

@@ -78,7 +78,6 @@ class AcquisitionDefinitions:
 
     @property
     def checksums(self) -> list[int]:
-        """The checksums of all points and values."""
         arrays = [array for parts in self.files.values() for array in parts]
         return [_core.crc32c(one.reshape(-1).view(np.uint8)) for one in arrays]
 
@@ -89,7 +88,7 @@ NOTHING_DEFINED = AcquisitionDefinitions()
 @dataclass(frozen=True)
 class Grid:
     """The user's grid, in which points must lie. The arrays on disk extend `padding` cells beyond this grid on each
-    side. `coordinates` has the coordinates of the cells of the arrays, including the padding."""
+    side. `coordinates` contains the coordinates of the cells of the arrays, including the padding."""
 
     stencil: Stencil
     shape: Shape
@@ -112,12 +111,10 @@ class Grid:
 
     @property
     def arrays(self) -> Shape:
-        """The shape of the arrays on disk."""
         return tuple(n + 2 * pad for n, pad in zip(self.shape, self.padding, strict=True))
 
     @property
     def updated(self) -> list[str]:
-        """The fields that a step updates."""
         return updated_fields(self.stencil)
 
 
@@ -211,7 +208,7 @@ def _sampling(grid: Grid, one: Any, taken: set[str]) -> Sampling:
         raise InputError(f"{what}: a name is letters, digits and _, such as 'line'")
     require_short_name("receivers", one.name)
     if one.name in taken:
-        raise InputError(f"{what} are given twice; give each of them another name")
+        raise InputError(f"{what} are given twice; give each its own name")
     names = [field.name for field in grid.stencil.fields]
     if not isinstance(one.field, str) or one.field not in names:
         raise InputError(f"{what}: there is no field {shown(one.field)}; there are: {', '.join(names)}")
@@ -244,7 +241,7 @@ def _all_snapshots(grid: Grid, given: Sequence[Any]) -> tuple[SnapshotsEntry, ..
     for one in given:
         entry = _snapshots(grid, one)
         if entry.name in found:
-            which = f"two have the name {entry.name!r}" if entry.name else "several need a name each, but for one"
+            which = f"two have the name {entry.name!r}" if entry.name else "at most one can be without a name"
             raise InputError(f"snapshots: {which}; give oc.Snapshots(..., name=...)")
         found[entry.name] = entry
     taken = {*grid.updated, *RESERVED[len(grid.shape)]}
@@ -288,7 +285,7 @@ def _fields(grid: Grid, what: str, names: Any) -> tuple[str, ...]:
         if not isinstance(name, str) or name not in grid.updated:
             raise InputError(f"{what}: {shown(name)} is not an updated field; there are: {', '.join(grid.updated)}")
     if len(set(wanted)) < len(wanted):
-        raise InputError(f"{what}: fields {', '.join(wanted)} name one twice")
+        raise InputError(f"{what}: fields {', '.join(wanted)} contain a name twice")
     return wanted or tuple(grid.updated)
 
 
@@ -338,12 +335,12 @@ def mapped_values(directory: Directory, manifest: Manifest, number: int) -> NDAr
 
 
 def definition_files(directory: Directory, manifest: Manifest) -> dict[str, NDArray[np.uint8]]:
-    """Return the content of each file with points and values as a memory map, by its name. Raises CorruptionError if a
-    file has changed, and StorageError."""
+    """Return a dictionary from the name of each file with points and values to its content, as a memory map. Raises
+    CorruptionError if a file has changed. Raises StorageError if a file cannot be read."""
     found: dict[str, NDArray[np.uint8]] = {}
     for name in manifest.taps.definitions:
         if damage := damage_of(directory, manifest, name):
-            raise CorruptionError(f"{damage}; put back a copy")
+            raise CorruptionError(f"{damage}; restore a copy")
         with _opened(directory, manifest, name) as handle, os.fdopen(os.dup(handle), "rb") as file:
             found[name] = np.memmap(file, np.uint8, "r")
     return found
@@ -387,5 +384,5 @@ def _opened(directory: Directory, manifest: Manifest, name: str) -> Iterator[int
     path, expected = directory.path / ACQUISITION / name, manifest.taps.definitions[name]
     with os_errors_as(StorageError, f"{path} cannot be used"), directory.opened(f"{ACQUISITION}/{name}") as handle:
         if (size := os.fstat(handle).st_size) != expected:
-            raise CorruptionError(f"{path} has {size} bytes, {expected} belong there")
+            raise CorruptionError(f"{path} has {size} bytes, not {expected}")
         yield handle

@@ -1,5 +1,5 @@
-"""The history of a run: the values of all updated fields, kept at step 0 and after every k-th step. With
-`recompute=True`, the history also has the previous values of those fields whose previous values a step needs.
+"""The history of a run: the values of all updated fields, kept at step 0 and after every k-th step. If `recompute` is
+True and a step needs the previous values of a field, the history also has these values.
 
 A history is stored like snapshots with the reserved name HISTORY. A pass writes the states that it computes to files,
 which have checksums. The commit of the pass makes these states valid. A history differs from other snapshots in these
@@ -96,7 +96,7 @@ def history_entry(given: History, description: Description, step: int) -> Snapsh
 
 
 def with_slots(given: History, entry: SnapshotsEntry, dtype: str, last_step: int) -> SnapshotsEntry:
-    """Return the entry, with a schedule (plan/history.py) if states can be computed again, and the limit has room for
+    """Return the entry. Add a schedule (plan/history.py) if states can be computed again, and if the limit has room for
     at least two states but not for all states."""
     limit = limit_bytes(given)
     slots = 0 if limit is None else limit // state_bytes(entry, dtype)
@@ -106,8 +106,8 @@ def with_slots(given: History, entry: SnapshotsEntry, dtype: str, last_step: int
 
 
 def as_entry(every: int, recompute: bool, state: Iterable[ArrayEntry], shape: Sequence[int]) -> SnapshotsEntry:
-    """Return the entry of a history with every `every`-th state. `state` has the arrays of the state, and `shape` is
-    their shape on disk. Raises InputError if an array has a reserved name."""
+    """Return the entry of a history with every `every`-th state. `state` contains the arrays of the state, and `shape`
+    is their shape on disk. Raises InputError if an array has a reserved name."""
     fields = tuple(entry.name for entry in state if recompute or not entry.is_previous)
     for name in fields:
         if name in RESERVED[len(shape)] or name == HISTORY:
@@ -271,11 +271,11 @@ class HistoryView(Mapping[str, SnapshotView]):
 
 
 class StateFiles:
-    """The files of the states that an adjoint run reads, in the history of another run or of its replay. Raises
-    InputError if the other run has changed or keeps no history."""
+    """The files of the states that an adjoint run reads, in the history of the forward run or of its replay. Raises
+    InputError if the forward run has changed or keeps no history."""
 
     def __init__(self, state: State, states: StatesEntry, shape: tuple[int, ...], dtype: str) -> None:
-        """`state` is the committed state of the other run. `shape` and `dtype` belong to the adjoint run."""
+        """`state` is the committed state of the forward run. `shape` and `dtype` belong to the adjoint run."""
         self._run, self._steps = states.run, states.steps
         manifest, entry = state.manifest, state.manifest.taps.history
         if manifest.identity != states.identity or manifest.step < states.steps:
@@ -299,8 +299,8 @@ class StateFiles:
                 raise InputError(f"the history of {states.run} has no field {name}")
 
     def of(self, field: str, back: int, later: int = 0) -> tuple[FileBeneath, int]:
-        """Return the file and the checksum of the state `back` steps before the last step of the other run. If `later`
-        is -1, the file has the previous values of this state."""
+        """Return the file and the checksum of the state `back` steps before the last step of the forward run. If
+        `later` is -1, the file has the previous values of this state."""
         field += PREVIOUS if later < 0 else ""
         step = self._steps - back
         if step < 0:
@@ -345,7 +345,7 @@ class _Reader:
 
 
 class KeptStates:
-    """The states in the history of a run. `numbers` has the numbers of these states, in ascending order. Raises
+    """The states in the history of a run. `numbers` contains the numbers of these states, in ascending order. Raises
     StorageError and CorruptionError."""
 
     def __init__(self, state: State) -> None:
@@ -382,8 +382,8 @@ class KeptStates:
 
 
 def repeated_steps(state: State) -> int:
-    """Return the number of steps that an adjoint run must repeat if it begins at the committed step of a run, with the
-    states that exist now. The result for a replay is 0, because a replay has no adjoint run."""
+    """Return the number of steps that an adjoint run must repeat. The adjoint run begins at the committed step of a
+    run, with the states that exist now. The result for a replay is 0, because a replay has no adjoint run."""
     entry, step = state.manifest.taps.history, state.manifest.step
     if entry is None or not entry.slots or step < 1:
         return 0
@@ -419,7 +419,7 @@ def keep_only(state: State, numbers: Collection[int]) -> None:
 
 
 def replay_place(state: State) -> Path:
-    """Return the directory of the replay of a run. Its name has a part of the run's identity."""
+    """Return the directory of the replay of a run. The name contains a part of the run's identity."""
     path = state.path.absolute()
     return path.parent / f"{path.name.removesuffix('.oc')}-replay-{state.manifest.identity[:8]}.oc"
 

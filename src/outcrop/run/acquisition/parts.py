@@ -1,8 +1,8 @@
 """The acquisition of one part of a run of several ranks.
 
 Each part has the points of the whole grid. A source adds its values on each rank that updates cells of the source. A
-point of a receiver belongs to one part, which records the values of this point: the part that has the highest row of
-its cells. Other cells of the point may belong to the rank below the cut, or may be updated there:
+point of a receiver belongs to the part that has the highest row of the point's cells. This part records the values of
+the point. Other cells of the point may belong to the rank below the cut, or the rank below may update them:
 
     part of rank j + 1     ▲ point p, with the cells a, b, c, d
       ...                  │
@@ -12,9 +12,9 @@ its cells. Other cells of the point may belong to the rank below the cut, or may
       ...
     part of rank j
 
-So after each pass, rank j sends its values of such cells to rank j + 1. Rank j + 1 uses them for the cells that it has
-not sampled itself, and adds the corners of each point in the order of the oracle. The records of a part are then
-complete for its points, so a commit of the part needs no other rank.
+So after each pass, rank j sends its values of such cells to rank j + 1. Rank j + 1 uses these values for the cells that
+it has not sampled itself. Then it adds the corners of each point in the order of the oracle. The records of a part are
+then complete for its points, so a commit of the part needs no other rank.
 
 Norms are sums over the cells that a rank updates, and are not rounded. `rounded_norms` adds the sums of all parts.
 
@@ -50,7 +50,7 @@ from outcrop.run.disk.state import State
 
 
 class Peers(Protocol):
-    """The other ranks."""
+    """The interface to the other ranks."""
 
     def everyone(self, read: Callable[[], bytes]) -> list[bytes]:
         """Return what `read` returns on each rank. All ranks must call this method. If `read` raises an error on one
@@ -66,7 +66,7 @@ Everyone = Callable[[Callable[[], bytes]], "list[bytes]"]
 
 
 def owners(samplings: Sequence[Sampling], cut: Sequence[int]) -> dict[str, NDArray[np.int64]]:
-    """Return the rank to which each point of each trace belongs, by the name of the trace."""
+    """Return a dictionary from the names of traces to the ranks to which the points of the trace belong."""
     highest: dict[str, NDArray[np.int64]] = {}
     for one in samplings:
         rows = one.cells[:, :, 1].max(axis=1)
@@ -75,7 +75,7 @@ def owners(samplings: Sequence[Sampling], cut: Sequence[int]) -> dict[str, NDArr
 
 
 def own_traces(samplings: Sequence[Sampling], part: PartEntry) -> dict[str, int]:
-    """Return, for each trace, the number of points that belong to a part."""
+    """Return a dictionary from the name of each trace to the number of its points that belong to a part."""
     return {name: int(np.count_nonzero(one == part.rank)) for name, one in owners(samplings, part.cut).items()}
 
 
@@ -109,9 +109,9 @@ class PartRows:
         return self.part.rank > 0 or self.is_ring
 
     def images(self, cells: Points) -> tuple[NDArray[np.int64], Points]:
-        """Return those of `cells` that passes of this part update: the index of each of these cells in `cells`, and the
-        cells themselves, with rows counted from the first row of the part. In a ring of few ranks, the same cell may be
-        both below and above the part, and is then returned twice."""
+        """Find the cells in `cells` that passes of this part update. Return their indices in `cells`, and the cells,
+        with rows counted from the first row of the part. In a ring of few ranks, the same cell may be both below and
+        above the part. Such a cell is returned twice."""
         first, end = self.part.rows
         height = self.part.cut[-1]
         places, found = [], []
@@ -124,10 +124,10 @@ class PartRows:
 
 
 class PartSampling:
-    """The cells of one sampling that a rank samples: first the cells of the rank's own points, then cells of points
-    that belong to the rank above. `owner` has, for each point, the rank to which the point belongs.
+    """The cells of one sampling that a rank samples. The cells of the rank's own points come first. Cells of points
+    that belong to the rank above follow. `owner` gives the rank to which each point belongs.
 
-    In each step, this rank sends `sent` values to the rank above. It receives `received` values from the rank
+    In each step, this rank sends `sent` values to the rank above. This rank receives `received` values from the rank
     below."""
 
     def __init__(self, one: Sampling, owner: NDArray[np.int64], rows: PartRows) -> None:
@@ -148,7 +148,8 @@ class PartSampling:
         self.sent, self.received = len(above), int(np.count_nonzero(self._below))
 
     def for_above(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return those of the sampled `values`, of shape (steps, cells), that the rank above needs."""
+        """Return the sampled values that the rank above needs. `values` contains all sampled values, in the shape
+        (steps, cells)."""
         return values[:, len(self.cells) - self.sent :]
 
     def seen(self, values: NDArray[np.float64], received: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -162,7 +163,6 @@ class PartSampling:
 
     @property
     def weights(self) -> Weights:
-        """The weights of the points of this part."""
         return self._weights
 
 
@@ -191,7 +191,8 @@ def read_of_all(
 
 
 def joined_trace(owner: NDArray[np.int64], steps: int, parts: Sequence[bytes]) -> NDArray[np.float64]:
-    """Return a trace of shape (steps, points) from the records of all parts. `owner` has the rank of each point."""
+    """Return a trace of shape (steps, points) from the records of all parts. `owner` contains the rank of each
+    point."""
     whole = np.empty((steps, len(owner)))
     for rank, data in enumerate(parts):
         own = owner == rank
@@ -200,7 +201,6 @@ def joined_trace(owner: NDArray[np.int64], steps: int, parts: Sequence[bytes]) -
 
 
 def part_norms(steps: Sequence[int], sums: Sequence[RawSum]) -> NDArray[np.void]:
-    """Return the rows of norms of a part."""
     rows = np.zeros(len(sums), PART_NORMS)
     for row, step, (total, special, squares, special_squares, low, high) in zip(rows, steps, sums, strict=True):
         row["step"], row["sum"], row["squares"], row["min"], row["max"] = step, special, special_squares, low, high
@@ -209,7 +209,8 @@ def part_norms(steps: Sequence[int], sums: Sequence[RawSum]) -> NDArray[np.void]
 
 
 def exact_norms(rows: NDArray[np.void]) -> NDArray[np.void]:
-    """Return the rows of norms of a whole run as rows of a part. `rounded_norms` makes the same rows of them again."""
+    """Return the rows of norms of a whole run as rows of a part. `rounded_norms` converts the result back to the same
+    rows."""
     found = np.zeros(len(rows), PART_NORMS)
     for name in ("step", "min", "max"):
         found[name] = rows[name]
@@ -297,11 +298,11 @@ class _PartSnapshot:
 
 class MovedRecords:
     """Makes the records of the new part of `rank` from the records of old parts, when rows are moved between ranks.
-    `cut` has the first row of each new rank. `first` is the manifest of the old part 0 at the step of the move. The old
-    part or the new part can be a whole run.
+    `cut` contains the first row of each new rank. `first` is the manifest of the old part 0 at the step of the move.
+    The old part or the new part can be a whole run.
 
-    A new part gets a series of blocks from each old part that has some of the new part's rows. The n-th blocks of all
-    these series are joined:
+    A new part gets a series of blocks from each old part that has some of its rows. The n-th blocks of all these series
+    are joined:
 
         traces       for each trace, the points that the old and the new part have in common
         norms        for each field, the sums of the old part, if its first row is in the new part, or else nothing
@@ -342,8 +343,8 @@ class MovedRecords:
                 source.check()
 
     def received(self, rank: int, receive: Callable[[NDArray[Any]], None]) -> Iterator[NDArray[Any]]:
-        """Yield the same blocks as `blocks`, for an old part on another rank. `receive` fills one block after the
-        other."""
+        """Yield the blocks that the method `blocks` yields for an old part on another rank. `receive` fills one block
+        after the other."""
 
         def block(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
             found = np.empty(shape, dtype)
@@ -360,7 +361,7 @@ class MovedRecords:
                 yield block((rows.stop - rows.start, entry.shape[2]), self._dtype)
 
     def write(self, target: State, sources: Mapping[int, Iterator[NDArray[Any]]]) -> dict[str, int]:
-        """Write and flush the records of the new part `target`. `sources` has the blocks of old parts by their rank.
+        """Write and flush the records of the new part `target`. `sources` maps the ranks of old parts to their blocks.
         Return the checksums of the files of acquisition, for the commit."""
         sums = dict(target.manifest.sums)
         for name, owner in self._points.items():
@@ -401,7 +402,8 @@ class MovedRecords:
 
     def _common(self, entry: SnapshotsEntry, rank: int) -> tuple[slice, slice]:
         """Return the rows of the box that the old part `rank` and the new part have in common, as two slices. The first
-        slice counts from the first row of the box in the old part, and the second slice from that in the new part."""
+        slice counts from the first row of the box in the old part. The second slice counts from the first row of the
+        box in the new part."""
         first, end = entry.box[1]
         old, new = (self._cut[rank], self._cut[rank + 1]), self._rows
         low, high = max(first, old[0], new[0]), min(end, old[1], new[1])
@@ -420,7 +422,7 @@ class MovedRecords:
         return self._rows[0] <= self._cut[rank] < self._rows[1]
 
     def _added_norms(self, parts: Sequence[NDArray[np.void]]) -> NDArray[np.void]:
-        """Return the exact sums of several parts as rows of one part. If `parts` is empty, the sums are those of no
+        """Return the exact sums of several parts as rows of one part. If `parts` is empty, the sums are sums of no
         cells."""
         assert self._taps.norms is not None
         rows = np.zeros(self._norm_count, PART_NORMS)

@@ -42,18 +42,18 @@ TRACE_BYTES = 32
 up to rows of the trace, and while these rows are written."""
 
 UNSEEN = np.array([0x7FF8_0000_5EED_0001], np.int64).view(np.float64)[0]
-"""The value of a sample that the core has not taken: a NaN with bits that no computation gives. Such samples exist in
-parts, because other ranks take the samples of some cells (parts.py)."""
+"""The value of a sample that the core has not taken: a NaN with bits that no computation produces. Such samples exist
+in parts, because other ranks take the samples of some cells (parts.py)."""
 
 RawSum: TypeAlias = tuple[bytes, float, bytes, float, float, float]
-"""The sum of the finite values and the sum of all other values, the same two sums of the squares, the minimum, and the
-maximum."""
+"""Six values: the sum of the finite values, the sum of all other values, the same two sums for the squares, the
+minimum, and the maximum."""
 
 
 @dataclass(frozen=True, eq=False)
 class PointInjection:
     """A source. In step t, `values[t - first_step, i]` is added to `field[cells[i]]` for each point i. The points of an
-    injection are added in order, and so are the injections of a step.
+    injection are added in order. The injections of a step are also added in order.
 
     `values` has the shape (steps, points) and the field's dtype. The rim never changes, so a point in the rim is
     refused if one of its values is not 0."""
@@ -127,10 +127,10 @@ class FieldSum:
     """Sums in float64 over all cells of a field after `step` steps. The cells of the rim are included. `squares` is the
     sum of squares.
 
-    Each group of 64 bytes along x is summed first. To sum a group, its second half is added to its first half, and this
-    is repeated until one number is left. The sums of the groups are then added without rounding. So the bits of the
-    result do not depend on the plan or on the number of threads. `minimum` and `maximum` ignore NaN. Both are infinite
-    if every cell is NaN."""
+    Each group of 64 bytes along x is summed first. To sum a group, its second half is added to its first half. This
+    step is repeated until one number is left. The sums of the groups are then added without rounding. So the bits of
+    the result do not depend on the plan or on the number of threads. `minimum` and `maximum` ignore NaN. Both are
+    infinite if every cell is NaN."""
 
     step: int
     sum: float
@@ -143,9 +143,9 @@ class FieldSum:
 class AcquisitionResults:
     """The results of a pass.
 
-    `samples` has a float64 array of shape (steps of the pass, points) for each PointSamples. `sums` has a tuple for
-    each SumRequest, in the order of steps. `raw_sums` has the same sums before they are rounded. `snapshot_sums` has
-    the CRC32C of each box that the pass has written."""
+    `samples` contains a float64 array of shape (steps of the pass, points) for each PointSamples. `sums` contains a
+    tuple for each SumRequest, in the order of steps. `raw_sums` has the same sums before they are rounded.
+    `snapshot_sums` contains the CRC32C of each box that the pass has written."""
 
     samples: tuple[NDArray[np.float64], ...]
     sums: tuple[tuple[FieldSum, ...], ...]
@@ -183,8 +183,8 @@ class _Injected:
 
 @dataclass(frozen=True, eq=False)
 class LeadInjected:
-    """The values that a source of another run adds in the steps that a pass computes again. In step i of these steps,
-    the values are added to field number `fields[i]` after the stage `stage`."""
+    """The values that a source of the forward run adds in the steps that a pass computes again. In step i of these
+    steps, the values are added to field number `fields[i]` after the stage `stage`."""
 
     stage: int
     fields: tuple[int, ...]
@@ -264,7 +264,7 @@ class PassAcquisition:
 
 
 def lead_injected(one: PointInjection, problem: Problem, steps: int, stage: int, fields: Sequence[int]) -> LeadInjected:
-    """Return the values that a source of another run, `one`, adds in `steps` steps that a pass computes again."""
+    """Return the values that a source of the forward run, `one`, adds in `steps` steps that a pass computes again."""
     found = _injected(one, problem, one.first_step, steps)
     return LeadInjected(stage, tuple(fields), found.cells, found.bytes)
 
@@ -305,8 +305,8 @@ def demand_of(
     entries: AcquisitionEntries, dtype: str, states: StatesEntry | None = None, first_step: int = 0
 ) -> AcquisitionDemand:
     """Return the memory and the transfers that the acquisition `entries` needs in addition to the window. `dtype` is
-    the dtype of the fields. If passes compute steps of another run again, `states` has the sources of that run. The
-    plan begins after step `first_step`."""
+    the dtype of the fields. If passes compute steps of a forward run again, `states` contains the sources of the
+    forward run. The plan begins after step `first_step`."""
     item_bytes = np.dtype(dtype).itemsize
     sources = sum(one.points * one.corners for one in entries.sources) + (states.source_cells if states else 0)
     points = [entries.traces.get(one.name, 0) for one in entries.samplings]  # a part has only some of the points

@@ -97,7 +97,6 @@ class Recorder:
         return Acquisition(sources, self._samples, tuple(file for _, _, file in made), sums)
 
     def injections(self, first_step: int, steps: int) -> tuple[PointInjection, ...]:
-        """Return the values that all sources add in these steps."""
         return tuple(self._injection(number, first_step, steps) for number in range(len(self._sources)))
 
     def after(self, first_step: int, results: AcquisitionResults) -> dict[str, int]:
@@ -180,7 +179,6 @@ class Recorder:
         return np.arange(len(cells)), cells
 
     def _read_cells(self, field: str, cells: Cells) -> Weights:
-        """Return the committed values of `field` at `cells`."""
         manifest = self._state.manifest
         if ((cells < 0) | (cells >= np.array(manifest.whole_layout.shape))).any():
             raise InputError(f"the scale of a source reads {field} outside the grid; move the source inwards")
@@ -213,7 +211,7 @@ def require_space(directory: Directory, manifest: Manifest, last_step: int) -> N
     if needed > free:
         raise InputError(
             f"no space: {times} snapshots need {format_bytes(needed)} in {directory.path}, {format_bytes(free)} are "
-            "free; make room, or start again with fewer of them or a smaller box"
+            "free; make room, or start again with fewer snapshots or a smaller box"
         )
 
 
@@ -222,7 +220,7 @@ def make_files(
 ) -> Iterator[tuple[str, int, SnapshotFile]]:
     """Make the files for the snapshots of the pass that begins with step `first`. For each snapshot, yield three
     values: the name of the file for the checksum of the snapshot, the number of the snapshot, and its `SnapshotFile`.
-    `fields` has the names of the stencil's fields. Raises OSError and StorageError."""
+    `fields` contains the names of the stencil's fields. Raises OSError and StorageError."""
     itemsize = np.dtype(manifest.dtype).itemsize
     for entry in manifest.own_taps.snapshots:
         size, index = math.prod(entry.shape) * itemsize, snapshot_index(entry.shape, itemsize)

@@ -70,7 +70,7 @@ class Records(Mapping[str, NDArray[Any]], ABC):
     @staticmethod
     @abstractmethod
     def _known(manifest: Description) -> dict[str, tuple[int, ...]]:
-        """Return the shape of a row of each array, by its name."""
+        """Return a dictionary from the name of each array to the shape of a row."""
 
     @abstractmethod
     def _joined(self, state: State, name: str, parts: Sequence[bytes]) -> NDArray[Any]:
@@ -78,8 +78,8 @@ class Records(Mapping[str, NDArray[Any]], ABC):
 
 
 class Traces(Records):
-    """The traces of receivers by name. Each trace is a float64 array of shape (committed steps, points). If one part
-    of a run of several ranks is opened alone, a trace has only the points of this part."""
+    """The traces of receivers by name. Each trace is a float64 array of shape (committed steps, points). If a part of a
+    run is opened alone, a trace has only the points of this part."""
 
     kind, dtype = "trace", np.dtype("<f8")
 
@@ -98,8 +98,8 @@ class Traces(Records):
 
 class NormRecords(Records):
     """The norms of fields by name. Each array has a row with `step`, `sum`, `squares`, `min` and `max` for each
-    recorded step. If one part of a run of several ranks is opened alone, the norms are those of the cells that the rank
-    of this part has counted."""
+    recorded step. If a part of a run is opened alone, the norms include only the cells that the rank of this part has
+    counted."""
 
     kind, dtype = "norms", NORMS
 
@@ -130,7 +130,6 @@ class SnapshotView:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The dtype of the field."""
         return np.dtype(self._state.manifest.dtype)
 
     @property
@@ -140,7 +139,6 @@ class SnapshotView:
 
     @property
     def steps(self) -> NDArray[np.int64]:
-        """The step of each snapshot."""
         return np.array([self._entry.step_of(number) for number in self._numbers()], np.int64)
 
     def __len__(self) -> int:
@@ -174,7 +172,7 @@ class SnapshotView:
             return f"{what} {counted(len(numbers), 'snapshot')} of {self._name}"
         return (
             f"{what} {counted(len(numbers), 'state')} of {self._field} (history.steps): an adjoint run has freed the "
-            "others, or the limit had no room for them; run again with a history without a limit"
+            "other states, or the limit had no room for them; run again with a history without a limit"
         )
 
     def __iter__(self) -> Iterator[NDArray[Any]]:

@@ -101,7 +101,7 @@ def check_devices(devices: list[Path], description: Description, force: bool) ->
 
 def hold_devices(devices: list[Path], description: Description, force: bool) -> list[int]:
     """Open the devices exclusively, and return their descriptors. Closing a descriptor releases its device. Raises
-    InputError if a device is given twice, is in use, is too small, or may not be written. If `force` is false, also
+    InputError if a device is given twice, is in use, is too small, or cannot be written. If `force` is false, also
     raises InputError if a device has known content."""
     manifest = new_manifest(description)
     longest = manifest.to_bytes().decode() + " " * SLACK_BYTES
@@ -159,7 +159,7 @@ def _check_size(device: Path, handle: int, needed: int) -> None:
 
 def _read(device: Path, handle: int, force: bool) -> Header | None:
     """Return the header of the device, or None if the device has no run. If the header is damaged or of another
-    version, return None with `force`, and raise InputError without `force`."""
+    version, return None if `force` is true, and raise InputError otherwise."""
     try:
         return header_of(device, handle)
     except InputError as error:
@@ -276,9 +276,9 @@ def _opened_new(device: Path) -> Iterator[int]:
 
 
 def check_records_folder(devices: list[Path], manifest: Description, force: bool) -> None:
-    """Raise InputError if the run needs a folder of records and none is given, or if it needs none. The folder must be
-    new or empty. If `force` is true, the folder may belong to the run on these devices, or to a run that no longer
-    exists."""
+    """Raise InputError if the run needs a folder of records and no folder is given. Also raise InputError if a folder
+    is given and the run does not need it. The folder must be new or empty. If `force` is true, the folder may belong to
+    the run on these devices, or to a run that no longer exists."""
     if bool(manifest.taps) != bool(manifest.records):
         raise InputError(
             f"{devices[0]}: block devices hold arrays only; give records=DIRECTORY for the files of sources, "
@@ -299,18 +299,19 @@ def _check_content(folder: Directory, device: Path, force: bool) -> None:
     names, member, path = folder.names(), read_member(folder), folder.path
     ours = {MEMBER, *(member.folders if member else ())}
     if foreign := [name for name in names if name not in ours]:
-        raise InputError(f"directory {path} holds something else ({foreign[0]}); give a new or empty one")
+        raise InputError(f"directory {path} holds something else ({foreign[0]}); give a new or empty directory")
     if member is None:
         if names:
-            raise InputError(f"directory {path} holds something else ({names[0]}); give a new or empty one")
+            raise InputError(f"directory {path} holds something else ({names[0]}); give a new or empty directory")
         return
     if foreign := files_below(folder, member.folders)[1]:
-        raise InputError(f"directory {path} holds something else ({foreign[0]}); give a new or empty one")
+        raise InputError(f"directory {path} holds something else ({foreign[0]}); give a new or empty directory")
     old = _run_at(Path(member.run), member.identity)
     if old is not None and os.path.realpath(member.run) != os.path.realpath(device):
-        raise InputError(f"directory {path} belongs to another run, {member.run}; give another one")
+        raise InputError(f"directory {path} belongs to another run, {member.run}; give another directory")
     if not force and (old is None or old.phase != NEW):
-        raise InputError(f"directory {path} holds records of {member.run}; replace them with force, or give another")
+        remedy = "replace them with force, or give another directory"
+        raise InputError(f"directory {path} holds records of {member.run}; {remedy}")
 
 
 @contextlib.contextmanager

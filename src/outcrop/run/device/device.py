@@ -107,7 +107,7 @@ class Device(RunStorage):
             with opened(path, os.O_RDONLY) as handle:
                 size = device_use.size_of(handle)
             if size < (needed := needed_bytes(manifest, index)):
-                raise StorageError(f"{path} has {size} bytes, {needed} belong there")
+                raise StorageError(f"{path} has {size} bytes, but needs {needed}")
         if manifest.records:
             check_sizes(self.records(manifest), manifest)
 
@@ -240,7 +240,7 @@ def _records_of(manifest: Manifest, device: Path) -> Directory:
         directory = Directory.open(Path(manifest.records))
     member = read_member(directory)
     if member is None or member.identity != manifest.identity:
-        raise StorageError(f"{what} are missing; put them back")
+        raise StorageError(f"{what} are missing; restore them")
     return directory
 
 
@@ -278,7 +278,7 @@ def encode_superblock(kind: str, identity: str) -> bytes:
 
 
 def decode_superblock(block: bytes, path: object) -> tuple[str, str] | None:
-    """Return (kind, identity) from the first block of a device, or None if this block is no superblock. Raises
+    """Return (kind, identity) from the first block of a device, or None if this block is not a superblock. Raises
     InputError when the superblock is damaged or of another version."""
     magic, version, kind, identity = _SUPERBLOCK.unpack_from(block)
     if magic != _MAGIC:
@@ -344,14 +344,12 @@ def write_superblock(handle: int, header: Header) -> None:
 
 
 def write_all(handle: int, content: bytes, offset: int) -> None:
-    """Write all of `content` at `offset`. Raises OSError."""
     done = 0
     while done < len(content):
         done += os.pwrite(handle, content[done:], offset + done)
 
 
 def _read_slot(handle: int, offset: int) -> bytes:
-    """Return the used part of the slot at `offset`."""
     first = os.pread(handle, BLOCK_BYTES, offset)
     _, _, _, length = _SLOT.unpack_from(first.ljust(BLOCK_BYTES, b"\0"))
     rest = min(_SLOT.size + _CHECKSUM.size + length, SLOT_BYTES) - len(first)

@@ -78,15 +78,16 @@ def claim(path: Path) -> int:
     """Open a device exclusively and return the descriptor. Until the descriptor is closed, no other process can mount
     or claim the device. Raises InputError when the device is in use or cannot be opened."""
     number = _number(path)
-    # O_EXCL does not detect a loop device that uses this device as its file, but `find_use` does.
+    # O_EXCL does not detect a loop device that uses this device as its file, so `find_use` searches for such loop
+    # devices.
     if number and not (SYS / "dev" / "block").is_dir():
         raise InputError(f"{path} may be in use: its users are not known while {SYS} is not mounted; mount it first")
     if number and (use := find_use(number)):
         raise InputError(f"{path} is in use: {use}; a device must be free")
     handle = open_device(path, os.O_RDONLY | os.O_EXCL)
     try:
-        # O_EXCL does not prevent udev from reading the device, but a lock of `flock` does. If udev is reading the
-        # device now, `flock` fails, and this failure is ignored for block devices.
+        # O_EXCL does not prevent udev from reading the device, but a lock of `flock` prevents this. If udev is reading
+        # the device now, `flock` fails, and this failure is ignored for block devices.
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         if not number:

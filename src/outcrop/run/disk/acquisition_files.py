@@ -1,5 +1,6 @@
-"""The files of acquisition. The folder ACQUISITION has definitions (points and values), which are written once, and
-records (traces, norms, and checksums of snapshots), which grow with the run. The folder SNAPSHOTS has the snapshots.
+"""The files of acquisition. The folder ACQUISITION contains definitions and records. The definitions (points and
+values) are written once. The records (traces, norms, and checksums of snapshots) grow with the run. The folder
+SNAPSHOTS contains the snapshots.
 
     run.oc/.taps/source-0       cells, weights, values
     run.oc/.taps/receivers-0    cells, weights
@@ -7,8 +8,8 @@ records (traces, norms, and checksums of snapshots), which grow with the run. Th
     run.oc/.taps/norms-u        step k writes row k / every: step, sum, squares, min, max
     run.oc/.taps/snapshots-u    a CRC32C of four bytes for the cells of each snapshot of u
 
-In a part of a run of several ranks, a trace has only the points of this part, and the sums of norms are not rounded
-(PART_NORMS). Points and values are those of the whole grid.
+In a part of a run, a trace has only the points of this part, and the sums of norms are not rounded (PART_NORMS). Points
+and values are for the whole grid.
 
 Points and values are little endian in C order. They are written and flushed before the first commit. The manifest has
 their checksums and shapes.
@@ -52,7 +53,8 @@ _PART_BYTES = 4 << 20
 
 
 def first_sums(manifest: Manifest, definitions: Definitions) -> dict[str, int]:
-    """Return the checksum of each file below ACQUISITION before the first step, by name."""
+    """Return a dictionary from the name of each file in ACQUISITION to the checksum of the file before the first
+    step."""
     sums = {name: manifest.seed(name, 0) for name in manifest.own_taps.files}
     for name, parts in definitions.items():
         for part in parts:
@@ -69,7 +71,7 @@ def write_acquisition_files(directory: Directory, manifest: Manifest, definition
 
 
 def write_rows(directory: Directory, name: str, first_row: int, rows: NDArray[Any]) -> None:
-    """Write rows durably to the file `name` below ACQUISITION, from row `first_row` on. Raises StorageError."""
+    """Write rows durably to the file `name` in ACQUISITION, from row `first_row` on. Raises StorageError."""
     data = np.ascontiguousarray(rows)
     row_bytes = data.nbytes // max(1, len(data))
     with os_errors_as(StorageError, f"cannot write {directory.path / ACQUISITION / name}"):
@@ -77,39 +79,40 @@ def write_rows(directory: Directory, name: str, first_row: int, rows: NDArray[An
 
 
 def continued(checksum: int, rows: NDArray[Any]) -> int:
-    """Return the checksum of a file after `rows` are appended to content with this checksum."""
+    """Return the checksum of a file after `rows` are appended. `checksum` is the checksum of the file before."""
     return int(_core.crc32c(np.ascontiguousarray(rows).reshape(-1).view(np.uint8), checksum))
 
 
 def check_records(directory: Directory, manifest: Manifest) -> None:
-    """Raise CorruptionError when a file below ACQUISITION has changed since the commit, and StorageError when it cannot
-    be read."""
+    """Raise CorruptionError when a file in ACQUISITION has changed since the commit, and StorageError when it cannot be
+    read."""
     for name in manifest.own_taps.files:
         if damage := damage_of(directory, manifest, name):
             repair = f", or accept its content with: outcrop verify --repair {directory.path}"
-            raise CorruptionError(f"{damage}; put back a copy{'' if name in manifest.taps.definitions else repair}")
+            raise CorruptionError(f"{damage}; restore a copy{'' if name in manifest.taps.definitions else repair}")
 
 
 def check_sizes(directory: Directory, manifest: Manifest) -> None:
-    """Raise StorageError when a file below ACQUISITION is missing or too short."""
+    """Raise StorageError when a file in ACQUISITION is missing or too short."""
     for name, count in _valid_bytes(manifest).items():
         path = directory.path / ACQUISITION / name
         rows = f", or fill it up with: outcrop verify --repair {directory.path}"
-        remedy = f"; put back a copy{'' if name in manifest.taps.definitions else rows}"
+        remedy = f"; restore a copy{'' if name in manifest.taps.definitions else rows}"
         with os_errors_as(StorageError, f"{path} cannot be used"):
             status = directory.status(f"{ACQUISITION}/{name}")
         if status is None or not stat.S_ISREG(status.st_mode):
             raise StorageError(f"{path} is missing{remedy}")
         if status.st_size < count:
-            raise StorageError(f"{path} has {status.st_size} bytes, {count} belong there{remedy}")
+            raise StorageError(f"{path} has {status.st_size} bytes, but needs {count}{remedy}")
 
 
 def damage_of(directory: Directory, manifest: Manifest, name: str) -> str:
-    """Return a description of the damage of a file, or "". Raises StorageError when the file cannot be read."""
+    """Return a description of the damage of a file, or "" if the file is intact. Raises StorageError when the file
+    cannot be read."""
     count, path = _valid_bytes(manifest)[name], directory.path / ACQUISITION / name
     found, checksum = checksum_of(directory, manifest, name)
     if found < count:
-        return f"{path} has {found} bytes, {count} belong there"
+        return f"{path} has {found} bytes, but needs {count}"
     return "" if checksum == manifest.sums[name] else f"{path} is damaged: checksum mismatch"
 
 
@@ -127,8 +130,8 @@ def fill_up(directory: Directory, manifest: Manifest, name: str) -> None:
 
 
 def checksum_of(directory: Directory, manifest: Manifest, name: str) -> tuple[int, int]:
-    """Return the number of valid bytes of a file below ACQUISITION that exist, and their checksum. The number is too
-    small if the file is too short."""
+    """Return two values for a file in ACQUISITION: how many of its valid bytes exist, and the checksum of these bytes.
+    Some valid bytes are missing if the file is too short."""
     count, path = _valid_bytes(manifest)[name], directory.path / ACQUISITION / name
     with os_errors_as(StorageError, f"{path} cannot be read"), directory.opened(f"{ACQUISITION}/{name}") as handle:
         return _summed(directory, handle, count, manifest.seed(name, 0))
@@ -149,14 +152,14 @@ def read_rows(directory: Directory, manifest: Manifest, name: str) -> bytes:
     with os_errors_as(StorageError, f"{path} cannot be read"):
         data = directory.read_file(f"{ACQUISITION}/{name}", count)
     if len(data) < count:
-        raise StorageError(f"{path} has {len(data)} bytes, {count} belong there")
+        raise StorageError(f"{path} has {len(data)} bytes, but needs {count}")
     if _core.crc32c(data, manifest.seed(name, 0)) != manifest.sums[name]:
         raise CorruptionError(f"{path} is damaged: checksum mismatch")
     return data
 
 
 def _valid_bytes(manifest: Manifest) -> dict[str, int]:
-    """Return the number of valid bytes of each file at the manifest's step, by name."""
+    """Return a dictionary from the name of each file to the number of its valid bytes at the manifest's step."""
     rows = manifest.own_taps.records(manifest.step)
     return manifest.taps.definitions | {name: row_bytes * count for name, (row_bytes, count) in rows.items()}
 
@@ -191,8 +194,8 @@ def remove_freed_history(directory: Directory, manifest: Manifest) -> None:
 
 
 def damaged_snapshots(directory: Directory, manifest: Manifest) -> Iterator[tuple[str, str]]:
-    """Yield the path of each valid snapshot and a description of its damage, or "". The records with the checksums of
-    snapshots must be complete. Raises StorageError when a record cannot be read."""
+    """Yield the path of each valid snapshot and a description of its damage, which is "" if the snapshot is intact. The
+    records with the checksums of snapshots must be complete. Raises StorageError when a record cannot be read."""
     itemsize = np.dtype(manifest.dtype).itemsize
     for entry in manifest.own_taps.snapshots:
         size, index = math.prod(entry.shape) * itemsize, snapshot_index(entry.shape, itemsize)
@@ -213,7 +216,7 @@ def _snapshot_damage(directory: Directory, name: str, size: int, index: bytes, e
     except StorageError as error:
         return str(error)
     if done < size or len(tail) != len(index):
-        return f"{path} does not have the {size + len(index)} bytes that belong there"
+        return f"{path} does not have {size + len(index)} bytes"
     if checksum != expected:
         return f"{path} is damaged: checksum mismatch"
     return "" if tail == index else f"{path}: the index at offset {size} is damaged"

@@ -100,8 +100,8 @@ def top_names(manifest: Description) -> set[str]:
 
 
 def files_of_run(directory: Directory, manifest: Manifest) -> tuple[list[str], list[str]]:
-    """Return the files and links of the run in its own directory, without the manifest, and the other files in its
-    folders. Raises OSError."""
+    """Return two lists for the run's own directory: the files and links of the run except the manifest, and all other
+    files in the folders of the run. Raises OSError."""
     links = {entry.name for entry in manifest.state}
     beside = {GROUP, *(f"{name}.tmp" for name in (GROUP, MANIFEST, *links))}
     names = directory.names()
@@ -137,8 +137,8 @@ def names_below(directory: Directory, name: str, depth: int = 0) -> Iterator[str
 
 
 def derived_files(manifest: Manifest, part: PartEntry | None = None) -> dict[str, bytes]:
-    """Return the content of each derived file in the run's own directory, by its path. If `part` is one of several
-    parts of equal size, each shard has only the rows of one part (run/ranks/shared.py)."""
+    """Return a dictionary from the path of each derived file in the run's own directory to the content of the file. If
+    `part` is one of several parts of equal size, each shard has only the rows of one part (run/ranks/shared.py)."""
     attributes, part_rows = _attributes(manifest), part.rows[1] - part.rows[0] if part else None
     metadata = array_metadata(manifest.layout, len(manifest.shape), attributes, part_rows)
     files = {f"{array_folder(entry, copy)}/{GROUP}": to_json(metadata) for entry, copy in manifest.copies}
@@ -153,8 +153,7 @@ def derived_files(manifest: Manifest, part: PartEntry | None = None) -> dict[str
 
 def snapshot_files(manifest: Manifest, part: PartEntry | None = None) -> dict[str, bytes]:
     """Return the content of the derived files of snapshots at the manifest's step. The last item is the metadata of the
-    top group, which lists all groups and arrays of the snapshots. `part` has the meaning that it has in
-    `derived_files`."""
+    top group, which lists all groups and arrays of the snapshots. `part` has the same meaning as in `derived_files`."""
     files: dict[str, bytes] = {}
     below: dict[str, dict[str, Any]] = {}
     for entry in manifest.own_taps.snapshots:
@@ -207,7 +206,8 @@ def _attributes(manifest: Manifest) -> dict[str, Any]:
 def _snapshot_metadata(
     manifest: Manifest, entry: SnapshotsEntry, part: PartEntry | None
 ) -> dict[str, dict[str, Any]]:
-    """Return the content of zarr.json for each array of a group at the manifest's step, by its name."""
+    """Return a dictionary from the name of each array of a group to the content of its zarr.json at the manifest's
+    step."""
     count, axes, box = entry.count(manifest.step), NAMES[len(manifest.shape)], entry.shape
     shard = box
     if part is not None:

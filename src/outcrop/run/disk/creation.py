@@ -64,11 +64,12 @@ same time."""
 
 @contextlib.contextmanager
 def created_in(directories: list[Path], manifest: Manifest, force: bool, definitions: Definitions) -> Iterator[State]:
-    """Create the directories and files of a run without values. `definitions` has the points and values of its sources
-    and receivers. The caller commits the first values inside the `with`, during which this process holds the run.
+    """Create the directories and files of a run without values. `definitions` contains the points and values of its
+    sources and receivers. This process holds the run until the `with` ends. The caller commits the first values inside
+    the `with`.
 
-    Only the contents of the directories are checked here. With `force`, an older run is replaced. If InputError is
-    raised, nothing was changed. If the `with` ends before the first commit, all created files and directories are
+    Only the contents of the directories are checked here. If `force` is true, an older run is replaced. If InputError
+    is raised, nothing was changed. If the `with` ends before the first commit, all created files and directories are
     removed. Raises StorageError when the system refuses an operation that the checks allowed."""
     with hold_directories(directories) as (taken, locks, made):
         own, what = taken[0], f"cannot create the run in {taken[0].path}"
@@ -108,8 +109,8 @@ def created_in(directories: list[Path], manifest: Manifest, force: bool, definit
 
 
 def check_creation(directories: list[Path], description: Description, force: bool) -> None:
-    """Raise InputError if `created_in` cannot create the run. This changes nothing on storage. With `force`, the space
-    of files that are replaced counts as free."""
+    """Raise InputError if `created_in` cannot create the run. The function changes nothing on storage. If `force` is
+    true, the space of files that are replaced counts as free."""
     if description.records:
         raise InputError(f"records {description.records}: a run in a directory keeps them there; leave it out")
     needed = [0] * len(directories)
@@ -186,7 +187,7 @@ def check_contents(there: dict[int, Directory], description: Description, force:
         raise InputError(f"directory {own.path} holds something that is not the run's ({foreign[0]}); move it away")
     for name in sorted(top_names(description) - (top_names(old) if old else set())):
         if own.status(name) is not None:
-            raise InputError(f"directory {own.path} holds something else ({name}); give a new or empty one")
+            raise InputError(f"directory {own.path} holds something else ({name}); give a new or empty directory")
 
 
 @contextlib.contextmanager
@@ -211,7 +212,7 @@ def hold_directories(directories: Sequence[Path]) -> Iterator[tuple[list[Directo
                 directory.release(lock)
                 directory.close()
             else:
-                raise InputError(f"directory {path} is made and removed by other processes; give another one")
+                raise InputError(f"directory {path} is made and removed by other processes; give another directory")
             stack.callback(directory.release, lock)
             taken.append(directory)
             locks.append(lock)
@@ -247,7 +248,7 @@ def clear_share(directory: Directory) -> None:
 
 def _check_further(directory: Directory, force: bool, replaced: str) -> None:
     """Raise InputError when a directory holds files that must not be replaced. Files of the run with the identity
-    `replaced` can be replaced. With `force`, files of a run that no longer exists can also be replaced."""
+    `replaced` can be replaced. If `force` is true, files of a run that no longer exists can also be replaced."""
     with os_errors_as(InputError, f"directory {directory.path} cannot be read"):
         names = [name for name in directory.names() if name not in _BEGUN]
     member, path = read_member(directory), directory.path
@@ -255,16 +256,16 @@ def _check_further(directory: Directory, force: bool, replaced: str) -> None:
         foreign = files_below(directory, member.folders)[1]
         foreign += [name for name in names if name != MEMBER and name not in member.folders]
         if foreign:
-            raise InputError(f"directory {path} holds something else ({foreign[0]}); give a new or empty one")
+            raise InputError(f"directory {path} holds something else ({foreign[0]}); give a new or empty directory")
         if member.identity == replaced:
             return
         if _is_alive(member):
-            raise InputError(f"directory {path} belongs to another run, {member.run}; give another one")
+            raise InputError(f"directory {path} belongs to another run, {member.run}; give another directory")
         if not force:
             raise InputError(f"directory {path} holds planes of a run that is gone; replace them with --force")
     elif names:
         what = "another run" if MANIFEST in names else f"something else ({names[0]})"
-        raise InputError(f"directory {path} holds {what}; give a new or empty one")
+        raise InputError(f"directory {path} holds {what}; give a new or empty directory")
 
 
 def _is_alive(member: Member) -> bool:
@@ -291,8 +292,8 @@ def what_is_there(place: Path, old: Manifest) -> str:
 
 
 def _freed_bytes(there: dict[int, Directory]) -> dict[int, int]:
-    """Return the bytes that become free when the files in these directories are replaced, by the device number of the
-    file system (st_dev)."""
+    """Return a dictionary from device numbers of file systems (st_dev) to the bytes that become free when the files in
+    these directories are replaced."""
     total: dict[int, int] = {}
     for index, directory in there.items():
         member = read_member(directory)

@@ -35,7 +35,7 @@ FolderName: TypeAlias = Annotated[
 """The name of a folder of a run; see `contents`."""
 
 Shown: TypeAlias = Annotated[str, Meta(max_length=200, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
-"""Text that may be printed. It has no control characters, because a terminal would execute them."""
+"""Text that may be printed. The text has no control characters, because a terminal would execute them."""
 
 Text: TypeAlias = Annotated[str, Meta(min_length=1, max_length=4096, pattern=r"^[^\x00-\x1f\x7f-\x9f]+$")]
 """A path."""
@@ -79,9 +79,9 @@ class ArrayEntry:
 
 @dataclass(frozen=True)
 class StateField:
-    """A field that is only read, with values from states of another run. A step of an adjoint run goes back from state
-    t of the other run to state t - 1. The step starts from state t - `state`, and reads the values of `field` after
-    `later` further updates. If `later` is -1, the step reads the previous values of this state."""
+    """A field that is only read, with values from states of the forward run. A step of an adjoint run goes back from
+    state t of the forward run to state t - 1. The step starts from state t - `state`, and reads the values of `field`
+    after `later` further updates. If `later` is -1, the step reads the previous values of this state."""
 
     name: Name
     field: Name
@@ -94,10 +94,10 @@ class StatesEntry:
     """The states that an adjoint run reads: every `every`-th state in the history of the run in the directory `run`.
     Step 0 of the adjoint run goes back from step `steps` of that run.
 
-    If passes compute states again, `stencil` is the stencil of the other run (`Stencil.to_json`), and `source_cells` is
-    the number of cells of its sources. Each pass then goes back to the next older state of the history, and computes
-    the states in between. Otherwise, `stencil` is None. If `every` is then more than 1, only steps for which the
-    history has all states add to the fields `sums`."""
+    If passes compute states again, `stencil` is the stencil of the forward run (`Stencil.to_json`), and `source_cells`
+    is the number of cells of its sources. Each pass then goes back to the next older state of the history, and computes
+    the states in between. Otherwise, `stencil` is None, and some steps may lack a state if `every` is more than 1. Such
+    steps do not add to the fields `sums`."""
 
     run: Text
     identity: Identity
@@ -110,7 +110,7 @@ class StatesEntry:
 
     @property
     def forward(self) -> Stencil | None:
-        """The stencil of the other run if its steps are computed again. Raises InputError for a wrong description."""
+        """The stencil of the forward run if its steps are computed again. Raises InputError for a wrong description."""
         from outcrop.language.stencil import Stencil  # this module must load fast
 
         return None if self.stencil is None else Stencil.from_json(self.stencil)
@@ -130,9 +130,9 @@ class StatesEntry:
 class PartEntry:
     """The part of a run of several ranks that a directory holds: the rows cut[rank] <= y < cut[rank + 1] of the grid.
 
-    `cut` has the first row of each rank, followed by the number of rows of the grid. `run` identifies the whole run and
-    is the same in all parts, while each part also has its own identity. `traces` has the number of points of each trace
-    that this part records (acquisition/parts.py)."""
+    `cut` contains the first row of each rank, followed by the number of rows of the grid. `run` identifies the whole
+    run and is the same in all parts. Each part also has its own identity. `traces` contains the number of points of
+    each trace that this part records (acquisition/parts.py)."""
 
     run: Identity
     rank: Count
@@ -141,7 +141,6 @@ class PartEntry:
 
     @property
     def ranks(self) -> int:
-        """The number of ranks of the run."""
         return len(self.cut) - 1
 
     @property
@@ -152,8 +151,8 @@ class PartEntry:
 
 @dataclass(frozen=True)
 class BeforeEntry:
-    """The generation before the committed generation. Its values are in the other copies on disk. The entry has its
-    step, stamps and checksums."""
+    """The generation before the committed generation. Its values are in the other copies on disk. The entry has the
+    step, the stamps and the checksums of this generation."""
 
     step: Count
     filled: dict[Shown, Checksum]
@@ -173,7 +172,7 @@ def updated_fields(stencil: Stencil) -> list[str]:
 def arrays_of(stencil: Stencil, states: StatesEntry | None = None) -> tuple[ArrayEntry, ...]:
     """Return the arrays of a stencil, in the order of its fields: the state, then the fields that are only read. The
     array of previous values follows the array of its field. Fields with values from `states` have no array. If steps of
-    another run are computed again, the fields that only these steps read come last."""
+    the forward run are computed again, the fields that only these steps read come last."""
     state, static = [], []
     without = {one.name for one in states.fields} if states else set()
     for field, storage in zip(stencil.fields, stencil.storage, strict=True):
@@ -219,10 +218,10 @@ class SamplingEntry:
 class SnapshotsEntry:
     """Snapshots of fields, at intervals of `every` steps. `box` is counted in cells of the arrays on disk.
 
-    With `initial`, the initial values are kept, too. `name` is the name of the group inside snapshots.zarr, or "" for
-    snapshots.zarr itself. With `recompute`, which only a history can have, `fields` has the names of all arrays of the
-    state, such as "u" and "u.previous". If `slots` is not 0, at most `slots` snapshots exist at the same time
-    (plan/history.py). `kept` has the numbers of the snapshots that exist or that later steps will keep."""
+    If `initial` is true, the initial values are kept, too. `name` is the name of the group inside snapshots.zarr, or ""
+    for snapshots.zarr itself. Only in a history, `recompute` can be true. Then `fields` contains the names of all
+    arrays of the state, such as "u" and "u.previous". If `slots` is not 0, at most `slots` snapshots exist at the same
+    time (plan/history.py). `kept` contains the numbers of the snapshots that exist or that later steps will keep."""
 
     every: Positive
     fields: SeveralArrays
@@ -277,8 +276,8 @@ class SnapshotsEntry:
 
 @dataclass(frozen=True)
 class NormsEntry:
-    """Norms of fields, at intervals of `every` steps. With `initial`, the norms of the initial values are computed,
-    too."""
+    """Norms of fields, at intervals of `every` steps. If `initial` is true, the norms of the initial values are also
+    computed."""
 
     every: Positive
     fields: Several
@@ -295,8 +294,8 @@ class NormsEntry:
 
 @dataclass(frozen=True)
 class AcquisitionEntries:
-    """The acquisition of a run, as it is in the manifest. All parts of a run have the same entries, which describe the
-    whole grid. `of_part` returns the entries for the files of one part."""
+    """The acquisition of a run, in the form that the manifest stores. All parts of a run have the same entries, which
+    describe the whole grid. `of_part` returns the entries for the files of one part."""
 
     sources: tuple[SourceEntry, ...] = ()
     samplings: tuple[SamplingEntry, ...] = ()
@@ -315,7 +314,6 @@ class AcquisitionEntries:
 
     @property
     def history(self) -> SnapshotsEntry | None:
-        """The history of the run, or None."""
         return next((one for one in self.snapshots if one.is_history), None)
 
     @property
@@ -325,7 +323,7 @@ class AcquisitionEntries:
 
     @property
     def traces(self) -> dict[str, int]:
-        """The number of points of each trace, by name."""
+        """A dictionary from the name of each trace to the number of its points."""
         return {one.name: one.points for one in self.samplings}
 
     @property
@@ -338,13 +336,14 @@ class AcquisitionEntries:
 
     @property
     def definitions(self) -> dict[str, int]:
-        """The sizes of the files with points and values, which are written once, by name."""
+        """A dictionary from the names of the files with points and values to the sizes of the files."""
         found = {f"source-{i}": _points_bytes(one) + 8 * one.steps * one.points for i, one in enumerate(self.sources)}
         return found | {f"receivers-{i}": _points_bytes(one) for i, one in enumerate(self.samplings)}
 
     def records(self, step: int) -> dict[str, tuple[int, int]]:
-        """For each file that grows with the run, return the bytes of a row and the number of rows that are valid after
-        `step` steps, by name. A row for snapshots is the checksum of one snapshot."""
+        """Return a dictionary from the names of the files that grow with the run to two numbers: the bytes of a row,
+        and the number of rows that are valid after `step` steps. A row for snapshots is the checksum of one
+        snapshot."""
         found = {f"trace-{name}": (8 * points, step) for name, points in self.traces.items()}
         if self.norms:
             found |= {f"norms-{name}": (self.norms_bytes, self.norms.count(step)) for name in self.norms.fields}
@@ -354,19 +353,15 @@ class AcquisitionEntries:
 
     @property
     def norms_bytes(self) -> int:
-        """The number of bytes of a row of norms."""
         return NORMS_BYTES
 
     @property
     def files(self) -> list[str]:
-        """The names of all files below ACQUISITION."""
         return [*self.definitions, *self.records(0)]
 
 
 @dataclass(frozen=True)
 class _PartEntries(AcquisitionEntries):
-    """The entries for the files of one part."""
-
     own_traces: Mapping[str, int] = member(default_factory=dict)
 
     @property

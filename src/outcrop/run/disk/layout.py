@@ -39,7 +39,7 @@ RECORD_BYTES = 4096
 CHECKSUM_BYTES = 4
 
 MAX_PLANES = 1 << 28
-"""The maximum number of planes. It is limited, because tables have an entry for each plane."""
+"""The maximum number of planes. The number is limited, because tables have an entry for each plane."""
 
 DTYPES = ("float32", "float64")
 """The dtypes of fields."""

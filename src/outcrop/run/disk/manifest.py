@@ -2,8 +2,8 @@
 other files.
 
 A manifest may come from an untrusted source. The types, ranges and names in the manifest are checked against the
-annotations in this module before any other file of the run is opened. If a value can be computed from other values of
-the manifest, it is compared with the computed value.
+annotations in this module before any other file of the run is opened. Values that can be computed from other values of
+the manifest are compared with the computed values.
 """
 
 from __future__ import annotations
@@ -95,13 +95,13 @@ class Description:
 
     `arrays` has the order of `arrays_of`. `shape` is the shape of all arrays, with one size for each of the stencil's
     own axes. `stencil` is the JSON form of the stencil. `boundary` is the text of a boundary on the engine's three
-    axes. `signals` has texts that `encode_signals` has made.
+    axes. `signals` contains texts that `encode_signals` has made.
 
     The arrays extend `padding` cells beyond the user's grid at both ends of each axis. `rim` is `padding`, or empty if
     there is no padding. If `unstable` is true, the user accepts parameters with which waves grow. `records` is the
     folder that holds the acquisition of a run on block devices, or None for a run in directories. `max_step` is the
-    last step that the run can have, or 0 if there is no such limit. `states` says which states of another run the steps
-    read, if any.
+    last step that the run can have, or 0 if there is no such limit. `states` says which states of a forward run the
+    steps read, if any.
 
     If `part` is given, the arrays have only the rows of one rank. `boundary` is then still the boundary of the whole
     grid."""
@@ -163,7 +163,6 @@ class Description:
 
     @property
     def own_shape(self) -> Shape:
-        """The shape of the user's grid."""
         return tuple(n - 2 * pad for n, pad in zip(self.shape, self.padding, strict=True))
 
     @property
@@ -208,11 +207,11 @@ class Manifest(Description):
     The state has two copies on disk, which alternate. Copy `current` holds generation `generation`, after `step` steps.
     The run is finished when `step` has reached `target_step`. `filled` maps the names of the arrays that have values to
     stamps: random numbers that identify the operation that stored these values. Each array must have values before the
-    first step. `ranges` has the minimum and the maximum of fields that are only read, if they are known. `sums` has the
-    checksum of the valid content of each file of acquisition. In adjoint runs, `begun` has checksums of the first
-    values of arrays, so that later residuals can be compared with them. In other runs, `begun` is None. `before`
-    describes the previous generation, to which a part can go back (run/ranks/agreement.py). It is None in runs that are
-    not parts, and in the first generation."""
+    first step. `ranges` contains the minimum and the maximum of fields that are only read, if they are known. `sums`
+    contains the checksum of the valid content of each file of acquisition. In adjoint runs, `begun` contains checksums
+    of the first values of arrays, so that later residuals can be compared with them. In other runs, `begun` is None.
+    `before` describes the previous generation, to which a part can go back (run/ranks/agreement.py). `before` is None
+    in runs that are not parts, and in the first generation."""
 
     identity: Identity
     phase: Annotated[str, Meta(pattern="^(new|ready|in flight)$")] = NEW
@@ -247,7 +246,6 @@ class Manifest(Description):
 
 
 def new_manifest(description: Description, target_step: int = 0) -> Manifest:
-    """Return the manifest of a new run without values."""
     given = {one.name: getattr(description, one.name) for one in fields(Description)}
     return Manifest(**given, identity=uuid.uuid4().hex, target_step=target_step)
 
@@ -279,8 +277,8 @@ def new_stamp() -> int:
 
 
 def parse_manifest(data: bytes, path: Path) -> Manifest:
-    """Return the manifest in `data`, which was read from `path`. Raises InputError when it is damaged or of another
-    version."""
+    """Return the manifest in `data`, which was read from `path`. Raises InputError when the manifest is damaged or of
+    another version."""
     try:
         content = msgspec.json.decode(data)
         version = content["format"]
@@ -370,8 +368,8 @@ def _check_derived(manifest: Manifest) -> None:
 
 
 def _is_part(manifest: Manifest, part: PartEntry) -> bool:
-    """Return True if the arrays have the rows of the part, and the run has no property that parts cannot have, such as
-    a history or a rim."""
+    """Return True if the arrays have the rows of the part. Return False if the run has a property that parts cannot
+    have, such as a history or a rim."""
     more = manifest.in_place or manifest.states or manifest.rim or len(manifest.directories) > 1
     points = manifest.taps.traces
     if part.traces.keys() != points.keys() or any(count > points[name] for name, count in part.traces.items()):

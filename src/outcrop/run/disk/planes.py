@@ -6,8 +6,8 @@ given as (path of the device, first byte, number of bytes).
 
     record:  | plane | CRC32C | seal | zeros |          the seal identifies the plane (storage/checksums.hpp)
 
-Initial values, views of results and verification use this module. The engine does not: during a pass, the core accesses
-the files.
+Initial values, views of results and verification use this module. The engine does not use this module, because the core
+accesses the files during a pass.
 """
 
 from __future__ import annotations

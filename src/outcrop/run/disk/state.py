@@ -163,9 +163,9 @@ class State:
         """Commit the written copies as the next generation, after `step` steps. The caller must have flushed these
         copies.
 
-        `written` has the names of the arrays that were written, by default the whole state. Arrays in `lost` have no
-        values after the commit. All other arrays keep their values. `sums` has the new checksums of records that have
-        grown. The manifest of a part also keeps the description of the previous generation, for `go_back`."""
+        `written` contains the names of the arrays that were written, by default the whole state. Arrays in `lost` have
+        no values after the commit. All other arrays keep their values. `sums` contains the new checksums of records
+        that have grown. The manifest of a part also keeps the description of the previous generation, for `go_back`."""
         manifest = self.manifest
         keeps_before = manifest.part is not None and manifest.phase == READY
         names = [entry.name for entry in manifest.state] if written is None else written
@@ -207,7 +207,6 @@ class State:
         self._storage.tidy(self.manifest)
 
     def change(self, **values: object) -> None:
-        """Replace entries of the manifest, and commit it."""
         self._store(replace(self.manifest, **values))  # type: ignore[arg-type]
 
     def set_acquisition(self, taps: AcquisitionEntries, sums: Mapping[str, int]) -> None:
@@ -230,9 +229,9 @@ class State:
         """Lock the run while the body of the `with` runs. If `shared` is true, other processes can also read the run,
         and no process can change the run.
 
-        If the caller already holds the lock, `held` has the descriptors of the lock, and the caller closes them later.
-        If `check` is False, files of the run may be missing or too short. Raises InputError when another process holds
-        the lock."""
+        If the caller already holds the lock, `held` contains the descriptors of the lock, and the caller closes them
+        later. If `check` is False, files of the run may be missing or too short. Raises InputError when another process
+        holds the lock."""
         if self._lock_depth == 0:
             self._held = self._storage.hold(shared) if held is None else []
         self._lock_depth += 1

@@ -7,11 +7,12 @@
 
 In a directory, the manifest is a file that is replaced by renaming. As soon as the field u has values, `u` is a link to
 the folder of the current copy. Only readers of Zarr use this link. Without the link, they see an array of zeros. All
-files are opened beneath descriptors of the run's directories, and links are not followed. A further directory is used
-only if its MEMBER file says that it belongs to this run. The storage on block devices is in `run/device`.
+files are opened relative to descriptors of the run's directories, and links are not followed. A further directory is
+used only if its MEMBER file says that it belongs to this run. The storage on block devices is in `run/device`.
 
 Scratch files hold the temporary arrays of a pass: rows between blocks, and levels that are not final. The name of a
-scratch file is removed as soon as the file is open, so the system frees the file when the process closes it or ends.
+scratch file is removed as soon as the file is open. So the system frees the file when the process closes the file or
+ends.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ class RunStorage(ABC):
 
     @abstractmethod
     def tidy(self, manifest: Manifest) -> None:
-        """Update links and metadata to the manifest, because after a crash they may belong to an earlier commit. Raises
+        """Make links and metadata agree with the manifest. After a crash, they may belong to an earlier commit. Raises
         StorageError."""
 
     @abstractmethod
@@ -143,9 +144,9 @@ class RunFolder(RunStorage):
             if status is None:
                 raise StorageError(f"{path} cannot be used: No such file or directory")
             if not stat.S_ISREG(status.st_mode):
-                raise StorageError(f"{path} is not a regular file; put back a copy of what was there")
+                raise StorageError(f"{path} is not a regular file; restore a copy of the original file")
             if status.st_size != expected:
-                raise StorageError(f"{path} has {status.st_size} bytes, {expected} belong there")
+                raise StorageError(f"{path} has {status.st_size} bytes, not {expected}")
         check_sizes(self._directory, manifest)
 
     def hold(self, shared: bool = False) -> list[int]:
@@ -155,8 +156,8 @@ class RunFolder(RunStorage):
             raise InputError(f"{self.path} was moved or deleted; open the run where it is now")
         if not shared:
             try:
-                # If a process was killed between renaming the manifest and flushing the directory, the new manifest may
-                # not be durable yet. Therefore the directory is flushed again.
+                # A process may have been killed after it renamed the manifest and before it flushed the directory. Then
+                # the new manifest is possibly not durable yet. Therefore the directory is flushed again.
                 self._directory.flush()
             except OSError as error:
                 release(handles)
@@ -276,7 +277,7 @@ def further_directories(own: Directory, manifest: Manifest, must_be_there: bool 
     manifest alone cannot be trusted. For other directories, the function raises StorageError, or leaves them out if
     `must_be_there` is False.
 
-    If there is no run at the path that the MEMBER file names, the run was moved, and only the identity is compared."""
+    If no run is at the path that the MEMBER file names, the run was moved. Then only the identity is compared."""
     found = []
     for index, name in enumerate(manifest.directories[1:], start=1):
         try:
@@ -292,7 +293,7 @@ def _further_directory(own: Directory, manifest: Manifest, index: int, path: Pat
         directory = Directory.open(path)
     member = read_member(directory)
     if member is None or (member.identity, member.index) != (manifest.identity, index):
-        raise StorageError(f"{path} does not hold planes of the run in {own.path}; put back what was there")
+        raise StorageError(f"{path} does not hold planes of the run in {own.path}; restore its original content")
     try:
         with Directory.open(Path(member.run)) as there:
             if not there.is_same(own) and read_manifest(there).identity == manifest.identity:

@@ -171,7 +171,6 @@ class PlanesView(ABC):
 
     @property
     def ndim(self) -> int:
-        """The number of axes."""
         return len(self.shape)
 
     def __len__(self) -> int:

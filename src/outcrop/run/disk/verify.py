@@ -20,8 +20,8 @@ from outcrop.run.disk.state import State
 
 @dataclass(frozen=True)
 class Findings:
-    """The result of a verification. `damage` has a line for each wrong checksum, and `untidy` has a line for each wrong
-    derived file. `checked` is the number of tested checksums, and `step` is the committed step."""
+    """The result of a verification. `damage` contains a line for each wrong checksum, and `untidy` contains a line for
+    each wrong derived file. `checked` is the number of tested checksums, and `step` is the committed step."""
 
     damage: list[str]
     untidy: list[str]

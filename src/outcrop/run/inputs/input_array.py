@@ -35,8 +35,8 @@ class InputArray:
     """Values from any source. `planes(z0, z1)` returns an array of shape (z1 - z0, *shape[1:]) of any real dtype.
 
     In an array of two axes, z0 and z1 count rows. In an array of one axis, they count cells. Callers read planes in
-    ascending order, and any number of planes in one call. `axes` has the letters of the axes, slowest first, or "" if
-    the letters are unknown. The letters need not be in the order of a grid: a section may have the axes "xz"."""
+    ascending order, and any number of planes in one call. `axes` contains the letters of the axes, slowest first, or ""
+    if the letters are unknown. The letters need not be in the order of a grid: a section may have the axes "xz"."""
 
     name: str
     shape: Shape
@@ -87,8 +87,8 @@ def from_chunks(name: str, array: Any, cache_bytes: int, axes: str = "") -> Inpu
 
 
 def _chunk_planes(array: Any) -> int:
-    """Return the number of planes in a chunk. `chunks` has one size for each axis (Zarr and HDF5), or the sizes of all
-    chunks along each axis (Dask)."""
+    """Return the number of planes in a chunk. `chunks` contains one size for each axis (Zarr and HDF5), or the sizes of
+    all chunks along each axis (Dask)."""
     chunks = getattr(array, "chunks", None)
     if not chunks:
         return 1 if len(array.shape) > 1 else int(array.shape[0])  # single cells would be slow to read
@@ -108,8 +108,8 @@ def _one_chunk_at_a_time() -> Iterator[None]:
 
 
 def require_solid(name: str, sizes: tuple[int, ...]) -> Shape:
-    """Return the sizes as a shape. Raises InputError if there are not one to three sizes, if a size is less than 1, or
-    if the array is too large for a disk."""
+    """Return the sizes as a shape. Raises InputError if the number of sizes is not 1, 2 or 3, if a size is less than 1,
+    or if the array is too large for a disk."""
     shape = tuple(sizes)
     if not 1 <= len(shape) <= 3 or not all(size >= 1 for size in shape):  # Dask may give NaN as a size
         raise InputError(f"{name} has shape {shown(shape)}; one to three axes (nz, ny, nx) of at least 1 are needed")
@@ -138,11 +138,11 @@ def plane_groups(shape: Shape, itemsize: int, group_bytes: int = GROUP_BYTES) ->
 
 
 def arrange(array: InputArray, axes: str, cache_bytes: int) -> InputArray:
-    """Return the array with its axes in the order z, y, x. `axes` has the letters of the array's axes, slowest first,
-    or is "" to keep the order. Raises InputError for other letters, and for a wrong number of letters.
+    """Return the array with its axes in the order z, y, x. `axes` contains the letters of the array's axes, slowest
+    first, or is "" to keep the order. Raises InputError for other letters, and for a wrong number of letters.
 
-    If the first axis of the result is not the first axis of `array`, all values of `array` are read about (bytes of
-    `array` / `cache_bytes`) times."""
+    If another axis of `array` becomes the first axis, all values of `array` are read about (bytes of `array` /
+    `cache_bytes`) times."""
     if isinstance(axes, str) and not axes:
         return array
     if not isinstance(axes, str) or not set(axes) <= set(LETTERS) or len(set(axes)) != len(axes):
@@ -187,10 +187,9 @@ def lift(array: InputArray, ndim: int) -> InputArray:
     """Return `array` on the engine's three axes, for a grid of `ndim` axes, with one sample along each axis that
     `array` does not have.
 
-    If `array` has as many axes as the grid, the axes keep their order. If it has fewer axes, the letters of its axes
-    say which axes of the grid these are. Without letters, a section is (z, x) and a profile is (x). If it has more axes
-    than the grid, axes of one sample are removed, beginning with the first. Raises InputError if too many axes
-    remain."""
+    If `array` has as many axes as the grid, the axes keep their order. If `array` has fewer axes, their letters name
+    axes of the grid. Without letters, a section is (z, x) and a profile is (x). If `array` has more axes than the grid,
+    axes of one sample are removed, beginning with the first. Raises InputError if too many axes remain."""
     kept = _kept_axes(array, ndim)
     letters = array.axes if len(kept) < ndim else ""
     places = [_place(letter, ndim) for letter in letters] or PLACES[len(kept)]

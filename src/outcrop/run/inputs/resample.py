@@ -39,8 +39,8 @@ Lengths: TypeAlias = float | Sequence[float]
 OUTSIDE = ("refuse", "nearest")
 
 MAX_SAMPLES = 1 << 27
-"""The maximum number of samples along an axis of the result. It is limited, because a table has an entry for each
-sample."""
+"""The maximum number of samples along an axis of the result. The number is limited, because a table has an entry for
+each sample."""
 
 BLOCK_BYTES = 1 << 20
 """The approximate size of a block of rows that is interpolated at once. Intermediate results stay in the cache."""
@@ -56,10 +56,10 @@ def resample(
     """Interpolate `values` linearly onto a grid of `shape`. The result can be assigned to a field.
 
     Planes are interpolated when they are read. `values` is an array of one to three axes, an object of zarr, dask or
-    xarray, or a file that `--init` accepts. `values` may also be a result of `resample` or `extrude`. `axes` has the
-    letters of the axes of `values`, slowest first: "xz" for an array of shape (nx, nz). If the input does not have an
-    axis of the grid, or has only one sample along it, the values are repeated along this axis. On a grid of three axes,
-    a section without letters is (z, x), and a profile is (x).
+    xarray, or a file that `--init` accepts. `values` may also be a result of `resample` or `extrude`. `axes` contains
+    the letters of the axes of `values`, slowest first: "xz" for an array of shape (nx, nz). If the input does not have
+    an axis of the grid, or has only one sample along an axis, the values are repeated along this axis. On a grid of
+    three axes, a section without letters is (z, x), and a profile is (x).
 
     Without spacings, the first and the last samples of both grids are at the same places. With spacings, sample i along
     an axis is at i * `spacing` in the input and at `origin` + i * `new_spacing` in the result. All lengths have the
@@ -102,10 +102,10 @@ def resample(
 def extrude(section: object, axis: str, count: int, *, axes: str = "", cache_bytes: int = CACHE_BYTES) -> InputArray:
     """Return a volume that repeats a section, which has two axes, `count` times along a new axis: "z", "y" or "x".
 
-    `axes` has the letters of the section's axes, slowest first. By default, the section has the two axes other than
-    `axis`, in the order z, y, x. `extrude(model, "y", 512, axes="xz")` with a model of shape (nx, nz) gives the shape
-    (nz, 512, nx). `section` may be any input of `resample`. Raises InputError for other letters, and for inputs that
-    are not sections."""
+    `axes` contains the letters of the section's axes, slowest first. By default, the section has the two axes other
+    than `axis`, in the order z, y, x. `extrude(model, "y", 512, axes="xz")` with a model of shape (nx, nz) gives the
+    shape (nz, 512, nx). `section` may be any input of `resample`. Raises InputError for other letters, and for inputs
+    that are not sections."""
     if not isinstance(axis, str) or axis not in tuple(LETTERS):
         raise InputError(f"axis {shown(axis)} is unknown; a section is extruded along z, y or x")
     others = LETTERS.replace(axis, "")
@@ -307,7 +307,7 @@ def _interpolate(block: Array, axis_map: AxisMap, axis: int) -> Array:
 
 def _blend(a: Array, b: Array, weight: Any) -> Array:
     """Return `a + weight * (b - a)`, which is exactly a for weight 0. The result is clipped to the range from a to b,
-    because without this, rounding could give a value outside the range."""
+    because rounding could give a value outside the range."""
     weight = np.asarray(weight, a.dtype)
     with np.errstate(invalid="ignore", over="ignore"):
         result = b - a

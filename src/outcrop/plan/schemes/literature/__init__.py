@@ -1,4 +1,4 @@
-"""Published schemes, for comparison. Each scheme has one file, and one line in this table."""
+"""The published schemes, which serve for comparison. Each scheme has one file, and one line in this table."""
 
 from outcrop.plan.plan import Scheme
 from outcrop.plan.schemes.literature import overlapped, skewed

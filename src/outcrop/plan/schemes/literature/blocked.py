@@ -18,14 +18,15 @@ Transfer = TypeVar("Transfer", Read, Write, Copy)
 
 
 class InStep(Generic[Transfer]):
-    """Actions on ranges of planes. Each action is divided into parts, which are yielded between the updates."""
+    """Divides actions on ranges of planes into parts, and yields these parts between the updates."""
 
     def __init__(self, whole: Sequence[Transfer], first: int) -> None:
         self._whole: list[Transfer] = [one for one in whole if isinstance(one, Copy) or one.area.cells]
         self._done = first
 
     def up_to(self, z_end: int) -> Iterator[Transfer]:
-        """Yield all parts of the actions that have not been yielded yet and whose planes are below `z_end`."""
+        """Yield the parts of the actions whose planes are below `z_end`, except the parts that have already been
+        yielded."""
         for one in self._whole if z_end > self._done else ():
             z0, z1 = max(one.z0, self._done), min(one.z1, z_end)
             if z0 < z1:
@@ -71,8 +72,8 @@ WindowOf: TypeAlias = Callable[[Problem, int, Sizes], Window]
 
 
 def candidates(window: WindowOf, problem: Problem, budget_bytes: int, given: GivenSizes = FREE) -> Iterable[Sizes]:
-    """For each number of levels that is worth trying, yield the sizes that move the fewest bytes of all sizes that fit
-    the budget."""
+    """Consider each number of levels that is worth trying. Of all sizes with this number that fit the budget, yield the
+    sizes that move the fewest bytes."""
     for levels in given.levels(problem, levels_worth_trying(problem)):
         fitting: list[tuple[float, Sizes]] = []
         for block_y in given.or_any("by", _shares(problem)):
@@ -90,8 +91,8 @@ def candidates(window: WindowOf, problem: Problem, budget_bytes: int, given: Giv
 MIN_SLAB = 64
 """The minimum number of planes that are updated together. The transfers of a block are started between its slabs."""
 MAX_OVERLAP = 9.0
-"""The maximum number of cells that a block accesses, including its fringe, as a multiple of its own cells. The tuner
-does not try other blocks."""
+"""The tuner tries only blocks that access at most this number of cells, including the fringe, for each cell of the
+block."""
 
 
 def overlaps(problem: Problem, sizes: Sizes) -> tuple[float, float]:
@@ -105,7 +106,7 @@ def overlaps(problem: Problem, sizes: Sizes) -> tuple[float, float]:
 def exposed(problem: Problem, sizes: Sizes) -> tuple[float, int, float]:
     """Return three estimates: the exposed bytes, the number of slabs, and the number of transfers. Exposed bytes are
     read before the first update of each block, or written after the last update of the block. Each of these two
-    transfers has about one slab of planes."""
+    transfers moves about one slab of planes."""
     rows, planes = sizes.block_y or problem.shape[1], sizes.block_z or problem.planes
     blocks = -(-problem.shape[1] // rows) * -(-problem.planes // planes)
     frame = min(problem.shape[1], rows + problem.radius_y * sizes.levels)
@@ -115,8 +116,8 @@ def exposed(problem: Problem, sizes: Sizes) -> tuple[float, int, float]:
 
 
 def smallest_window(window: WindowOf, problem: Problem, given: GivenSizes = FREE) -> Window:
-    """Return the smallest window for passes of one step, in blocks that have a part of the rows of one plane. A size in
-    `given` replaces the size of this pass or block."""
+    """Return the smallest window for passes of one step. The blocks have one plane each, and only a part of its rows. A
+    size in `given` replaces the smallest size."""
     (levels,), shares = given.levels(problem, (problem.stages,)), given.or_any("by", _shares(problem))
     whole = Sizes(levels, 1, diamond=0, block_x=given.bx or 0, block_z=given.bz or 1)
     sizes = (replace(whole, block_y=block_y) for block_y in shares)

@@ -1,5 +1,5 @@
-"""Independent blocks (AL-R). Each block computes all its cells from level 0, so the cells in which blocks overlap are
-computed more than once.
+"""The scheme with independent blocks (AL-R). Each block computes all its cells from level 0. So cells that belong to
+several blocks are computed more than once.
 
     level L  |     |___0___|___1___|            A block reads its own cells and r L more cells on each side. Each level
        :     |    /         \\ /     \\           updates r fewer cells on each side. A block writes only its own cells.
@@ -101,7 +101,7 @@ def window(problem: Problem, levels: int, sizes: Sizes) -> Window:
 
 
 def _max_frame(blocks: _Blocks) -> int:
-    """Return a number of cells that is sufficient for the frame of every block."""
+    """Return an upper limit for the number of cells in the frame of a block."""
     if blocks.size >= blocks.extent:
         return blocks.extent
     cells = blocks.size + 2 * blocks.reach * blocks.levels + 2 * (blocks.group - 1)
@@ -109,7 +109,6 @@ def _max_frame(blocks: _Blocks) -> int:
 
 
 def make_pass(problem: Problem, levels: int, sizes: Sizes) -> Pass:
-    """Make one pass over all blocks."""
     actions: list[Action] = []
     for z, y, x in product(*_axes(problem, levels, sizes)):
         actions += _block(problem, levels, sizes.slab, z, y, x)

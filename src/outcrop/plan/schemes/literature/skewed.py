@@ -1,31 +1,31 @@
-"""Skewed blocks in z, y and x. Each level of a block covers lower cells than the level before. The blocks are processed
-one after another, as in AL-NR of Midorikawa and Tan.
+"""The scheme with skewed blocks in z, y and x. Each level of a block has lower cells than the level before. The blocks
+are processed one after another, as in AL-NR of Midorikawa and Tan.
 
     z-blocks              A block takes over the fringe that its lower neighbours left beside the cuts. The fringe has
       └─ x-blocks         the latest two levels of each cell, one in each ring (skewed_cut.py). No cell is computed
            └─ y-blocks    twice. Planes are written when their last level is complete. Unfinished levels are written
                           at the end.
 
-The scheme has three variants, which move different data between disk and memory:
+The scheme has three variants. They move different data between disk and memory:
 
     `full`   All cells of the block are read and written, in both arrays. The paper calls this variant aio. It moves 4
              (1 + r bt/by) (1 + r bt/bz) / bt words per cell and step.
     `3y`     The fringe in y stays in memory and is copied to the next block. This variant moves 4 (1 + r bt/bz) / bt
              words per cell and step.
-    `5y`     Like `3y`, but in the array `other` (see below), only the fringe in z and x is read and written. This
-             variant moves 2/bt + 4r/bz words per cell and step.
+    `5y`     This variant works like `3y`, but in the array `other` (see below), only the fringe in z and x is read and
+             written. It moves 2/bt + 4r/bz words per cell and step.
 
 The paper has two arrays, for levels of even and of odd parity. In this file, `target` is the array for levels of the
-same parity as the last level, and `other` is the other array. Level 0 is read from a third array, `source`, which does
-not change, so that a pass is a transaction. If a run works in place, `source` and `target` are the same array.
+same parity as the last level, and `other` is the other array. Level 0 is read from a third array, `source`. This array
+does not change, so that a pass is a transaction. If a run works in place, `source` and `target` are the same array.
 
 Along z and along y, a block consists of a fringe and a body. The parts of a block get their values as follows:
 
     `fringe in y`        The values are copied from the previous block (`Carry`). Only the variant `full` reads them
                          from disk.
-    `fringe in z only`   Levels of both parities are read.
+    `fringe in z only`   Values of levels of both parities are read.
     `body`               Level 0 is read. The variants `full` and `3y` also read the body from the array `other`,
-                         although no update needs these values. The variant `5y` does not read it.
+                         although no update needs these values. The variant `5y` does not read this array.
 """
 
 from __future__ import annotations
@@ -88,7 +88,6 @@ def window(problem: Problem, levels: int, sizes: Sizes) -> Window:
 
 
 def make_pass(variant: Variant, problem: Problem, levels: int, sizes: Sizes) -> Pass:
-    """Make one pass over all blocks."""
     cut = cuts(problem, levels, sizes)
     actions: list[Action] = []
     for z, x, y in product(cut.z.blocks, cut.x.blocks, cut.y.blocks):
@@ -99,8 +98,6 @@ def make_pass(variant: Variant, problem: Problem, levels: int, sizes: Sizes) -> 
 
 
 class _BlockPass:
-    """The reads, updates and writes of one block."""
-
     def __init__(
         self, variant: Variant, problem: Problem, levels: int, z: SkewedBlock, y: SkewedBlock, x: SkewedBlock
     ) -> None:
@@ -164,8 +161,8 @@ class _BlockPass:
 
 
 def volume(variant: Variant, problem: Problem, sizes: Sizes) -> Volume:
-    """Estimate the work of a pass: the number of cells, times the number of words per cell that the comment at the top
-    of this file gives."""
+    """Estimate the work of a pass: the number of cells times the number of words per cell. The text at the top of this
+    file gives the number of words."""
     rho_z, rho_y = blocked.overlaps(problem, sizes)
     arrays = {
         "full": 2 * (1 + rho_y) * (1 + rho_z),

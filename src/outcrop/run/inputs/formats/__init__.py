@@ -71,9 +71,10 @@ def _split_variable(text: str) -> tuple[Path, str]:
 
 
 def open_values(values: object, axes: str, cache_bytes: int) -> InputArray:
-    """Return the input array for a file, an array or another object with samples, with its axes in the order z, y, x.
+    """Return the input array for a file, an array or another object with samples. The axes of the result are in the
+    order z, y, x.
 
-    `axes` has the letters of the axes of `values`, slowest first, such as "xz" for an array of shape (nx, nz). If
+    `axes` contains the letters of the axes of `values`, slowest first, such as "xz" for an array of shape (nx, nz). If
     `axes` is "", the names of the axes in the file or object are used. Axes without names keep their order. Raises
     InputError for values without samples, and for axes that do not fit."""
     array = open_as_stored(values, cache_bytes)

@@ -193,8 +193,9 @@ def open_npz(path: Path, variable: str, cache_bytes: int) -> InputArray:
 
 
 def choose_variable(path: Path, variable: str, names: list[str]) -> str:
-    """Return `variable`, or the only name in `names` if `variable` is "". Raises InputError with a list of the names if
-    `variable` is not one of them, or if it is "" and there is not exactly one name."""
+    """Return `variable`, or the only name in `names` if `variable` is "". Raises InputError if `variable` is not in
+    `names`. Also raises InputError if `variable` is "" and the number of names is not 1. The message lists the
+    names."""
     there = f"there are: {', '.join(names) or 'none'}"
     if variable and variable not in names:
         raise InputError(f"{path} has no array {variable!r}; {there}")

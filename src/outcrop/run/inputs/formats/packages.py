@@ -120,8 +120,9 @@ def from_xarray(name: str, values: xarray.DataArray | xarray.Dataset, cache_byte
 
 
 def choose_data_array(name: str, dataset: xarray.Dataset, wanted: str, remedy: str) -> xarray.DataArray:
-    """Return the variable `wanted`, or the only variable that has axes if `wanted` is "". Raises InputError with a list
-    of the variables if `wanted` is not one of them, or if it is "" and there is not exactly one variable with axes."""
+    """Return the variable `wanted`, or the only variable that has axes if `wanted` is "". Raises InputError if `wanted`
+    is the name of no variable. Also raises InputError if `wanted` is "" and the number of variables with axes is not 1.
+    The message lists the variables."""
     several = sorted(str(key) for key, variable in dataset.data_vars.items() if variable.ndim > 0)
     there = f"there are: {', '.join(several) or 'none'}"
     if wanted and wanted not in dataset.variables:
@@ -175,8 +176,8 @@ def open_segy(path: Path, variable: str, cache_bytes: int) -> InputArray:
 
 
 class _Traces:
-    """An open SEG-Y file with the interface of a chunked array with one chunk, of shape (samples, traces) or (samples,
-    inlines, crosslines)."""
+    """An open SEG-Y file of shape (samples, traces) or (samples, inlines, crosslines). The class has the interface of a
+    chunked array that has a single chunk."""
 
     def __init__(self, file: Any) -> None:
         import segyio
@@ -243,7 +244,7 @@ def _dimension_names(array: Any) -> tuple[str | None, ...]:
 
 def _regular_files(path: Path) -> Any:
     """Return a Zarr store for a folder. The store reads only regular files, and at most `max_bytes` at once. Zarr's own
-    store would wait for ever at a pipe, and would allocate a terabyte for a sparse file of a terabyte."""
+    store would wait forever at a pipe, and would allocate a terabyte of memory to read a sparse file of a terabyte."""
     from zarr.storage import LocalStore
 
     class RegularFiles(LocalStore):
