@@ -1,5 +1,5 @@
 // This file converts objects of storage between Python and the core: files, stores, links, trajectories, mapped files,
-// aligned memory, and slots of arrays on tiers. The file has no other logic.
+// aligned memory, and slots of arrays on tiers.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/map.h>
@@ -44,7 +44,7 @@ namespace {
 
 using NamedFaults = std::map<std::string, double>;
 
-// Converts names and values to the faults that a store simulates. Tests use these faults to simulate errors of storage.
+// Converts names and values to the faults that a store simulates. Tests use these faults.
 Faults to_faults(const NamedFaults &values) {
   Faults faults;
   const std::map<std::string, double Faults::*> rates{{"error_rate", &Faults::error_rate},

@@ -35,9 +35,9 @@ std::span<const Crc32cVariant> crc32c_variants();
 
 // --- The seal of a plane: it identifies the plane --------------------------------------------------------------------
 //
-// The checksum behind a plane shows that the bytes of the plane belong together, but not where and when they were
-// written. So the checksum detects neither swapped planes or arrays, nor lost or misplaced writes. For this reason, a
-// seal follows the checksum:
+// The checksum behind a plane shows that the bytes of the plane belong together. It does not show where and when the
+// bytes were written. So the checksum does not detect swapped planes or arrays, and no lost or misplaced writes. For
+// this reason, a seal follows the checksum:
 //
 //     record:  | plane | CRC32C: 4 bytes | seal: 4 bytes | zeros to a multiple of 4096 |
 //     seal  =  CRC32C of | z: 8 bytes | CRC32C of the plane: 4 bytes |, continued from the seed; all little endian

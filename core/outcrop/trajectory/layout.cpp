@@ -22,7 +22,7 @@ constexpr std::uint64_t max_bytes = std::uint64_t{1} << 53, max_planes = std::ui
 struct CellType {
   const char *name;
   std::size_t bytes;
-  const char *fill;  // the value of cells that were never written, as JSON
+  const char *fill;  // the fill value of the Zarr array, as JSON
 };
 
 constexpr std::array cell_types{

@@ -64,8 +64,7 @@ void write(const File &file, const std::string &content, std::uint64_t offset) {
   file.write(offset, reinterpret_cast<const std::byte *>(content.data()), content.size());
 }
 
-// Replaces a file. A reader sees either the old or the new content. If `durable` is true, this also holds after a power
-// cut.
+// Replaces a file. A reader sees either the old or the new content, after a power cut too if `durable` is true.
 void replace_file(const OpenFolder &folder, const std::string &name, const std::string &content, bool durable) {
   const int handle = folder.handle.get();
   const std::string beside = name + ".tmp";
@@ -195,7 +194,8 @@ std::vector<std::filesystem::path> make_directory(const std::string &given) {
   if (error) throw InputError("directory ", given, " cannot be made: ", error.message());
   for (const std::filesystem::path &path : missing) {
     const Descriptor parent(::open(path.parent_path().c_str(), folder_flags));
-    if (parent.get() >= 0) fsync(parent.get());  // failures are ignored: flushing may not be permitted here
+    // failures are ignored, because the process may lack the permission to flush this folder
+    if (parent.get() >= 0) fsync(parent.get());
   }
   return missing;
 }
@@ -320,7 +320,7 @@ File Places::open_file(std::size_t field, std::uint64_t state, bool direct) {
   return file;
 }
 
-// Several threads flush files, because the system joins flushes of a device that are requested at the same time.
+// Several threads flush files at the same time, because the system joins such flushes of a device.
 void Places::flush(std::uint64_t first, std::uint64_t last) {
   in_parallel((last - first) * layout_.count(), flush_threads, [&](std::uint64_t file) {
     open_file(file % layout_.count(), first + file / layout_.count(), false).flush();
@@ -347,7 +347,7 @@ void Places::show_states() {
 
 // Removes all files. Files and folders that do not exist are ignored.
 void Places::remove_files() {
-  if (!folders_.empty()) {  // the manifest is removed first, because the other files are not used without it
+  if (!folders_.empty()) {  // the manifest is removed first, because without a manifest the other files are not used
     unlinkat(folders_[0].handle.get(), manifest_name, 0);
     unlinkat(folders_[0].handle.get(), (std::string(manifest_name) + ".tmp").c_str(), 0);
   }

@@ -58,18 +58,18 @@ typedef struct {
   const uint64_t *shape;
 } outcrop_trajectory_field;
 
-/* A directory, which must be new or empty, and the maximum number of bytes of the trajectory's files in it. The value 0
-   means all free bytes. */
+/* A new or empty directory, and the maximum number of bytes that the trajectory may use in it. The value 0 means all
+   free bytes. */
 typedef struct {
   const char *path;
   uint64_t limit_bytes;
 } outcrop_trajectory_directory;
 
-/* Makes a trajectory for `states` states. The first states are in `memory_bytes` of memory, the next in the first
-   directory, the next in the second, and so on. This function allocates all memory and makes all files. In addition,
-   three buffers for transfers need the memory of three states. The type of all cells is "float32", "float64",
-   "complex64", "complex128", "int32" or "int64". Fails if the states do not fit. The error then says how many states
-   fit in each place. */
+/* Makes a trajectory for `states` states. The first states are in `memory_bytes` of memory, the next states in the
+   first directory, then in the second directory, and so on. This function allocates all memory and makes all files.
+   Three buffers for transfers need the memory of three more states. The type of all cells is "float32", "float64",
+   "complex64", "complex128", "int32" or "int64". Fails if the states do not fit. The error then gives the number of
+   states that fit in each place. */
 OUTCROP_TRAJECTORY_API int outcrop_trajectory_create(const outcrop_trajectory_field *fields, size_t field_count,
                                                      const char *dtype, uint64_t states, uint64_t memory_bytes,
                                                      const outcrop_trajectory_directory *directories,
