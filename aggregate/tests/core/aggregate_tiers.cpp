@@ -1,6 +1,6 @@
-// These tests check that buffers are on the chosen tier. If a tier is memory, the pages of the buffers must be on the
-// given NUMA node. If a tier is a folder, their mapped files must be in this folder. If a tier has no room, the next
-// tier must be used. The data must be correct on all tiers.
+// These tests check that buffers are on the chosen tier. On a tier in memory, the pages of the buffers must be on the
+// given NUMA node. On a tier in a folder, the mapped files must be in this folder. If a tier has no room, the next tier
+// must be used. The data must be correct on all tiers.
 #include <gtest/gtest.h>
 #include <linux/mempolicy.h>
 #include <sys/syscall.h>

@@ -32,7 +32,7 @@ std::string compared(double seconds, double chosen) {
   return format_seconds(seconds) + ", " + format_seconds(more < 0 ? -more : more) + (more < 0 ? " less" : " more");
 }
 
-// The reasons why tiers were not chosen, in the order of Verdict.
+// The reasons why tiers were not chosen, in the order of the enum Verdict.
 constexpr std::array<const char *, 6> reasons = {"",
                                                  "",
                                                  ", but other aggregators have all of its room",

@@ -122,7 +122,7 @@ void write_durably(Folder &folder, const std::string &name, const std::string &t
 
 namespace {
 
-// Parses one line of a table. `rest_` is the part that is not parsed yet; it never begins with a blank.
+// Parses one line of a table. `rest_` is the part that is not parsed yet. It never begins with a blank.
 class Line {
  public:
   Line(std::string_view rest, std::string place) : rest_(rest), place_(std::move(place)) { take(0); }
