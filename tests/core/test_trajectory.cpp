@@ -1,5 +1,5 @@
-// These tests check trajectories. States must come back in reverse order, even if transfers have faults. A commit must
-// survive failures, and damage must be reported.
+// These tests check trajectories. States must be returned in reverse order, even if transfers have faults. A commit
+// must survive failures, and damage must be reported.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
