@@ -1,4 +1,4 @@
-"""Compute the sensitivity of the algae in a bay at the end to the algae in the lake at the start.
+"""Compute how the algae in a bay at the end depend on the algae in the lake at the start (the sensitivity).
 
     .venv/bin/python examples/direct_adjoint.py [--small] [--size 384] [--slow 50MB] [--memory 4MiB] [-d DIRECTORY]
 
@@ -8,11 +8,11 @@ with respect to the algae in each cell at the start. One run forward and one adj
 
 The equation is u_t + div(flow u) = mixing lap u + growth u (1 - u). Here u is the amount of algae: 0 is clear water,
 and 1 is the maximum. Lengths are in cells, and times are in steps. u is 0 in the outermost cells, the shore. The
-derivative of growth u (1 - u) depends on u. Each step of the adjoint run therefore needs the state of the same step of
-the forward run.
+derivative of growth u (1 - u) depends on u. So each step of the adjoint run needs the state of the same step of the
+forward run.
 
 `direct_adjoint.png` shows the state at the end, the measured quantity, and the sensitivity at the start. To check the
-sensitivity, the program adds the same few algae at two places and runs forward again. It also prints a finite
+sensitivity, the program adds a few algae at each of two places and runs forward again. It also prints a finite
 difference, and compares the sensitivity with the adjoint of a solver in NumPy.
 
 The NumPy solver is an example of your own program. It keeps its states in `oc.Trajectory`. The printed table has the
@@ -45,7 +45,7 @@ import outcrop as oc
 from outcrop.units import format_bytes, parse_bytes
 
 STEPS_PER_CELL = 4.5
-"""Steps for each cell of the lake's length. With this ratio, lakes of all sizes have similar pictures."""
+"""Steps for each cell of the lake's length, so that lakes of all sizes have similar pictures."""
 FRAMES = 60
 BUFFERS = 3
 """The number of states that a trajectory may write or read in advance."""
@@ -53,16 +53,16 @@ BUFFERS = 3
 SPEED = 0.4
 """The largest speed of the water, in cells for each step."""
 MIXING = 0.02
-"""In cells² for each step. The upwind differences mix more strongly than this coefficient."""
+"""The mixing coefficient, in cells² for each step. The upwind differences mix more strongly than this coefficient."""
 GROWTH = 4.0
-"""A few algae in clear water grow by the factor exp(GROWTH) from the start to the end."""
+"""From the start to the end, a few algae in clear water grow by the factor exp(GROWTH)."""
 BLOOMS = ((0.22, 0.30), (0.50, 0.80), (0.62, 0.22))
 """The centres (y, x) of the algae at the start, as parts of the lake's length."""
 BAY = (0.62, 0.55)
 """The lower left corner (y, x) of the bay. The bay is a square."""
 BAY_LENGTH = 0.1
 PATCH_RADIUS, PATCH_HEIGHT = 0.03, 0.03
-"""The radius is a part of the lake's length."""
+"""The radius of the algae, as a part of the lake's length."""
 EDDIES = 5
 """The seed of the random numbers that make the eddies."""
 
@@ -110,8 +110,8 @@ class Lake:
 
 
 def make_lake(size: int, steps: int) -> Lake:
-    """Return a lake with eddies. The flow is the curl of a stream function that is 0 on the shore. As much water leaves
-    a cell as enters it."""
+    """Return a lake with eddies. The flow is the curl of a stream function that is 0 on the shore, so equal amounts of
+    water enter and leave a cell."""
     corners = np.arange(size + 1) / size
     generator, stream = np.random.default_rng(EDDIES), np.zeros((size + 1, size + 1))
     for ky in range(1, 5):
@@ -246,8 +246,8 @@ class Solver:
 
 
 class SlowTier:
-    """A link that transfers `bytes_per_second`. Each call of `transfer` stands for one state that is written or read in
-    the background. The call waits if BUFFERS states are still on their way. Without a rate, no call waits."""
+    """A link that transfers `bytes_per_second`. Each call of `transfer` simulates one state that is written or read in
+    the background. The call waits if BUFFERS states are in transfer. Without a rate, no call waits."""
 
     def __init__(self, bytes_per_second: float | None) -> None:
         self.bytes_per_second, self.busy_until = bytes_per_second, time.perf_counter()
@@ -270,7 +270,7 @@ class Timed:
 
 def run_solver(lake: Lake, directory: Path, memory: int | None, bytes_per_second: float | None) -> Timed:
     """Run forward and push each state. Then pop the states and run backward. `memory` is the number of bytes of memory
-    for states. All other states are in files in `directory`. The files are deleted at the end."""
+    for states. All other states are in files in `directory`, which are deleted at the end."""
     solver, u, sensitivity = Solver(lake), lake.algae, lake.weights
     with (
         tempfile.TemporaryDirectory(dir=directory) as folder,
@@ -330,7 +330,7 @@ def draw(
     lake: Lake, last: np.ndarray, sensitivity: np.ndarray, bays: Sequence[Bay], expected: Sequence[float], path: Path
 ) -> None:
     """Draw the three panels. `bays` has the run without additional algae, and one run for each of the two places.
-    `expected` has the values at the end of the last two runs, as the sensitivity predicts them."""
+    `expected` has the final values of the last two runs that the sensitivity predicts."""
     figure, panels = plt.subplots(1, 3, figsize=(17, 5.6), layout="constrained")
     draw_lake(panels[0], lake, last, "viridis", "algae (1: full)")
     points = np.arange(lake.size)

@@ -1,9 +1,9 @@
-"""Compute the P waves and S waves that a short push sends through rock. At an interface, both kinds of waves produce
-new P waves and new S waves.
+"""Compute the P waves and S waves of a short push in rock. At an interface, both kinds of waves produce new P waves and
+new S waves.
 
     .venv/bin/python examples/elastic.py [--size 500] [--steps 420] [--memory 3MiB] [-d DIRECTORY]
 
-The medium has an upper and a lower part. Waves are faster in the lower part. A motion along y in one spot becomes a P
+The medium has an upper and a lower part. Waves are faster in the lower part. A motion along y at one point becomes a P
 wave and an S wave. The divergence of the velocity shows the P wave, and the curl of the velocity shows the S wave.
 `elastic.png` shows both waves. Circles mark the theoretical fronts in the upper part: dashed for P, dotted for S. The
 program prints the distances that the waves travelled.
@@ -70,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     cells_p, cells_s = (speed[0] * DT * given.steps / H for speed in (VP, VS))
     print(report)
-    # A push along y sends P waves along y, and S waves along x.
+    # A push along y causes P waves along y, and S waves along x.
     for name, expected, wave in (("P", cells_p, compression[:cy, cx][::-1]), ("S", cells_s, rotation[cy, cx:])):
         found = front(wave, np.arange(len(wave)), expected)
         print(f"{name}: {found:.0f} cells from the source, {expected:.0f} expected ({found / expected - 1:+.1%})")

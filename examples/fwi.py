@@ -1,21 +1,21 @@
-"""Recover an unknown velocity from recorded waves. This method is called full-waveform inversion.
+"""Recover an unknown velocity from recorded waves (full-waveform inversion).
 
     .venv/bin/python examples/fwi.py [--size 96] [--shots 8] [--steps 12] [--small] [--memory 4MiB] [-d DIRECTORY]
 
 The velocity of sound is 2000 m/s, except in two round bodies. Sources and receivers are on a circle around the bodies.
-The search begins without the bodies. Each evaluation of the misfit has two runs for each shot:
+The search begins with a velocity without bodies. Each evaluation of the misfit has two runs for each shot:
 
 1. The run with the present velocity keeps every 4th state in a history. The residual is the difference between the
    traces of this run and the data of the true velocity.
-2. The adjoint run computes the gradient of the misfit with respect to the velocity from the residual and the history.
+2. The adjoint run uses the residual and the history to compute the gradient of the misfit with respect to the velocity.
 
-The program computes the data with the same equation on the same grid, without noise. Therefore it can recover the
-velocity almost exactly. With measured data, this is not possible.
+The program computes the data with the same equation on the same grid, without noise. So it can recover the velocity
+almost exactly, which is not possible with measured data.
 
 L-BFGS, an optimiser of SciPy, uses misfits and gradients to improve the velocity. The program needs SciPy (`pip install
 scipy`). `--steps` is the number of iterations. `fwi.png` shows the true bodies, the recovered bodies and the misfits.
 
-Each evaluation takes about one second for each shot on two cores. With 8 shots and 12 iterations, the program takes
+On two cores, each evaluation takes about one second for each shot. With 8 shots and 12 iterations, the program takes
 about two minutes, and 14 MB on disk. With `--small`, it has 4 shots and 6 iterations, and takes less than a minute.
 """
 
@@ -91,7 +91,7 @@ def true_anomaly(survey: Survey) -> np.ndarray:
 
 
 def run_shot(survey: Survey, shot: int, velocity: np.ndarray, history: oc.History | None = None) -> oc.Simulation:
-    """Run a shot and return the simulation. A shot is a source; all receivers record each shot."""
+    """Run a shot, which is one source and all receivers, and return the simulation."""
     h, dt = survey.spacing, survey.dt
     pulse = (dt * VELOCITY) ** 2 * ricker(FREQUENCY, dt, survey.steps * dt)
     sim = oc.Simulation(
@@ -112,7 +112,8 @@ def run_shot(survey: Survey, shot: int, velocity: np.ndarray, history: oc.Histor
 
 
 def evaluate(survey: Survey, velocity: np.ndarray, data: Sequence[np.ndarray]) -> tuple[float, np.ndarray]:
-    """Return the misfit, half the sum of squared residuals of all shots, and its gradient by the velocity."""
+    """Return the misfit, half the sum of squared residuals of all shots, and its gradient with respect to the
+    velocity."""
     misfit, gradient = 0.0, np.zeros(survey.shape)
     for shot, observed in enumerate(data):
         sim = run_shot(survey, shot, velocity, oc.History(BETWEEN_STATES))
@@ -126,12 +127,12 @@ def evaluate(survey: Survey, velocity: np.ndarray, data: Sequence[np.ndarray]) -
 
 
 def invert(survey: Survey, data: Sequence[np.ndarray], iterations: int) -> tuple[np.ndarray, list[float]]:
-    """Return the recovered change of the velocity in m/s, and the misfit before and after each iteration as a part of
+    """Return the recovered change of the velocity in m/s, and the misfits before and after each iteration, divided by
     the first misfit."""
     inside = survey.radius(0, 0) < INSIDE
     start = np.full(survey.shape, VELOCITY)
     first, slope = evaluate(survey, start, data)
-    # the first step of L-BFGS is the negative gradient of `goal`, so `scale` limits this step to 40 m/s
+    # `scale` limits the first step of L-BFGS, which is the negative gradient of `goal`, to 40 m/s
     scale = 40.0 / np.abs(slope[inside]).max()
     found, latest = [1.0], [first]
 

@@ -2,9 +2,9 @@
 
     .venv/bin/python examples/lattice_boltzmann.py [--size 192] [--steps 2400] [--memory 10MiB] [-d DIRECTORY]
 
-The box is periodic. `lattice_boltzmann.png` shows the vorticity at four times. The program first checks the viscosity
-with Taylor-Green vortices, a checkerboard of vortices whose decay is known. At the end, the program checks that mass is
-conserved. The initial shear layers are taken from M. L. Minion and D. L. Brown, J. Comput. Phys. 138, 734, 1997.
+The box is periodic. `lattice_boltzmann.png` shows the vorticity at four times. First, the program checks the viscosity
+with Taylor-Green vortices, whose decay is known. At the end, it checks that mass is conserved. The initial shear layers
+are taken from M. L. Minion and D. L. Brown, J. Comput. Phys. 138, 734, 1997.
 """
 
 from collections.abc import Sequence

@@ -8,9 +8,9 @@ snapshots keep the vertical section through the shot. The run and two pictures, 
 are written to DIRECTORY (default `marmousi`).
 
 The grid has 2401 x 1489 x 601 cells (length, width, depth). One time level takes 8 GiB, and the run takes 48 GiB on
-disk. The run needs 512 MiB of memory and takes hours. The length is the streaming axis, because the planes are smallest
-if the longest axis is the streaming axis. With `--small`, the grid has two million cells and the run takes half a
-minute. To continue an interrupted run, repeat the same command.
+disk. The run needs 512 MiB of memory and takes hours. The streaming axis is the length, the longest axis, because
+planes are then smallest. With `--small`, the grid has two million cells and the run takes half a minute. To continue an
+interrupted run, repeat the same command.
 """
 
 import lzma
@@ -42,8 +42,8 @@ class Survey:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """The numbers of cells along length, width and depth. The longest axis comes first and is streamed, so that
-        planes are small."""
+        """The numbers of cells along length, width and depth. The longest axis comes first, so that planes are
+        small."""
         nz, ny, nx = (round(size / self.spacing) + 1 for size in (LENGTH, self.width, DEPTH))
         return nz, ny, nx
 
@@ -103,7 +103,8 @@ def simulate(survey: Survey, directory: Path) -> oc.Simulation:
             units="m",
             sources=[oc.Source("u", survey.shot, wavelet, scale=step**2 * v[0, 0, 0] ** 2)],
             receivers=[oc.Receivers("line", "u", points)],
-            snapshots=oc.Snapshots(steps // PANELS, box=section, time_units="s", initial=False),  # silence at first
+            # the pressure is 0 at the start
+            snapshots=oc.Snapshots(steps // PANELS, box=section, time_units="s", initial=False),
         )
         sides = ("z0", "z1", "y0", "y1", "x1")  # all sides except the surface
         damp = oc.stencils.sponge(shape, survey.sponge, velocity=fastest, spacing=h, sides=sides)

@@ -1,10 +1,10 @@
-"""Let heat spread from random hot cells, with one process or with several ranks of MPI.
+"""Compute how heat spreads from random hot cells, with one process or with several ranks of MPI.
 
     mpirun -n 2 .venv/bin/python examples/ranks.py [--size 128] [--steps 200] [--memory 8MiB] [-d DIRECTORY]
 
 The script is the same for one process and for several ranks. Under mpirun, each rank computes its own rows of the grid.
-`sim["u"]` has the rows of all ranks. Rank 0 draws one plane as `ranks.png`. White lines show where the rows of a rank
-end. The picture without these lines, and the printed checksum, do not depend on the number of ranks.
+`sim["u"]` has the rows of all ranks. Rank 0 draws one plane as `ranks.png`, with white lines between the rows of ranks.
+The rest of the picture, and the printed checksum, do not depend on the number of ranks.
 """
 
 import zlib
@@ -28,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     report = sim.run(given.steps)
     middle = shape[0] // 2
     rows = comm.gather(sim.rows)
-    plane = sim["u"][middle]  # of the whole grid: all ranks read together
+    plane = sim["u"][middle]  # a plane of the whole grid, which all ranks read together
     if rows is None:  # only rank 0 draws
         return
     print(report)

@@ -5,17 +5,17 @@
 Each shot has three runs:
 
 1. A run in the true model records the data of the shot. In the field, these data are measured.
-2. A run in a smoothed model keeps every 8th state in a history. This model has no sharp reflectors. The residual, the
-   traces of this run minus the data, therefore contains the reflections.
+2. A run in a smoothed model keeps every 8th state in a history. This model has no sharp reflectors. So the residual,
+   the traces of this run minus the data, contains the reflections.
 3. The adjoint run sends the residual back from the receivers, and reads the states of run 2 in reverse order. It
    computes the gradient of the misfit with respect to the velocity. This gradient is the image of the shot.
 
 `rtm.png` shows both models, the sum of the images, and the reflectors of the true model for comparison. Each shot is
 kept in a file in DIRECTORY (default `rtm`). To continue after an interruption, repeat the same command.
 
-The grid has 1761 x 561 cells of 7.5 m, and each run has 3766 steps. A shot takes one to two minutes on two cores, and
-2.1 GB on disk, of which 1.9 GB are the history. The next shot uses the same space. With 40 shots, the program takes
-about an hour. With `--small`, the cells are three times as wide, and 8 shots take 45 seconds and 130 MB.
+The grid has 1761 x 561 cells of 7.5 m, and each run has 3766 steps. On two cores, a shot takes one to two minutes, and
+2.1 GB on disk (1.9 GB for the history). The next shot uses the same space. With 40 shots, the program takes about an
+hour. With `--small`, the cells are three times as wide, and 8 shots take 45 seconds and 130 MB.
 """
 
 import math
@@ -38,8 +38,8 @@ SECONDS = 3.0
 SPONGE_METRES = 600.0
 """The thickness of the absorbing layers around the model."""
 MUTED_METRES = 200.0
-"""The image is 0 down to this depth, because sources and receivers leave their traces there. Below this depth, the
-image grows to its full strength over the same distance."""
+"""The image is 0 down to this depth, because it has artefacts near sources and receivers. Below this depth, the image
+grows to its full strength over the same distance."""
 BETWEEN_STATES = 8
 """The history keeps every 8th state. Eight steps are shorter than half a period of the highest frequency."""
 
@@ -63,8 +63,8 @@ class Survey:
 
     @property
     def smooth_metres(self) -> float:
-        """The standard deviation of the Gaussian that smooths the model, at most 150 m. It is 0.4 wavelengths at 2500
-        m/s: wide enough to remove all reflections, and so narrow that the image has the right depths."""
+        """The standard deviation of the Gaussian that smooths the model: 0.4 wavelengths at 2500 m/s, at most 150 m. A
+        narrower Gaussian keeps reflections, and a wider Gaussian gives wrong depths."""
         return min(150.0, 0.4 * 2500.0 / self.frequency)
 
     @property
@@ -91,7 +91,8 @@ class Models:
     def of(cls, survey: Survey) -> "Models":
         true = load_model()[:: survey.every, :: survey.every]
         slowness = smoothed(1 / true, survey.smooth_metres / survey.spacing)
-        slowness[:, :4] = 1 / true[:, :4]  # so that the direct waves of both models are equal
+        # near the surface, both models are equal, so that their direct waves are equal
+        slowness[:, :4] = 1 / true[:, :4]
         return cls(true, (1 / slowness).astype(true.dtype))
 
 
@@ -116,7 +117,7 @@ def run_shot(
     fastest = float(models.true.max())
     dt = 0.9 * oc.stencils.stable_limit(stencil, {"h": h}, [{"v": fastest, "damp": 0.0}])
     velocity = np.pad(model, survey.sponge, mode="edge")
-    # the update multiplies a source term by dt^2 v^2. A `scale` with v would depend on the field of the gradient.
+    # The update multiplies a source term by dt^2 v^2. A `scale` with v would depend on the field of the gradient.
     values = (dt * model[cell, 2]) ** 2 * ricker(survey.frequency, dt, SECONDS)
     sim = oc.Simulation(
         stencil,
@@ -183,8 +184,8 @@ def curvature(values: np.ndarray) -> np.ndarray:
 
 def image_of(survey: Survey, gradient: np.ndarray, illumination: np.ndarray) -> np.ndarray:
     """Return the image. A step against the gradient improves the model, so the image is positive where the true
-    velocity is higher than the smoothed one. The division by the illumination makes deep reflectors as strong as
-    shallow ones."""
+    velocity is higher than the smoothed velocity. The division by the illumination makes deep and shallow reflectors
+    equally strong."""
     found = curvature(-gradient) / (illumination + 1e-3 * illumination.max())
     depth = np.arange(found.shape[1]) * survey.spacing
     return found * np.clip(depth / MUTED_METRES - 1, 0, 1)

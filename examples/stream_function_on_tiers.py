@@ -4,8 +4,8 @@ full persistence.
     .venv/bin/python examples/stream_function_on_tiers.py [--size 6144] [--steps 60] [--every 30] [-d DIRECTORY]
     .venv/bin/python examples/stream_function_on_tiers.py --size 512 --until 1e-4      until the change is 1e-4
 
-This program is from A. Jackson (EPCC). It uses two arrays alternately, on the tier that contains DIRECTORY. The program
-makes arrays in DIRECTORY, and removes them at the end. The printed table has these rows:
+The program follows a program of A. Jackson (EPCC). It uses two arrays alternately, on the tier that contains DIRECTORY.
+It makes arrays in DIRECTORY, and removes them at the end. The printed table has these rows:
 
     both arrays in DRAM    No array is on the tier.
     no persistence         Both arrays are mapped files on the tier. They are never flushed.
@@ -15,8 +15,7 @@ makes arrays in DIRECTORY, and removes them at the end. The printed table has th
 
 The progress of the iteration is ‖Δψ‖/‖ψ‖, the change of the last step. With `--until`, the program first iterates
 without measuring, to find the number of steps after which the change is small enough. The last line of the output is
-the minimum time of full persistence. The minimum time is the number of written bytes divided by the bandwidth at which
-the tier makes bytes durable.
+the minimum time of full persistence: the written bytes divided by the bandwidth at which the tier makes bytes durable.
 """
 
 import argparse
@@ -35,7 +34,7 @@ from outcrop.tiers.survey import find_tiers, tiers_holding
 
 ROWS = 512
 MIN_CHANGE = 1e-12
-"""A smaller change may never be reached, because of rounding."""
+"""The minimum of `--until`. Because of rounding, a smaller change may never be reached."""
 
 
 def initial(n: int) -> np.ndarray:
@@ -171,7 +170,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     def prepare(of_all: argparse.Namespace) -> None:
         if given.until is not None:
             given.steps = of_all.steps = steps_until(given)
-        del of_all.until  # not passed to the child processes, which get the number of steps
+        del of_all.until  # child processes get the number of steps, and not this option
 
     found = compare.measure(__file__, VARIANTS, given, prepare)
     if found is None:

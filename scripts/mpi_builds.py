@@ -32,8 +32,8 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDER = Path(os.environ.get("OUTCROP_MPI_BUILDS") or ROOT / "build" / "mpi")
 
 MPI4PY = "mpi4py>=4"
-# The flags of Open MPI allow more ranks than cores. They also allow the user root, because programs in containers often
-# run as root.
+# The flags of Open MPI allow more ranks than cores, and the user root, because programs in containers often run as
+# root.
 FLAGS = ("--oversubscribe", "--bind-to", "none", *(("--allow-run-as-root",) if os.geteuid() == 0 else ()))
 
 
@@ -100,7 +100,7 @@ def install(build: Build) -> None:
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     packages = build.home / "lib" / version / "site-packages"
     pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "-q", "--ignore-installed"]
-    # A compiled wheel in the cache of pip does not say for which MPI it was compiled.
+    # pip's cache may have a wheel that was compiled for another MPI.
     source = ["--no-cache-dir", "--no-binary", "mpi4py"] if build.debian_packages else []
     environment = {**os.environ, "MPICC": build.where(build.compiler)}
     subprocess.run([*pip, *source, *build.pip_packages], check=True, env=environment)

@@ -31,7 +31,7 @@ CASES = {
     "heat7": ((256, 512, 2048), 96, 2, ("random:1",)),
     "acoustic8": ((256, 512, 1024), 48, 5, ("u=random:1", "v=0.1")),
 }
-"""For each stencil: the shape, the steps, the number of arrays on the disk, and the initial values."""
+"""The shape, the steps, the number of arrays on the disk, and the initial values of each stencil."""
 SHARE = 1 / 16
 SCHEMES = ("wavefront", "split", "auto")
 PINNED = 'cores=($1); shift; exec taskset -c "${cores[$((${OMPI_COMM_WORLD_RANK:-$PMI_RANK} % ${#cores[@]}))]}" "$@"'
