@@ -32,8 +32,8 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDER = Path(os.environ.get("OUTCROP_MPI_BUILDS") or ROOT / "build" / "mpi")
 
 MPI4PY = "mpi4py>=4"
-# The flags of Open MPI allow more ranks than cores, and the user root, because programs in containers often run as
-# root.
+# The flags of Open MPI allow more ranks than cores. They also allow the user root, because programs in containers often
+# run as root.
 FLAGS = ("--oversubscribe", "--bind-to", "none", *(("--allow-run-as-root",) if os.geteuid() == 0 else ()))
 
 

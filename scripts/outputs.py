@@ -9,10 +9,10 @@ An example is a line with a prompt in a fenced block, followed by its output:
     output                             output (all Python blocks above it on the page run first)
     ```                                ```
 
-A line `...` stands for omitted lines. Commands without output on the page and commands of other programs are not run.
-The output of a command that ends with `# on one machine` has figures and names of one machine. The script does not
-change such an output. tests/test_docs.py compares all examples with the output of the commands. For outputs of one
-machine, `form` first removes the parts that differ between machines.
+A line `...` replaces omitted lines. Commands without output on the page and commands of other programs are not run. The
+output of a command that ends with `# on one machine` has figures and names of one machine. The script does not change
+such an output. tests/test_docs.py compares all examples with the output of the commands. For outputs of one machine,
+`form` first removes the parts that differ between machines.
 """
 
 from __future__ import annotations
@@ -160,8 +160,8 @@ def differences(example: Example) -> list[str]:
     """Return the differences between an example and the output of its command, or an empty list if they are equal.
 
     If the output differs between machines, the comparison uses `form`. The first lines must agree. Each further line on
-    the page must agree with a line of the output. Lines on the page whose first word begins no line of the output are
-    not compared: the word may name a tier that this machine does not have.
+    the page must agree with a line of the output. A line on the page is skipped if its first word is not the first word
+    of a line of the output. The word may name a tier that this machine does not have.
     """
     lines = printed(example)
     if not example.of_one_machine:

@@ -41,8 +41,7 @@ PROGRAMS = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PA
 ADDRESSES = "10.254.254.1", "10.254.254.2"
 MTU = 65535
 QUEUED_SECONDS = 0.002
-"""The maximum time, in addition to the latency, that packets may wait in a direction before it takes no further
-packets."""
+"""A direction takes no further packets if its packets must wait longer than the latency and this time together."""
 PINGS, PROBE_SECONDS = 300, 0.5
 _TUNSETIFF, _TUNSETOFFLOAD = 0x400454CA, 0x400454D0
 _FLAGS, _OFFLOADS = 0x5001, 3

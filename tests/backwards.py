@@ -158,7 +158,7 @@ PLAIN: Mapping[str, Callable[..., Any]] = {
 
 @dataclass(frozen=True)
 class Reversed:
-    """The adjoints before the first step and the gradients, each in a dictionary by name ("u", "u.previous"). The
+    """The adjoints before the first step, and the gradients. Both are dictionaries by name ("u", "u.previous"). The
     gradient with respect to a signal has one value for each step."""
 
     adjoints: State

@@ -86,7 +86,7 @@ def heat(near: Sequence[Offset]) -> Stencil:
 
 
 FEW_ROWS = st.integers(1, 3)
-"""Numbers of rows for which cuts along y have no advantage. On a grid of two axes, a plane has one row."""
+"""Numbers of rows of a grid with few rows. On a grid of two axes, a plane has one row."""
 
 STENCILS = {make.__name__: make for make in (waves, staggered, species, memory)}
 

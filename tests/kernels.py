@@ -73,7 +73,7 @@ def call_loop(
     lines: tuple[int, int] | None,
     rows_at_once: int,
 ) -> NDArray[np.floating]:
-    """Call the kernel as `call` does, but only with the inner loop that updates `rows_at_once` rows at once."""
+    """Call the kernel as `call` does, but only with the inner loop that updates `rows_at_once` rows together."""
     dtype = str(array.dtype)
     nz, ny, nx = array.shape
     radius = stencil.radii[0]

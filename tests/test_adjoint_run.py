@@ -89,8 +89,7 @@ def test_dot_products_agree(
 
 
 def test_every_budget_and_every_interruption_give_the_same_bits(tmp_path: Path) -> None:
-    """Checks that an adjoint run that has small passes, stops and is opened again gives the same bits as a run that
-    does not stop."""
+    """Checks that an adjoint run that stops and is opened again gives the same bits as a run without interruption."""
     sim, _, _ = run_forward("acoustic2", tmp_path, "float32")
     residuals = {"line": np.ones((STEPS, 1)), "first": np.ones((STEPS, 1))}
     whole = sim.adjoint(residuals, ["u", "source"], tmp_path / "whole.oc")
@@ -164,8 +163,8 @@ def test_devitos_equations_have_an_adjoint(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("boundary", [None, "fixed"])
 def test_devitos_equations_have_gradients_by_functions(boundary: str | None, tmp_path: Path) -> None:
-    """Compares a gradient with respect to a function of Devito with finite differences of the misfit, on a grid with
-    Devito's halo and on a grid without it."""
+    """Compares a gradient with respect to a function of Devito with finite differences of the misfit, with and without
+    Devito's halo."""
     devito = pytest.importorskip("devito")
     grid = devito.Grid(shape=(14, 15), extent=(130.0, 140.0), dtype=np.float64)
     u = devito.TimeFunction(name="u", grid=grid, time_order=2, space_order=2)
@@ -187,8 +186,8 @@ def test_devitos_equations_have_gradients_by_functions(boundary: str | None, tmp
 
 
 def test_a_speed_of_zero_is_no_factor(tmp_path: Path) -> None:
-    """Checks that the adjoint of a wave equation is right if the speed is 0 in some cells, by which it must not
-    divide."""
+    """Checks the adjoint of a wave equation whose speed is 0 in some cells. The adjoint must not divide by the
+    speed."""
     speed = np.ones((14, 13, 17))
     speed[:, 6] = 0
     sim = oc.Simulation("acoustic2", SHAPE, "float64", tmp_path / "run.oc", unstable=True)

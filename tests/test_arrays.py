@@ -148,7 +148,7 @@ def test_what_is_only_read_can_change_until_the_first_step(tmp_path: Path) -> No
 
 def test_values_of_what_is_only_read_that_fail_are_missing_and_not_half_there(tmp_path: Path) -> None:
     where = tmp_path / "run.oc"
-    simulation, start = make_run([where, tmp_path / "beside"])  # with this limit, planes come in several groups
+    simulation, start = make_run([where, tmp_path / "beside"])  # two shards: planes are assigned in two groups
     with pytest.raises(ZeroDivisionError):
         simulation["m"] = lambda z0, z1: np.ones((z1 - z0, 5, 4)) if z0 < 3 else 1 / 0
     again = oc.open(where)

@@ -106,8 +106,8 @@ def test_traffic_is_that_of_the_formulas(row: Published) -> None:
 
 @each_problem
 def test_schemes_rank_as_the_paper_ranks_them(row: Published) -> None:
-    """Checks the order of the traffic, in descending order: aio, aio3y, aio5y, the wavefronts, and the minimum
-    (`floor`), which is one read and one write of the grid.
+    """Checks the descending order of the traffic: aio, aio3y, aio5y, wavefronts, minimum (`floor`). The minimum is one
+    read and one write of the grid.
     """
     found = moved(row.name)
     order = ["aio", "aio3y", "aio5y", "wavefront k=1", "wavefront best k", "floor"]

@@ -145,7 +145,8 @@ def test_info_verify_and_plot_know_all_fields(capsys: pytest.CaptureFixture[str]
 
 
 def test_coordinates_are_shown_and_drawn(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that `outcrop info` shows the coordinates of a run, and that the axes of pictures have their units."""
+    """Checks that `outcrop info` shows the coordinates of a run, and that the axes of pictures have the units of the
+    coordinates."""
     simulation = oc.Simulation(
         "flat", (30, 20), directory="run.oc", memory="1MiB", spacing=(2.5, 5), origin=(0, 100), units="m"
     )

@@ -146,8 +146,8 @@ NO_FILES: dict[str, tuple[Callable[[Path], object], str]] = {
 def test_what_is_no_file_of_tiers_is_one_line(
     make: Callable[[Path], object], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Checks that a path that does not lead to a small text file is refused, for an option, the environment variable
-    and the user's folder. Outcrop does not read files without an end, such as /dev/zero.
+    """Checks that a path is refused if it does not name a small text file. The path comes from an option, the
+    environment variable or the user's folder. Outcrop does not read files without an end, such as /dev/zero.
     """
     path = tmp_path / "outcrop" / "tiers.toml"
     path.parent.mkdir()
@@ -200,7 +200,6 @@ def test_stream_is_measured_where_it_was_asked_for(scratch: Path) -> None:
 
 
 def test_a_tier_that_is_not_here_says_so(scratch: Path) -> None:
-    """Checks that the error for a declared tier that does not exist on this machine does not say that the tier is
-    full."""
+    """Checks the error for a declared tier that this machine lacks: the error must not say that the tier is full."""
     with pytest.raises(InputError, match=r"tier gone \(/not/here\) cannot be used: the directory does not exist"):
         oc.array(3, tier="gone")

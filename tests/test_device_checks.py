@@ -18,8 +18,8 @@ pytestmark = pytest.mark.usefixtures("images")
 
 
 def test_a_run_on_which_something_else_was_put_is_not_written(tmp_path: Path) -> None:
-    """Checks that Outcrop does not continue a run if another program has written its metadata to the device, also after
-    the first sector, as md does."""
+    """Checks that Outcrop does not continue a run if another program has written its metadata to the device. Some
+    programs, such as md, write after the first sector."""
     device = make_image(tmp_path / "a.img")
     state = create(device)
     state.commit(0)

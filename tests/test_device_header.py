@@ -32,7 +32,7 @@ def test_a_description_longer_than_a_slot_is_refused_before_anything_is_written(
 
 
 def test_a_torn_commit_leaves_the_manifest_before_it(tmp_path: Path) -> None:
-    """Checks that the previous generation is valid after a power failure after each sector of a commit."""
+    """Checks a power failure after each sector of a commit. The previous generation must then be valid."""
     device = make_image(tmp_path / "a.img")
     state = create(device)
     for step in (0, 3, 5):

@@ -163,8 +163,8 @@ def test_sensitivity_is_the_finite_difference(
 
 
 def test_slow_tier_limits_the_bandwidth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks the time that the slow tier of the direct-adjoint example takes: at least the bytes divided by the
-    bandwidth, without the states in flight."""
+    """Checks the minimum time of the slow tier of the direct-adjoint example: the bytes, without the states in flight,
+    divided by the bandwidth."""
     example = load("direct_adjoint", monkeypatch)
     lake = example["make_lake"](32, 20)
     timed = example["run_solver"](lake, tmp_path, None, 1_000_000)

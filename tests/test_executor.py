@@ -137,8 +137,8 @@ def test_a_flipped_bit_is_named(tmp_path: Path) -> None:
 
 
 def test_no_flipped_bit_goes_unnoticed_in_blocks(tmp_path: Path) -> None:
-    """Checks that a flipped bit in any byte that a pass in blocks stores stops the run, also in temporary files. Only a
-    flipped bit in padding may stay undetected, because padding does not change the result."""
+    """Checks that a run stops if any stored byte of a pass in blocks has a flipped bit, also in temporary files. Only
+    flipped bits in padding, which do not change the result, may stay undetected."""
     stencil, problem, _ = small_run()
     plan = build(problem, SCHEMES["wavefront"], Sizes(4, 3, 2, block_y=12), MACHINE, assumed_rate)
     assert plan.fringe_rows > 0

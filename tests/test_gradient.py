@@ -150,7 +150,8 @@ def test_the_taylor_test_finds_a_wrong_gradient(tmp_path: Path) -> None:
 
 
 def test_the_gradient_of_a_decaying_wave(tmp_path: Path) -> None:
-    """Checks the gradient of the energy of a wave, for which each step multiplies the wave by the same factor."""
+    """Checks the gradient of the energy of a wave. The exact gradient is known, because each step multiplies this wave
+    by the same factor."""
     n, a, wave = 16, 0.2, 2 * math.pi * 3 / 16
     factor = 1 - 2 * a * (1 - math.cos(wave))
     start = np.cos(wave * np.arange(n))

@@ -18,8 +18,8 @@ AGGREGATE = ROOT / "aggregate" / "core" / "outcrop" / "aggregate"
 TESTS = [ROOT / "tests", ROOT / "aggregate" / "tests"]
 LINES_MOST = 600
 
-# The folders of the package from which each folder may import. A folder may always import from itself. A single module
-# counts as a folder.
+# Maps each folder to the folders of the package from which it may import. A folder may always import from itself. A
+# single module counts as a folder.
 PYTHON_ARROWS = {
     "axes": set(),
     "errors": set(),
@@ -43,7 +43,7 @@ PYTHON_ARROWS = {
     "_core": set(),
     "_aggregate": set(),
 }
-# The folders and modules of src/outcrop/run from which each of its folders may import.
+# Maps each folder of src/outcrop/run to the folders and modules of src/outcrop/run from which it may import.
 RUN_ARROWS = {
     "disk": {"user_values"},
     "device": {"disk"},
@@ -156,7 +156,7 @@ def module_of(path: Path) -> str:
 
 
 def statements_on_import(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    """Yield the imports that run when a module is imported, and not imports in functions and for type checkers."""
+    """Yield the imports that run when a module is imported. Skips imports in functions and for type checkers."""
     for node in body:
         if isinstance(node, ast.Import | ast.ImportFrom):
             yield node

@@ -72,8 +72,8 @@ def test_dask_arrays_of_unknown_size_are_refused() -> None:
 
 
 def test_functions_on_grids_of_fewer_axes() -> None:
-    """Checks functions that give values, for ranges of rows on a grid of two axes, and for ranges of cells on a grid of
-    one axis."""
+    """Checks functions that give values. Such a function gets ranges of rows on a grid of two axes, and ranges of cells
+    on a grid of one axis."""
     for array in (SECTION, VOLUME[0, 0]):
         source = make_source(lambda a, b, array=array: array[a:b], array.shape)
         assert np.array_equal(collect(source), array)

@@ -149,8 +149,8 @@ def cell_operations(name: str) -> dict[str, int]:
     ],
 )
 def test_kernels_cost_no_more_operations_than_they_should(name: str, mul: int, add: int, div: int) -> None:
-    """Checks that kernels do not need more operations than the given numbers. So expressions must keep their form, in
-    which directions and species share common terms.
+    """Checks that kernels do not need more operations than the given numbers. So the generator must keep common terms
+    of directions and species.
     """
     counts = cell_operations(name)
     assert counts["mul"] <= mul
@@ -196,8 +196,8 @@ def test_equal_spacings_are_the_same_as_given_one_by_one(name: str) -> None:
 
 
 def test_sharpen_is_the_convolution_that_it_says() -> None:
-    """Checks the sharpening filter with 289 taps against a sum by NumPy, which has its own copy of the formula of the
-    weights."""
+    """Checks the sharpening filter with 289 taps against a sum by NumPy. The test has its own copy of the formula of
+    the weights."""
     rng = np.random.default_rng(5)
     image = rng.random((30, 1, 40))
     i, j = np.meshgrid(np.arange(-8, 9), np.arange(-8, 9), indexing="ij")

@@ -43,8 +43,8 @@ def test_drivers_words_decide() -> None:
 
 @needs_hwloc
 def test_firmware_decides_where_drivers_are_silent() -> None:
-    """Checks nodes without a name from a driver. By the speeds of the firmware, faster memory than ordinary memory is
-    HBM, and slower memory is CXL.
+    """Checks nodes without a name from a driver. The firmware gives the speeds. Memory that is faster than ordinary
+    memory is HBM, and slower memory is CXL.
     """
     found = tiers_of(
         machine(

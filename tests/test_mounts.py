@@ -76,8 +76,8 @@ def kinds(every: list[mounts.Mount]) -> dict[str, str]:
 
 
 def test_kinds_of_disks(machine: Machine) -> None:
-    """Checks the kind that is found for flash, for hard disks, for a RAID (as slow as its slowest part), for a virtual
-    disk of unknown kind, and for DAX."""
+    """Checks the kinds of flash, hard disks, a RAID (as slow as its slowest part), a virtual disk of unknown kind, and
+    DAX."""
     found = kinds(
         machine(
             "20 1 254:0 / @/ rw - ext4 /dev/vda rw\n"

@@ -124,7 +124,7 @@ def test_padding_keeps_rows_and_planes_apart() -> None:
 
 
 def test_too_little_memory_is_refused() -> None:
-    """Checks that an array smaller than the window is refused, because a run would overwrite the memory after it."""
+    """Checks that an array smaller than the window is refused. A run would overwrite the memory after the array."""
     problem = one_layer.in_memory(make_problem((9, 9, 9), (1, 1, 1), 2), False)
     plan = one_layer.make_plan(problem, Sizes(2, 9, 2), MACHINE, assumed_rate)
     with pytest.raises(InputError, match="less than the window takes"):

@@ -332,8 +332,8 @@ def starts_again(group: RankGroup, where: Path, dies: int) -> Any:
 
 
 def test_a_run_without_complete_initial_values_can_be_started_again(tmp_path: Path) -> None:
-    """Checks that a run whose first start was killed can start again without --force, and that a complete run
-    cannot."""
+    """Checks that a run whose first start was killed can start again without --force. A complete run must need
+    --force."""
     where = tmp_path / "parts"
     ranks(3, starts_again, where, 1)
     found = ranks(3, starts_again, where, -1)

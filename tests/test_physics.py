@@ -127,8 +127,8 @@ def test_elastic_waves_have_the_speeds_of_p_and_s(ndim: int, velocity: str, axis
 
 @pytest.mark.parametrize("ndim", [2, 3])
 def test_elastic_energy_is_conserved_in_any_medium(ndim: int) -> None:
-    """Checks that the sum of kinetic and strain energy is constant, as it is only if the differences, and the means of
-    b and mu, are right.
+    """Checks that the sum of kinetic and strain energy is constant. Wrong differences, or wrong means of b and mu,
+    would change the sum.
     """
     stencil = library.elastic(ndim, 4)
     shape, rng = (8, 8, 9) if ndim == 3 else (8, 1, 9), np.random.default_rng(2)

@@ -238,7 +238,7 @@ def touches(problem: Problem, later: Update, earlier: Update) -> bool:
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=300), st.integers(-2, 900))
 def test_the_largest_number_within_a_budget_is_that_of_a_loop(steps: list[int], budget: int) -> None:
-    """Checks the search for the largest size within a number of bytes that grows unevenly with the size."""
+    """Checks the search for the largest size that fits a number of bytes. The bytes grow unevenly with the size."""
     sums = list(accumulate(steps))
     expected = max((size for size in range(1, len(sums) + 1) if sums[size - 1] <= budget), default=0)
     assert largest_within(lambda size: sums[size - 1], len(sums), budget) == expected

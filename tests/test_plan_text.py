@@ -171,7 +171,7 @@ def test_a_plan_shows_what_a_periodic_streaming_axis_costs(
 
 
 class Watched(Progress):
-    """A display that stores the last fraction of the progress bar."""
+    """A progress display that stores its last fraction."""
 
     fraction = 0.0
 

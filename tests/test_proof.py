@@ -122,7 +122,7 @@ def test_verdicts_on_arrays_in_memory_are_those_of_the_run_cell_by_cell(plain: P
 
 @pytest.mark.parametrize("block_z", [0, 1, 6])
 def test_each_update_of_arrays_in_memory_is_needed(block_z: int) -> None:
-    """Checks that the proof rejects a pass of one level in which any update is missing, although it skips
+    """Checks passes of one level in which one update is missing. The proof must reject them, although it skips
     repetitions."""
     problem = one_layer.in_memory(make_problem((19, 17, 20), (1, 2, 1), 6), False)
     sizes = Sizes(levels=1, slab=1, diamond=0, block_y=1, block_z=block_z)
@@ -212,8 +212,8 @@ def large_plan() -> Plan:
 
 
 def test_large_plans_are_proved() -> None:
-    """Checks that a large plan can be proved. Unlike the symbolic run, which would take hours, the proof takes a time
-    that does not depend on the number of cells."""
+    """Checks that a large plan can be proved. The time of the proof does not depend on the number of cells. The
+    symbolic run would take hours."""
     validate(large_plan(), budget_bytes=2 << 30)
 
 

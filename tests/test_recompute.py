@@ -205,7 +205,8 @@ def test_the_command_resumes_a_run_before_its_first_pass(tmp_path: Path) -> None
 
 
 class Shown(Progress):
-    """A display that stores its fractions and texts, and at the end the text of a complete run."""
+    """A progress display that stores the fractions and texts that it gets, and at the end the text of a complete
+    run."""
 
     texts: ClassVar[list[tuple[float, str]]] = []
 

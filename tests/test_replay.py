@@ -231,7 +231,7 @@ def test_a_run_may_go_on_beyond_its_states(right: dict[str, Any], tmp_path: Path
 
 
 def test_damage_of_a_kept_state_is_found(tmp_path: Path) -> None:
-    """Checks that neither a pass nor a sweep uses a damaged state."""
+    """Checks that passes and sweeps do not use damaged states."""
     sim = make(tmp_path / "run.oc", limited(2, 2))
     run = sim.adjoint(RESIDUALS, WRT)
     run.simulation.run(1, progress="none")

@@ -71,7 +71,7 @@ def repeated(segments: int, slots: int) -> int:
 
 def as_counted_elsewhere(total: int, segments: int) -> int:
     """Return the number of repeated segments for a total of checkpoint_schedules. That total also counts the first
-    forward run, and the steps of all segments except the last that an adjoint pass of Outcrop computes again."""
+    forward run. Except in the last segment, it also counts the steps that an adjoint pass of Outcrop computes again."""
     return total - segments - (segments - 1)
 
 

@@ -37,8 +37,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(scope="session")
 def object_file(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
-    """Return a function that takes a number. This function compiles code in which a function `answer` returns the
-    number, and returns the path of the compiled file."""
+    """Return a function that takes a number, and compiles a C function `answer` with this number as its result. The
+    returned function gives the path of the compiled file."""
 
     def make(number: int) -> Path:
         folder = tmp_path_factory.mktemp("code")
@@ -140,8 +140,8 @@ def test_damaged_code_is_compiled_again(
 
 
 def test_sound_code_of_another_name_is_not_loaded(home: Path, object_file: Callable[[int], Path]) -> None:
-    """Checks that a file of the cache that has replaced another file of the cache is refused. Its seal covers the name
-    and the kind of the original file."""
+    """Checks that a cached file is refused if it has replaced another cached file. Its seal covers the name and the
+    kind of the original file."""
     one, two = (shared_object("kernels", [str(number)], Builds(object_file(number))) for number in (1, 2))
     other = shared_object("transports", ["1"], Builds(object_file(2)))
     assert one != two and other.name == one.name
@@ -188,7 +188,7 @@ def test_folders_are_private_whatever_the_umask(mask: int, home: Path, object_fi
 
 
 def test_open_folders_are_closed_to_others(home: Path, object_file: Callable[[int], Path]) -> None:
-    """Checks that Outcrop makes folders of the cache private if other users can write to them, as in earlier
+    """Checks that Outcrop makes folders of the cache private. Other users could write to folders of earlier
     versions."""
     (home / "outcrop" / "kernels").mkdir(parents=True)
     for folder in (home / "outcrop", home / "outcrop" / "kernels"):

@@ -168,8 +168,8 @@ def test_copies_of_a_run_have_the_scales_of_their_parameters(tmp_path: Path) -> 
 
 
 def test_the_part_of_the_scale_does_not_depend_on_the_history(tmp_path: Path) -> None:
-    """Checks the two parts of a gradient from every k-th state: the sum over every k-th step for the updates, and the
-    sum over all steps for the scale. The adjoint run stores only the first part."""
+    """Checks the two parts of a gradient from every k-th state. The part of the updates is a sum over every k-th step.
+    The part of the scale is a sum over all steps. The adjoint run stores only the first part."""
     parts, gradients = [], []
     for number, history in enumerate([oc.History("all"), oc.History(2), oc.History(2, recompute=True)]):
         sim, _ = scaled_run("acoustic2", "fixed", tmp_path / str(number))

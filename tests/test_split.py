@@ -101,8 +101,8 @@ def is_exchange(action: Action) -> bool:
 @settings(max_examples=examples(60), deadline=None)
 @given(split_plans(least_cells=1, least_radius=1, max_ranks=4), st.data())
 def test_triangles_wait_for_their_rows(every: RankPlans, data: st.DataObject) -> None:
-    """Checks that the proof rejects a pass that updates a triangle before the stairs of its planes have been received,
-    and a pass that writes planes before their finished rows have been received."""
+    """Checks that the proof rejects two kinds of passes. The first kind updates a triangle before it has received the
+    stairs of its planes. The second kind writes planes before it has received their finished rows."""
     rank, number, actions = some_pass(every, data)
     plan = every.plans[rank]
     has_triangle = [isinstance(one, Update) and one.region.y_high.slope > 0 for one in actions]

@@ -94,7 +94,7 @@ def test_coordinates_do_not_hide_another_spacing(tmp_path: Path) -> None:
 
 
 def test_what_divides_by_zero_is_refused(tmp_path: Path) -> None:
-    """Checks that a time step of 0 is refused, and a spacing or a permittivity of 0, by which updates divide."""
+    """Checks that a time step, a spacing or a permittivity of 0 is refused."""
     where = {"directory": tmp_path / "run.oc", "memory": "1MiB"}
     with pytest.raises(InputError, match=r"heat2 divides by zero where h = 0; .*--unstable"):
         oc.Simulation("heat2", (8, 8, 8), params={"h": 0}, **where)  # type: ignore[arg-type]

@@ -103,8 +103,8 @@ def accepted(count: int, seed: int) -> list[Stencil]:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_whatever_a_manifest_says_is_a_stencil_or_refused(seed: int) -> None:
-    """Checks that each random change is refused in one line, or gives a valid stencil, which can be converted to JSON
-    and back without changes, and to C code.
+    """Checks that each random change is refused in one line, or gives a valid stencil. A valid stencil can be converted
+    to C code, and to JSON and back without changes.
     """
     kept = accepted(examples(500), seed)
     assert len(kept) > 25, "some mutations are harmless"

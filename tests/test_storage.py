@@ -69,8 +69,8 @@ def test_any_dtype_and_any_shape_but_never_a_copy(path: str) -> None:
 
 
 def test_the_index_at_an_odd_end(tmp_path: Path) -> None:
-    """Checks that the index at the end of a shard, which does not consist of whole pages, can be read from a file that
-    is open for direct transfers."""
+    """Checks a file that is open for direct transfers. The index at the end of a shard must be readable, although it
+    does not consist of whole pages."""
     name, size = str(tmp_path / "shard"), 3 * PAGE + 16 * 3 + 4
     _core.create_file(name, size)
     store = _core.Store([name], writable=True)

@@ -121,8 +121,8 @@ def test_a_tier_goes_by_its_kind_too(tmp_path: Path) -> None:
 
 
 def test_threads_that_the_system_does_not_give_are_one_line(tmp_path: Path) -> None:
-    """Checks that too many threads give an error of one line, and that the threads that have started end. A limit of
-    the address space prevents the start of all threads.
+    """Checks that too many threads give an error of one line. Threads that have started must end. A limit of the
+    address space prevents the start of all threads.
     """
     program = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30)); "

@@ -44,8 +44,8 @@ def test_threads_are_spread_over_nodes(machine: str, threads: int, expected: lis
 
 
 def test_words_for_a_layout() -> None:
-    """Checks the text that describes a layout of threads. It mentions nodes only if threads are on several nodes, and
-    mentions threads that are not placed.
+    """Checks the text that describes a layout of threads. It mentions nodes only if threads are on several nodes. It
+    also mentions threads that are not placed.
     """
     assert str(discover.ThreadLayout((16,))) == "16 threads"
     assert str(discover.ThreadLayout((8, 8))) == "16 threads on 2 NUMA nodes"
@@ -66,8 +66,8 @@ def test_words_for_a_layout() -> None:
 def test_threads_on_one_node_of_several_are_told(
     threads_on_nodes: tuple[int, ...], bind: str, nodes: int, is_told: bool
 ) -> None:
-    """Checks that the text for a machine whose nodes are treated as one node says so, unless `bind="none"` is set or
-    only one thread is used.
+    """Checks the text for a machine whose nodes are treated as one node. The text must say this, unless `bind="none"`
+    is set or only one thread is used.
     """
     layout = discover.layout_of(threads_on_nodes, bind, nodes, "the obstacle")
     assert layout.threads_on_nodes == threads_on_nodes

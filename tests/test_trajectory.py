@@ -368,8 +368,8 @@ def test_bad_input_is_refused_in_one_line_and_makes_nothing(
 
 
 def test_bad_states_are_refused(tmp_path: Path) -> None:
-    """Checks that states with missing fields, wrong shapes or wrong dtypes are refused, and numbers of states that do
-    not exist."""
+    """Checks that states with missing fields, wrong shapes or wrong dtypes are refused. Numbers of states that do not
+    exist must also be refused."""
     with oc.Trajectory(tmp_path / "a", SHAPES, "float32", states=3) as history:
         good = state_of(1)
         for bad in (None, {"u": good["u"]}, {**good, "w": good["p"]}, {**good, "p": good["p"][:3]},

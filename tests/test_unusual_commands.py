@@ -82,7 +82,8 @@ NONSENSE = {
 
 @pytest.mark.parametrize("option", NONSENSE)
 def test_words_nobody_means_are_one_line(option: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks that `run` and `plan` refuse wrong options at once with an error of one line, even very large numbers."""
+    """Checks that `run` and `plan` refuse wrong options immediately with an error of one line, even very large
+    numbers."""
     for value in NONSENSE[option]:
         refused(changed(option, value), capsys)
         if option != "-d":  # `plan` does not check all paths

@@ -145,8 +145,8 @@ def test_devitos_previous_values_are_kept(tmp_path: Path) -> None:
 
 
 def test_readers_and_commands_know_previous_values(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks xarray, `outcrop info` and `outcrop verify`, which must find a damaged file of previous values. A freed
-    history leaves no file."""
+    """Checks xarray and `outcrop info`. `outcrop verify` must find a damaged file of previous values. A freed history
+    leaves no file."""
     stencil = find("acoustic2")
     first = start(stencil, (12, 14, 16))
     path = tmp_path / "run.oc"

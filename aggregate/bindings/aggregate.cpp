@@ -68,7 +68,8 @@ Distances to_distances(nb::handle python) {
 
 // --- plans and files -------------------------------------------------------------------------------------------------
 
-// A plan of the core. If the program does not use MPI, this object also owns a transport with one rank.
+// Holds a plan of the core for Python. If the program does not use MPI, this object also owns a transport with one
+// rank.
 struct BoundPlan {
   std::unique_ptr<ThreadRanks> alone;
   std::string library;

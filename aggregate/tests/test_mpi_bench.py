@@ -234,7 +234,7 @@ def test_bad_input_is_one_line(
 
 
 def test_workloads_have_the_names_of_simulations() -> None:
-    """Check that the name of a workload stands for one kernel, for both layouts of HACC-IO, or for all kernels."""
+    """Check that the name of a workload means one kernel, both layouts of HACC-IO, or all kernels."""
     for name, kernels in (("s3d", ("s3d",)), ("hacc", ("hacc-aos", "hacc-soa")), ("all", tuple(KERNELS))):
         assert BenchRequest(Path(), workload=name).job().workloads == kernels
 

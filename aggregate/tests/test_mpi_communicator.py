@@ -173,7 +173,7 @@ def test_missing_headers_are_told(tmp_path: Path) -> None:
 
 
 def test_a_cache_that_cannot_be_written_is_told(tmp_path: Path) -> None:
-    """Use a cache folder that cannot be made. The error names the folder, and the variable that sets another one."""
+    """Use a cache folder that cannot be made. The error names the folder, and the variable that sets another folder."""
     (tmp_path / "file").touch()
     line = refused(environment={"XDG_CACHE_HOME": str(tmp_path / "file")})
     assert str(tmp_path / "file") in line and "XDG_CACHE_HOME" in line

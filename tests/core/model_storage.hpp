@@ -98,7 +98,7 @@ class Storage {
   using InodeRef = std::shared_ptr<Inode>;
   using Names = std::map<std::string, InodeRef>;
   struct Change {
-    std::string from, to;  // both set: a rename; only `to` set: a creation; only `from` set: a removal
+    std::string from, to;  // a rename sets both; a creation sets only `to`; a removal sets only `from`
     InodeRef inode;
   };
   struct Directory {

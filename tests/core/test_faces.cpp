@@ -87,7 +87,7 @@ TEST(Faces, OtherRowsOfASlotDoNotWait) {
   SlotFaces slot;
   slot.add_received(1, 0, 10, one.faces.receive(1, one.rows(0, 100), no_ticket));
   slot.add_received(1, 20, 30, one.faces.receive(1, one.rows(200, 100), no_ticket));
-  slot.wait_until_received(one.faces, 10, 20);  // must return at once: the job cannot finish now
+  slot.wait_until_received(one.faces, 10, 20);  // must return without waiting: the job cannot finish now
   slot.wait_until_sent(one.faces, 0, 30);
   one.other.send(message(100, 7));
   slot.wait_until_received(one.faces, 9, 20);

@@ -1,5 +1,5 @@
-// These tests check links between neighbours. Messages must arrive whole and in order, damage must be detected, and an
-// end must notice that the other end has ended. A blocked call must end soon after cancel().
+// These tests check links between neighbours. Messages must arrive whole and in order, damage must be detected, and a
+// rank must notice that its neighbour has ended. A blocked call must end soon after cancel().
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -39,7 +39,7 @@ std::string message_of(const Work &work) {
   return "";
 }
 
-// Sends messages of many lengths in both directions at once.
+// Sends messages of many lengths in both directions at the same time.
 void exchange(Link &left, Link &right) {
   const std::size_t lengths[] = {0, 1, 5, 4096, 70'000, 0, 262'144, 262'145, 1'500'000, 3};
   const auto send = [&](Link &link, unsigned seed) {

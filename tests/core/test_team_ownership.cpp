@@ -128,7 +128,7 @@ TEST(Ownership, PartsSmallerThanAHugePageAreNotCut) {
   EXPECT_FALSE(memory_parts(Window(grid_of(4096, 4096), rings_of(grid_of(4096, 4096), {3, 3})), Counts(8, 1)).empty());
 }
 
-// Either each node owns a part of the window, or successive pages belong to the nodes in turn. The nodes of this test
+// Either each node owns a part of the window, or successive pages belong to alternating nodes. The nodes of this test
 // are synthetic, and the memory comes from a real node of this machine.
 TEST(Ownership, EveryByteOfAPlacedWindowIsZeroAndUsable) {
   for (const std::size_t pitch : {std::size_t{64}, std::size_t{4096}})

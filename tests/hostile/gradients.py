@@ -271,11 +271,11 @@ def require(program: Gradient, process: int) -> None:
 
 def hit(process: int, number: int, part: int | None, entry: int, seconds: float) -> tuple[int, int | None]:
     """Send a signal to a child process. If `part` is None, wait for `seconds` first. Otherwise, wait until the process
-    has begun this part `entry` times, and then for `seconds`. If the part has ended before the signal, try again at its
-    next beginning.
+    has begun this part `entry` times, and then for `seconds`. If the part has ended before the signal, try again when
+    the part begins the next time.
 
-    Return the exit code, and the part in which the signal has ended the process, or None if the process has ended by
-    itself."""
+    Return the exit code, and the part in which the signal has ended the process. The part is None if the process has
+    ended by itself."""
     end = time.monotonic() + SECONDS_MOST
     while True:
         while part is not None and MARKS.entries[part] < entry and time.monotonic() < end:

@@ -64,7 +64,7 @@ def mutate(rng: random.Random, path: Path, found: list[Path], world: Path) -> tu
 
 def mutate_bytes(rng: random.Random, path: Path, found: list[Path]) -> tuple[str, bool]:
     """Change bytes or the length of a file. Return a description of the change, and True if checksums must detect the
-    change: they must detect changes of bytes that are not zero, because such bytes belong to data."""
+    change. Checksums must detect changes of bytes that are not zero, because such bytes belong to data."""
     if path.stat().st_size > READ_BYTES_MOST:
         os.truncate(path, 0)
         return "cut to nothing", False

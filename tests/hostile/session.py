@@ -122,7 +122,7 @@ class Session:
         return next(iter(self._start([(generator, seed, number)], real)))
 
     def many(self, generators: Sequence[str], number: int, seed: int) -> Iterator[Result]:
-        """Run about `number` cases, and yield their results. The cases come from all given generators in turn."""
+        """Run about `number` cases, and yield their results. The cases come from all given generators alternately."""
         shares = {name: SHARES.get(name, 4) for name in generators}
         total = sum(shares.values())
         counts = {name: -(-number * share // total) for name, share in shares.items()}

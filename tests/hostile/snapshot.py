@@ -63,7 +63,7 @@ def _sum(path: bytes) -> int:
 
 
 def differences(before: Mapping[bytes, tuple[object, ...]], after: Mapping[bytes, tuple[object, ...]]) -> list[str]:
-    """Return a text for each new, missing or changed entry, without folders in which only entries have changed."""
+    """Return a text for each new, missing or changed entry. Folders are omitted if only their entries have changed."""
     names = sorted(before.keys() | after.keys())
     changed = [name for name in names if before.get(name) != after.get(name)]
     parents = {os.path.dirname(name) for name in changed}

@@ -21,8 +21,8 @@ class Expected:
         self.kept.add(content)
 
     def announce(self, process: int, content: Hashable) -> None:
-        """Record that this content is now durable. Older content is no longer allowed, but content that other processes
-        have begun to write is."""
+        """Record that this content is now durable. Older content is then not allowed. Content that other processes have
+        begun to write stays allowed."""
         self.begun[process] = []
         self.base = {content}
         self.kept = {content, *(one for others in self.begun.values() for one in others)}

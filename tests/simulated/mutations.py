@@ -51,7 +51,7 @@ def flush_of_the_wrong_file() -> Iterator[None]:
 
 @contextlib.contextmanager
 def cleanup_without_the_lock() -> Iterator[None]:
-    """The bug: if the start of a run is refused, it removes files that belong to another process."""
+    """The bug: a start of a run that is refused removes files of another process."""
     held = creation.hold_directories
 
     @contextlib.contextmanager

@@ -1,9 +1,8 @@
 """Random histories of runs. Processes start a run, advance the run, assign values and read values. Some processes are
 killed, and sometimes the power fails. Later processes continue the run.
 
-After each part of a history, the run on disk must equal the last state whose commit has returned, or a state that a
-process began to commit later. After a power cut during a commit, the storage may have the new state or the state before
-it.
+After each part of a history, the run on disk must have the last state whose commit has returned, or a state whose
+commit began later. After a power cut during a commit, the storage may have the new state or the state before it.
 
 All planes, rows and snapshots must belong to the same state.
 """

@@ -146,8 +146,7 @@ TEST(AggregateDeadline, ARankThatNeverWaitsDoesNotKeepTheOthers) {
   });
 }
 
-// This test checks that the time in which a rank computes between the start and the end of a step does not count as
-// waiting.
+// A rank may compute between the start and the end of a step. This test checks that the limit ignores this time.
 TEST(AggregateDeadline, ComputingIsNotWaiting) {
   constexpr int size = 3;
   const Folder folder;

@@ -214,7 +214,7 @@ TEST_P(AggregateFailures, ALostConnectionEndsTheWaiting) {
       told<CommunicationError>(ranks, size, [&](int rank, outcrop_transport &transport) {
         const Plan plan = Plan::make(transport, in_turns(rank, size), {.buffer_bytes = 8192});
         File file = File::create(plan, folder.file("lost"));
-        // from here on, ranks of the last node do not take part
+        // ranks of the last node do not call the following functions
         if (rank / GetParam().per_node == (size - 1) / GetParam().per_node) {
           std::this_thread::sleep_for(std::chrono::milliseconds(50));
           ranks.fail();

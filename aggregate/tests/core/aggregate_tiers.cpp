@@ -79,7 +79,7 @@ TEST(AggregateTiers, FilesAreMappedInTheirFolder) {
   }
 }
 
-// A machine file with the given tiers. write() lets ranks write a file together on this machine, checks the file, and
+// A machine file with the given tiers. write() makes ranks write a file together on this machine, checks the file, and
 // returns the explanation or error of the first rank.
 class Ladder {
  public:

@@ -1,8 +1,8 @@
 // This header rounds numbers of bytes to an alignment, and allocates memory for planes. The memory comes directly from
 // the system, is aligned to 2 MiB, and has huge pages if possible. The allocation does not touch the pages. So the
 // thread that uses a page can be the first thread that touches it. The system takes each page from memory near the
-// thread that first touches the page. The size is rounded up to a multiple of 4 KiB, and not to a multiple of a huge
-// page, which could exceed the budget.
+// thread that first touches the page. The size is rounded up to a multiple of 4 KiB. A multiple of a huge page could
+// exceed the budget.
 #pragma once
 
 #include <sys/mman.h>

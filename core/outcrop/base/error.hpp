@@ -1,5 +1,5 @@
 // This file defines the errors that files, devices, memory, other processes and input can cause. Errors in the program
-// itself are not of these types: assertions detect them.
+// itself do not throw these types, but fail assertions.
 #pragma once
 
 #include <cstdint>

@@ -157,7 +157,7 @@ class Samples {
   /// Samples a part of a plane after `done` of the `steps` steps of a pass.
   void take(long done, long steps, long position, const Rectangle &cells) const;
 
-  /// Records the samples of all steps of the pass at once. The cells must be cells that no step changes.
+  /// Records the samples of all steps of the pass in one call. The cells must be cells that no step changes.
   void take_rim(long steps, long position, const Rectangle &cells) const;
   bool empty() const { return lists_.empty(); }
 

@@ -58,7 +58,7 @@ constexpr std::size_t group_bytes = 64;
 template <typename Value>
 constexpr long group_cells = group_bytes / sizeof(Value);
 
-// Collects sums of groups, so that ExactSum can add many sums at once.
+// Collects sums of groups, so that ExactSum can add many sums together.
 struct GroupSums {
   static constexpr std::size_t capacity = ExactSum::at_once;
 
@@ -111,7 +111,7 @@ OUTCROP_INLINE void join(const Numbers &one, const Numbers &other, Numbers &join
            __builtin_shufflevector(one, other, (place / half * left + place % half + half)...);
 }
 
-// Adds the halves of several groups at once, until each group has one number. The number of groups equals the register
+// Adds the halves of several groups together, until each group has one number. The number of groups equals the register
 // width.
 template <std::size_t width, std::size_t left = width>
 OUTCROP_INLINE void add_halves(Register<double, width> *groups, double *sums) {
@@ -133,7 +133,7 @@ OUTCROP_INLINE void add_groups(const Value *cells, GroupSums &groups) {
   groups.count += width;
 }
 
-// Updates the minimum and the maximum. Comparisons with NaN are false, so a NaN changes neither the minimum nor the
+// Updates the minimum and the maximum. Comparisons with NaN are false, so a NaN does not change the minimum and the
 // maximum.
 template <std::size_t width, typename Value>
 OUTCROP_INLINE void extend(const Value *row, long x0, long x1, FieldSum &total) {

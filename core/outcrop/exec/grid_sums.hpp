@@ -6,8 +6,8 @@
 //
 //     |0 1 2 3 4 5 6 7|8 9 ...
 //
-// In float64, a group has 8 cells. The sums 0+4, 1+5, 2+6 and 3+7 are computed first. Then these four sums are added to
-// two sums in the same way, and the two sums to one sum.
+// In float64, a group has 8 cells. The sums 0+4, 1+5, 2+6 and 3+7 are computed first. In the same way, the four sums
+// are reduced to two sums, and the two sums to one sum.
 //
 // ExactSum adds doubles without rounding, so the order of the doubles does not matter. The sum is an integer in units
 // of the smallest double:
@@ -19,8 +19,8 @@
 // The addition of a number changes three limbs. This representation is Kulisch's long accumulator. Infinities and NaNs
 // are added separately.
 //
-// Many numbers are added at once. All numbers are split at the same bit into a high part and a low part. This bit is so
-// high that the sum of the high parts needs no rounding. The low parts are split again at a lower bit, until all low
+// Many numbers are added together. All numbers are split at the same bit into a high part and a low part. This bit is
+// so high that the sum of the high parts needs no rounding. The low parts are split again at a lower bit, until all low
 // parts are zero:
 //
 //     largest     1.01100|101

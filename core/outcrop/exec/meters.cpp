@@ -183,9 +183,9 @@ struct ThreadArrays {
   std::span<double> a, b, c;
 };
 
-// Reads all elements of array a. The loop reads eight streams at once, because a single stream has too few cache lines
-// in flight to use the full bandwidth. The loop adds the elements as integers. The addition of doubles would be slower,
-// because the compiler must not change the order of these additions.
+// Reads all elements of array a. The loop reads eight streams at the same time, because a single stream has too few
+// cache lines in flight to use the full bandwidth. The loop adds the elements as integers. The addition of doubles
+// would be slower, because the compiler must not change the order of these additions.
 void read(const ThreadArrays &arrays) {
   constexpr std::size_t streams = 8;
   const double *const a = arrays.a.data();

@@ -105,8 +105,8 @@ inline Rectangle intersection(const Rectangle &a, const Rectangle &b) {
   return Rectangle{std::max(a.y0, b.y0), std::min(a.y1, b.y1), std::max(a.x0, b.x0), std::min(a.x1, b.x1)};
 }
 
-/// Converts a rectangle of folded rows to rows of a plane. On a periodic y axis, the result has two rectangles, because
-/// some folded rows are at the lower end of the plane and the others are at the upper end.
+/// Converts a rectangle of folded rows to rows of a plane. On a periodic y axis, the result has two rectangles: rows at
+/// the lower end of the plane, and rows at the upper end.
 inline std::array<Rectangle, 2> unfolded(const Grid &grid, const Rectangle &folded) {
   if (!grid.periodic_y) return {folded, Rectangle{}};
   Rectangle low = folded, high = folded;

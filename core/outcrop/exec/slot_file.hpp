@@ -7,10 +7,9 @@
 //     slots 0      | tile 0 *|         | tile 2*|
 //     slots 1      |         | tile 1 *|        |
 //
-// A commit has three steps. First, write_changed() writes each tile that has changed since the last commit to the free
-// slot of this tile, and makes the written tiles durable. Second, the caller durably stores the slot and the checksum
-// of every tile. Third, accept() makes the new commit the last commit. If an error occurs before accept(), the caller
-// can call write_changed() again.
+// A commit has three steps. First, write_changed() writes each changed tile to its free slot, and makes these tiles
+// durable. Second, the caller durably stores the slot and the checksum of every tile. Third, accept() makes the new
+// commit the last commit. If an error occurs before accept(), the caller can call write_changed() again.
 //
 // If the file allows direct I/O, several threads write tiles directly from the memory of the array, without the page
 // cache. If the file is in persistent memory, tiles are copied to the file, and the cache lines of the copies are

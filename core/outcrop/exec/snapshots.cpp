@@ -77,8 +77,8 @@ StagingBuffer::StagingSlot &StagingBuffer::open(Key key) {
 
 // Returns an open slot that no thread is filling, or null. Tiles use all planes of a slab one after another, again and
 // again. So the slot that has been unused for the longest time is often the next slot to be used, and is usually a bad
-// choice. It is a good choice only if the other slots were used several times since its last use: then no tile of the
-// slab uses it any more.
+// choice. This slot is a good choice only if the other slots were used several times since its last use. Then no tile
+// of the slab uses this slot any more.
 StagingBuffer::StagingSlot *StagingBuffer::slot_to_send_early() const {
   constexpr std::uint64_t turns = 8;
   StagingSlot *longest_unused = nullptr, *fullest = nullptr;
@@ -208,7 +208,7 @@ Snapshots::Snapshots(const Grid &grid, const Window &window, const Fields &field
 }
 
 // Writes the rows of the rim together with the updated rows next to them. The rows of the rim are complete long before
-// the updated rows. But if they were written at once, each plane that is read ahead would need an open slot.
+// the updated rows. If they were written immediately, each plane that is read ahead would need an open slot.
 void Snapshots::write(long done, long z0, long z1, const Rectangle &cells) {
   Rectangle part = cells;
   if (part.y0 == grid_.first_row()) part.y0 = 0;

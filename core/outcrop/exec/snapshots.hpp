@@ -16,10 +16,10 @@
 //     free ──take()──► open ──put() of the last bytes──► sent ──pump──► free
 //                         └── if too many are open, the slot with the most bytes ──►
 //
-// The staging buffer also makes writes longer. A tile has only a few rows in each of many planes, and a device is slow
-// if each write is short. If too many slots are open, the slot with the most bytes is sent early. A slot that has not
-// been used for a long time is sent before this slot, because another block will fill it. plan/staging.py chooses the
-// size of slots: large, but not so large that slots are often sent early.
+// The staging buffer also joins short writes into long writes, with which devices are faster. A tile has only a few
+// rows in each of many planes. If too many slots are open, one slot is sent early: a slot that has not been used for a
+// long time (another block will fill it), or else the slot with the most bytes. plan/staging.py chooses the largest
+// slots that are rarely sent early.
 //
 // Direct I/O writes whole pages. Pages at both ends of the box, and pages of a slot that was sent early, may be
 // incomplete. All bytes of such a page go through the page cache, including the bytes that arrive later. So no page is
@@ -27,8 +27,8 @@
 // page cache.
 //
 // The checksum of a slot is computed when the slot is sent, because its bytes are then still in a cache. A quarter of
-// the slots is reserved for transfers, because the I/O thread may wait about ten milliseconds for a processor if all
-// processors are busy with updates.
+// the slots is reserved for transfers. The reason is that the I/O thread may wait about ten milliseconds for a
+// processor during updates.
 #pragma once
 
 #include <atomic>
@@ -107,7 +107,7 @@ class StagingBuffer {
     ByteRange range;
     std::atomic<bool> cached = false;        // true if some bytes are only in the page cache
     std::atomic<std::uint64_t> present = 0;  // number of bytes that put() has marked as complete
-    // exclusive or of the checksums of the bytes sent, each shifted by the bytes behind its part (transfers.hpp)
+    // exclusive or of the checksums of all sent parts, each shifted by the bytes behind the part (transfers.hpp)
     std::atomic<std::uint32_t> sum = 0;
   };
 

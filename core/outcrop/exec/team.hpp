@@ -19,7 +19,7 @@
 //                           rows of the frame
 //
 // Each part is bound to its node. Containers often forbid the binding of memory. So a thread of the node also touches
-// the pages of the part first: the system takes the memory of a page from the node of the thread that first touches the
+// the pages of the part first. The system takes the memory of a page from the node of the thread that first touches the
 // page.
 //
 // A page belongs to one node, and the pages of the window are huge (2 MiB), because small pages make every access

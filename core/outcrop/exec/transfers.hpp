@@ -7,9 +7,9 @@
 //
 // Class Transfers keeps a state for each slot. The transfers of a slot form a chain: each transfer starts when the
 // transfer before it is complete. So all transfers are complete when the last transfer is complete. If every plane has
-// its own slot, the chain also orders the transfers of different blocks: a block reads a plane only after the earlier
-// block has written it. Blocks that shift their planes use different slots for a plane. Such blocks read only fringes
-// from each other, and a fringe is read only after it has been written.
+// its own slot, the chain also orders the transfers of different blocks. A block then reads a plane only after the
+// earlier block has written the plane. Blocks that shift their planes use different slots for a plane. Such blocks read
+// only fringes from each other, and a fringe is read only after it has been written.
 //
 // The file of fringes stores the planes one after another. A plane has `fringe_rows` rows of each ring of the updated
 // fields, and then `recomputed_rows` rows of each field that the pass computes again:
@@ -20,7 +20,7 @@
 // disk to the checksums of the sources. The update of the last level adds the rows that will be written to disk to the
 // checksums of the targets. During an update, the rows are in the caches nearest to the core. So the checksum takes a
 // third of the time that it takes with rows in memory. Threads may add the parts of a plane in any order, because CRCs
-// are linear. The CRC of each part is shifted by the number of bytes that follow the part, and the exclusive or of the
+// are linear. The CRC of each part is shifted by the number of bytes that follow the part. The exclusive or of the
 // shifted CRCs is the CRC of the plane:
 //
 //     |..part a..|....part b....|..part c..|        CRC = CRC(a) * x^(8|bc|) + CRC(b) * x^(8|c|) + CRC(c)
@@ -114,11 +114,11 @@ class Transfers {
   bool has_faces() const { return faces_ != nullptr; }
 
   /// wait_for_received() waits until the rows y0 <= y < y1 of plane z have been received, and wait_for_sent() waits
-  /// until these rows have been sent. If the slot holds another plane, the functions return at once.
+  /// until these rows have been sent. If the slot holds another plane, the functions return without waiting.
   void wait_for_received(std::size_t ring, long z, long y0, long y1);
   void wait_for_sent(std::size_t ring, long z, long y0, long y1);
 
-  /// Makes the slot of plane z hold plane z from now on. If the slot holds another plane, first waits until all faces
+  /// Records that the slot of plane z now holds plane z. If the slot holds another plane, first waits until all faces
   /// of the other plane are sent and received.
   void begin_plane(std::size_t ring, long z);
   void drain_faces();

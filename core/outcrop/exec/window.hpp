@@ -8,8 +8,8 @@
 //
 // The frame is the whole plane, or the rows and columns of a block. origin() is the address that cell (0, 0) would have
 // if the frame contained this cell. So the same formula gives the address of a cell for every frame. If the frame has
-// rows of neighbouring ranks (problem.hpp), it begins at a negative row or ends behind the plane. If the frame does not
-// end with the last row of the plane, the tail is at the end of the slot, and is aligned like the slot.
+// rows of neighbouring ranks (problem.hpp), it begins at a negative row or ends behind the plane. If the frame ends
+// before or behind the last row of the plane, the tail is at the end of the slot, and is aligned like the slot.
 //
 // Successive blocks may shift their planes: the slots of the first planes of a block then follow the slots of the last
 // planes of the previous block. If all planes of a field stay in memory, the rings of this field have no frames and no
@@ -123,8 +123,8 @@ class Window {
     return guard_bytes + (rings > aligned_rings ? page_bytes : 0);
   }
 
-  /// Sets the frame: the cells of a plane that each slot holds from now on. After this call, plane z is in slot (z +
-  /// shift) mod planes().
+  /// Sets the frame, the cells of a plane that each slot holds after this call. Plane z is then in slot (z + shift) mod
+  /// planes().
   void set_frame(const Rectangle &frame, long shift = 0) {
     frame_ = frame;
     shift_ = shift;

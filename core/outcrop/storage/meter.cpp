@@ -119,7 +119,7 @@ Moved measure_transfers(Store &store, const Workload &workload) {
         asked += workload.request_bytes;
         transfer = request_in(one.tag);
       }
-      // requests are sent one by one, because the device would be idle before each batch of requests
+      // requests are not sent in batches: the device would be idle before each batch
       store.submit({&transfer, 1});
     }
   }

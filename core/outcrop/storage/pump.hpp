@@ -67,7 +67,7 @@ class Pump {
   /// pump is destroyed. If the pump has stopped, throws StorageError or Cancelled, as wait() and drain() do.
   Ticket submit(const Request &request);
 
-  /// Waits until the request is complete. Returns at once for `no_ticket`.
+  /// Waits until the request is complete. Does not wait for `no_ticket`.
   void wait(Ticket ticket);
 
   /// Waits until all requests are complete.

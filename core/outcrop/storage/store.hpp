@@ -104,8 +104,8 @@ class Store {
 
  protected:
   /// The descriptor and the offset for the system call of a transfer. A transfer is not possible if the store has no
-  /// file with this number, if the file was not opened for writing, or if the transfer reaches beyond the part of the
-  /// file. The descriptor is then -1, and the system call fails with EBADF.
+  /// file with this number, if it writes to a read-only file, or if it reaches beyond the part of the file. The
+  /// descriptor is then -1, and the system call fails with EBADF.
   struct Location {
     int descriptor = -1;
     std::uint64_t offset = 0;

@@ -2,9 +2,9 @@
 // ring. The cheaper modes SINGLE_ISSUER and DEFER_TASKRUN require this restriction. But the thread that uses a store is
 // not the thread that opened it. So the store creates a new ring when another thread begins to use the store.
 //
-// The kernel passes transfers that it cannot perform at once to a worker thread. One kernel did not start this thread
-// for a new ring, and the first transfer was never completed. So a new ring first makes a trial transfer by a worker
-// thread.
+// The kernel passes transfers that it cannot perform immediately to a worker thread. One kernel did not start this
+// thread for a new ring, and the first transfer was never completed. So a new ring first makes a trial transfer by a
+// worker thread.
 #include "outcrop/storage/store.hpp"
 
 #ifdef OUTCROP_HAVE_URING

@@ -64,7 +64,8 @@ void write(const File &file, const std::string &content, std::uint64_t offset) {
   file.write(offset, reinterpret_cast<const std::byte *>(content.data()), content.size());
 }
 
-// Replaces a file. A reader sees either the old or the new content, after a power cut too if `durable` is true.
+// Replaces a file. A reader sees either the old or the new content. If `durable` is true, the same holds for a reader
+// after a power cut.
 void replace_file(const OpenFolder &folder, const std::string &name, const std::string &content, bool durable) {
   const int handle = folder.handle.get();
   const std::string beside = name + ".tmp";

@@ -84,8 +84,8 @@ class Trajectory {
   /// errors as pop().
   void read(std::uint64_t state, std::span<std::byte *const> fields);
 
-  /// Makes all states durable that were pushed and not popped. After the commit, states that were popped before it can
-  /// no longer be recovered. Throws InputError if the directories have no files for the states in memory. Throws
+  /// Makes all states durable that were pushed and not popped. States that were popped before the commit cannot be
+  /// recovered after the commit. Throws InputError if the directories have no files for the states in memory. Throws
   /// StorageError.
   void commit();
 
@@ -106,7 +106,7 @@ class Trajectory {
     bool is_read = false;                        // true if the state comes from files and is not checked yet
   };
 
-  // The bytes begin <= i < end of a field, which one thread copies at once. `factor` is crc32c_factor(end - begin).
+  // The bytes begin <= i < end of a field, which one thread copies in one call. `factor` is crc32c_factor(end - begin).
   struct Piece {
     std::size_t field = 0, begin = 0, end = 0;
     std::uint32_t factor = 0, sum = 0;

@@ -228,8 +228,8 @@ std::unique_ptr<Opened> open_file(std::shared_ptr<Engine> of_plan, const std::st
 // --- steps -----------------------------------------------------------------------------------------------------------
 
 // Collective. Prepares the stages for a step whose base is `base`. If the step can overlap a staged step with another
-// base, drains and empties all stages. Otherwise the drain of the older step could overwrite bytes of the newer step
-// later, because the same bytes may belong to different aggregators in the two steps.
+// base, drains and empties all stages. Otherwise a late drain of the older step could overwrite bytes of the newer
+// step: a byte may belong to different aggregators in the two steps.
 void meet_staged(Opened &opened, bool write, std::uint64_t base) {
   if (!opened.is_staged() || !opened.writable) return;
   Engine &engine = *opened.engine;

@@ -96,9 +96,9 @@ class PlacedPlan {
   /// The plan keeps the last 1024 steps of each kind.
   void add_measured(const std::string &what, const Timing &timing);
 
-  /// Returns a text for users: the aggregators with the reasons for their choice, the decision about staging, the
-  /// settings, and the measured times of steps at this rank. The `max_domains` slowest domains are described in detail.
-  /// `library` is the name of the MPI library.
+  /// Returns a text for users. It contains the aggregators with the reasons, the decision about staging, the settings,
+  /// and the measured times of this rank's steps. The `max_domains` slowest domains are described in detail. `library`
+  /// is the name of the MPI library.
   std::string explain(std::size_t max_domains = 1, const std::string &library = {}) const;
 
  private:

@@ -173,9 +173,8 @@ def _by(sizes: tuple[int, ...]) -> str:
 def near_equal(count: int, axes: int) -> tuple[int, ...]:
     """Return `axes` factors of `count`, ascending and nearly equal. Their product is `count`.
 
-    The factors are found one by one. After each factor, `count` is divided by this factor. If n factors are still
-    missing, the next factor is the largest divisor of the remaining `count` that is not larger than the n-th root of
-    the remaining `count`.
+    The factors are found one by one. After each factor, `count` is divided by this factor. If n factors are missing,
+    the next factor is the largest divisor of the remaining `count` up to its n-th root.
     """
     assert count > 0 and axes > 0
     factors: list[int] = []

@@ -98,9 +98,9 @@ OUTCROP_TRAJECTORY_API int outcrop_trajectory_pop(outcrop_trajectory *trajectory
 OUTCROP_TRAJECTORY_API int outcrop_trajectory_read(outcrop_trajectory *trajectory, uint64_t number,
                                                    void *const *fields);
 
-/* Makes all states durable that were pushed and not popped. States that were popped before the commit can no longer be
-   recovered after it. Fails if the directories have no room for all states. A program that must survive a crash saves
-   its own data before it calls this function. */
+/* Makes all states durable that were pushed and not popped. States that were popped before the commit cannot be
+   recovered after the commit. Fails if the directories have no room for all states. A program that must survive a crash
+   saves its own data before it calls this function. */
 OUTCROP_TRAJECTORY_API int outcrop_trajectory_commit(outcrop_trajectory *trajectory);
 
 /* Closes the trajectory without a commit, and sets the handle to NULL. */

@@ -114,10 +114,9 @@ Election elect_by_bytes(const ElectionInputs &inputs);
 
 // --- the plan ------------------------------------------------------------------------------------------------------
 
-/// A special value of PlanOptions::own_run_bytes: the library chooses the value. If all ranks are on one node and the
-/// user has not given the number of aggregators, it chooses 64 KiB, because an aggregator saves little time on one
-/// node. In all other cases it chooses 0, so ranks never perform their own I/O. The reason is that a file system that
-/// several nodes share is faster with few writers.
+/// A special value of PlanOptions::own_run_bytes: the library chooses the value. It chooses 64 KiB on one node without
+/// a given number of aggregators, because aggregators save little time on one node. Otherwise it chooses 0, so ranks
+/// never perform their own I/O: a file system that several nodes share is faster with few writers.
 constexpr std::uint64_t own_run_automatic = ~std::uint64_t{0};
 
 /// The options of a plan. All ranks must give the same options. Only the elements of `media` may differ between ranks.

@@ -232,8 +232,8 @@ struct ExtentTail {
 
 std::optional<std::uint64_t> common_of(const ExtentTail &a, const ExtentTail &b);
 
-// Returns a byte that both extents contain. The first dims of the extents must have the same stride. So only the
-// difference j - i decides whether repetition i of `a` overlaps repetition j of `b`, and only three values of j - i are
+// Returns a byte that both extents contain. The first dims of the extents must have the same stride. So the difference
+// j - i alone decides whether repetition i of `a` overlaps repetition j of `b`. Only three values of j - i are
 // possible.
 std::optional<std::uint64_t> common_in_step(const ExtentTail &a, const ExtentTail &b) {
   const auto stride = static_cast<__int128>(a.dim().file_stride_bytes);

@@ -62,8 +62,8 @@ class Deadline {
 };
 
 /// An MPI window. Each rank has memory that is divided into slots. All other ranks can read this memory, even while its
-/// owner does not call MPI. Ranks fetch data (MPI_Rget) and never put data, because MPI has a test for the arrival of a
-/// fetch that does not wait. For a put, only a call that waits can find out whether the bytes have arrived.
+/// owner does not call MPI. Ranks fetch data (MPI_Rget) and never put data. A rank can test without waiting whether the
+/// bytes of a fetch have arrived. For a put, only a call that waits can find this out.
 class MpiWindow {
  public:
   /// Collective. The constructor may hang (see Deadline). Throws std::runtime_error.

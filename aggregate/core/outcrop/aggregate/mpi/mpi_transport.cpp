@@ -96,7 +96,7 @@ class MpiTransport {
   }
   void barrier() { collectives_->barrier(); }
 
-  /// Collective. Makes receivers fetch messages from windows from now on. No message may be under way. Returns the
+  /// Collective. After this call, receivers fetch messages from windows. No message may be under way. Returns the
   /// reason if windows do not work, otherwise "". The ranks begin each step (mpi_one_sided.hpp) only if the previous
   /// step has succeeded on all ranks. If a call of MPI never returns, the deadline ends the process. The probe has its
   /// own, shorter time limit. A probe that exceeds this limit fails, but MPI still works for other messages.

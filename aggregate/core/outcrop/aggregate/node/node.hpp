@@ -44,8 +44,8 @@ namespace outcrop::aggregate {
 ///     waiter: seen = count(); test the condition; if it does not hold: wait(seen)
 ///     other:  make the condition true; notify()
 ///
-/// If notify() is called between the test and wait(), wait() returns at once. So no notification is lost. Event counts
-/// work in memory that processes share. Memory that contains only zeros is a valid initial state.
+/// If notify() is called between the test and wait(), wait() returns immediately. So no notification is lost. Event
+/// counts work in memory that processes share. Memory that contains only zeros is a valid initial state.
 class alignas(64) EventCount {
  public:
   std::uint32_t count() const { return notifications_.load(); }

@@ -94,7 +94,7 @@ class Outcome {
   const Failure &failure() const;
 
   /// Continues the messages of a leader. Returns true when no messages are left. Only the thread that may use the
-  /// transport calls this function, for one operation after another, in the order in which they began.
+  /// transport calls this function. The calls follow the order in which the operations began.
   bool advance();
   bool sends() const { return phase_ != Phase::over; }
 

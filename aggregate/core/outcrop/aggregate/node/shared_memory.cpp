@@ -285,7 +285,7 @@ std::uint64_t group_free_bytes(const std::string &own, const std::string &root) 
     if (!controllers.empty() && ("," + controllers + ",").find(",memory,") == std::string::npos) continue;
     const Version &version = controllers.empty() ? second : first;
     const std::string top = controllers.empty() ? root : root + "/memory";
-    for (;; path.resize(path.rfind('/'))) {  // goes from the group up to the top of the tree of groups
+    for (;; path.resize(path.rfind('/'))) {  // from the group up to the top of the tree of groups
       least = std::min(least, free_bytes(top + path, version));
       if (path.find('/') == std::string::npos) break;
     }

@@ -47,7 +47,7 @@ struct Contention {
   std::uint32_t in_all = 1;   ///< the number of aggregators on all nodes together
 };
 
-/// The number of rounds of a domain, and the number of buffers, which the rounds use in turn.
+/// The number of rounds of a domain, and the number of buffers, which the rounds use one after another.
 struct Buffering {
   std::uint64_t rounds = 1;
   std::uint32_t buffers = 2;

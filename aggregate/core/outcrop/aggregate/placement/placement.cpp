@@ -173,8 +173,8 @@ struct Candidates {
   }
 };
 
-// Returns the rank that becomes the aggregator of a domain: of the ranks of the node that are not yet aggregators, the
-// rank with the most bytes of the domain. If several ranks have the same number of bytes, returns the lowest rank.
+// Returns the rank that becomes the aggregator of a domain. Chooses the rank with the most bytes of the domain among
+// the ranks of the node that are not yet aggregators. If several ranks have the most bytes, chooses the lowest rank.
 std::uint32_t rank_on(std::uint32_t node, std::span<const Tally> tallies, const Machine &machine,
                       std::vector<char> &is_taken) {
   const std::size_t ranks = machine.node_of_rank.size();
@@ -314,8 +314,7 @@ std::vector<Tally> merge_domains(std::span<const Tally> tallies, std::uint32_t t
   return sorted_tallies(merged);
 }
 
-// The inputs of one placement that place_best() tries: the domains, and a flag that says whether the ranks of a node
-// send together or separately.
+// The inputs of one of the placements that place_best() tries.
 struct Attempt {
   Attempt(const Machine &machine, std::vector<Tally> tallies, std::size_t domains, const PlacementOptions &options,
           std::uint32_t domains_together)
@@ -444,8 +443,8 @@ double seconds_with(const Machine &machine, const Placement &placement, const Ta
 
 namespace {
 
-// Places domains whose aggregators are given. All domains use the same tier: of the tiers with room for all domains,
-// the tier with the shortest predicted time.
+// Places domains whose aggregators are given. All domains use the same tier: the tier with the shortest predicted time
+// that has room for all domains.
 Placement place_owned(const Machine &machine, std::span<const Tally> tallies, std::span<const std::uint32_t> ranks,
                       const PlacementOptions &options) {
   std::vector<std::uint32_t> on_node(machine.nodes());

@@ -4,16 +4,15 @@
 //      (bytes by domain)    + distances          filters: persistence, requested tier         capacity: rooms
 //
 // The ranks of a node share memory, so a cost depends on the node and the tier, but not on the rank. The first step
-// chooses a node and a tier for each domain, so that the sum of costs is minimal. The second step chooses a rank of
-// this node as the aggregator: of the ranks that are not yet aggregators, the rank with the most bytes of the domain. A
-// rank is the aggregator of at most one domain.
+// chooses a node and a tier for each domain, so that the sum of costs is minimal. The second step chooses the rank with
+// the most bytes of the domain as the aggregator. It considers only ranks of the node that are not yet aggregators,
+// because a rank is the aggregator of at most one domain.
 //
 // The aggregators of a node share the node's network cards, tiers and local target. So aggregators are spread evenly
 // over the nodes. The cost assumes the same number of aggregators on each node.
 //
 // Capacity and persistence exclude tiers. Each tier of a node has room for the buffers of a certain number of
-// aggregators. If a domain cannot use a cheaper tier because this tier is full, the domain's Choice contains this tier,
-// and a note names it.
+// aggregators. If a cheaper tier is full, the Choice of the domain contains this tier, and a note names it.
 //
 // All functions of this file are deterministic and have no side effects. So ranks that have the same tallies and the
 // same machine compute the same placement.
@@ -74,10 +73,10 @@ struct Placement {
 Placement place(const Machine &machine, std::span<const Tally> tallies, std::size_t domains,
                 const PlacementOptions &options);
 
-/// Places domains, and also chooses their number. Tries the given domains, and then groups of 2, 4, 8 and so on
-/// neighbouring domains, which are merged. Returns the placement with the shortest time. If several times are equal,
-/// returns the placement with the fewest domains. If `try_both` is true, tries each number of domains twice: the ranks
-/// of a node send one message together, or each rank sends its own messages.
+/// Places domains, and also chooses their number. First tries the given domains. Then tries merged domains: groups of
+/// 2, 4, 8, ... neighbouring domains. Returns the placement with the shortest time. If several times are equal, returns
+/// the placement with the fewest domains. If `try_both` is true, tries each number of domains twice: the ranks of a
+/// node send one message together, or each rank sends its own messages.
 Placement place_best(const Machine &machine, std::span<const Tally> tallies, std::size_t domains,
                      const PlacementOptions &options, bool try_both);
 
@@ -136,7 +135,7 @@ struct StepUsage {
   std::uint64_t room_bytes = 0;  ///< the maximum size of a stage on a node; the value 0 means all room of the tier
 };
 
-/// The rates of the additional work of an aggregator's thread for staging, without transfers from or to the tier. The
+/// The rates of the work that staging adds to an aggregator's thread, without the transfers from or to the tier. The
 /// values were measured by scripts/staged_beside_direct.py on the machine of docs/decisions.md, with a stage in memory.
 struct StagingRates {
   double write_bytes_per_second = 2.5e9;  ///< the rate of allocating pages and computing a checksum

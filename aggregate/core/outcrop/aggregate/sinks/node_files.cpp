@@ -127,7 +127,7 @@ void NodeFiles::read_step(std::uint64_t base, const Range &wanted, std::uint64_t
 
 bool NodeFiles::read(std::uint64_t offset, std::span<std::byte> bytes) {
   std::vector<Range> missing{{offset, offset + bytes.size()}};
-  for (std::size_t i = index_.bases.size(); i-- > 0 && !missing.empty();) {  // goes from the newest step to the oldest
+  for (std::size_t i = index_.bases.size(); i-- > 0 && !missing.empty();) {  // from the newest step to the oldest step
     std::vector<Range> rest;
     for (const Range &wanted : missing) read_step(index_.bases[i], wanted, offset, bytes, rest);
     missing = std::move(rest);

@@ -171,8 +171,8 @@ Store *SharedFile::choose_for_reading(std::uint64_t offset, std::uint64_t length
   return 2 * cached * page >= length ? buffered_.get() : direct_.get();
 }
 
-// Writes bytes to the page cache. If the bytes must become durable, the device begins to write them at once. The later
-// flush waits for the device, and reports its errors.
+// Writes bytes to the page cache. If the bytes must become durable, the device begins to write them immediately. The
+// later flush waits for the device, and reports its errors.
 void SharedFile::write_through_cache(std::uint64_t offset, const std::byte *data, std::size_t length) {
   if (!durable_) return buffered_->write(0, offset, data, length);
   const int descriptor = buffered_->files().front().buffered_descriptor();

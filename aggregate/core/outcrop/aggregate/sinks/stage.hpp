@@ -9,10 +9,10 @@
 //     evict   makes the folder durable, then removes the data, then the list
 //
 // The process may be killed at any moment. If a step has no list, its bytes are lost, and recovery reports the step. If
-// a step has a list, recovery drains the step again, and also all later steps. After a power cut, the file of an
-// earlier step may have the name `list` again, while the file of a later step still has the name `done`. In this case,
-// too, recovery drains the later step again. A lock on a file of the folder tells whether a writer is alive.
-// recover_stage() drains the steps of dead writers.
+// a step has a list, recovery drains the step again, and also all later steps. A power cut may undo the renaming of an
+// earlier step to `done` and keep the renaming of a later step. In this case, too, recovery drains the later step
+// again. A lock on a file of the folder tells whether a writer is alive. recover_stage() drains the steps of dead
+// writers.
 #pragma once
 
 #include <condition_variable>
@@ -158,9 +158,9 @@ class Stage {
   Stage(const Stage &) = delete;
   Stage &operator=(const Stage &) = delete;
 
-  /// Begins a step with at most `bytes` bytes, of which at most `runs` contiguous runs are at least one page long. If
-  /// the stage has too little room, waits until its oldest steps are drained, and evicts them. `step` must be higher
-  /// than the number of the previous step. Throws StorageError if the stage has no room, or if draining has failed.
+  /// Begins a step with at most `bytes` bytes. At most `runs` of its contiguous runs are at least one page long. If the
+  /// stage has too little room, waits until its oldest steps are drained, and evicts them. `step` must be higher than
+  /// the number of the previous step. Throws StorageError if the stage has no room, or if draining has failed.
   void begin(std::uint64_t step, std::uint64_t bytes, std::size_t runs);
 
   /// Adds a run to the current step. Throws StorageError.

@@ -37,7 +37,7 @@ struct outcrop_transport {
   int (*send)(void *self, const void *data, size_t bytes, int to, int tag, outcrop_request *request);
   int (*receive)(void *self, void *data, size_t bytes, int from, int tag, outcrop_request *request);
 
-  /* `wait` returns when all `count` requests are finished. `test` returns at once, and sets `done` to 1 if all requests
+  /* `wait` returns when all `count` requests are finished. `test` does not wait, and sets `done` to 1 if all requests
      are finished. Both functions set finished requests to 0. */
   int (*wait)(void *self, outcrop_request *requests, size_t count);
   int (*test)(void *self, outcrop_request *requests, size_t count, int *done);
@@ -68,8 +68,8 @@ struct outcrop_transport {
 
 /* --- the transport over MPI (mpi_transport.cpp) --------------------------------------------------------------------
 
-   The declarations of these functions need no mpi.h, and the functions can be compiled against any MPI: CMake compiles
-   them for the library of C and Fortran programs, and Python compiles them when a communicator is first used. */
+   The declarations of these functions do not need mpi.h. The functions can be compiled against any MPI. CMake compiles
+   them for the library of C and Fortran programs. Python compiles them when a communicator is first used. */
 
 /* Collective over an intracommunicator, which is duplicated. `communicator` is the address of an MPI_Comm. A message
    that is longer than `chunk_bytes` is cut into chunks of this size. The maximum is 1 GiB, and 0 means this maximum.
