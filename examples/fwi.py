@@ -85,7 +85,7 @@ class Survey:
 
 
 def true_anomaly(survey: Survey) -> np.ndarray:
-    """Return the change of the velocity by the bodies in m/s. The edges of the bodies are smooth."""
+    """Return the difference of velocity in the bodies, in m/s. The edges of the bodies are smooth."""
     parts = [change / (1 + np.exp((survey.radius(y, x) - size) / 0.012)) for y, x, size, change in BODIES]
     return np.sum(parts, axis=0)
 

@@ -207,7 +207,7 @@ def correlation(survey: Survey, image: np.ndarray, reflectors: np.ndarray) -> fl
 
 
 def balanced(values: np.ndarray) -> np.ndarray:
-    """Return the values, divided by the mean amplitude in the same depth. The mean is smooth."""
+    """Return the values, divided by a smooth mean of the amplitude at the same depth."""
     amplitude = smoothed(np.sqrt((values**2).mean(axis=0)), 6)
     return values / (amplitude + 1e-3 * amplitude.max())
 

@@ -132,7 +132,7 @@ def test_light_keeps_its_energy(
 def test_elastic_fronts_are_where_theory_has_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Checks the distances that P and S waves have travelled, from their speeds."""
+    """Compares the distances that P and S waves have travelled with the distances that their speeds predict."""
     text = printed("elastic", tmp_path, monkeypatch, capsys, "--size", 240, "--steps", 200)
     assert max(map(abs, numbers(r"expected \((\S+)%\)", text))) < 8
 

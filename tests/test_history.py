@@ -24,7 +24,7 @@ SPAWN.set_forkserver_preload(["outcrop.run.simulation", "test_history"])
 
 
 def make(path: Path, **options: Any) -> oc.Simulation:
-    """Return a run of a wave with previous values, without values."""
+    """Return a run of a wave that needs previous values. No values are assigned yet."""
     stencil = oc.stencils.acoustic(order=4)
     options = {"init": {"u": "gaussian", "v": np.full(SHAPE, 0.4, "float32")}, "memory": "1MiB", **options}
     return oc.Simulation(stencil, SHAPE, "float32", path, **options)
