@@ -231,7 +231,7 @@ class PlainRuns {
     std::vector<std::byte *> memory;
     for (const Buffer &buffer : buffers) {
       if (memory.size() < needed.size() && buffer.size() < needed[memory.size()])
-        throw InputError("variable " + std::to_string(memory.size()) + " is shorter than was declared");
+        throw InputError("variable " + std::to_string(memory.size()) + " is shorter than declared");
       memory.push_back(buffer.data());
     }
     if (memory.size() != needed.size()) throw InputError("there must be an array for each variable");

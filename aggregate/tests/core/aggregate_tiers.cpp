@@ -57,7 +57,7 @@ TEST(AggregateTiers, NodesThatAreNotThereAreNamed) {
 }
 
 TEST(AggregateTiers, NodesWithTooLittleLeftAreRefusedBeforeAnythingIsTaken) {
-  if (!std::filesystem::exists("/sys/devices/system/node/node0/meminfo")) GTEST_SKIP() << "the system does not tell";
+  if (!std::filesystem::exists("/sys/devices/system/node/node0/meminfo")) GTEST_SKIP() << "the system does not report";
   const std::span<std::byte> too_much(static_cast<std::byte *>(nullptr), std::size_t{1} << 60);
   EXPECT_THROW(allocate_on_nodes(too_much, first_node), InputError);
 }

@@ -124,7 +124,7 @@ std::string reason_against(const Backend &backend) {
     std::memset(memory.data(), 0x5A, length);
     store->write(0, 0, memory.data(), length);
     store->read(0, 0, memory.data() + length, length);
-    if (std::memcmp(memory.data(), memory.data() + length, length) != 0) return "does not keep what is written";
+    if (std::memcmp(memory.data(), memory.data() + length, length) != 0) return "does not keep written bytes";
     return "";
   } catch (const std::runtime_error &error) {
     return error.what();

@@ -95,7 +95,7 @@ StateLayout::StateLayout(std::vector<StateField> fields, std::string dtype)
     std::uint64_t bytes = cell;
     for (const std::uint64_t size : field.shape) {
       if (size == 0) throw InputError("field ", field.name, " has an axis without cells; sizes are at least 1");
-      if (size > max_bytes / bytes) throw InputError("field ", field.name, " is larger than files can be");
+      if (size > max_bytes / bytes) throw InputError("field ", field.name, " is larger than a file may be");
       bytes *= size;
     }
     if (field.shape.size() >= 3 && field.shape[0] > max_planes)
@@ -106,7 +106,7 @@ StateLayout::StateLayout(std::vector<StateField> fields, std::string dtype)
     buffer_bytes_ += round_up(bytes, AlignedMemory::page_bytes);
     state_bytes_ += bytes;
     stored_bytes_ += round_up(bytes + indices_.back().size(), AlignedMemory::page_bytes);
-    if (stored_bytes_ > max_bytes) throw InputError("a state of these fields is larger than files can be");
+    if (stored_bytes_ > max_bytes) throw InputError("a state of these fields is larger than a file may be");
     same_shapes_ = same_shapes_ && field.shape == fields_[0].shape;
   }
 }

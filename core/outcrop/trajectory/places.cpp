@@ -94,7 +94,7 @@ std::string read_file(const OpenFolder &folder, const std::string &name) {
 void lock(const OpenFolder &folder) {
   if (flock(folder.handle.get(), LOCK_EX | LOCK_NB) == 0) return;
   if (errno == EWOULDBLOCK)
-    throw InputError(folder.path, " is in use by another process, or by a trajectory of this one that is not closed");
+    throw InputError(folder.path, " is in use by another process, or by an open trajectory of this process");
   throw StorageError("lock", folder.path, errno);
 }
 
@@ -116,7 +116,7 @@ std::filesystem::path nearest_existing(std::filesystem::path path) {
 void require_empty(const std::string &path) {
   std::error_code error;
   if (!std::filesystem::is_empty(path, error))
-    throw InputError("directory ", path, " is not empty; give a new one, or open the trajectory in it");
+    throw InputError("directory ", path, " is not empty; give an empty directory, or open the trajectory in it");
 }
 
 // Checks a directory without changing anything. Returns the absolute path.
@@ -284,7 +284,7 @@ Places Places::open(const std::string &path) {
     if (folder.handle.get() < 0)
       throw StorageError("open", further, text_from("it holds states of ", path, ": ", reason(errno)), errno);
     if (read_file(folder, member_name) != member_text(manifest.identity, i))
-      throw StorageError("open", further, "it does not hold states of " + path + "; put back what was there", 0);
+      throw StorageError("open", further, "it does not hold states of " + path + "; restore its previous content", 0);
     lock(folder);
     places.folders_.push_back(std::move(folder));
   }

@@ -124,7 +124,7 @@ std::uint64_t Trajectory::push(std::span<const std::byte *const> fields) {
   require_open();
   const std::uint64_t state = states_;
   if (state == max_states())
-    throw InputError("the trajectory in ", path(), " is full: it has its ", state,
+    throw InputError("the trajectory in ", path(), " is full: it has its maximum of ", state,
                      " states; make one with more states");
   if (state < places_.manifest().committed())
     throw InputError("state ", state, " of ", path(),

@@ -404,7 +404,7 @@ std::string PlacedPlan::explain(std::size_t max_domains, const std::string &libr
   std::string text = counted(placed_->machine.node_of_rank.size(), "rank") + " on " +
                      counted(placed_->machine.nodes(), "node") + (library.empty() ? "" : ", " + library) + ": " +
                      format_bytes(summary.bytes) + " a step\n";
-  if (summary.own) text += "every rank writes and reads its own bytes, which are few long runs: no bytes travel\n";
+  if (summary.own) text += "every rank writes and reads its own bytes, in a few long runs: ranks send no bytes\n";
   text += aggregate::explain(placed_->placement, placed_->machine, placed_->options, max_domains);
   if (staging_) text += aggregate::explain(*staging_, placed_->machine);
   const auto add = [&](const std::vector<std::string> &lines) {

@@ -125,7 +125,7 @@ class MpiTransport {
       // stay allocated.
       const bool left_behind = all_have_windows && !tried->idle();
       if (left_behind) tried->abandon();
-      if (!first_problem(all_have_windows && !left_behind ? "" : "this cannot be freed by all").empty())
+      if (!first_problem(all_have_windows && !left_behind ? "" : "a rank cannot free its windows").empty())
         tried->release();
       if (left_behind) static_cast<void>(tried.release());
     }

@@ -278,7 +278,7 @@ void Node::check_processes() const {
     return;
   if (const int index = processes_.ended(); index >= 0)
     throw CommunicationError("rank " + std::to_string(ranks_[static_cast<std::size_t>(index)]) +
-                             " has ended before its part was done");
+                             " has ended before its work was complete");
 }
 
 void Node::give_up(const std::string &reason) {

@@ -39,8 +39,8 @@ std::map<int, std::weak_ptr<Segment>> made;
 
 Descriptor file_in_memory(std::uint64_t bytes) {
   if (const std::uint64_t available = available_bytes(); bytes > available)
-    throw InputError("the buffers of this node need " + std::to_string(bytes) + " bytes, but it has " +
-                     std::to_string(available) + " available; choose smaller or fewer buffers");
+    throw InputError("the buffers of this node need " + std::to_string(bytes) + " bytes, but only " +
+                     std::to_string(available) + " bytes are available; choose smaller or fewer buffers");
   Descriptor file(memfd_create("outcrop", MFD_CLOEXEC));
   if (file.get() < 0 || ftruncate(file.get(), static_cast<off_t>(bytes)) != 0)
     throw InputError("cannot allocate " + std::to_string(bytes) + " bytes of shared memory: " + std::strerror(errno));
@@ -191,7 +191,7 @@ void check(std::span<std::byte> memory, std::span<const std::uint32_t> nodes) {
   for (std::size_t index = 0; index < pages; index += step) addresses.push_back(memory.data() + index * page);
   std::vector<int> node_of_page(addresses.size(), -1);
   if (syscall(SYS_move_pages, 0, addresses.size(), addresses.data(), nullptr, node_of_page.data(), 0) != 0)
-    throw refused(nodes, std::string("the system does not tell the nodes of pages: ") + std::strerror(errno));
+    throw refused(nodes, std::string("the system does not report the nodes of pages: ") + std::strerror(errno));
   for (const int node : node_of_page) {
     if (node < 0) throw refused(nodes, std::string("a page is not in memory: ") + std::strerror(-node));
     if (std::ranges::find(nodes, static_cast<std::uint32_t>(node)) == nodes.end())

@@ -62,7 +62,7 @@ std::string refusal_of(const Machine &machine, const std::vector<std::uint64_t> 
              ", where it has room for " + format_bytes(room);
   }
   if (!machine.target.is_shared && !usage.durable)
-    return "writes need not be durable, so the page cache does the same as a stage";
+    return "writes need not be durable, so the page cache has the same effect as a stage";
   return "";
 }
 

@@ -80,7 +80,7 @@ constexpr std::uint64_t max_text_bytes = std::uint64_t{1} << 28;
 std::string content_of(const OpenFile &file) {
   const std::uint64_t bytes = file.size();
   if (bytes > max_text_bytes)
-    throw CorruptionError(file.path() + " has " + std::to_string(bytes) + " bytes, more than any such text has");
+    throw CorruptionError(file.path() + " has " + std::to_string(bytes) + " bytes, more than such a text may have");
   std::string text(bytes, '\0');
   file.read(0, std::as_writable_bytes(std::span(text)).data(), text.size());
   return text;
