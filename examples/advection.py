@@ -2,9 +2,9 @@
 
     .venv/bin/python examples/advection.py [--size 256] [--steps 512] [--memory 1MiB] [-d DIRECTORY]
 
-The wind is diagonal. Its speed makes the shapes return to their start after exactly the given number of steps. So every
-difference from the start is an error of the scheme. `advection.png` shows the start, both results, and the values along
-the diagonal.
+The wind is diagonal. It moves the shapes back to their start in exactly the given number of steps. So every difference
+from the start is an error of the scheme. `advection.png` shows the start, both results, and the values along the
+diagonal.
 """
 
 import argparse

@@ -180,7 +180,7 @@ def test_random_programs() -> None:
         try:
             from_devito(equations, dt=0.1)
         except InputError as error:
-            # the program may be refused for its times or its order
+            # the times or the order of the program may be the reason for the refusal
             assert "(t" in str(error) or ".forward" in str(error), error
             continue
         check(equations, 0.1, 6, np.float64)

@@ -5,7 +5,7 @@
 
    Each MPI library has its own binary interface, so the files that include mpi.h must be compiled against the MPI
    library in use. The interface is a table of functions and not a class, so that no other file must be compiled again.
-   The files can be compiled alone, because this header includes no other header of the project.
+   These files can be compiled without the rest of the project, because this header includes no other header of it.
 
    Functions return 0. If the transport has failed, they return another number, and `error` describes the failure in one
    line. After a failure, the caller may call only `error`, `abandon` and `free`. Only one thread at a time may call the
