@@ -46,8 +46,8 @@ class Fenced:
 
 
 def check(data: Any, seed: int) -> None:
-    """Check that two steps of a stencil give the oracle's bits and write nothing outside the cells. `data` is the JSON
-    form of the stencil."""
+    """Check that two steps of a stencil give the same bits as the oracle, and write nothing outside the cells. `data`
+    is the JSON form of the stencil."""
     stencil = Stencil.from_json(data)
     rng = np.random.default_rng(seed)
     dtype, sides = ("float32", "float64")[seed % 2], as_boundary(("periodic", "fixed", "mirror")[seed % 3])

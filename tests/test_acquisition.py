@@ -222,8 +222,8 @@ def assert_same(found: Seen, right: Seen) -> None:
 def test_acquisition_see_the_oracles_numbers(
     run: tuple[Stencil, Boundary, Plan], threads: int, backend: str, seed: int
 ) -> None:
-    """Checks that each plan, boundary and number of threads gives the same bits of sources, receivers, sums and
-    snapshots.
+    """Checks sources, receivers, sums and snapshots. Every plan and every number of threads must give the same bits as
+    the oracle.
     """
     stencil, boundary, plan = run
     problem = plan.problem

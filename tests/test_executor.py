@@ -1,5 +1,5 @@
-"""Check that the executor gives the oracle's bits for each plan, grid, tiling, number of threads, backend and window
-size.
+"""Check that the executor gives the same bits as the oracle, for each plan, grid, tiling, number of threads, backend
+and window size.
 """
 
 from __future__ import annotations

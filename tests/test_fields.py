@@ -1,5 +1,5 @@
-"""Check that every plan gives the oracle's bits for stencils with several fields, stages, previous values, signals and
-boundaries.
+"""Check that every plan gives the same bits as the oracle, for stencils with several fields, stages, previous values,
+signals and boundaries.
 """
 
 from __future__ import annotations

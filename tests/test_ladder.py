@@ -1,5 +1,5 @@
-"""Check the benchmark `ladder`. Each column gives the oracle's bits and keeps its memory limit, and the report is
-correct."""
+"""Check the benchmark `ladder`. Each column gives the same bits as the oracle and keeps its memory limit, and the
+report is correct."""
 
 from __future__ import annotations
 

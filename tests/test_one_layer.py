@@ -1,5 +1,5 @@
-"""Check runs with both arrays in one window: legal plans, and the oracle's bits in plain memory and in a mapped
-file."""
+"""Check runs with both arrays in one window. The plans are legal, and the runs give the same bits as the oracle, in
+plain memory and in a mapped file."""
 
 from __future__ import annotations
 
@@ -86,7 +86,8 @@ def test_rehearsal_gives_the_oracles_bits(run: tuple[Stencil, Plan], seed: int) 
 @settings(max_examples=examples(75), deadline=None)
 @given(runs(), st.booleans(), st.integers(1, 4), st.integers(0, 2**32 - 1))
 def test_runs_give_the_oracles_bits(run: tuple[Stencil, Plan], in_a_file: bool, threads: int, seed: int) -> None:
-    """Checks that runs in one layer give the oracle's bits, with or without padding, in plain memory or in a file.
+    """Checks that runs in one layer give the same bits as the oracle, with or without padding, in plain memory or in a
+    file.
 
     A mapped file that serves as window contains the result at the end."""
     stencil, plan = run

@@ -345,8 +345,8 @@ def test_fluids_keep_their_mass_in_float32() -> None:
 )
 @pytest.mark.parametrize("tau", [0.6, 1.1])
 def test_a_shear_wave_decays_by_the_viscosity(ndim: int, flow: str, axis: str, tau: float) -> None:
-    """Checks the viscosity: a weak shear flow, whose velocity is a sine across its direction, decays as exp(-k^2 t (tau
-    - 1/2)/3)."""
+    """Checks the viscosity with a weak shear flow. Its velocity is a sine across the flow, and decays by the factor
+    exp(-k^2 t (tau - 1/2)/3)."""
     stencil, cells, steps = library.lattice_boltzmann(ndim), 32, 30
     shape = tuple(cells if one == axis else 1 if ndim == 2 and one == "y" else 3 for one in "zyx")
     k = 2 * np.pi / cells

@@ -84,7 +84,7 @@ def test_rounding_does_not_lead_beyond_a_sample() -> None:
 
 @given(shape=st.tuples(*[st.integers(2, 5)] * 3), finer=st.tuples(*[st.integers(1, 4)] * 3))
 def test_samples_that_coincide_are_kept_bit_for_bit(shape: tuple[int, int, int], finer: tuple[int, int, int]) -> None:
-    """Checks that a result at the place of a sample has the bits of the sample, even beside NaN and infinity. A grid
+    """Checks that a result at the place of a sample is identical to the sample, even beside NaN and infinity. A grid
     that is refined and then coarsened does not change.
     """
     values = values_of(shape)

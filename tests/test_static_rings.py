@@ -55,8 +55,8 @@ def test_rings_of_what_is_only_read_are_as_small_as_they_can_be(
 @pytest.mark.parametrize("block_y", [0, 16])
 @pytest.mark.parametrize(("levels", "beside"), [(1, 0), (3, 0), (6, 0), (3, 2)])
 def test_they_hold_what_updates_and_checksums_need(tmp_path: Path, levels: int, beside: int, block_y: int) -> None:
-    """Checks that a run gives the oracle's bits and right checksums on a grid with many planes, on which it uses each
-    slot several times."""
+    """Checks that a run gives the same bits as the oracle, and right checksums. The grid has many planes, so that the
+    run uses each slot several times."""
     stencil = make_stencil(2, beside, second_order=True)
     problem = problem_of(stencil, (90, 40, 20))
     sizes = Sizes(levels, 3, 2, block_y=block_y)

@@ -1,4 +1,5 @@
-"""Check that sweeps over arrays in memory give the oracle's bits on each tier, and that wrong arrays give clear errors.
+"""Check that sweeps over arrays in memory give the same bits as the oracle on each tier, and that wrong arrays give
+clear errors.
 """
 
 from collections.abc import Mapping
@@ -46,8 +47,8 @@ def swept(name: str, shape: tuple[int, int], dtype: str, steps: int, tier: str) 
 @pytest.mark.parametrize("name", ["stream_function", "sharpen", "gray_scott_2d", "maxwell_2d"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_sweeps_are_the_oracles(name: str, dtype: str) -> None:
-    """Checks that sweeps give the oracle's bits, for one or several stages and fields, on a grid with more rows than
-    one call updates."""
+    """Checks that sweeps give the same bits as the oracle, for one or several stages and fields. The grid has more rows
+    than one call updates."""
     swept(name, (150, 144), dtype, 3, "dram")
 
 

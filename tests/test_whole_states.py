@@ -1,4 +1,5 @@
-"""Check histories of whole states, which also have previous values. They have the oracle's bits with every plan."""
+"""Check histories of whole states, which also have previous values. They have the same bits as the oracle with every
+plan."""
 
 from __future__ import annotations
 

@@ -6,8 +6,8 @@
 // States are counted from 0, in the order in which they were pushed. State k always has the same place: memory for the
 // first states, then the files in the first directory, then the files in the next directory. So states never move
 // between tiers. A push into memory copies the state to its place. A popped state must stay unchanged until the next
-// pop. So the memory of a popped state becomes a buffer, and a free buffer becomes the place for the next state with
-// this number.
+// pop. So the memory of the popped state becomes a buffer, and a free buffer becomes the new place of this state
+// number.
 //
 // A commit makes all pushed states durable. A program that was killed must find the states of its last commit again. So
 // committed states that are popped stay on storage until the next commit. Until then, pushes to the places of these
