@@ -12,11 +12,11 @@ derivative of growth u (1 - u) depends on u. So each step of the adjoint run nee
 forward run.
 
 `direct_adjoint.png` shows the state at the end, the measured quantity, and the sensitivity at the start. To check the
-sensitivity, the program adds a few algae at each of two places and runs forward again. It also prints a finite
+sensitivity, the program adds a few algae at each of two places and runs forward again. The program also prints a finite
 difference, and compares the sensitivity with the adjoint of a solver in NumPy.
 
-The NumPy solver is an example of your own program. It keeps its states in `oc.Trajectory`. The printed table has the
-times of its forward run and of its adjoint run. The rows are the places of the states:
+The NumPy solver is an example of your own program. This solver keeps its states in `oc.Trajectory`. The printed table
+has the times of its forward run and of its adjoint run. The rows are the places of the states:
 
     none                  No state is kept, so there is no adjoint run.
     slow shared tier      Files. The program waits, so that it transfers at most `--slow` bytes in a second.

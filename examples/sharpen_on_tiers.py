@@ -93,8 +93,8 @@ def sharpen(given: argparse.Namespace, tier: str, threads: int | None = None) ->
 
 
 def side_by_side(given: argparse.Namespace) -> float:
-    """Return the additional time of the calculation with the read-only arrays on the tier, divided by the time with all
-    arrays in DRAM. This process measures both variants alternately, so that everything else is equal."""
+    """Return by which fraction the calculation is slower if the read-only arrays are on the tier instead of in DRAM.
+    This process measures both variants alternately, so that everything else is equal."""
     written = {name: oc.array((given.size + 2, given.size), "float32", tier="dram").values for name in WRITTEN}
     with (
         oc.Sweep(sharpening(), {**written, **read_only(given, "dram")}) as in_dram,

@@ -77,7 +77,8 @@ def all_names(stencil: Stencil) -> list[str]:
 
 
 def seeds_of(stencil: Stencil, text: str, spare: int = 5, rows: int = 0) -> dict[str, Any]:
-    """Return random derivatives with respect to the last values of each updated field. They are 0 in the rim."""
+    """Return random derivatives with respect to the last values of each updated field. The derivatives are 0 in the
+    rim."""
     boundary, shape = grid(stencil, text, spare, rows)
     rng, found, static = np.random.default_rng(3), {}, static_names(stencil)
     for name in (one.name for one in stencil.fields if one.name not in static):
@@ -91,7 +92,7 @@ def compare_with_oracle(
     gradients: Mapping[str, Any], stencil: Stencil, text: str, steps: int, signals: Sequence[Any], rows: int = 0
 ) -> None:
     """Compare all gradients of a run of `steps` steps in float64 with the gradients of the oracle. The run began with
-    `values(stencil, shape, 1)`, and its adjoint with `seeds_of`."""
+    `values(stencil, shape, 1)`, and its adjoint run began with the result of `seeds_of`."""
     (boundary, shape), seeds = grid(stencil, text, 5, rows), seeds_of(stencil, text, rows=rows)
     scalars = [[*(one.default for one in stencil.parameters), *(one[step] for one in signals)] for step in range(steps)]
     derived = adjoint_of(stencil, all_names(stencil), boundary)

@@ -163,8 +163,8 @@ def test_devitos_equations_have_an_adjoint(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("boundary", [None, "fixed"])
 def test_devitos_equations_have_gradients_by_functions(boundary: str | None, tmp_path: Path) -> None:
-    """Compares a gradient with respect to a function of Devito with finite differences of the misfit, with and without
-    Devito's halo."""
+    """Checks a gradient with respect to a function of Devito. It must agree with finite differences of the misfit, with
+    and without Devito's halo."""
     devito = pytest.importorskip("devito")
     grid = devito.Grid(shape=(14, 15), extent=(130.0, 140.0), dtype=np.float64)
     u = devito.TimeFunction(name="u", grid=grid, time_order=2, space_order=2)

@@ -1,5 +1,5 @@
-"""Check the records of runs on block devices. They are in a separate folder, and each commit covers the device and this
-folder.
+"""Check the records of runs on block devices. A separate folder holds the records, and each commit covers the device
+and this folder.
 """
 
 import os

@@ -222,8 +222,8 @@ def test_lattice_directions_come_in_opposite_pairs() -> None:
 
 
 def test_a_sponge_is_made_plane_by_plane() -> None:
-    """Checks that the values of a sponge do not depend on the number of planes that are computed at a time. They are 0
-    inside the grid and have their maximum at absorbing sides."""
+    """Checks that the values of a sponge do not depend on the number of planes that are computed at a time. The values
+    are 0 inside the grid and have their maximum at absorbing sides."""
     shape = (30, 24, 26)
     planes = library.sponge(shape, 8, velocity=2000, spacing=10, sides=("z1", "y0", "y1", "x0", "x1"))
     whole = planes(0, 30)

@@ -76,7 +76,7 @@ def cuts(group: RankGroup, where: str, options: dict[str, Any]) -> Any:
 def test_ranks_that_share_updates_have_a_cut_of_equal_work(
     tmp_path: Path, options: dict[str, Any], moved: int
 ) -> None:
-    """Checks the cut of a new run, which the run stores. Its places are lower by the mean number of rows that a rank
+    """Checks the cuts of a new run, which the run stores. Each cut is moved down by the mean number of rows that a rank
     updates above its own rows."""
     found = ranks(3, cuts, tmp_path / "parts", options)
     places = [0, 82 - moved, 164 - moved, 246]

@@ -1,4 +1,5 @@
-"""Check how a run stops. It must end, keep committed steps, and not continue in the background."""
+"""Check how a run stops. After a stop, the run must keep its committed steps, and must not continue in the
+background."""
 
 import os
 import signal

@@ -101,8 +101,8 @@ def where(placement: oc.Placement) -> dict[str, str]:
 
 
 def test_what_is_read_goes_where_it_costs_nothing(machine: list[Tier]) -> None:
-    """Checks a read of 2 GiB from disk, which takes 1 s. It causes no delay if the program computes for 1.5 s at the
-    same time, and a delay if the program computes for only 0.5 s."""
+    """Checks a read of 2 GiB from disk, which takes 1 s. The read causes no delay if the program computes for 1.5 s at
+    the same time. If the program computes for only 0.5 s, the read causes a delay."""
     arrays = {"image": gib(2, access="read"), "result": gib(2)}
     hidden, exposed = oc.place(arrays, 1.5, tiers=machine), oc.place(arrays, 0.5, tiers=machine)
     assert where(hidden) == {"image": "disk", "result": "hbm"} and hidden.seconds_per_step == 1.5

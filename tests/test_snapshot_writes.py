@@ -120,8 +120,8 @@ def test_time_line_writes_all_snapshots_before_the_flush() -> None:
 
 
 def test_tuner_leaves_memory_for_snapshots() -> None:
-    """Checks that the plan of a run with many snapshots has a larger staging buffer than the minimum. It must take less
-    time than the best plan with the smallest staging buffer."""
+    """Checks that the plan of a run with many snapshots has a larger staging buffer than the minimum. This plan must
+    take less time than the best plan with the smallest staging buffer."""
     problem = replace(cube(16), acquisition=every(1, cube(16)))
     budget = smallest_budget_bytes(problem) + 24 * problem.record_bytes
     plan = make_plan(problem, MACHINE, budget, "wavefront", assumed_rate)

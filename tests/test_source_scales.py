@@ -185,8 +185,8 @@ def test_the_part_of_the_scale_does_not_depend_on_the_history(tmp_path: Path) ->
 
 
 def test_devitos_usual_source_has_gradients(tmp_path: Path) -> None:
-    """Compares gradients with respect to the model and to dt with differences of the misfit, for the source term
-    `src * dt**2 / m`. The scale also depends on a Constant that comes before dt."""
+    """Checks gradients with respect to the model and to dt, for the source term `src * dt**2 / m`. They must agree with
+    differences of the misfit. The scale also depends on a Constant that comes before dt."""
     devito = pytest.importorskip("devito")
     grid = devito.Grid(shape=(14, 15), extent=(130.0, 140.0), dtype=np.float64)
     u = devito.TimeFunction(name="u", grid=grid, time_order=2, space_order=2)

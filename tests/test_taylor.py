@@ -47,8 +47,8 @@ CASES: list[tuple[str, str, str, list[str], list[str]]] = [
     ("twice", "fixed", "float64", ["u", "v", "a"], ["recomputed"]),
     ("d2q9", "periodic", "float64", ["f0", "f5", "tau"], EXACT),
 ]
-"""Stencils, boundaries, dtypes, inputs, and the ways to store states with which the gradient with respect to these
-inputs is exact. An adjoint that reads no states is exact for every way."""
+"""Each case has a stencil, a boundary, a dtype, and inputs. It also lists the ways to store states that give an exact
+gradient with respect to these inputs. An adjoint that reads no states is exact for every way."""
 
 
 class Case:

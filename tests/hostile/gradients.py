@@ -340,7 +340,8 @@ class Killer:
         return [one for one in pairs if not self.kills[one]]
 
     def gradient(self, program: Gradient, is_aimed: bool = False, is_damaged: bool = False) -> None:
-        """Kill a program until a gradient was killed at least once and is complete. Then compare the gradient."""
+        """Kill a program repeatedly until it has completed a gradient. The gradient must have been killed at least
+        once. Then compare the gradient."""
         program.clear()
         killed, signals, chance = 0, chance_of_signals(self._chance), self._chance
         while True:

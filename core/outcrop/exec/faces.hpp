@@ -62,8 +62,8 @@ class Faces {
   Ticket send(std::size_t side, std::span<std::byte> rows, Ticket after) { return submit(0, side, rows, after); }
   Ticket receive(std::size_t side, std::span<std::byte> rows, Ticket after) { return submit(1, side, rows, after); }
 
-  /// wait_until_sent() and wait_until_received() wait until a job is finished. They do not wait for the ticket
-  /// `no_ticket`.
+  /// wait_until_sent() and wait_until_received() wait until a job is finished. For the ticket `no_ticket`, they return
+  /// at once.
   void wait_until_sent(std::size_t side, Ticket ticket) { wait(0, side, ticket); }
   void wait_until_received(std::size_t side, Ticket ticket) { wait(1, side, ticket); }
 

@@ -14,8 +14,8 @@
  * of one of the operands. If a field has one version in memory, the new values replace the newest values. If a field
  * has two versions in memory, the new values replace the older values.
  *
- * The cells x0 and x1 begin at multiples of 64 bytes in the row. Each boundary of the grid has its own rule: x If the
- *   boundary is fixed, cells closer to the boundary than the radius in x get the value of the same cell of
+ * The cells x0 and x1 begin at multiples of 64 bytes in the row. Each axis has its own rule for boundaries:
+ *   x   If the boundary is fixed, cells closer to the boundary than the radius in x get the value of the same cell of
  *       the newest operand. If the boundary is a mirror or periodic, the kernel reads other cells of the same row in
  *       place of the cells beyond the boundary.
  *   y   If the boundary is fixed, no call asks for rows of the rim. If the boundary is a mirror or periodic, the kernel

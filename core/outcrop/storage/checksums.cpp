@@ -246,8 +246,8 @@ constexpr std::uint64_t golden_ratio = 0x9E3779B97F4A7C15;
 // several independent chains are computed at the same time, because each step of a chain waits for the step before it
 constexpr std::size_t chains = 8;
 
-// Mixes a word into the state. Different words with the same state give different results, and so do different states
-// with the same word. So a change of a single word always changes the fingerprint.
+// Mixes a word into the state. Two different words in the same state give different results. The same word in two
+// different states also gives different results. So a change of a single word always changes the fingerprint.
 constexpr std::uint64_t mix(std::uint64_t state, std::uint64_t word) {
   const std::uint64_t product = (state ^ word) * golden_ratio;
   return product ^ (product >> 32);

@@ -97,7 +97,7 @@ class Pump {
     Ticket ticket = no_ticket;
     Transfer transfer;
   };
-  // The requests of one direction that are not completely divided into chunks yet. They are in the order of submission.
+  // The requests of one direction that are not completely divided into chunks yet, in the order of submission.
   using TicketQueue = BoundedQueue<Ticket>;
   struct FailedTransfer {
     Transfer transfer;
