@@ -2,8 +2,8 @@
 
     .venv/bin/python examples/sharpen.py [--size 233] [--memory 512KiB] [-d DIRECTORY]
 
-The program resamples the slice to `--size` rows while it reads it. `sharpen.png` shows the slice before and after. The
-program prints the largest difference from a result that NumPy computes.
+The program resamples the slice to `--size` rows while it reads it. `sharpen.png` shows the original slice and the
+sharpened slice. The program prints the largest difference from a result that NumPy computes.
 """
 
 import lzma

@@ -111,7 +111,7 @@ def tiers_of_outcrop(directory: Path) -> dict[str, float]:
 
 def tiers_of_fio(directory: Path) -> dict[str, float]:
     """Measure each of TIER_FIGURES with fio, and return the bytes per second by name. Each result is the best of
-    several repeats, as many as Outcrop makes."""
+    several repeats. fio and Outcrop make the same number of repeats."""
     with tempfile.TemporaryDirectory(prefix="outcrop-fio-", dir=directory) as folder:
         path, found = Path(folder) / "file", {}
         _core.create_file(str(path), own.SCRATCH_BYTES)

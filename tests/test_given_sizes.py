@@ -212,8 +212,8 @@ def test_an_open_run_may_be_given_other_sizes(tmp_path: Path, capsys: pytest.Cap
 
 
 def test_plan_says_what_was_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks that the explanation and the JSON show the sizes that the user has given, and do not show them as chosen
-    by the tuner."""
+    """Checks that the explanation and the JSON show the sizes that the user has given. They must not say that the tuner
+    has chosen these sizes."""
     target = tmp_path / "plan.json"
     words = ["--by", "16", "--bt", "4", "--explain", "--json", str(target)]
     assert call(["plan", "heat13", *HERE, "-d", str(tmp_path / "run.oc"), *words]) == 0

@@ -39,7 +39,7 @@ def run_from_start(where: Path) -> None:
     simulation = oc.Simulation(
         oc.stencils.heat(ndim=3), shape=SHAPE, dtype="float32", directory=where, force=True, **GIVEN
     )
-    simulation.prepare(STEPS)  # as on the command line, before the values are assigned
+    simulation.prepare(STEPS)  # the command line also calls this before it assigns the values
     simulation["u"] = initial_values()
     simulation.run(steps=STEPS, progress="none")
 

@@ -83,7 +83,7 @@ def test_several_boxes_are_groups_of_their_own(tmp_path: Path, capsys: pytest.Ca
         alone.append(sim.snapshots["u"][:])
     sim, seen = make(tmp_path / "run.oc", snapshots=boxes), dict[int, list[str]]()
     sim.run(STEPS - 9, on_snapshot=lambda step, kept: seen.update({step: sorted(kept)}))
-    (tmp_path / "run.oc" / "snapshots.zarr" / "zarr.json").write_text("{}")  # as after a power cut
+    (tmp_path / "run.oc" / "snapshots.zarr" / "zarr.json").write_text("{}")  # a power cut may leave such a file
     sim = oc.open(tmp_path / "run.oc")
     sim.run(9, on_snapshot=lambda step, kept: seen.update({step: sorted(kept)}))
     assert list(sim.snapshots) == ["u", "spot/u"]

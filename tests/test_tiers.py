@@ -102,8 +102,8 @@ def test_a_declared_tier_takes_measured_figures_where_it_has_none(folder: Path) 
 
 
 def test_what_cannot_be_measured_says_why(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that a tier without room and a tier without write permission have a note instead of figures. Other tiers
-    have their figures."""
+    """Checks that a tier without room and a tier without write permission have a note instead of figures. All other
+    tiers must have figures."""
     monkeypatch.setattr(measure, "MIN_SCRATCH_BYTES", 1 << 60)
     found = find_tiers([folder], measure=True)
     (storage,) = (tier for tier in found if not tier.is_memory)

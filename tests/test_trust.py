@@ -236,8 +236,8 @@ def test_a_copy_of_a_run_cannot_overwrite_further_directories(tmp_path: Path) ->
 
 @pytest.mark.parametrize("is_moved", [False, True])
 def test_a_directory_that_goes_during_a_run_is_noticed(is_moved: bool, tmp_path: Path) -> None:
-    """Checks that a run fails at its next commit if its directory was moved or deleted. The error must name only a
-    committed step as committed.
+    """Checks that a run fails at its next commit if its directory was moved or deleted. If the error says that a step
+    is committed, this step must be committed.
     """
     where = tmp_path / "run.oc"
     oc.Simulation("heat7", SHAPE, directory=where, memory="1MiB", sizes={"bt": 1})["u"] = 1.0

@@ -1,5 +1,5 @@
-"""Check histories of whole states, which also have previous values. They have the same bits as the oracle with every
-plan."""
+"""Check histories of whole states, which also have previous values. With every plan, the histories have the same bits
+as the oracle."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@
 namespace outcrop {
 namespace {
 
-// Faces that are linked to `other`, the link of the neighbour with higher rows.
+// Faces of rank 0, whose only link `own` is connected to `other`, the link of rank 1.
 struct Linked {
   std::vector<std::byte> memory = std::vector<std::byte>(100'000);
   SocketPair sockets;
