@@ -4,8 +4,8 @@
 //
 //     threads   pread and pwrite; works on every file system
 //     memory    pread and pwrite on files in memory, for tests and for runs without a disk. A new file in memory
-//               contains only zeros. It has the size of the file that it replaces, or is empty if no such file exists. Writes
-//               extend the file. The file is deleted together with the store
+//               contains only zeros. It has the size of the file that it replaces, or is empty if no such file exists.
+//               Writes extend the file. The file is deleted together with the store
 //     mmap      copies from and to mapped files, always through the page cache. A device error in a mapping raises
 //               SIGBUS. So this backend is only for comparison, and for file systems on which no other backend works
 #include <sys/mman.h>
