@@ -79,8 +79,8 @@ def test_no_byte_of_another_turn_is_taken_for_right() -> None:
 
 
 def test_ways_take_turns() -> None:
-    """Check that each way performs each mode once in each turn. With as many turns as ways, each way is first in one
-    turn.
+    """Check that each way performs each mode once in each turn. If there are as many turns as ways, each way is first
+    in exactly one turn.
     """
     tasks = list(schedule(["s3d", "hacc-soa"], MODES, WAYS, 3))
     assert [task.number for task in tasks] == list(range(len(tasks)))

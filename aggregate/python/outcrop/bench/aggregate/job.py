@@ -110,8 +110,8 @@ class Baton:
 
 @dataclass
 class Declared:
-    """A way to write, after its declaration, which took `seconds` seconds. `memory` and `bytes_by_rank` measure the
-    additional memory that each rank needs for the declaration and the first task.
+    """A way whose declaration is finished. `seconds` is the time that the declaration took. `memory` and
+    `bytes_by_rank` measure the additional memory that each rank needs for the declaration and the first task.
     """
 
     way: Way
