@@ -1,15 +1,15 @@
-# Every target does its own set-up: `make run` and `make test` are all a fresh machine needs.
+# Every target installs what it needs, so `make run` and `make test` work on a new machine.
 #
-#   make install    system packages (where it may), .venv, the extension
-#   make run        the main job: a 2 GiB heat problem in 256 MiB of memory, plan first, report and picture after
-#   make test       lint, C++ tests, Python tests
-#   make test-mpi   tests of several ranks under four builds of MPI, which it installs
-#   make bench      measured figures: benchmark=core, options in `options`
-#   make lint       ruff, mypy, clang-format
-#   make docs       HTML pages in docs/_build
-#   make sanitize   C++ tests under the address, undefined-behaviour and thread sanitizers
-#   make hostile    generated nonsense on everything that is read: report of counts; number=5200 seed=1
-#   make soak       the random tests, with many more examples, 1000 kills of whole programs, 200 killed gradients
+#   make install    install the system packages (if allowed), the environment .venv and the extension
+#   make run        solve a heat problem of 2 GiB in 256 MiB of memory, and write a report and a picture
+#   make test       run ruff, mypy, clang-format, the C++ tests and the Python tests
+#   make test-mpi   install four builds of MPI, and run the tests of several ranks with each build
+#   make bench      run a benchmark: benchmark=core sets its name, options=... its options
+#   make lint       run ruff, mypy and clang-format
+#   make docs       write HTML pages to docs/_build
+#   make sanitize   run the C++ tests with the address, undefined-behaviour and thread sanitizers
+#   make hostile    give random wrong input to all readers, and count the results: number=5200 seed=1
+#   make soak       run random tests with many more examples, kill programs 1000 times, and kill 200 gradients
 #   make clean      remove everything that was built
 
 PYTHON ?= python3
@@ -17,11 +17,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 JOBS := $(shell nproc 2>/dev/null || echo 2)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-# Tests start about a thousand Python processes. Without cached bytecode, each of them compiles every module that it
-# imports, which takes about 0.3 s.
+# Tests start about a thousand Python processes. Cached bytecode saves about 0.3 s in each of them.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Where `make run` puts its two arrays (4.3 GiB) and its picture.
+# The directory of the arrays of `make run` (4.3 GiB). The picture is written next to it.
 RUN_DIRECTORY ?= run.oc
 RUN_STEPS ?= 200
 RUN_PROBLEM := heat7 -n 1024 1024 512 -t $(RUN_STEPS) -d $(RUN_DIRECTORY) --memory 256MiB --dtype float32
@@ -57,8 +56,8 @@ run: install
 
 test: lint test-core test-python
 
-# The C++ tests of the two libraries. `make test-core core_tests=outcrop_aggregate_tests` builds and tests aggregation alone.
-# They are built in the folder of the extension, so that no library is compiled twice.
+# The C++ tests of both libraries. `make test-core core_tests=outcrop_aggregate_tests` builds and tests only
+# aggregation. The tests are built in the folder of the extension, so that no library is compiled twice.
 core_tests ?= outcrop_core_tests outcrop_aggregate_tests
 test-core: install
 	cmake -S . -B build/py -DOUTCROP_TESTS=ON >/dev/null
@@ -66,8 +65,8 @@ test-core: install
 	set -e; for tests in $(core_tests); do build/py/$$tests --gtest_brief=1 & all="$$all $$!"; done; \
 	  for one in $$all; do wait $$one; done
 
-# Three tests at once on any number of cores: most tests use one core, some use all, and many wait for the disk or for the
-# end of a time limit. Those of one library alone: `make test-python python_tests=aggregate/tests`, or `=tests`.
+# Three tests run at the same time on any number of cores. Most tests use one core, some use all cores, and many wait
+# for the disk or for a time limit. `make test-python python_tests=aggregate/tests` runs only the tests of aggregation.
 python_tests ?=
 test-python: install
 	$(BIN)/python -m pytest -q -n 3 --dist worksteal --durations 10 $(python_tests)

@@ -1,5 +1,4 @@
-// This file converts plans, sizes, requests of acquisition and counters between Python and the executor. The file has
-// no other logic.
+// This file converts plans, sizes, acquisition requests and counters between Python and the executor.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
@@ -143,7 +142,7 @@ Action to_copy(nb::handle action) {
                     to_rectangle(action.attr("own")), field(action, "recomputed")};
 }
 
-// Converts a Python action to `TransferAction`, which must be ReadAction or WriteAction.
+// Converts a Python action to `TransferAction`. The template argument must be ReadAction or WriteAction.
 template <typename TransferAction>
 Action to_transfer(nb::handle action) {
   return TransferAction{field(action, "z0"), field(action, "z1"), to_rectangle(action.attr("area")),
@@ -214,8 +213,8 @@ Snapshot to_snapshot(nb::handle one) {
   return result;
 }
 
-// Converts `python`, a PassAcquisition of run/acquisition/pass_acquisition.py. The result refers to the values of
-// `python` and does not copy them. So `python` must exist longer than the result.
+// Converts `python`, a PassAcquisition of run/acquisition/pass_acquisition.py. The result does not copy the values of
+// `python`, so `python` must outlive the result.
 AcquisitionRequests to_requests(nb::handle python) {
   AcquisitionRequests result;
   for (nb::handle one : python.attr("injections")) {
@@ -244,8 +243,8 @@ AcquisitionRequests to_requests(nb::handle python) {
 
 // Converts sums of fields to Python. Returns one tuple of six entries for each element of `sums`. The first entry is
 // the sum of the finite values, as the bytes of an integer. The second entry is the sum of the infinities and NaNs. The
-// third and fourth entries are the corresponding sums of the squares. The last two entries are the minimum and the
-// maximum.
+// third and fourth entries are the same sums for the squares of the values. The last two entries are the minimum and
+// the maximum.
 nb::list from_sums(const std::vector<FieldSum> &sums) {
   nb::list result;
   for (const FieldSum &one : sums)
@@ -257,7 +256,8 @@ nb::list from_sums(const std::vector<FieldSum> &sums) {
 // Memory that the caller of an executor provides for the window.
 using Memory = nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>, nb::c_contig>;
 
-// The sizes of all rings. Each ring has one tuple: the number of planes, the bytes of a slot, and RingSpec::resident.
+// The sizes of all rings. Each ring has one tuple: the number of planes, the bytes of a slot, and the flag
+// RingSpec::resident.
 using Rings = std::vector<std::tuple<long, std::size_t, bool>>;
 
 std::vector<RingSpec> to_rings(const Rings &rings) {
@@ -312,14 +312,15 @@ std::unique_ptr<Executor> make_executor(nb::object grid, nb::object sizes, const
   return std::make_unique<Executor>(core_grid, options, core_fields, std::move(stages), store);
 }
 
-// For each array, the number of its first file in the store.
+// Contains the number of the first file of each array in the store.
 using FirstFiles = std::vector<std::uint32_t>;
 
-// For each state that a pass reads, the number of its file in the store and the checksum of the state.
+// Contains two numbers for each state that a pass reads: the number of the state's file in the store, and the checksum
+// of the state.
 using HistoryFiles = std::vector<std::tuple<std::uint32_t, std::uint32_t>>;
 
-// Returns, for each array, its files in the store and the seed of its seals. The seeds come from the attribute of
-// `seeds` that has the name `name`. If `seeds` is None, all seeds are 0.
+// Returns the files of each array in the store, and the seed of the array's seals. The seeds are the attribute `name`
+// of the object `seeds`. If `seeds` is None, all seeds are 0.
 std::vector<PlaneFiles> to_files(const FirstFiles &first_files, long planes_per_file, nb::handle seeds,
                                  const char *name) {
   std::vector<std::uint32_t> values;

@@ -1,5 +1,5 @@
 // This file gives Python access to the measurements of the core: the memory of this machine, the speed of memory and
-// storage, and STREAM. The file has no other logic.
+// storage, and the benchmark STREAM.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/pair.h>

@@ -1,5 +1,5 @@
 // This file converts objects of storage between Python and the core: files, stores, links, trajectories, mapped files,
-// aligned memory, and slots of arrays on tiers. The file has no other logic.
+// aligned memory, and slots of arrays on tiers.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/map.h>
@@ -44,7 +44,7 @@ namespace {
 
 using NamedFaults = std::map<std::string, double>;
 
-// Converts names and values to the faults that a store simulates. Tests use these faults to simulate errors of storage.
+// Converts names and values to the faults that a store simulates. Tests use these faults.
 Faults to_faults(const NamedFaults &values) {
   Faults faults;
   const std::map<std::string, double Faults::*> rates{{"error_rate", &Faults::error_rate},
@@ -297,14 +297,14 @@ void bind_storage(nb::module_ &module) {
       "crc32c", &crc32c_of, nb::arg("data"), nb::arg("crc") = 0,
       "Return the CRC32C of `data`. If `crc` is the checksum of earlier bytes, return the CRC32C of all these bytes.");
   module.def("plane_seal", &plane_seal, nb::arg("z"), nb::arg("crc"), nb::arg("seed"),
-             "Return the seal of plane z with the checksum `crc`, see storage/checksums.hpp.");
+             "Return the seal of plane z with the checksum `crc` (storage/checksums.hpp).");
   module.def("plane_damage", &plane_damage, nb::arg("z"), nb::arg("is_whole"), nb::arg("path"), nb::arg("offset"),
              nb::arg("plane_bytes"),
-             "Return the message about a damaged plane: its checksum is wrong or, if it `is_whole`, only its seal.");
+             "Return the error message for a damaged plane. If `is_whole`, only the seal of the plane is wrong.");
   module.def("probe", &probe,
-             "Return the reason why each backend does not work here. The reason is empty for a backend that works.");
+             "Test each backend. Return the reasons why backends do not work; a reason is empty if the backend works.");
   module.def("create_file", &File::create, nb::arg("path"), nb::arg("size"), unlocked,
-             "Create or replace a file of `size` bytes, all of them allocated. Raises StorageError.");
+             "Create or replace a file, and allocate its `size` bytes. Raises StorageError.");
   module.def(
       "open_beneath",
       [](int folder, const std::string &path, const std::string &label, bool writable) {
@@ -317,22 +317,24 @@ void bind_storage(nb::module_ &module) {
            nb::arg("writable") = false, nb::arg("faults") = NamedFaults(), nb::arg("depth") = 64,
            nb::arg("scratch") = 0)
       .def("read_into", &read_into, nb::arg("file"), nb::arg("offset"), nb::arg("array"),
-           "Fill a contiguous array from a file, given by number. Raises StorageError. Not while an executor runs.")
+           "Fill a contiguous array from the file with this number. No executor may run. Raises StorageError.")
       .def("write_from", &write_from, nb::arg("file"), nb::arg("offset"), nb::arg("array"),
-           "Write a contiguous array to a file, given by number. Raises StorageError. Not while an executor runs.")
+           "Write a contiguous array to the file with this number. No executor may run. Raises StorageError.")
       .def("replace", &replace_file, nb::arg("file"), nb::arg("name"),
-           "Open another file for reading, under the number of an open file, which is closed. Raises StorageError. Not "
-           "while an executor runs.")
+           "Close the file with this number, and open another file for reading with the same number. No executor may "
+           "run. Raises StorageError.")
       .def("flush", &Store::flush, unlocked, "Wait until all written bytes are on the device. Raises StorageError.")
       .def("close", &Store::close, unlocked, "Close the files. Later transfers raise StorageError.")
       .def_prop_ro("name", &Store::name, "The name of the backend.")
       .def_prop_ro("direct", &Store::direct, "True if all files bypass the page cache.")
-      .def_prop_ro("alignment", &Store::alignment, "The alignment of direct transfers in bytes; 1 if there are none.")
-      .def_prop_ro("note", &Store::note, "The reason why this is not the preferred backend or mode; empty if it is.")
-      .def_prop_ro("paths", &paths, "The paths or labels of the files, by number. Parts include their first byte.");
-  nb::class_<Link>(module, "Link", "The connection to a neighbour, see storage/link.hpp.")
+      .def_prop_ro("alignment", &Store::alignment,
+                   "The alignment of direct transfers in bytes; without direct transfers, 1.")
+      .def_prop_ro("note", &Store::note, "The reason why another backend or mode would be preferred, or an empty text.")
+      .def_prop_ro("paths", &paths,
+                   "The paths or labels of the files, by number. Labels of parts include the first byte.");
+  nb::class_<Link>(module, "Link", "The connection to a neighbour (storage/link.hpp).")
       .def(nb::init<int, const std::string &>(), nb::arg("fd"), nb::arg("name"),
-           "Duplicate the descriptor of a connected stream socket. `name` is the name of the neighbour in messages. "
+           "Duplicate the descriptor of a connected stream socket. Error messages name the neighbour `name`. "
            "Raises InputError.")
       .def("send", &send, nb::arg("data"), "Send one message. Raises CommunicationError, or InterruptedRun.")
       .def("receive", &receive, nb::arg("array"),
@@ -342,12 +344,12 @@ void bind_storage(nb::module_ &module) {
       .def_prop_ro("name", &Link::name, "The name of the neighbour.")
       .def_prop_ro("bytes_sent", &Link::bytes_sent, "The bytes of all complete messages, without checksums.")
       .def_prop_ro("bytes_received", &Link::bytes_received, "The bytes of all complete messages, without checksums.");
-  nb::class_<Trajectory>(module, "StateStack", "The states of a trajectory, see trajectory/trajectory.hpp.")
-      .def_static(
-          "create", &create_trajectory, nb::arg("fields"), nb::arg("dtype"), nb::arg("states"), nb::arg("memory_bytes"),
-          nb::arg("directories"), nb::arg("buffers") = 3, nb::arg("io") = "auto", nb::arg("faults") = NamedFaults(),
-          "Make a trajectory. `fields` has (name, shape), `directories` has (path, limit in bytes or 0). Raises "
-          "InputError, StorageError.")
+  nb::class_<Trajectory>(module, "StateStack", "The states of a trajectory (trajectory/trajectory.hpp).")
+      .def_static("create", &create_trajectory, nb::arg("fields"), nb::arg("dtype"), nb::arg("states"),
+                  nb::arg("memory_bytes"), nb::arg("directories"), nb::arg("buffers") = 3, nb::arg("io") = "auto",
+                  nb::arg("faults") = NamedFaults(),
+                  "Make a trajectory. `fields` lists pairs (name, shape). `directories` lists pairs (path, limit in "
+                  "bytes or 0). Raises InputError, StorageError.")
       .def_static("open", &open_trajectory, nb::arg("path"), nb::arg("buffers") = 3, nb::arg("io") = "auto",
                   nb::arg("faults") = NamedFaults(),
                   "Open a trajectory. Raises InputError, StorageError, CorruptionError.")
@@ -369,10 +371,11 @@ void bind_storage(nb::module_ &module) {
       .def_prop_ro("is_durable", &Trajectory::is_durable, "True if commit() is possible.");
 
   module.def("memory_on_nodes", &memory_on_nodes, nb::arg("nbytes"), nb::arg("nodes"),
-             "Return zeroed bytes from these NUMA nodes. Raises InputError if the system does not allow that.");
+             "Return zeroed memory from these NUMA nodes. Raises InputError if the system does not allow that.");
   module.def(
       "aligned_array", &aligned_array, nb::arg("nbytes"),
-      "Return zeroed bytes, aligned for direct I/O, in huge pages if possible. A page becomes resident when touched.");
+      "Return zeroed memory that is aligned for direct I/O, in huge pages if possible. The first access to a page "
+      "allocates the page.");
 
   nb::class_<Mapping>(module, "MappedFile", "A file that is mapped into memory.")
       .def_static(
@@ -385,19 +388,19 @@ void bind_storage(nb::module_ &module) {
             return Mapping(File::unnamed(folder, size), tries_sync);
           },
           nb::arg("folder"), nb::arg("nbytes"), nb::arg("tries_sync") = false, unlocked,
-          "Map a new unnamed file in `folder`, which is deleted with the mapping. All its bytes are allocated. Raises "
-          "StorageError.")
+          "Map a new unnamed file in `folder`, and allocate all its bytes. The end of the mapping deletes the file. "
+          "Raises StorageError.")
       .def_prop_ro("bytes", &bytes_of, "All bytes. They are writable if the file was opened for writing.")
-      .def_prop_ro("is_synchronous", &Mapping::synchronous, "True if a cache line is durable once it is written back.")
+      .def_prop_ro("is_synchronous", &Mapping::synchronous, "True if each cache line is durable after its write-back.")
       .def("flush", &flush_in_parallel, nb::arg("begin"), nb::arg("nbytes"), nb::arg("threads"), unlocked,
-           "Make these bytes as durable as the file system can.");
+           "Flush these bytes to the device, if the file system can do this.");
 
   nb::class_<SlotFile>(module, "SlotFile", "The committed tiles of an array on storage.")
       .def(nb::init<const std::string &, std::uint64_t, std::size_t, bool, unsigned>(), nb::arg("path"),
            nb::arg("array_bytes"), nb::arg("tile_bytes"), nb::arg("writable"), nb::arg("threads"), unlocked,
            "Open an existing file with room for one or two slots for each tile. Raises StorageError.")
       .def_static("stride_bytes", &SlotFile::stride_bytes, nb::arg("array_bytes"),
-                  "Return the bytes of one slot for each tile.")
+                  "Return the number of bytes of one slot for each tile.")
       .def_prop_ro("primitive", &SlotFile::primitive, "The system operation that makes a commit durable.")
       .def(
           "load",
@@ -422,11 +425,11 @@ void bind_storage(nb::module_ &module) {
           "Write the tiles that have changed since the last commit and make them durable. Returns the number of bytes.")
       .def_prop_ro(
           "checksums", [](const SlotFile &file) { return content(file.written().checksums); },
-          "The checksums of all tiles as last written, 4 bytes each.")
+          "The checksums of the last written version of all tiles, 4 bytes each.")
       .def_prop_ro(
           "slots", [](const SlotFile &file) { return content(file.written().slots); },
-          "The slots of all tiles as last written, one byte each.")
-      .def("accept", &SlotFile::accept, "Make the tiles as last written the last commit.");
+          "The slots of the last written version of all tiles, one byte each.")
+      .def("accept", &SlotFile::accept, "Make the last written version of all tiles the last commit.");
 }
 
 }  // namespace outcrop

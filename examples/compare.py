@@ -27,14 +27,14 @@ from outcrop.units import format_bytes, parse_bytes
 
 SETTLE_SECONDS = 8.0
 SIZE_STEP = 64
-"""Sizes are multiples of this number, so that rows are whole cache lines and the rim of the programs fits."""
+"""Sizes are multiples of this number, so that rows are whole cache lines."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The measurements of one process: the seconds of the calculation, and the bytes of DRAM that the arrays need
-    permanently. `own_bytes` and `file_bytes` are the resident bytes of the process's own memory and of mapped files.
-    `result` has a few numbers that depend on the computed values, such as the means of some rows."""
+    """The measurements of one process: the seconds of the calculation, and the bytes of DRAM for arrays. `own_bytes`
+    and `file_bytes` are the resident bytes of the process's own memory and of mapped files. `result` has a few numbers
+    that depend on the computed values, such as the means of some rows."""
 
     seconds: float
     needed_bytes: int
@@ -46,7 +46,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Variant:
-    """One way to run the program. `run` runs the program with the given options. `limit_bytes` limits the memory of the
+    """A way to run the program. `run` runs the program with the given options. `limit_bytes` limits the memory of the
     process, including the page cache, if the system allows this."""
 
     text: str
@@ -87,8 +87,7 @@ def parser(about: str | None, script: str, size: int, memory: str) -> argparse.A
 
 
 def memory_size(text: str) -> str:
-    """Check that the text is a memory budget that `outcrop run` accepts, and return the text. `argparse` calls this
-    function."""
+    """Check that the text is a memory budget that `outcrop run` accepts, and return the text, for `argparse`."""
     try:
         parse_bytes(text, 1 << 40)
     except InputError as error:

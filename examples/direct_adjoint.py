@@ -45,7 +45,7 @@ import outcrop as oc
 from outcrop.units import format_bytes, parse_bytes
 
 STEPS_PER_CELL = 4.5
-"""Steps for each cell of the lake's length. With this ratio, lakes of all sizes have similar pictures."""
+"""Steps for each cell of the lake's length, so that lakes of all sizes have similar pictures."""
 FRAMES = 60
 BUFFERS = 3
 """The number of states that a trajectory may write or read in advance."""
@@ -53,16 +53,16 @@ BUFFERS = 3
 SPEED = 0.4
 """The largest speed of the water, in cells for each step."""
 MIXING = 0.02
-"""In cells² for each step. The upwind differences mix more strongly than this coefficient."""
+"""The mixing coefficient, in cells² for each step. The upwind differences mix more strongly than this coefficient."""
 GROWTH = 4.0
-"""A few algae in clear water grow by the factor exp(GROWTH) from the start to the end."""
+"""From the start to the end, a few algae in clear water grow by the factor exp(GROWTH)."""
 BLOOMS = ((0.22, 0.30), (0.50, 0.80), (0.62, 0.22))
 """The centres (y, x) of the algae at the start, as parts of the lake's length."""
 BAY = (0.62, 0.55)
 """The lower left corner (y, x) of the bay. The bay is a square."""
 BAY_LENGTH = 0.1
 PATCH_RADIUS, PATCH_HEIGHT = 0.03, 0.03
-"""The radius is a part of the lake's length."""
+"""The radius of the algae, as a part of the lake's length."""
 EDDIES = 5
 """The seed of the random numbers that make the eddies."""
 
@@ -270,7 +270,7 @@ class Timed:
 
 def run_solver(lake: Lake, directory: Path, memory: int | None, bytes_per_second: float | None) -> Timed:
     """Run forward and push each state. Then pop the states and run backward. `memory` is the number of bytes of memory
-    for states. All other states are in files in `directory`. The files are deleted at the end."""
+    for states. All other states are in files in `directory`, which are deleted at the end."""
     solver, u, sensitivity = Solver(lake), lake.algae, lake.weights
     with (
         tempfile.TemporaryDirectory(dir=directory) as folder,
@@ -330,7 +330,7 @@ def draw(
     lake: Lake, last: np.ndarray, sensitivity: np.ndarray, bays: Sequence[Bay], expected: Sequence[float], path: Path
 ) -> None:
     """Draw the three panels. `bays` has the run without additional algae, and one run for each of the two places.
-    `expected` has the values at the end of the last two runs, as the sensitivity predicts them."""
+    `expected` has the final values of the last two runs that the sensitivity predicts."""
     figure, panels = plt.subplots(1, 3, figsize=(17, 5.6), layout="constrained")
     draw_lake(panels[0], lake, last, "viridis", "algae (1: full)")
     points = np.arange(lake.size)

@@ -70,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     cells_p, cells_s = (speed[0] * DT * given.steps / H for speed in (VP, VS))
     print(report)
-    # A push along y sends P waves along y, and S waves along x.
+    # A push along y causes P waves along y, and S waves along x.
     for name, expected, wave in (("P", cells_p, compression[:cy, cx][::-1]), ("S", cells_s, rotation[cy, cx:])):
         found = front(wave, np.arange(len(wave)), expected)
         print(f"{name}: {found:.0f} cells from the source, {expected:.0f} expected ({found / expected - 1:+.1%})")

@@ -7,7 +7,7 @@ The search begins with a velocity without the bodies. Each evaluation of the mis
 
 1. The run with the current velocity keeps every 4th state in a history. The residual is the difference between the
    traces of this run and the data of the true velocity.
-2. The adjoint run computes the gradient of the misfit with respect to the velocity from the residual and the history.
+2. The adjoint run uses the residual and the history to compute the gradient of the misfit with respect to the velocity.
 
 The program computes the data with the same equation on the same grid, without noise. Therefore the program can recover
 the velocity almost exactly. From measured data, such an exact result is not possible.
@@ -87,13 +87,13 @@ class Survey:
 
 
 def true_anomaly(survey: Survey) -> np.ndarray:
-    """Return the change of the velocity by the bodies in m/s. The edges of the bodies are smooth."""
+    """Return the difference of velocity in the bodies, in m/s. The edges of the bodies are smooth."""
     parts = [change / (1 + np.exp((survey.radius(y, x) - size) / 0.012)) for y, x, size, change in BODIES]
     return np.sum(parts, axis=0)
 
 
 def run_shot(survey: Survey, shot: int, velocity: np.ndarray, history: oc.History | None = None) -> oc.Simulation:
-    """Run a shot and return the simulation. A shot is a source; all receivers record each shot."""
+    """Run a shot, which is one source and all receivers, and return the simulation."""
     h, dt = survey.spacing, survey.dt
     pulse = (dt * VELOCITY) ** 2 * ricker(FREQUENCY, dt, survey.steps * dt)
     sim = oc.Simulation(
@@ -114,7 +114,8 @@ def run_shot(survey: Survey, shot: int, velocity: np.ndarray, history: oc.Histor
 
 
 def evaluate(survey: Survey, velocity: np.ndarray, data: Sequence[np.ndarray]) -> tuple[float, np.ndarray]:
-    """Return the misfit, half the sum of squared residuals of all shots, and its gradient by the velocity."""
+    """Return the misfit, half the sum of squared residuals of all shots, and its gradient with respect to the
+    velocity."""
     misfit, gradient = 0.0, np.zeros(survey.shape)
     for shot, observed in enumerate(data):
         sim = run_shot(survey, shot, velocity, oc.History(BETWEEN_STATES))
@@ -133,7 +134,7 @@ def invert(survey: Survey, data: Sequence[np.ndarray], iterations: int) -> tuple
     inside = survey.radius(0, 0) < INSIDE
     start = np.full(survey.shape, VELOCITY)
     first, slope = evaluate(survey, start, data)
-    # the first step of L-BFGS is the negative gradient of `goal`, so `scale` limits this step to 40 m/s
+    # `scale` limits the first step of L-BFGS, which is the negative gradient of `goal`, to 40 m/s
     scale = 40.0 / np.abs(slope[inside]).max()
     found, latest = [1.0], [first]
 

@@ -103,7 +103,8 @@ def simulate(survey: Survey, directory: Path) -> oc.Simulation:
             units="m",
             sources=[oc.Source("u", survey.shot, wavelet, scale=step**2 * v[0, 0, 0] ** 2)],
             receivers=[oc.Receivers("line", "u", points)],
-            snapshots=oc.Snapshots(steps // PANELS, box=section, time_units="s", initial=False),  # silence at first
+            # the pressure is 0 at the start
+            snapshots=oc.Snapshots(steps // PANELS, box=section, time_units="s", initial=False),
         )
         sides = ("z0", "z1", "y0", "y1", "x1")  # all sides except the surface
         damp = oc.stencils.sponge(shape, survey.sponge, velocity=fastest, spacing=h, sides=sides)

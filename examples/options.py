@@ -29,7 +29,7 @@ def new_parser(about: str | None, name: str, memory: str) -> argparse.ArgumentPa
 def begin(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argparse.Namespace:
     """Parse the options of an example, and make the directory for its files."""
     given = parser.parse_args(argv)
-    import matplotlib  # not imported at the top, because programs without pictures use this module too
+    import matplotlib  # imported here, because programs without pictures also use this module
 
     matplotlib.use("Agg")  # this backend draws without a display
     make_directory(given.directory)
@@ -65,7 +65,7 @@ def call(main: Callable[[], None]) -> None:
 
 
 def folder(text: str) -> Path:
-    """Return the path of a directory that exists or can be made. `argparse` calls this function."""
+    """Return the path of a directory that exists or can be made, for `argparse`."""
     try:
         require_directory(Path(text))
     except InputError as error:
@@ -74,9 +74,9 @@ def folder(text: str) -> Path:
 
 
 def checked(convert: Callable[[str], Value], accepts: Callable[[Value], bool], words: str) -> Callable[[str], Value]:
-    """Return a function that converts the text of an option. The function raises an error if the text cannot be
-    converted, or if `accepts` is false for the value. The message says that the value must be `words`, for example "a
-    number from 0 to 1"."""
+    """Return a function that converts the text of an option. It raises an error if the text cannot be converted, or if
+    `accepts` is false for the value. The message says that the value must be `words`, for example "a number from 0 to
+    1"."""
 
     def parse_value(text: str) -> Value:
         try:

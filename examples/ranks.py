@@ -1,4 +1,4 @@
-"""Let heat spread from random hot cells, with one process or with several ranks of MPI.
+"""Compute how heat spreads from random hot cells, with one process or with several ranks of MPI.
 
     mpirun -n 2 .venv/bin/python examples/ranks.py [--size 128] [--steps 200] [--memory 8MiB] [-d DIRECTORY]
 
@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     report = sim.run(given.steps)
     middle = shape[0] // 2
     rows = comm.gather(sim.rows)
-    plane = sim["u"][middle]  # of the whole grid: all ranks read together
+    plane = sim["u"][middle]  # a plane of the whole grid, which all ranks read together
     if rows is None:  # only rank 0 draws
         return
     print(report)

@@ -39,8 +39,8 @@ SECONDS = 3.0
 SPONGE_METRES = 600.0
 """The thickness of the absorbing layers around the model."""
 MUTED_METRES = 200.0
-"""The image is 0 down to this depth, because sources and receivers leave their traces there. Below this depth, the
-image grows to its full strength over the same distance."""
+"""The image is 0 down to this depth, because it has artefacts near sources and receivers. Below this depth, the image
+grows to its full strength over the same distance."""
 BETWEEN_STATES = 8
 """The history keeps every 8th state. Eight steps are shorter than half a period of the highest frequency."""
 
@@ -94,7 +94,8 @@ class Models:
     def of(cls, survey: Survey) -> "Models":
         true = load_model()[:: survey.every, :: survey.every]
         slowness = smoothed(1 / true, survey.smooth_metres / survey.spacing)
-        slowness[:, :4] = 1 / true[:, :4]  # so that the direct waves of both models are equal
+        # near the surface, both models are equal, so that their direct waves are equal
+        slowness[:, :4] = 1 / true[:, :4]
         return cls(true, (1 / slowness).astype(true.dtype))
 
 
@@ -119,7 +120,7 @@ def run_shot(
     fastest = float(models.true.max())
     dt = 0.9 * oc.stencils.stable_limit(stencil, {"h": h}, [{"v": fastest, "damp": 0.0}])
     velocity = np.pad(model, survey.sponge, mode="edge")
-    # the update multiplies a source term by dt^2 v^2. A `scale` with v would depend on the field of the gradient.
+    # The update multiplies a source term by dt^2 v^2. A `scale` with v would depend on the field of the gradient.
     values = (dt * model[cell, 2]) ** 2 * ricker(survey.frequency, dt, SECONDS)
     sim = oc.Simulation(
         stencil,

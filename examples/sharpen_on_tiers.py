@@ -1,4 +1,4 @@
-"""Sharpen an image with a filter of 289 weights. The arrays that are only read are in DRAM or on another tier.
+"""Sharpen an image with a filter of 289 weights. The read-only arrays are in DRAM or on another tier.
 
     .venv/bin/python examples/sharpen_on_tiers.py [--size 12288] [--turns 3] [--memory 64MiB] [-d DIRECTORY]
 
@@ -56,7 +56,7 @@ def make_files(given: argparse.Namespace) -> None:
     for name in ("image", "padded"):
         path = given.directory / f"{name}.npy"
         oc.array((n + 2, n), "float32", path=path).close()  # In this file, the values begin at a page boundary.
-        with open(path, "r+b") as file:  # Values are written in large pieces, as in most programs.
+        with open(path, "r+b") as file:  # values are written in large pieces, as in most programs
             file.seek(-(n + 2) * n * 4, os.SEEK_END)
             for row in range(0, n + 2, ROWS):
                 rows[: n + 2 - row].tofile(file)
@@ -94,8 +94,8 @@ def sharpen(given: argparse.Namespace, tier: str, threads: int | None = None) ->
 
 
 def side_by_side(given: argparse.Namespace) -> float:
-    """Return the extra time of the calculation with the read-only arrays on the tier, divided by the time with all
-    arrays in DRAM. Both variants are measured alternately in this process, so that everything else is equal."""
+    """Return by which fraction the calculation is slower if the read-only arrays are on the tier instead of in DRAM.
+    This process measures both variants alternately, so that everything else is equal."""
     written = {name: oc.array((given.size + 2, given.size), "float32", tier="dram").values for name in WRITTEN}
     with (
         oc.Sweep(sharpening(), {**written, **read_only(given, "dram")}) as in_dram,
@@ -112,8 +112,8 @@ def timed(work: Callable[[], None]) -> float:
 
 
 def sharpen_cold(given: argparse.Namespace) -> Outcome:
-    """Compute with mapped files whose pages are not in memory yet. The pages then count towards the memory limit of
-    this process. The process has more threads than cores, so some threads compute while others wait for pages."""
+    """Compute with mapped files whose pages are not in memory yet, so that they count towards the memory limit of this
+    process. There are more threads than cores, so that some threads compute while others wait for pages."""
     for name in ("image", "padded"):
         with open(given.directory / f"{name}.npy", "rb") as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
@@ -121,7 +121,7 @@ def sharpen_cold(given: argparse.Namespace) -> Outcome:
 
 
 def out_of_core(given: argparse.Namespace) -> Outcome:
-    """Compute out of core with the library's stencil. This stencil convolves and subtracts in one step."""
+    """Compute out of core with the built-in stencil, which convolves and subtracts in one step."""
     n, path = given.size, given.directory / "padded.npy"
     first = path.stat().st_size - (n + 1) * n * 4  # offset of the first value, after the header and a spare row
 

@@ -35,7 +35,7 @@ from outcrop.tiers.survey import find_tiers, tiers_holding
 
 ROWS = 512
 MIN_CHANGE = 1e-12
-"""A smaller change may never be reached, because of rounding."""
+"""The minimum of `--until`. Because of rounding, a smaller change may never be reached."""
 
 
 def initial(n: int) -> np.ndarray:
@@ -171,7 +171,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     def prepare(of_all: argparse.Namespace) -> None:
         if given.until is not None:
             given.steps = of_all.steps = steps_until(given)
-        del of_all.until  # not passed to the child processes, which get the number of steps
+        del of_all.until  # child processes get the number of steps, and not this option
 
     found = compare.measure(__file__, VARIANTS, given, prepare)
     if found is None:

@@ -1,4 +1,4 @@
-"""Measure the same speeds with Outcrop and with other programs alternately, on a machine without other work.
+"""Measure the same speeds alternately with Outcrop and with other programs, on a machine without other work.
 
     .venv/bin/python scripts/beside_others.py io DIRECTORY [REPEATS]        Compare `outcrop bench io` with fio.
     .venv/bin/python scripts/beside_others.py tiers DIRECTORY [REPEATS]     Compare storage in `outcrop tiers` with fio.
@@ -36,8 +36,8 @@ from outcrop.tiers.discover import available_cores
 
 HUGE_PAGES = {**os.environ, "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 
-# SECONDS is short, so that no program reaches the end of the file. After the end, a program begins at the start of the
-# file, which is already in the page cache.
+# SECONDS is short, so that no program reaches the end of the file. After the end, a program would continue at the start
+# of the file, which is in the page cache.
 SPAN_BYTES, SECONDS, KIB = 1 << 30, 0.3, 1024
 RECORD = 2048 * KIB
 CASES = [
@@ -111,7 +111,7 @@ def tiers_of_outcrop(directory: Path) -> dict[str, float]:
 
 def tiers_of_fio(directory: Path) -> dict[str, float]:
     """Measure each of TIER_FIGURES with fio, and return the bytes per second by name. Each result is the best of
-    several repeats. fio makes as many repeats as Outcrop."""
+    several repeats. fio and Outcrop make the same number of repeats."""
     with tempfile.TemporaryDirectory(prefix="outcrop-fio-", dir=directory) as folder:
         path, found = Path(folder) / "file", {}
         _core.create_file(str(path), own.SCRATCH_BYTES)

@@ -11,7 +11,8 @@ matplotlib.use("svg")
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 
-matplotlib.rcParams["svg.hashsalt"] = "outcrop"  # fixed, because otherwise the identifiers in the file are random
+# a fixed salt, because the identifiers in the file are random otherwise
+matplotlib.rcParams["svg.hashsalt"] = "outcrop"
 matplotlib.rcParams["svg.fonttype"] = "none"
 
 LEVELS = 6
@@ -22,8 +23,8 @@ DONE, NOW, LATER, DISK = "#b7c9d9", "#e07b39", "#eeeeee", "#6c757d"
 
 
 def draw_cells(axes: Axes) -> None:
-    """Draw one square for each plane and level. The colour shows whether the slab of the square is updated already,
-    now, or later."""
+    """Draw one square for each plane and level. The colour shows whether the slab of the square was updated, is being
+    updated, or will be updated."""
     for level in range(1, LEVELS + 1):
         for z in range(PLANES):
             slab = (z + level - 1) // SLAB

@@ -1,6 +1,6 @@
 """Print the requirements of one optional extra of pyproject.toml. The argument is its name, such as `lint`.
 
-`make` uses this list to install tools without installing Outcrop. Therefore `make lint` does not compile the extension.
+`make` uses this list to install tools without Outcrop.
 """
 
 import sys

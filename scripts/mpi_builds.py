@@ -100,7 +100,7 @@ def install(build: Build) -> None:
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     packages = build.home / "lib" / version / "site-packages"
     pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "-q", "--ignore-installed"]
-    # A compiled wheel in the cache of pip does not say for which MPI it was compiled.
+    # pip's cache may have a wheel that was compiled for another MPI.
     source = ["--no-cache-dir", "--no-binary", "mpi4py"] if build.debian_packages else []
     environment = {**os.environ, "MPICC": build.where(build.compiler)}
     subprocess.run([*pip, *source, *build.pip_packages], check=True, env=environment)

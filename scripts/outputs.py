@@ -9,10 +9,10 @@ An example is a line with a prompt in a fenced block, followed by its output:
     output                             output (all Python blocks above it on the page run first)
     ```                                ```
 
-A line `...` stands for omitted lines. Commands without output on the page and commands of other programs are not run.
-The output of a command that ends with `# on one machine` has figures and names of one machine. The script does not
-change such an output. tests/test_docs.py compares all examples with the output of the commands. For outputs of one
-machine, `form` first removes the parts that differ between machines.
+A line `...` replaces omitted lines. Commands without output on the page and commands of other programs are not run. The
+output of a command that ends with `# on one machine` has figures and names of one machine. The script does not change
+such an output. tests/test_docs.py compares all examples with the output of the commands. For outputs of one machine,
+`form` first removes the parts that differ between machines.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ for tier in survey.find_tiers():
     memory, storage = (29e9, 30e9, 4e9, 8e9, 36e9, 2e-7, 2e-7, None), (3e9, 5e9, 2e8, 3e8, None, 6e-5, 6e-5, 3e-4)
     keep_figures(survey.CACHE, survey._key(tier), Figures("measured", *(memory if tier.is_memory else storage)))
 """
-"""A program that caches figures for all tiers, so that examples measure nothing."""
+"""A program that caches figures for all tiers, so that examples do not measure."""
 STORAGE_SHOWN = "vda"
 """The name of the storage tier that the examples show."""
 
@@ -120,7 +120,7 @@ def printed(example: Example) -> list[str]:
             return text[text.index(MARK) + 1 :]
         words = shlex.split(example.command, comments=True)
         if words[1] == "bench" and example.of_one_machine:
-            words.append("--small")  # in this output, figures differ between machines, but words do not
+            words.append("--small")  # only the figures of this output differ between machines
         return _run([sys.executable, "-m", "outcrop.cli.main", *words[1:]], place, environment)
 
 
@@ -160,8 +160,8 @@ def differences(example: Example) -> list[str]:
     """Return the differences between an example and the output of its command, or an empty list if they are equal.
 
     If the output differs between machines, the comparison uses `form`. The first lines must agree. Each further line on
-    the page must agree with a line of the output. A line on the page is not compared if no line of the output begins
-    with the same word. This word may name a tier that this machine does not have.
+    the page must agree with a line of the output. A line on the page is skipped if its first word is not the first word
+    of a line of the output. The word may name a tier that this machine does not have.
     """
     lines = printed(example)
     if not example.of_one_machine:

@@ -6,8 +6,8 @@
 Each rank has one thread, which is pinned to one core. If there are more ranks than cores, ranks share cores. Both
 commands need mpi4py and mpiexec (`pip install 'outcrop[mpi]'`), or the launcher in $OUTCROP_MPIRUN.
 
-`predicted` prints the predicted and the measured seconds of the passes of each run, and their ratio. `pairs` runs one
-process with two threads, and two ranks with one thread and half of the memory each, alternately. It prints the cell
+`predicted` prints the predicted and the measured seconds of the passes of each run, and their ratio. `pairs` alternates
+two runs: one process with two threads, and two ranks with one thread and half of the memory each. It prints the cell
 updates per second of both, and the median of their ratios. The memory is 6.25 % of all arrays on the disk.
 """
 
@@ -31,7 +31,7 @@ CASES = {
     "heat7": ((256, 512, 2048), 96, 2, ("random:1",)),
     "acoustic8": ((256, 512, 1024), 48, 5, ("u=random:1", "v=0.1")),
 }
-"""For each stencil: the shape, the steps, the number of arrays on the disk, and the initial values."""
+"""The shape, the steps, the number of arrays on the disk, and the initial values of each stencil."""
 SHARE = 1 / 16
 SCHEMES = ("wavefront", "split", "auto")
 PINNED = 'cores=($1); shift; exec taskset -c "${cores[$((${OMPI_COMM_WORLD_RANK:-$PMI_RANK} % ${#cores[@]}))]}" "$@"'

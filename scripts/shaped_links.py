@@ -6,10 +6,10 @@
     rank 0 ◄─► TUN device ◄─► two processes that keep each   ◄─► TUN device ◄─► rank 1
                               packet for the time of the link
 
-Many kernels have no module that delays packets, so a process for each direction does it: a packet leaves when the
+Many kernels have no module that delays packets, so a process for each direction delays them. A packet leaves when the
 packets before it have left at the given rate, and arrives after the latency. The script first measures the link. Then
-it runs `outcrop run` with the OPTIONS in DIRECTORY, in turns with this link and with a link without limits, and prints
-the measured and predicted figures. The two processes use the cores, too. Each rank is bound to a core.
+it runs `outcrop run` with the OPTIONS in DIRECTORY, alternately with this link and with a link without limits, and
+prints the measured and predicted figures. Each rank is bound to a core. The two processes also use the cores.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ PROGRAMS = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PA
 ADDRESSES = "10.254.254.1", "10.254.254.2"
 MTU = 65535
 QUEUED_SECONDS = 0.002
-"""A direction takes no further packets when its packets need this time more than the latency."""
+"""A direction takes no further packets if its packets must wait longer than the latency and this time together."""
 PINGS, PROBE_SECONDS = 300, 0.5
 _TUNSETIFF, _TUNSETOFFLOAD = 0x400454CA, 0x400454D0
 _FLAGS, _OFFLOADS = 0x5001, 3
@@ -88,7 +88,7 @@ def relay(source: int, target: int, rate: float, latency: float) -> None:
     """Move packets in one direction, until the script ends. `rate` is in bytes per second, `latency` in seconds."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    os.nice(-10)  # it stands for hardware, which does not wait for the ranks
+    os.nice(-10)  # high priority, because this process simulates hardware, which does not wait for the ranks
     Path("/proc/self/timerslack_ns").write_text("1000")
     packets: deque[tuple[float, bytes]] = deque()
     free, script = 0.0, os.getppid()
@@ -108,12 +108,12 @@ def relay(source: int, target: int, rate: float, latency: float) -> None:
 
 @contextmanager
 def link(rate: float, latency: float) -> Iterator[tuple[list[str], list[int]]]:
-    """Make two namespaces that are joined by a link. Yield their names, and the numbers of the processes that relay
-    packets. At the end, no process, device or namespace of them is left."""
+    """Make two namespaces that are joined by a link. Yield their names, and the numbers of the processes that forward
+    packets. At the end, remove all processes, devices and namespaces."""
     names = [f"outcrop-{os.getpid()}-{one}" for one in "ab"]
     tuns: list[int] = []
     relays: list[multiprocessing.process.BaseProcess] = []
-    fork = multiprocessing.get_context("fork")  # so that the relays have the devices
+    fork = multiprocessing.get_context("fork")  # wait until the processes have the devices
     for one in (signal.SIGINT, signal.SIGTERM):
         signal.signal(one, lambda *_: sys.exit(1))
     try:
@@ -168,7 +168,7 @@ def answer() -> None:
 
 
 def probe() -> None:
-    """Print the round trip of a byte in seconds and the bytes per second that arrive, as JSON."""
+    """Print the round trip time of a byte in seconds and the received bytes per second, as JSON."""
     os.nice(-10)
     connection = socket.create_connection((ADDRESSES[1], 7))
     trips, count, first = [], 0, 0.0
@@ -182,7 +182,7 @@ def probe() -> None:
         now = time.perf_counter()
         if first:
             count += part
-        elif now - begin > PROBE_SECONDS / 5:  # TCP begins slowly
+        elif now - begin > PROBE_SECONDS / 5:  # TCP reaches its full rate only after some time
             first = now
     print(json.dumps([sorted(trips)[PINGS // 2], count / (now - first)]))
 

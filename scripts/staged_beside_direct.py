@@ -5,8 +5,8 @@
 The script prints the prediction and the decision of the model. Then it measures steps with and without staging
 alternately, in one process without MPI. Writes to the target are durable and bypass the page cache, as for files larger
 than memory. The cost of a step is the whole time, including the drain at the end, minus the time of the computation
-alone. With `--limit`, the target is as slow as a busy shared file system: a control group limits the bandwidth of this
-process. Only root can set this limit.
+alone. With `--limit`, a control group limits the bandwidth of this process, so that the target is as slow as a busy
+shared file system. Only root can set this limit.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Measured:
 
 
 def main() -> None:
-    """For each case, print the decision of the model, a line for staged writes, and a line for direct writes."""
+    """Print the decision of the model, a line for staged writes, and a line for direct writes, for each case."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--target", type=Path, required=True, help="a folder on the device that files belong to")
     parser.add_argument("--stage", type=Path, default=Path("/dev/shm"), help="a folder on a faster tier")

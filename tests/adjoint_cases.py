@@ -30,8 +30,8 @@ BOUNDARIES = ["fixed", "periodic", "mirror", "y=mirror:fixed,x=periodic"]
 
 
 def users() -> list[Stencil]:
-    """Return stencils with features that no stencil of the library has. The features are signals, two updates of a
-    field, previous values of other fields, uneven coefficients of all kinds, and operations without a derivative."""
+    """Return stencils with features that no built-in stencil has: signals, two updates of a field, previous values of
+    other fields, uneven coefficients of all kinds, and operations without a derivative."""
     u, v, k, a, s = Field("u"), Field("v"), Field("k"), Parameter("a", 0.3), Signal("s")
     return [
         Stencil("signals", {u: u[0] + s * a * (u[1] - 2 * u[0] + u[-1]) + s**2 * k[1] * u[-2]}),
@@ -49,15 +49,15 @@ STENCILS = {**{name: library.find_stencil(name) for name in NAMES}, **{one.name:
 
 
 def grid(stencil: Stencil, text: str, spare: int = 3, rows: int = 0) -> tuple[Boundary, tuple[int, ...]]:
-    """Return a boundary for the axes of the stencil, and the shape of a tiny grid. If `rows` is given, y has this
-    number of cells."""
+    """Return a boundary for the axes of the stencil, and the shape of a tiny grid with `rows` cells along y, if
+    given."""
     boundary = boundary_on_grid(as_boundary(text.rpartition(",")[2] if stencil.ndim == 1 else text), stencil.ndim)
     z, y, x = (2 * radius + spare if radius else 1 for radius in stencil.radii)
     return boundary, (z, rows or y, x)
 
 
 def values(stencil: Stencil, shape: tuple[int, ...], seed: int) -> State:
-    """Return random values between 1/2 and 1. They are not near 0, because an update may divide by densities."""
+    """Return random values between 1/2 and 1: an update may divide by them, so they must not be near 0."""
     rng, state = np.random.default_rng(seed), State()
     for field, storage in zip(stencil.fields, stencil.storage, strict=True):
         state[field.name] = rng.random(shape) / 2 + 0.5
@@ -72,13 +72,13 @@ def static_names(stencil: Stencil) -> list[str]:
 
 
 def all_names(stencil: Stencil) -> list[str]:
-    """Return the names of all static fields, parameters and signals. A gradient exists with respect to each of
-    these."""
+    """Return the names of all static fields, parameters and signals. Each of them has a gradient."""
     return [*static_names(stencil), *(one.name for one in stencil.parameters), *stencil.signals]
 
 
 def seeds_of(stencil: Stencil, text: str, spare: int = 5, rows: int = 0) -> dict[str, Any]:
-    """Return random derivatives with respect to the last values of each updated field. They are 0 in the rim."""
+    """Return random derivatives with respect to the last values of each updated field. The derivatives are 0 in the
+    rim."""
     boundary, shape = grid(stencil, text, spare, rows)
     rng, found, static = np.random.default_rng(3), {}, static_names(stencil)
     for name in (one.name for one in stencil.fields if one.name not in static):
@@ -91,8 +91,8 @@ def seeds_of(stencil: Stencil, text: str, spare: int = 5, rows: int = 0) -> dict
 def compare_with_oracle(
     gradients: Mapping[str, Any], stencil: Stencil, text: str, steps: int, signals: Sequence[Any], rows: int = 0
 ) -> None:
-    """Compare all gradients of a run of `steps` steps in float64 with those of the oracle, which keeps all states in
-    memory. The run began with `values(stencil, shape, 1)`, and its adjoint with `seeds_of`."""
+    """Compare all gradients of a run of `steps` steps in float64 with the gradients of the oracle. The run began with
+    `values(stencil, shape, 1)`, and its adjoint run began with the result of `seeds_of`."""
     (boundary, shape), seeds = grid(stencil, text, 5, rows), seeds_of(stencil, text, rows=rows)
     scalars = [[*(one.default for one in stencil.parameters), *(one[step] for one in signals)] for step in range(steps)]
     derived = adjoint_of(stencil, all_names(stencil), boundary)

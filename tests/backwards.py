@@ -1,8 +1,7 @@
 """Compute steps of a stencil for any kind of number, and the adjoint of several steps.
 
-`Steps` computes with the operations that the caller gives. With the operations of JAX, JAX can differentiate the steps.
-With the operations of fractions, the results are exact. `reverse` runs some steps forward, and then runs the adjoint of
-these steps backward.
+`Steps` uses the operations that the caller gives. Operations of JAX allow JAX to differentiate the steps. Operations of
+fractions give exact results. `reverse` runs some steps forward, and then the adjoint of these steps backward.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ def inner(stencil: Stencil, boundary: Boundary, shape: Sequence[int]) -> tuple[s
 
 @dataclass(frozen=True)
 class Steps:
-    """Computes steps of a stencil with three functions of the caller. `operators` has a function for each operator,
-    `number` converts a constant, and `put` returns an array in which the cells at an index are replaced."""
+    """Computes steps of a stencil with three functions of the caller. `operators` has a function for each operator.
+    `number` converts a constant. `put` returns an array in which the cells at an index are replaced."""
 
     stencil: Stencil
     boundary: Boundary
@@ -50,10 +49,10 @@ class Steps:
         seen: dict[Version, Any] | None = None,
         after: Callable[[int, State], State] | None = None,
     ) -> State:
-        """Return the state after one step. The state has all fields. It also has "u.previous" if the step needs the
-        previous value of u. `scalars` has the values of the parameters, then the values of the signals. All values that
-        a stage may read are put into `seen`. After each stage, `after` gets the number of the stage and the fields, and
-        returns new values of some fields."""
+        """Return the state after one step. The state has all fields, and "u.previous" if the step needs the previous
+        value of u. `scalars` has the values of the parameters, then the values of the signals. The function adds all
+        values that a stage may read to `seen`. After each stage, it calls `after` with the number of the stage and the
+        fields, and takes the returned values of fields."""
         stencil = self.stencil
         names = [one.name for one in stencil.fields]
         newest = [state[name] for name in names]
@@ -102,8 +101,8 @@ class Steps:
 
 @dataclass(frozen=True)
 class Dual:
-    """A number and its derivative. Both are fractions. `Steps` with these numbers computes how a small change of the
-    state spreads."""
+    """A number and its derivative, both as fractions. With these numbers, `Steps` computes the effect of a small change
+    of the state."""
 
     value: Fraction
     slope: Fraction = Fraction(0)
@@ -135,7 +134,7 @@ class Dual:
         return self if self.value >= 0 else -self
 
     def _with(self, other: Any, result: Callable[[], Any]) -> Any:
-        """Return the result for two numbers. For an array, NumPy computes the result of each element."""
+        """Return the result for two numbers. NumPy applies it to each element of an array."""
         return result() if isinstance(other, Dual) else NotImplemented
 
 
@@ -159,7 +158,7 @@ PLAIN: Mapping[str, Callable[..., Any]] = {
 
 @dataclass(frozen=True)
 class Reversed:
-    """The adjoints before the first step and the gradients, each in a dictionary by name ("u", "u.previous"). The
+    """The adjoints before the first step, and the gradients. Both are dictionaries by name ("u", "u.previous"). The
     gradient with respect to a signal has one value for each step."""
 
     adjoints: State

@@ -1,4 +1,4 @@
-"""Prove by a symbolic run that plans are legal. The symbolic run follows every cell and every action.
+"""Prove that plans are legal by a symbolic run of every action on every cell.
 
 Each cell of the rings and of the arrays on disk holds the number of the level that wrote the cell. The code is slow and
 simple, and it defines which plans are legal. Tests compare `plan/validate.py` with this code.
@@ -38,7 +38,7 @@ from outcrop.plan.stairs import Stairs
 Levels = NDArray[np.int16]
 NOTHING = -9
 RIM = 9999
-"""The number that means a cell of the rim. A rim cell is correct at every level."""
+"""The level of rim cells, which are correct at every level."""
 BEFORE = -1
 """The level of the previous value of a cell at the start of a pass."""
 
@@ -177,7 +177,7 @@ class CellRun:
                 self._slot(ring, z).part(action.area)[:] = cells
 
     def _stored(self, action: Read, z: int) -> Iterator[tuple[int, Levels]]:
-        """Yield each ring that a Read fills, with the levels that the Read puts into the ring."""
+        """Yield each ring that a Read fills, with the levels of the new cells."""
         area = action.area
         part = np.s_[z, area.y0 : area.y1, area.x0 : area.x1]
         if action.array == "source":
@@ -237,7 +237,7 @@ class CellRun:
         return self.problem.computed[number]
 
     def _carried(self, action: Read | Write) -> list[int]:
-        """Return the rings whose rows a block passes on to the next block."""
+        """Return the rings of the fringes that a block gives to the next block."""
         return self._copies(action.level) if action.array == "fringes" else [self._computed(action.level)]
 
     @perform.register
@@ -324,7 +324,7 @@ class CellRun:
                 require(bool(good.all()), f"rows of plane {z} that a neighbour expects are not at level {level}")
 
     def _exchanged(self, action: Read | Write) -> Iterator[tuple[int, int, int]]:
-        """Yield each ring whose rows are exchanged, the level of these rows, and the end of the rows that have this
+        """Yield each ring whose rows are exchanged, the level of these rows, and the end of the rows with this
         level."""
         if action.array == "finished":
             yield from ((*self._final(entry), FAR) for entry in self.state)
@@ -354,7 +354,7 @@ class CellRun:
             self._sum(sums, z, action.area, EVERY_CELL)
 
     def _require_face(self, action: Read | Write) -> None:
-        """Raise IllegalPlan unless the cells are whole rows that the rank or its neighbour at this side has."""
+        """Raise IllegalPlan unless the cells are whole rows of the rank or of its neighbour at this side."""
         problem, area, (_, ny, _) = self.problem, action.area, self.problem.shape
         sides = {side for side, is_neighbour in enumerate(problem.neighbours) if is_neighbour}
         side = side_of(action)
@@ -390,8 +390,8 @@ class CellRun:
         self.committed = True
 
     def _require_statics(self, z: int, area: Rectangle, own: Rectangle) -> None:
-        """Raise IllegalPlan unless the window holds this part of the static fields. The window must hold it, because
-        the checksums of the static fields are computed together with the checksums of the sources.
+        """Raise IllegalPlan unless the window holds this part of the static fields, whose checksums are computed
+        together with the checksums of the sources.
         """
         part = Rectangle(max(area.y0, own.y0), min(area.y1, own.y1), max(area.x0, own.x0), min(area.x1, own.x1))
         for entry in self.statics if self.reads_statics and part.y0 < part.y1 and part.x0 < part.x1 else ():
@@ -399,8 +399,7 @@ class CellRun:
             require(there, f"of plane {z} field {entry.field} is not there when its checksum is taken")
 
     def _sum(self, summed: NDArray[np.bool_], z: int, area: Rectangle, own: Rectangle) -> None:
-        """Record that an action computes the checksums of the block's own cells. Each checksum may be computed only
-        once."""
+        """Record that an action computes the checksums of the block's own cells. No cell may be added twice."""
         rows = slice(max(0, area.y0, own.y0), max(0, min(area.y1, own.y1)))
         columns = slice(max(0, area.x0, own.x0), max(0, min(area.x1, own.x1)))
         cells = summed[z, rows, columns]
@@ -426,9 +425,7 @@ class CellRun:
         return self.second[field] if copy else field
 
     def _copies(self, level: int) -> list[int]:
-        """Return the rings of the updated fields. If `level` is even, these are the rings of the first copies. If it is
-        odd, these are the rings of the second copies.
-        """
+        """Return the rings of the first copies if `level` is even, and of the second copies if `level` is odd."""
         if level % 2:
             return list(self.second.values())
         return [field for field, one in enumerate(self.problem.fields) if one.is_state]
@@ -441,7 +438,7 @@ class CellRun:
         return self._ring(entry.field, version.copy), version.level
 
     def _single(self, name: str) -> Levels:
-        """Return the array that stores unfinished levels. Only a problem with a single field has this array."""
+        """Return the array that stores unfinished levels. Only problems with a single field have this array."""
         require(self.problem.single, "unfinished levels of several fields")
         require(name != "other" or self.uses_other, "an array that the pass does not name")
         return self.other if name == "other" else self.targets[0]
@@ -471,8 +468,8 @@ class CellRun:
 
 
 class CellGrid:
-    """The cells of the grid at the start of a pass. As in plans, a plane is numbered by its position in the order of
-    planes. On a periodic axis, this position differs from the number of the plane in the grid."""
+    """The cells of the grid at the start of a pass. Planes are counted by position, as in plans. On a periodic axis,
+    the position of a plane differs from its number in the grid."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
@@ -498,7 +495,7 @@ class CellGrid:
         return np.where(self.rim == RIM, RIM, 0).astype(np.int16)
 
     def planes_around(self, position: int) -> list[int]:
-        """Return the positions of the planes that an update at `position` may read."""
+        """Return the positions of planes that an update at `position` may read."""
         count, is_periodic = self.problem.planes, self.problem.periodic[0]
         z = _unfold(position, count) if is_periodic else position
         seen = (
@@ -553,7 +550,8 @@ def _unfold(position: int, count: int) -> int:
 
 
 def run_pass(problem: Problem, one: Pass, window: Window, has_statics: bool = False) -> None:
-    """Raise IllegalPlan unless the pass `one` brings each cell to the last level and writes the cell before the commit.
+    """Raise IllegalPlan unless the pass `one` updates each cell up to the last level and writes the cell before the
+    commit.
     """
     run = CellRun(problem, one, window, has_statics)
     run.perform_all(one.actions)
@@ -561,7 +559,7 @@ def run_pass(problem: Problem, one: Pass, window: Window, has_statics: bool = Fa
 
 
 def run_one_layer(problem: Problem, one: Pass, window: Window) -> None:
-    """Raise IllegalPlan unless the pass `one` brings each cell to the last level inside the window.
+    """Raise IllegalPlan unless the pass `one` updates each cell in the window up to the last level.
 
     At the start, the window holds all planes at level 0. The window also holds the rim, which is correct at every
     level."""

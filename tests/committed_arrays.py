@@ -25,8 +25,8 @@ def made(path: Path, steps: int = 1, first: float = 1) -> Path:
 
 
 def refusal(call: Callable[[], Any], *kinds: type[OutcropError]) -> str:
-    """Run `call`, which must raise an error of one of the types `kinds`. Return the message of this error, which must
-    be one line."""
+    """Run `call`, which must raise an error of one of the types `kinds` with a message of one line. Return this
+    message."""
     with pytest.raises(kinds or OutcropError) as raised:
         call().abandon()
     assert "\n" not in str(raised.value) and "/proc/self/fd" not in str(raised.value)

@@ -1,5 +1,5 @@
-"""Set up all tests: restore the rounding mode after each test, and let image files act as block devices. profiles.py
-has further settings."""
+"""Fixtures for all tests: restore the rounding mode after each test, and let image files act as block devices.
+profiles.py has further settings."""
 
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -15,8 +15,8 @@ from outcrop import _core
 def standard_rounding() -> Iterator[None]:
     """Restore the rounding mode after each test.
 
-    An operator of Devito changes the rounding mode of the thread that runs it. Afterwards, NumPy also treats subnormal
-    numbers as zeros in this thread. This must not affect other tests."""
+    An operator of Devito changes the floating-point mode of its thread. Then NumPy also treats subnormal numbers as
+    zeros in this thread, which must not affect other tests."""
     yield
     _core.restore_rounding()
 
@@ -27,7 +27,7 @@ def images(monkeypatch: pytest.MonkeyPatch) -> None:
     take_images_for_devices(monkeypatch.setattr)
 
 
-# The package zarr needs Python 3.11. These tests read the result of a run with zarr, so older versions of Python skip
-# them. A run itself does not need zarr.
+# Older versions of Python skip these tests. They read the result of a run with the package zarr, which needs Python
+# 3.11. A run itself does not need zarr.
 READ_WITH_ZARR = ["arrays", "array_commits", "initial", "memory", "weather", "zarr"]
 collect_ignore = [] if find_spec("zarr") else [f"test_{name}.py" for name in READ_WITH_ZARR]

@@ -1,8 +1,7 @@
 """Build C++ targets for tests, and install libraries.
 
 All builds use the folder in which `make install` has built the extension, so that most files are compiled only once.
-The processes of a test session build one after another, because a program cannot start while the linker writes its
-file.
+The processes of a test session build one after another, because a program cannot start while the linker writes it.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 EXTENSION = ROOT / "build" / "py"
-"""The folder of the extension. Its build can go on only if the build tool of that time is still there."""
+"""The folder of the extension. A build needs the same build tool as the previous build in this folder."""
 
 
 def succeed(*command: str, **environment: str) -> str:
@@ -31,9 +30,10 @@ def succeed(*command: str, **environment: str) -> str:
 
 def build(targets: tuple[str, ...], options: dict[str, str], prefix: Path | None = None) -> Path:
     """Build the targets with these variables of CMake. Return the folder that contains the built targets. If `prefix`
-    is given, also install there the component with the name of the first target.
+    is given, also install the component with the name of the first target at `prefix`.
 
-    CMake runs only if it does not know the variables yet. Before it looks for an MPI, it forgets any other MPI."""
+    CMake runs only if its cache does not have these variables. Entries of another MPI are first removed from the
+    cache."""
     if shutil.which("cmake") is None:
         pytest.skip("there is no cmake")
     folder = EXTENSION

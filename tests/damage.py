@@ -23,7 +23,7 @@ def same_verdict(one: Pass, *ways: Callable[[Pass], None]) -> None:
 
 
 def damage(rng: random.Random, one: Pass) -> Pass:
-    """Return a damaged copy of a pass. One action is removed, moved, swapped, repeated or changed."""
+    """Return a damaged copy of a pass: one action is removed, moved, swapped, repeated or changed."""
     actions = list(one.actions)
     index, other = rng.randrange(len(actions)), rng.randrange(len(actions))
     action = actions[index]
@@ -42,8 +42,7 @@ def damage(rng: random.Random, one: Pass) -> Pass:
 
 
 def changed(rng: random.Random, action: Action) -> Action:
-    """Return a changed copy of an action. One of its numbers, or one edge of its area, differs by one or two from the
-    original."""
+    """Return a copy of an action in which one number, or one edge of the area, is changed by one or two."""
     step = rng.choice([-2, -1, 1, 2])
     values = [(one.name, getattr(action, one.name)) for one in fields(action)]
     values = [(name, value) for name, value in values if isinstance(value, int | Rectangle)]

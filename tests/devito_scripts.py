@@ -16,7 +16,7 @@ from outcrop.language.devito import Lowered, from_devito  # noqa: E402
 dv.configuration["log-level"] = "ERROR"
 
 DTYPES = {np.float32: 1e-5, np.float64: 1e-12}
-"""For each dtype, the largest allowed difference, relative to the largest value."""
+"""The largest allowed difference for each dtype, relative to the largest value."""
 Arrays = dict[str, np.ndarray[Any, Any]]
 
 

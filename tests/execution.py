@@ -1,5 +1,5 @@
-"""Run plans on files as a simulation does. These functions write and read the state without the engine, so that tests
-can find mistakes of the engine."""
+"""Run plans on files as a simulation does. The functions write and read the state without the engine, so that tests
+find mistakes of the engine."""
 
 from __future__ import annotations
 
@@ -53,8 +53,9 @@ def random_state(stencil: Stencil, shape: tuple[int, int, int], dtype: str, seed
 
 
 class FileRun:
-    """A plan that runs on files in a folder. `passes` is the number of passes that have run. The engine only runs the
-    passes. All other work uses NumPy and ordinary reads and writes. Each array has a different seal in each pass."""
+    """A plan that runs on files in a folder. `passes` is the number of passes that have run. The engine only runs
+    passes. All other work uses NumPy and ordinary reads and writes. Each array has a different seed of seals in each
+    pass."""
 
     def __init__(self, folder: Path, stencil: Stencil, plan: Plan, state: Mapping[str, Cells]) -> None:
         self.folder, self.stencil, self.plan = folder, stencil, plan
@@ -108,8 +109,8 @@ class FileRun:
 
     @property
     def seeds(self) -> Seeds:
-        """The seeds of the seals in the next pass. All seeds of a pass are different. The seeds of its sources equal
-        the seeds of the targets of the previous pass."""
+        """The seeds of the seals in the next pass. All seeds of a pass are different. The seeds of the sources are the
+        seeds of the targets of the previous pass."""
 
         def of(writing: int) -> tuple[int, ...]:
             return tuple(2**32 - 1 - 1000 * writing - place for place in range(len(self.names)))
@@ -147,7 +148,7 @@ def execute_fields(
 
 @contextmanager
 def storage_with(faults: Mapping[str, float]) -> Iterator[None]:
-    """Give these faults to each store that is opened inside this context."""
+    """Simulate these faults in each store that is opened inside this context."""
     with patch.object(_core, "Store", partial(_core.Store, faults=dict(faults))):
         yield
 

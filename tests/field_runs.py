@@ -49,8 +49,8 @@ def staggered(near: Sequence[Offset]) -> Stencil:
 
 
 def species(near: Sequence[Offset]) -> Stencil:
-    """Make a stencil that updates three fields in one stage. Two fields need two copies each, the third field needs one
-    copy.
+    """Make a stencil that updates three fields in one stage. Two of the fields need two copies, and the third field
+    needs one copy.
     """
     a, b, trace = Field("a"), Field("b"), Field("trace")
     spread_a, spread_b = (mean(*(one[offset] for offset in near)) for one in (a, b))
@@ -86,7 +86,7 @@ def heat(near: Sequence[Offset]) -> Stencil:
 
 
 FEW_ROWS = st.integers(1, 3)
-"""Small numbers of rows. With these, cuts along y have no advantage. On a grid of two axes, a plane has one row."""
+"""Numbers of rows of a grid with few rows. On a grid of two axes, a plane has one row."""
 
 STENCILS = {make.__name__: make for make in (waves, staggered, species, memory)}
 
@@ -102,8 +102,8 @@ def boundaries(draw: st.DrawFn) -> Boundary:
 def field_runs(
     draw: st.DrawFn, stencils: Mapping[str, Callable[[Sequence[Offset]], Stencil]] = STENCILS
 ) -> tuple[Stencil, Boundary, Plan]:
-    """Generate a complete random run. It has a stencil of any kind with any boundary, a small grid of irregular shape,
-    and any legal plan."""
+    """Generate a random run: a stencil of any kind with any boundary, a small grid of irregular shape, and a legal
+    plan."""
     stencil = draw(st.sampled_from(sorted(stencils.items())))[1](draw(offsets()))
     boundary = draw(boundaries())
     shape = draw(st.tuples(st.integers(1, 26), FEW_ROWS | st.integers(1, 20), st.integers(1, 40)))

@@ -1,5 +1,4 @@
-"""Make grids of one to three axes and states of several fields, and compute steps of the oracle. Several tests use
-these functions."""
+"""Make grids of one to three axes and states of several fields, and compute steps of the oracle."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ def grid_of(stencil: Stencil, extent: int, length: int | None = None) -> tuple[i
 
 
 def zeros(stencil: Stencil, shape: tuple[int, int, int], dtype: str = "float64") -> State:
-    """Return a state of zeros. It has each field, and the previous values that a step needs."""
+    """Return a state of zeros: each field, and the previous values that a step needs."""
     state: State = {}
     for field, storage in zip(stencil.fields, stencil.storage, strict=True):
         state[field.name] = np.zeros(shape, dtype)
@@ -34,8 +33,8 @@ def zeros(stencil: Stencil, shape: tuple[int, int, int], dtype: str = "float64")
 
 
 def noise(stencil: Stencil, shape: tuple[int, int, int], known: Mapping[str, float], seed: int = 1) -> State:
-    """Return random values with mean 0 for each field. If `known` has a value for a field, all cells of the field have
-    this value. The previous values equal the newest values.
+    """Return random values with mean 0 for each field, or the value of the field in `known`. The previous values equal
+    the newest values.
     """
     rng = np.random.default_rng(seed)
     state = zeros(stencil, shape)
@@ -62,6 +61,5 @@ def along(shape: tuple[int, int, int], axis: str = "x") -> Cells:
 
 
 def order_between(coarse: float, fine: float) -> float:
-    """Return the order of convergence, computed from two errors. The grid of the second error has half the spacing of
-    the grid of the first error."""
+    """Return the order of convergence from two errors. The second grid has half the spacing of the first grid."""
     return float(np.log2(coarse / fine))

@@ -8,9 +8,7 @@ from pathlib import Path
 
 
 def everything_below(folder: Path) -> dict[str, object]:
-    """Return the paths, kinds and contents below a folder. If two results are equal, nothing has changed between the
-    two calls.
-    """
+    """Return the paths, kinds and contents below a folder."""
     found: dict[str, object] = {}
     for path in sorted(folder.rglob("*")):
         content = os.readlink(path) if path.is_symlink() else path.read_bytes() if path.is_file() else None

@@ -1,4 +1,4 @@
-"""Run kernels on a small grid with forbidden pages around each plane. This program runs in its own process."""
+"""Run kernels on a small grid with forbidden pages around each plane. The tests start this program as a process."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class Fenced:
 
 
 def check(data: Any, seed: int) -> None:
-    """Check that two steps of a stencil give the oracle's bits and write nothing outside the cells. `data` is the JSON
-    form of the stencil."""
+    """Check that two steps of a stencil give the same bits as the oracle, and write nothing outside the cells. `data`
+    is the JSON form of the stencil."""
     stencil = Stencil.from_json(data)
     rng = np.random.default_rng(seed)
     dtype, sides = ("float32", "float64")[seed % 2], as_boundary(("periodic", "fixed", "mirror")[seed % 3])
@@ -71,7 +71,7 @@ def check(data: Any, seed: int) -> None:
         values = state[stencil.fields[number].name + ".previous" * copy]
         for plane, cells in zip(planes, values, strict=True):
             plane.rows[:], plane.rows[:, :nx] = 0, cells
-    # A plane beyond the grid has the values of a plane of the grid. As in the window, both planes use the same memory.
+    # A plane beyond the grid uses the memory of a plane of the grid with the same values, as in the window.
     z = np.arange(-radius, nz + radius)
     folded = z % (2 * nz)
     seen = z % nz if sides.z[0] == "periodic" else np.where(folded < nz, folded, 2 * nz - 1 - folded)
@@ -117,7 +117,7 @@ def _keep_rims(copies: Any, sources: Any, targets: Any, rims: Any, nz: int, ny: 
     the rim.
     """
     (z0, z1), (y0, y1) = rims[:2]
-    # the first sources hold the newest values of the targets, in the same order
+    # the first sources are the newest values of the targets, in the same order
     for source, target in zip(sources, targets, strict=False):
         for z in range(nz):
             for y in range(ny):

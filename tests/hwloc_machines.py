@@ -9,8 +9,8 @@ CPUS = 'cpuset="0x3" complete_cpuset="0x3"'
 
 @dataclass(frozen=True)
 class Node:
-    """One memory of a machine: its size, the name that the driver gives it (`subtype`), and figures from the firmware
-    in MiB/s and ns. 0 means that the firmware does not give this figure.
+    """A memory of a machine: its size, its name from the driver (`subtype`), and figures of the firmware in MiB/s and
+    ns. 0 means that the firmware does not give this figure.
     """
 
     size_bytes: int

@@ -9,8 +9,7 @@ from outcrop.run.setup import Initial
 
 
 def initial_values(texts: list[str], size: str | None, stencil: oc.Stencil) -> tuple[Shape, dict[str, InputArray]]:
-    """Return the shape of the grid, and a dictionary with the initial values of each field. Both follow from the
-    options `--init` and `-n`."""
+    """Return the shape of the grid and the initial values of each field for the options `--init` and `-n`."""
     options = RunOptions(stencil, None if size is None else parse_size(size, stencil), init=texts)
     initial = Initial(options, 1 << 20)
     shape = initial.shape or options.shape

@@ -1,5 +1,5 @@
-"""Call a compiled kernel as the executor does. Each plane has its own memory with padded rows, and NaN before and after
-the plane."""
+"""Call a compiled kernel as the executor does. Each plane has its own memory, with padded rows and with NaN before and
+after the plane."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Block(ctypes.Structure):
 
 
 class Plane:
-    """One plane of shape (ny, nx) with padded rows. Kernels may read the memory around the plane, but the values in
-    this memory must not change the result.
+    """One plane of shape (ny, nx) with padded rows. Kernels may read the memory around the plane, but its values must
+    not change the result.
     """
 
     def __init__(self, ny: int, nx: int, dtype: str, fill: float) -> None:
@@ -51,8 +51,8 @@ def call(
     rows: tuple[int, int],
     lines: tuple[int, int] | None = None,
 ) -> NDArray[np.floating]:
-    """Call the kernel for all planes of `array` that can be updated, once with each of its inner loops. In each plane,
-    a call updates the given rows. In each row, it updates the given 64-byte `lines`.
+    """Call the kernel for all planes of `array` that can be updated, once with each of its inner loops. A call updates
+    the given rows of each plane, and the given 64-byte `lines` of each row.
 
     Without `lines`, a call updates whole rows. Return the target planes as an array of shape (planes, ny, pitch).
     Cells that the kernel did not write are -7. The padding of the source planes is 5. The kernel sets the padding of
@@ -73,7 +73,7 @@ def call_loop(
     lines: tuple[int, int] | None,
     rows_at_once: int,
 ) -> NDArray[np.floating]:
-    """Call the kernel as `call` does, but only with the inner loop that updates `rows_at_once` rows at once."""
+    """Call the kernel as `call` does, but only with the inner loop that updates `rows_at_once` rows together."""
     dtype = str(array.dtype)
     nz, ny, nx = array.shape
     radius = stencil.radii[0]

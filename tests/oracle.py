@@ -157,8 +157,8 @@ class _Run:
 
 
 def seen_cells(array: Cells, ranges: Sequence[range], sides: Sequence[tuple[Side, Side]]) -> Cells:
-    """Return the values that reads at these ranges of indices get. The ranges may reach beyond the grid. The result may
-    be a view of the array: NumPy reads a slice much faster than a list of indices."""
+    """Return the values that reads at these ranges of indices get. The ranges may extend beyond the grid. The result
+    may be a view of the array, because NumPy reads a slice much faster than a list of indices."""
     for axis, (wanted, extent, along) in enumerate(zip(ranges, array.shape, sides, strict=True)):
         if wanted.start >= 0 and wanted.stop <= extent:
             array = array[(slice(None),) * axis + (slice(wanted.start, wanted.stop),)]
@@ -168,8 +168,8 @@ def seen_cells(array: Cells, ranges: Sequence[range], sides: Sequence[tuple[Side
 
 
 def seen_from(index: Any, extent: int, sides: tuple[Side, Side]) -> Any:
-    """Convert one index or an array of indices, which may be outside the grid, to indices inside the grid. A read at an
-    index gets the value at the converted index."""
+    """Convert indices, which may be outside the grid, to indices inside the grid. A read at an index gets the value at
+    the converted index."""
     if sides[0] == "periodic":
         return index % extent
     folded = index % (2 * extent)  # with mirrors on both sides, the grid and its mirror image alternate

@@ -1,4 +1,4 @@
-"""Forward runs on tiny grids whose adjoint runs compute states again, for several test files."""
+"""Make forward runs on tiny grids, for tests of adjoint runs that compute states again."""
 
 from __future__ import annotations
 

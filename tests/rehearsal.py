@@ -1,11 +1,11 @@
-"""Execute a plan with NumPy. The code is slow and simple. It defines the meaning of each action a second time,
+"""Execute a plan with NumPy, by slow and simple code. The code defines the meaning of each action a second time,
 independently of the executor.
 
 A ring is a dictionary of whole planes. A transfer is an assignment. The program of a stage updates a plane. Cells that
 no action has filled are NaN.
 
-If the grid is divided among ranks, one rank performs an action, then another one. A connection to a neighbour is a
-queue of messages. A rank that has to receive rows is passed over until its neighbour has sent them.
+If the grid is divided among ranks, one rank after another performs an action. A connection to a neighbour is a queue of
+messages. A rank that must receive rows is skipped until its neighbour has sent the rows.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ from outcrop.plan.ranks import RankPlans, neighbour_of
 Cells = NDArray[np.floating]
 State = Mapping[str, Cells]
 Link: TypeAlias = "deque[tuple[tuple[str, int, str, int], Cells]]"
-"""The messages on the way to a neighbour. Each has the array, the plane, the name of the field and the number of rows,
-and then the rows."""
+"""The messages on the way to a neighbour. A message has the array, the plane, the name of the field, the number of
+rows, and the rows."""
 
 
 def rehearse_fields(
@@ -68,13 +68,13 @@ def rehearse_fields(
 def rehearse_ranks(
     every: RankPlans, stencil: Stencil, parameters: Mapping[str, float], state: State, signals: Signals, seed: int
 ) -> dict[str, Cells]:
-    """Return the arrays of the whole grid after all passes of all ranks. The order in which ranks perform their actions
-    is random. Raises AssertionError if ranks wait for each other, or if messages are left at the end."""
+    """Return the arrays of the whole grid after all passes of all ranks, which perform their actions in a random order.
+    Raises AssertionError if ranks wait for each other, or if messages are left at the end."""
     rng, links = random.Random(seed), defaultdict[tuple[int, int], Link](deque)
     parts, ranks = [], []
     for rank, plan in enumerate(every.plans):
         part = {name: array[:, every.cut[rank] : every.cut[rank + 1]] for name, array in state.items()}
-        # the queue to a neighbour has the number of the sender and the side of the receiver at which it is
+        # key of a queue: the sender, and the side of the sender's neighbour
         others = [neighbour_of(every.problem, every.cut, rank, side) for side in (LOW, HIGH)]
         outgoing = [links[rank, 1 - side] for side in (LOW, HIGH)]
         incoming = [links[-1 if other is None else other, side] for side, other in enumerate(others)]
@@ -97,8 +97,8 @@ def _rank(
     plan: Plan, stencil: Stencil, parameters: Mapping[str, float], state: dict[str, Cells], signals: Signals,
     outgoing: Sequence[Link], incoming: Sequence[Link],
 ) -> Iterator[bool]:  # fmt: skip
-    """Perform all passes of a rank, one action at a time, and change `state`. After each action, yield False. While the
-    next action waits for messages, yield True."""
+    """Perform all passes of a rank, one action at a time, and change `state`. Yield False after each action, and True
+    while the next action waits for messages."""
     step, kept = 0, _Rings()
     for one in plan.passes:
         rehearsal = _Rehearsal(plan, stencil, parameters, state, signals, step, one, kept, outgoing, incoming)
@@ -135,8 +135,8 @@ def rehearse_one_layer(plan: Plan, stencil: Stencil, parameters: Mapping[str, fl
 
 
 class _Rings(dict[int, dict[int, tuple[Block | None, int, Cells]]]):
-    """The content of all rings, a nested dictionary: ring -> slot -> (block that filled the slot, number of the plane,
-    cells of the plane)."""
+    """The content of all rings: ring -> slot -> (block that filled the slot, number of the plane, cells of the
+    plane)."""
 
     def copy_of(self) -> _Rings:
         return _Rings({ring: dict(slots) for ring, slots in self.items()})
@@ -297,8 +297,7 @@ class _Rehearsal:
         return position // 2 if position % 2 == 0 else self.problem.planes - 1 - position // 2
 
     def _position(self, z: int) -> int:
-        """Return the position of the plane inside the grid from which a read of plane z gets its values. z may be
-        outside the grid."""
+        """Return the position of the plane from which a read of plane z gets its values. z may be outside the grid."""
         count = self.problem.planes
         inside = seen_from(z, count, self.boundary.z)
         if not self.problem.periodic[0]:
@@ -334,12 +333,12 @@ class _Rehearsal:
             return seen_cells(plane, ranges, (self.boundary.y, self.boundary.x))
 
         scalars = (*self.parameters, *(self.signals[name][self.first_step + step] for name in self.stencil.signals))
-        # The copies are needed because a result may be a view of a plane that the stage updates.
+        # Results are copied, because they may be views of planes that the stage updates.
         results = evaluate(stage.program, load, scalars, self.other.dtype.type) if inner else []
         results = [np.broadcast_to(result, (len(rows), len(inner))).copy() for result in results]
         for place, (field, target) in enumerate(zip(stage.targets, copies.targets, strict=True)):
             before, after = (self.slot(self._ring(*one), position) for one in (source[field, 0], target))
-            # Like a kernel, this code copies the rim in x together with each row that it updates.
+            # As in a kernel, the rim in x is copied together with each updated row.
             after[_part(rows, columns)] = before[_part(rows, columns)]
             if inner:
                 after[_part(rows, inner)] = results[place]

@@ -1,5 +1,5 @@
-"""Make a run of several arrays: an array with previous values, an array without previous values, and an array of a
-static field."""
+"""Make a run of several arrays: an array with previous values, an array without them, and an array of a static
+field."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,8 +17,8 @@ STATE = ["u", "u.previous", "v"]
 
 
 def waves() -> oc.Stencil:
-    """Make a stencil with the fields u, v and m and the signal w. The stencil updates u and v. It reads previous values
-    of u. m is a static field."""
+    """Make a stencil with the signal w that updates the fields u and v. It reads previous values of u, and the static
+    field m."""
     u, v, m, w = oc.Field("u"), oc.Field("v"), oc.Field("m"), Signal("w")
     bend = u[0, 0, 1] - 2 * u[0, 0, 0] + u[0, 0, -1]
     here = u[0, 0, 0]

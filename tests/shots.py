@@ -15,7 +15,7 @@ SHOTS = [(303.0, 151.0, 128.5), (250.0, 100.0, 100.0)]
 
 
 def wavelets() -> np.ndarray:
-    """Return two wavelets as an array of shape (50, 2). The wavelets have fewer steps than the run."""
+    """Return two wavelets as an array of shape (50, 2). They have fewer steps than the run."""
     t = np.arange(50)
     return np.stack([np.exp(-(((t - 12) / 4) ** 2)), np.sin(t / 3) / (1 + t)], axis=1)
 

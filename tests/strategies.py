@@ -14,14 +14,13 @@ from outcrop.plan.problem import Problem
 from outcrop.plan.schemes import SCHEMES
 
 PLAIN = {name: STENCILS[name] for name in ("heat7", "heat13", "box27")}
-"""The stencils of the library that have one field and one stage and read neighbours."""
+"""The built-in stencils that have one field and one stage and read neighbours."""
 
 SOAK = int(os.environ.get("OUTCROP_SOAK", "1"))
 
 
 def examples(count: int) -> int:
-    """Return the number of examples that a random test tries. By default, this number is `count`. In `make soak`, it is
-    a multiple of `count`."""
+    """Return the number of examples that a random test tries: `count`, or a multiple of `count` in `make soak`."""
     return count * SOAK
 
 
@@ -38,7 +37,7 @@ USERS = {
     "wide": lambda: lopsided("wide", (1, 2, -4), (0, -1, 4)),
     "alone": lambda: lopsided("alone"),
 }
-"""Stencils as users write them. They have one field, and a different radius along each axis."""
+"""Stencils as users write them, with one field and a different radius along each axis."""
 
 MACHINE = Machine(
     threads=2,
@@ -67,8 +66,8 @@ def make_problem(
 
 @st.composite
 def problems(draw: st.DrawFn, max_radius: int = 3, max_extent: int = 24, max_steps: int = 14) -> Problem:
-    """Generate small random problems with unusual shapes. For example, the grid is thinner than the radius of the
-    stencil, long, flat, or a single cell."""
+    """Generate small random problems with unusual shapes, such as a single cell, or a grid thinner than the radius of
+    the stencil."""
     radii = draw(st.tuples(*[st.integers(0, max_radius)] * 3))
     shape = draw(st.tuples(*[st.integers(1, max_extent)] * 3))
     return make_problem(shape, radii, draw(st.integers(1, max_steps)), in_place=draw(st.booleans()))
@@ -76,7 +75,7 @@ def problems(draw: st.DrawFn, max_radius: int = 3, max_extent: int = 24, max_ste
 
 @st.composite
 def sizes_for(draw: st.DrawFn, problem: Problem) -> Sizes:
-    """Generate random sizes that a scheme must accept for a problem, even if they are not sensible."""
+    """Generate random sizes that a scheme must accept for a problem."""
     return Sizes(
         levels=draw(st.integers(1, problem.steps)),
         slab=draw(st.integers(1, problem.planes + 5)),

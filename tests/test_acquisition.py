@@ -1,5 +1,5 @@
-"""Check sources, receivers, sums and snapshots of a pass. With every plan and every number of threads, the values must
-be those of the oracle.
+"""Check sources, receivers, sums and snapshots of a pass. The values must equal the oracle's values for every plan and
+every number of threads.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Seen:
 
 
 def inner(problem: Problem) -> list[tuple[int, int]]:
-    """Return the range of cells inside the rim for each axis: the first cell, and the cell after the last one."""
+    """Return the range of cells inside the rim for each axis: the first cell, and the cell after the last cell."""
     rims = (
         [radius if side == "fixed" else 0 for side in sides]
         for radius, sides in zip(problem.radii, problem.sides, strict=True)
@@ -111,9 +111,9 @@ def random_acquisition(plan: Plan, stencil: Stencil, folder: Path, seed: int) ->
 
 
 def sum_up(field: Cells, step: int) -> FieldSum:
-    """Return the sum, the sum of squares, the minimum and the maximum of a field, computed by their definition. The
-    values of each group of 64 bytes are added in float64. The sums of the groups are added exactly and rounded once.
-    This function also asserts that the result is close to the exact sum.
+    """Return the sum, the sum of squares, the minimum and the maximum of a field by their definition. The values of
+    each group of 64 bytes are added in float64. The sums of the groups are added exactly and rounded once. The function
+    also asserts that the result is close to the exact sum.
     """
     count = 64 // field.itemsize
     padded = np.zeros((*field.shape[:2], -(-field.shape[2] // count) * count))
@@ -136,8 +136,7 @@ def expect(
     stencil: Stencil, boundary: Boundary, state: Mapping[str, Cells], steps: int, signals: dict[str, list[float]],
     acquisition: Acquisition,
 ) -> Seen:  # fmt: skip
-    """Compute the expected results with the oracle, one step at a time. The results are recorded after each step.
-    """
+    """Compute the expected results with the oracle, and record them after each step."""
     names = [field.name for field in stencil.fields]
     sources = [
         Injection(names[one.field], one.cells[:, None], np.ones((len(one.cells), 1)), one.values.astype(np.float64))
@@ -223,8 +222,8 @@ def assert_same(found: Seen, right: Seen) -> None:
 def test_acquisition_see_the_oracles_numbers(
     run: tuple[Stencil, Boundary, Plan], threads: int, backend: str, seed: int
 ) -> None:
-    """Checks that each plan, boundary and number of threads gives the same bits of sources, receivers, sums and
-    snapshots.
+    """Checks sources, receivers, sums and snapshots. Every plan and every number of threads must give the same bits as
+    the oracle.
     """
     stencil, boundary, plan = run
     problem = plan.problem
@@ -251,8 +250,8 @@ def small_plan(
 
 @pytest.mark.parametrize("scheme", [name for name in SCHEMES if name != "one-layer"])
 def test_every_scheme_shows_the_same(scheme: str, tmp_path: Path) -> None:
-    """Checks plans with blocks along all axes, because random plans do not always have such blocks. Each block adds the
-    sources and takes the samples of its own cells.
+    """Checks plans with blocks along all axes, which random plans rarely have. Each block adds the sources and takes
+    the samples of its own cells.
     """
     stencil, plan = small_plan(scheme, blocks=(7, 12, 16))
     state = random_state(stencil, plan.problem.shape, "float32", 1)
@@ -288,7 +287,7 @@ def test_a_source_in_the_rim_is_refused_unless_it_adds_nothing(tmp_path: Path) -
 @pytest.mark.parametrize(("columns", "offset"), [(70, 6), (64, 0), (1024, 4096), (1025, 4100)])
 def test_snapshots_keep_to_their_bytes(columns: int, offset: int, direct: bool, tmp_path: Path) -> None:
     """Checks that a snapshot of a box changes no byte outside the box, even if the box and other data share a page. The
-    whole box must be written, although tiles, blocks and planes may begin in the middle of a page."""
+    whole box must be written, even if tiles, blocks and planes begin in the middle of a page."""
     stencil, plan = small_plan("wavefront", columns=columns, blocks=(0, 20, 0))
     state = random_state(stencil, plan.problem.shape, "float32", 1)
     around, boxes = bytes(range(256)) * 20, (((0, 21), (0, 40), (0, columns)), ((2, 20), (3, 38), (1, columns - 2)))
@@ -328,8 +327,8 @@ def test_snapshots_beneath_a_folder_follow_no_link(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["missing", "full"])
 def test_snapshots_that_cannot_be_written_stop_the_pass(name: str, tmp_path: Path) -> None:
-    """Checks that a pass stops if a snapshot cannot be written. The error names the file. If the file is already open,
-    the error also gives the offset and the length of the write.
+    """Checks that a pass stops if a snapshot cannot be written. The error names the file and, if the file is open, the
+    offset and the length of the write.
     """
     stencil, plan = small_plan("wavefront")
     state = random_state(stencil, plan.problem.shape, "float32", 1)
@@ -337,7 +336,7 @@ def test_snapshots_that_cannot_be_written_stop_the_pass(name: str, tmp_path: Pat
     acquisition = Acquisition(snapshots=(SnapshotFile(0, 2, ((3, 9), (0, 40), (0, 70)), path),))
     pattern = r"write failed: /dev/full, offset \d+, length \d+: No space" if name == "full" else "nowhere/snapshot"
     if name == "missing":
-        (tmp_path / "nowhere").write_text("")  # this is a file, so no folder can be made here
+        (tmp_path / "nowhere").write_text("")  # no folder can be made here, because a file has this name
     with pytest.raises(StorageError, match=pattern):
         run_only(tmp_path, stencil, plan, state, acquisition)
 
@@ -367,8 +366,7 @@ def run_only(
 
 
 def test_sums_say_what_is_not_finite(tmp_path: Path) -> None:
-    """Checks that sums are infinity or NaN if a field has such values, so that users notice an unstable run. The
-    minimum and the maximum ignore NaN."""
+    """Checks that sums are infinity or NaN if a field has such values. The minimum and the maximum ignore NaN."""
     stencil, plan = small_plan("wavefront", levels=1, steps=1)
     state = random_state(stencil, plan.problem.shape, "float32", 1)
     state["u"][0, 0, 0] = np.inf
@@ -380,7 +378,7 @@ def test_sums_say_what_is_not_finite(tmp_path: Path) -> None:
 
 
 def test_nothing_asked_for_is_nothing_seen(tmp_path: Path) -> None:
-    """Checks the common case: a run without acquisition has no results."""
+    """Checks that a run without acquisition has no results."""
     stencil, plan = small_plan("wavefront")
     results = run_only(tmp_path, stencil, plan, random_state(stencil, plan.problem.shape, "float32", 1), NO_ACQUISITION)
     assert results.samples == () and results.sums == ()

@@ -1,4 +1,4 @@
-"""Check that the budget includes the memory for points and for snapshots that wait to be written."""
+"""Check that the budget includes the memory for points and for snapshots that are not written yet."""
 
 import json
 import subprocess
@@ -42,7 +42,7 @@ DEMANDS = st.builds(
 def test_plans_and_taps_fit_the_budget_together(
     plain: Problem, demand: AcquisitionDemand, more_bytes: int, bt: int | None, scheme: str
 ) -> None:
-    """Checks that a legal plan exists for the minimum budget and for each larger budget. A smaller budget is refused,
+    """Checks that there is a legal plan for the minimum budget and for each larger budget. A smaller budget is refused,
     and the message gives the minimum.
     """
     problem = replace(plain, acquisition=demand)

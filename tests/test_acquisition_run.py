@@ -1,4 +1,4 @@
-"""Check sources, receivers and norms of whole runs. The values must equal those of the oracle, even if a run was killed
+"""Check sources, receivers and norms of whole runs. The values must equal the oracle's values, even if a run was killed
 and resumed."""
 
 import os
@@ -72,8 +72,7 @@ def test_a_run_has_the_oracles_numbers(whole: dict[str, Any], tmp_path: Path) ->
 
 
 def test_other_plans_leave_the_same(whole: dict[str, Any], tmp_path: Path) -> None:
-    """Checks that the results have the same bits for each budget and each number of threads, and also if a run is
-    interrupted and continued."""
+    """Checks that the bits of the results do not depend on the budget, the number of threads and interruptions."""
     sim = make(tmp_path / "run.oc", memory="4MiB")
     sim.run(23)
     sim.run(STEPS - 23)
@@ -84,7 +83,7 @@ def test_other_plans_leave_the_same(whole: dict[str, Any], tmp_path: Path) -> No
 def test_a_pass_cut_off_is_done_again(
     moment: str, whole: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Checks that a pass is repeated if it fails at any moment. No result is missing, and none is recorded twice.
+    """Checks that a pass is repeated if it fails at any moment. Each result must be recorded exactly once.
 
     The pass may fail before its work, after it has written its rows, or in its commit.
     """
@@ -130,8 +129,7 @@ def committed_step(where: Path) -> int:
 
 
 def test_killed_and_resumed_it_leaves_the_same(whole: dict[str, Any], tmp_path: Path) -> None:
-    """Checks that `outcrop resume` completes a run after SIGKILL. The script that has defined the points is not
-    needed."""
+    """Checks that `outcrop resume` completes a run after SIGKILL, without the script that has defined the points."""
     where = tmp_path / "run.oc"
     text = CHILD.format(tests=str(Path(__file__).parent), where=str(where))
     with subprocess.Popen([sys.executable, "-c", text]) as process:
@@ -240,7 +238,7 @@ def test_what_cannot_be_is_one_line(options: dict[str, Any], words: str, tmp_pat
 
 
 def test_ctrl_c_leaves_what_is_committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that, after an interruption, the traces have exactly the committed steps."""
+    """Checks that the traces have exactly the committed steps after an interruption."""
     sim = make(tmp_path / "run.oc")
     original = Recorder.after
 

@@ -1,5 +1,4 @@
-"""Check adjoint and tangent stencils. The tests compare the results with JAX, compute the results in exact fractions,
-and execute the stencils with the engine."""
+"""Check adjoint and tangent stencils: comparisons with JAX, results in exact fractions, and runs by the engine."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ LINEAR = set(STENCILS) - {"gray_scott", "sharpen", "d2q9", "d3q19", "twice", "ol
 """The stencils whose next values are linear in the fields that they update. `sharpen` does not read its field."""
 SHARP, IMAGE = Field("sharp"), Field("image")
 EXACT = STENCILS | {"sharpen": Stencil("sharpen", {SHARP: 2 * IMAGE[0, 0] - IMAGE[1, -1] / 2 - IMAGE[-2, 0] / 4})}
-"""The stencils that are computed in exact fractions. `sharpen` has 3 taps, because 289 take too long."""
+"""The stencils that are computed in exact fractions. `sharpen` has 3 taps, because 289 taps take too long."""
 
 
 def signals_of(stencil: Stencil, seed: int) -> dict[str, list[float]]:
@@ -124,9 +123,9 @@ WITHOUT_ROOTS = [name for name, one in EXACT.items() if not any("sqrt" in str(st
 
 @dataclass(frozen=True)
 class Change:
-    """A step F of a stencil in exact fractions: a state with the values of scalars, a small change of both, and the
-    state after the step. The change has parts for the state, its previous values, static fields and scalars. `end` has
-    dual numbers: the values after the step, and F' of the change."""
+    """A step F of a stencil in exact fractions: a state and scalars, a small change of them, and the state after the
+    step. The change has parts for the state, its previous values, static fields and scalars. `end` has dual numbers:
+    the values after the step, and F' of the change."""
 
     boundary: Boundary
     shape: tuple[int, ...]
@@ -242,7 +241,7 @@ def test_ties_take_the_documented_side() -> None:
 @settings(max_examples=examples(3), deadline=None)
 @given(data=st.data())
 def test_kernels_of_adjoints_have_the_oracles_bits(name: str, data: st.DataObject) -> None:
-    """Checks that the schemes execute an adjoint stencil like any other stencil. The values of the forward step are
+    """Checks that the schemes execute an adjoint stencil like any other stencil, with the values of the forward step as
     static fields."""
     text = data.draw(st.sampled_from(BOUNDARIES))
     forward = STENCILS[name]
@@ -275,7 +274,7 @@ def test_unknown_names_are_refused() -> None:
 
 def test_a_linear_equation_needs_no_values_of_the_forward_run() -> None:
     """Checks that the adjoint of a linear stencil reads no values of the forward run. The adjoint of a wave equation
-    has only the adjoint of u, and the velocity."""
+    has only two fields: the adjoint of u, and the velocity."""
     for name in ("heat7", "acoustic8_sponge", "elastic4", "maxwell_lossy", "advection1"):
         assert not adjoint_of(library.find_stencil(name)).history, name
     wave, operations = library.find_stencil("acoustic8"), {}

@@ -1,4 +1,4 @@
-"""Check adjoint runs: dot products, the same bits for every budget, resuming, and wrong arguments."""
+"""Check adjoint runs: dot products, the same bits for every budget, resumed runs, and wrong arguments."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_dot_products_agree(
     left = sum((sim.traces[key] * residuals[key]).sum() for key in sim.traces)
     left += (sim[last][...] * residuals[last]).sum()
     outside = np.asarray(initial[last]) == 0
-    left -= (sim[last][...] * residuals[last] * outside).sum()  # the rim keeps its 0
+    left -= (sim[last][...] * residuals[last] * outside).sum()  # the rim stays 0
     adjoint = sim.adjoint(residuals, wrt=[*initial, "source"])
     adjoint.run(progress="none")
     right = sum((adjoint.gradients[key][...] * one).sum() for key, one in initial.items())
@@ -89,8 +89,7 @@ def test_dot_products_agree(
 
 
 def test_every_budget_and_every_interruption_give_the_same_bits(tmp_path: Path) -> None:
-    """Checks two adjoint runs. One run has small passes, stops, and is opened again. Its results must have the same
-    bits as the results of the other run, which does not stop."""
+    """Checks that an adjoint run that stops and is opened again gives the same bits as a run without interruption."""
     sim, _, _ = run_forward("acoustic2", tmp_path, "float32")
     residuals = {"line": np.ones((STEPS, 1)), "first": np.ones((STEPS, 1))}
     whole = sim.adjoint(residuals, ["u", "source"], tmp_path / "whole.oc")
@@ -98,7 +97,7 @@ def test_every_budget_and_every_interruption_give_the_same_bits(tmp_path: Path) 
     parts = sim.adjoint(residuals, ["u", "source"], tmp_path / "parts.oc", memory="2MiB", threads=1)
     parts.simulation.run(4, progress="none")
     again = oc.open(tmp_path / "parts.oc", sizes={"bt": 2})
-    assert again.step == 4 and again.remaining_steps == STEPS - 4  # its target is the first step of the forward run
+    assert again.step == 4 and again.remaining_steps == STEPS - 4  # its last step is the first step of the forward run
     again.run(progress="none")
     assert again["u_adj"][...].tobytes() == whole.simulation["u_adj"][...].tobytes()
     assert np.isfinite(whole.gradients["u"][...]).all()
@@ -164,8 +163,8 @@ def test_devitos_equations_have_an_adjoint(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("boundary", [None, "fixed"])
 def test_devitos_equations_have_gradients_by_functions(boundary: str | None, tmp_path: Path) -> None:
-    """Compares a gradient with respect to a function of Devito with finite differences of the misfit. The grid has
-    Devito's halo in one case, and no halo in the other case."""
+    """Checks a gradient with respect to a function of Devito. It must agree with finite differences of the misfit, with
+    and without Devito's halo."""
     devito = pytest.importorskip("devito")
     grid = devito.Grid(shape=(14, 15), extent=(130.0, 140.0), dtype=np.float64)
     u = devito.TimeFunction(name="u", grid=grid, time_order=2, space_order=2)
@@ -187,8 +186,8 @@ def test_devitos_equations_have_gradients_by_functions(boundary: str | None, tmp
 
 
 def test_a_speed_of_zero_is_no_factor(tmp_path: Path) -> None:
-    """Checks that the adjoint of a wave equation is right if the speed is 0 in some cells. A division by the speed
-    would give wrong values."""
+    """Checks the adjoint of a wave equation whose speed is 0 in some cells. The adjoint must not divide by the
+    speed."""
     speed = np.ones((14, 13, 17))
     speed[:, 6] = 0
     sim = oc.Simulation("acoustic2", SHAPE, "float64", tmp_path / "run.oc", unstable=True)
@@ -227,7 +226,7 @@ def test_static_values_that_cannot_be_divided_by(value: float, tmp_path: Path) -
 
 
 def test_an_adjoint_run_is_found_again_and_ends(tmp_path: Path) -> None:
-    """Checks that resume=True continues an unfinished adjoint run with the same residuals, and reads a complete one. A
+    """Checks that resume=True continues an unfinished adjoint run with the same residuals, and reads a complete run. A
     complete adjoint run refuses further steps."""
     sim, _, _ = run_forward("acoustic2", tmp_path, "float64")
     residuals = {"line": np.ones((STEPS, 1))}
@@ -252,8 +251,8 @@ def test_an_adjoint_run_is_found_again_and_ends(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_complete", [False, True])
 def test_other_residuals_of_fields_are_refused(is_complete: bool, tmp_path: Path) -> None:
-    """Checks that resume=True accepts only the residuals of the existing run, given as arrays or as functions. A run of
-    an earlier version has no checksums of residuals, so it accepts any residuals."""
+    """Checks that resume=True accepts only the residuals of the existing run, given as arrays or as functions. Runs of
+    earlier versions have no checksums of residuals, and accept any residuals."""
     sim = oc.Simulation("gray_scott_2d", (12, 13), directory=tmp_path / "run.oc", init={"u": "random:1", "v": "0.5"})
     sim.run(4, progress="none", history="all")
     residual = np.random.default_rng(0).standard_normal((12, 13)).astype("float32")

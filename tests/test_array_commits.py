@@ -1,4 +1,4 @@
-"""Check that a commit stores all arrays of a run or none, even if the commit is interrupted at any moment."""
+"""Check that a commit stores either all arrays of a run or none, even if it is interrupted at any moment."""
 
 import os
 import random
@@ -35,8 +35,8 @@ def write_target(state: State, number: float) -> None:
 def test_a_commit_that_is_cut_off_anywhere_is_of_all_arrays_or_of_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, event: int
 ) -> None:
-    """Checks a commit that is interrupted after any flush, rename or link. Afterwards, either all arrays have the new
-    values, or all arrays have the old values."""
+    """Checks a commit that is interrupted after any flush, rename or link. Either all arrays must have the new values,
+    or all arrays must have the old values."""
     where = tmp_path / "run.oc"
     simulation, start = make_run(where)
     state, left = state_of(simulation), iter(range(100))

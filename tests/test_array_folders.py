@@ -40,7 +40,7 @@ def test_verify_tests_every_array_and_names_the_damaged_one(tmp_path: Path) -> N
 
 
 def test_space_is_counted_for_all_arrays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks how much disk space a new run needs: two copies of each array of the state, and one copy of each other
+    """Checks the disk space that a new run needs: two copies of each array of the state, and one copy of each other
     array.
 
     If the disk has too little space, the run is refused before it writes anything.
@@ -94,8 +94,7 @@ def test_a_name_that_the_user_s_own_folder_has_is_not_taken(tmp_path: Path) -> N
 
 
 def test_a_share_that_names_folders_elsewhere_is_no_share(tmp_path: Path) -> None:
-    """Checks that only folders inside the directory are deleted, even if a file in the directory names other folders.
-    """
+    """Checks that only folders inside the directory are deleted, even if its files name other folders."""
     places = [tmp_path / "a", tmp_path / "b"]
     state = state_of(make_run(places)[0])
     member = places[1] / "outcrop-member.json"

@@ -1,4 +1,4 @@
-"""Check commits of a process that is killed at any moment. The last commit must be complete. It must not be a mixture
+"""Check commits of a process that is killed at any moment. The last commit must be complete, and must not be a mixture
 of steps.
 """
 
@@ -50,8 +50,7 @@ def last_told(reading: Connection) -> int:
 
 
 def test_killed_at_any_moment_the_last_commit_is_whole(tmp_path: Path) -> None:
-    """Checks the array after each kill. The step of the array is the last step that the child reported, or the next
-    step.
+    """Checks the array after each kill. Its step must be the last step that the child reported, or the next step.
 
     Each row has the values of one step, and no row belongs to a later step than the array.
     """
@@ -68,7 +67,8 @@ def test_killed_at_any_moment_the_last_commit_is_whole(tmp_path: Path) -> None:
             assert reading.recv() == known, f"kill {kill}: the child did not go on from the last commit"
             begin = time.perf_counter()
             known = reading.recv()
-            time.sleep(chance.uniform(0.0, 2.0) * (time.perf_counter() - begin))  # any moment of a step
+            # the kill may happen at any moment of a step
+            time.sleep(chance.uniform(0.0, 2.0) * (time.perf_counter() - begin))
         child.kill()
         child.join()
         known = max(known, last_told(reading))

@@ -27,8 +27,8 @@ pytestmark = pytest.mark.timeout(300)  # this limit stops a test that waits for 
 def test_a_file_that_another_process_makes_meanwhile_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int
 ) -> None:
-    """Checks that Outcrop does not overwrite a file that another process makes at the same time. The test covers file
-    systems with and without hard links."""
+    """Checks that Outcrop does not overwrite a file that another process makes at the same time, on file systems with
+    and without hard links."""
     path = tmp_path / "x.npy"
 
     class Raced(durable.System):
@@ -125,8 +125,8 @@ def test_a_path_may_be_a_link_but_leads_somewhere(tmp_path: Path) -> None:
 def test_names_that_are_no_text_and_a_working_directory_that_is_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Checks that a name that is not UTF-8 is refused, because messages and records cannot show such a name. If the
-    working directory was removed, relative paths are refused too."""
+    """Checks that a name that is not UTF-8 is refused, because messages and records cannot contain it. Relative paths
+    are refused if the working directory was removed."""
     strange = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff\xfe"))
     strange.mkdir()
     for name in ("a", "x.npy"):
@@ -140,8 +140,8 @@ def test_names_that_are_no_text_and_a_working_directory_that_is_gone(
 
 
 def test_an_array_inside_a_run_lies_beside_what_the_run_has(tmp_path: Path) -> None:
-    """Checks an array that is made in the directory of a run. The array gets its own folder and does not become a part
-    of the run.
+    """Checks an array that is made in the directory of a run. It gets its own folder and does not become a part of the
+    run.
 
     Names that the run uses are refused.
     """
@@ -158,8 +158,8 @@ def test_an_array_inside_a_run_lies_beside_what_the_run_has(tmp_path: Path) -> N
 
 
 def test_an_array_is_not_made_whose_record_could_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that an array with too many tiles is refused. The record of a commit has an entry for each tile, and
-    Outcrop does not read records above a maximum length.
+    """Checks that an array with too many tiles is refused. The record of a commit has an entry for each tile, and the
+    length of a record is limited.
     """
     monkeypatch.setattr(committed, "MAX_RECORD_BYTES", 1 << 14)
     refused = refusal(partial(oc.array, SHAPE, "float32", persist="step", path=tmp_path / "a"), InputError)

@@ -1,4 +1,5 @@
-"""Check arrays of untrusted users. Damage gives an error of one line, no call hangs, and no other file is changed."""
+"""Check arrays of untrusted users. Damage gives an error of one line, each call returns, and no other file is
+changed."""
 
 from __future__ import annotations
 
@@ -55,7 +56,7 @@ RIGHT: dict[str, tuple[object, ...]] = {
     "steps": (0, 2, 2**31, 2**62),
     "array": (None,),
 }
-"""Values that are in the lists of wrong values, but are valid for a field."""
+"""Values in the lists of wrong values that are valid for a field."""
 
 
 @pytest.mark.parametrize("name", FIELDS)
@@ -77,8 +78,8 @@ def test_a_record_with_a_field_of_any_type_and_range_is_one_line(tmp_path: Path,
 
 
 def test_records_that_are_no_records_are_one_line(tmp_path: Path) -> None:
-    """Checks that a file of a record that does not contain a record is refused in one line. Examples of the content are
-    very long numbers and deeply nested brackets.
+    """Checks that a file without a valid record is refused in one line, for example a file with very long numbers or
+    deeply nested brackets.
     """
     path = made(tmp_path / "a")
     whole = (path / ODD).read_bytes()
@@ -148,8 +149,8 @@ def test_files_that_are_something_else_are_one_line(tmp_path: Path, name: str, w
 
 
 def test_tiles_cut_short_are_found_before_anything_is_changed(tmp_path: Path) -> None:
-    """Checks that a truncated file of tiles is detected. If all tiles of the previous commit are complete, this commit
-    is opened."""
+    """Checks that a truncated file of tiles is detected. The previous commit is opened if all of its tiles are
+    complete."""
     path, slots = made(tmp_path / "a", steps=2), 3 << 19
     for count in (2 * slots - 1, slots):
         os.truncate(path / TILES, count)
@@ -185,8 +186,7 @@ def test_records_of_other_arrays_and_under_other_names_are_found(tmp_path: Path)
 
 
 def test_tiles_of_another_place_array_or_time_are_found(tmp_path: Path) -> None:
-    """Checks that Outcrop detects misplaced tiles and lost writes. This is possible because a record has a checksum for
-    each tile number."""
+    """Checks that Outcrop detects misplaced tiles and lost writes by the checksum of each tile in the record."""
     path = tmp_path / "a"
     with oc.array(SHAPE, "float32", persist="step", path=path) as array:
         array.values.reshape(-1)[:] = np.arange(array.size)
@@ -200,8 +200,8 @@ def test_tiles_of_another_place_array_or_time_are_found(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_the_version_before_is_read_and_goes_on(tmp_path: Path) -> None:
-    """Checks that an array of the previous version of Outcrop can be read and updated. The records of that version do
-    not contain the name of the array.
+    """Checks that an array of an earlier version of Outcrop can be read and updated. Its records do not contain the
+    name of the array.
 
     The next record contains the name. Outcrop must accept both records as records of the same array.
     """
@@ -219,8 +219,7 @@ def test_a_folder_of_the_version_before_is_read_and_goes_on(tmp_path: Path) -> N
 
 
 def test_reading_writes_nothing(tmp_path: Path) -> None:
-    """Checks that reading changes nothing, not even the time of a file, because the folder may belong to another
-    user."""
+    """Checks that reads change nothing, not even the time of a file, because the folder may belong to another user."""
     path = made(tmp_path / "a", steps=2)
     np.save(tmp_path / "x.npy", np.ones(5))
     before = tree(tmp_path)
@@ -232,8 +231,8 @@ def test_reading_writes_nothing(tmp_path: Path) -> None:
 
 
 def test_a_file_of_the_user_that_is_called_tiles_is_left_alone(tmp_path: Path) -> None:
-    """Checks that a user's file named `tiles` is kept. If a file `tiles` has a second name (a hard link), it is not
-    changed either, because it may belong to a copy of the array.
+    """Checks that a user's file named `tiles` is kept. A file `tiles` with a second name (a hard link) is also kept,
+    because it may belong to a copy of the array.
     """
     path = tmp_path / "a"
     path.mkdir()
@@ -280,8 +279,7 @@ def test_an_array_that_cannot_be_made_leaves_nothing(tmp_path: Path, monkeypatch
 
 @pytest.mark.parametrize("what", ["moved", "deleted", "replaced", "tiles"])
 def test_a_folder_that_is_gone_is_noticed_at_the_next_commit(tmp_path: Path, what: str) -> None:
-    """Checks that a commit fails if the folder of the array was moved or removed. A missing .npy file is reported too.
-    """
+    """Checks that a commit fails if the folder of the array was moved or removed, or if a .npy file is missing."""
     path = tmp_path / "a"
     array = oc.array(SHAPE, "float32", persist="step", path=path)
     file = oc.array(SHAPE, "float32", path=tmp_path / "x.npy")
@@ -308,7 +306,7 @@ def test_a_folder_that_is_gone_is_noticed_at_the_next_commit(tmp_path: Path, wha
 
 
 def begin(path: Path, together: Barrier, answers: Any) -> None:
-    """Make an array at the same moment as other processes do. Keep the array open until all processes have a result."""
+    """Make an array at the same moment as other processes. Keep the array open until all processes have a result."""
     together.wait()
     try:
         array = oc.array(SHAPE, "float32", persist="step", path=path)

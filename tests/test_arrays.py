@@ -41,8 +41,8 @@ def test_every_array_is_assigned_read_and_shown_by_zarr_and_xarray(tmp_path: Pat
 
 
 def test_files_are_listed_array_by_array(tmp_path: Path) -> None:
-    """Checks which files the engine gets. For each array of the state, the engine gets the files of two copies. For
-    each other array, it gets the files of one copy.
+    """Checks that the engine gets the files of two copies of each array of the state, and of one copy of each other
+    array.
     """
     state = state_of(make_run([tmp_path / "a", tmp_path / "b"])[0])
     shards = state.layout.shards
@@ -71,9 +71,7 @@ def test_arrays_may_come_in_any_order_and_cost_no_generation(tmp_path: Path) -> 
 
 
 def test_arrays_without_values_say_so_and_look_like_zeros_to_zarr(tmp_path: Path) -> None:
-    """Checks the error for an array without values. Such an array has no checksums. `verify` must not report this as
-    damage.
-    """
+    """Checks the error for an array without values. `verify` must not report its missing checksums as damage."""
     where = tmp_path / "run.oc"
     simulation = make_simulation(where)
     simulation["u"] = values(1)
@@ -136,8 +134,8 @@ def test_first_values_of_several_arrays_are_all_or_nothing(tmp_path: Path) -> No
 
 
 def test_what_is_only_read_can_change_until_the_first_step(tmp_path: Path) -> None:
-    """Checks that values of a read-only field cannot be assigned after the first step, because this step has used the
-    old values."""
+    """Checks that values of a read-only field cannot be assigned after the first step, which has used the old
+    values."""
     where = tmp_path / "run.oc"
     simulation, start = make_run(where)
     simulation["m"] = 7
@@ -150,7 +148,7 @@ def test_what_is_only_read_can_change_until_the_first_step(tmp_path: Path) -> No
 
 def test_values_of_what_is_only_read_that_fail_are_missing_and_not_half_there(tmp_path: Path) -> None:
     where = tmp_path / "run.oc"
-    simulation, start = make_run([where, tmp_path / "beside"])  # with this limit, planes come in several groups
+    simulation, start = make_run([where, tmp_path / "beside"])  # two shards: planes are assigned in two groups
     with pytest.raises(ZeroDivisionError):
         simulation["m"] = lambda z0, z1: np.ones((z1 - z0, 5, 4)) if z0 < 3 else 1 / 0
     again = oc.open(where)

@@ -1,5 +1,4 @@
-"""Check grids of one and two axes, boundaries by axis, and coordinates. A run stores and shows all of these in the form
-in which the user gave them.
+"""Check grids of one and two axes, boundaries by axis, and coordinates. A run stores and shows them in the user's form.
 """
 
 import os
@@ -41,8 +40,7 @@ def random_values(shape: tuple[int, ...]) -> np.ndarray:
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_zarr_xarray_and_outcrop_show_the_stencil_s_own_axes(tmp_path: Path, shape: tuple[int, ...]) -> None:
-    """Checks that programs that read a result see only the axes of the stencil. Internal axes and padding are not
-    visible."""
+    """Checks that programs that read a result see only the axes of the stencil, and no internal axes or padding."""
     values, where = random_values(shape), tmp_path / "run.oc"
     simulation = make_run(where, shape, values)
     assert simulation.shape == shape and oc.open(where).shape == shape
@@ -154,7 +152,7 @@ def test_shards_of_rows_over_directories_are_one_array(tmp_path: Path) -> None:
 )
 def test_sides_by_axis_reach_the_axes_inside_and_come_back(given: object, ndim: int, inside: str, shown: str) -> None:
     """Checks that an internal axis, which the user's grid does not have, always has the boundary `fixed`. With another
-    boundary of this axis, a run would need more planes, or could not use some schemes.
+    boundary, a run would need more planes, or could not use some schemes.
     """
     boundary = boundary_on_grid(as_boundary(given), ndim)
     assert str(boundary) == inside and as_boundary(inside) == boundary
@@ -184,7 +182,7 @@ def test_sides_of_an_axis_there_is_not_are_refused(tmp_path: Path) -> None:
     ],
 )
 def test_sides_that_cannot_be_are_refused(given: object, words: str) -> None:
-    """Checks that each wrong boundary gives a clear error. Outcrop must not ignore any part of the text."""
+    """Checks that each wrong boundary gives a clear error. Outcrop must use the whole text."""
     with pytest.raises(InputError, match=words):
         as_boundary(given)
     assert as_boundary("x = periodic, z = fixed : mirror") == as_boundary("x=periodic,z=fixed:mirror")

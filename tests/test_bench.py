@@ -1,7 +1,6 @@
-"""Check the benchmark that fills the table of the README. The benchmark must run, and the report must be correct.
+"""Check the benchmark for the table of the README. The benchmark must run, and the report must be correct.
 
-The benchmark makes directories that are missing. At the end, it removes these directories, and only the file with the
-figures remains.
+The benchmark makes missing directories. At the end, it removes them, and only the file with the figures remains.
 """
 
 import json
@@ -15,9 +14,7 @@ from outcrop.cli.main import call
 
 
 def test_small_bench_measures_everything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks that all figures exist and are positive, that bytes equal the prediction, and that memory stays within
-    bounds.
-    """
+    """Checks that all figures are positive, that bytes equal the prediction, and that memory stays within bounds."""
     target = tmp_path / "figures.json"
     assert call(["bench", "core", "--small", "-d", str(tmp_path / "new" / "below"), "--json", str(target)]) == 0
     said = capsys.readouterr().out
@@ -55,8 +52,8 @@ def test_bench_of_a_grid_and_share_of_ones_own(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_turns_set_the_number_of_repeats(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks that `--turns` sets the repeats of other benchmarks. A benchmark without this option and a number of 0 are
-    refused."""
+    """Checks that `--turns` sets the repeats of other benchmarks. The option is refused with 0 repeats, and for
+    benchmarks without it."""
     target = tmp_path / "figures.json"
     arguments = ["--small", "-d", str(tmp_path), "--json", str(target), "--turns", "2"]
     assert call(["bench", "adjoint", *arguments, "--only", "heat2"]) == 0
@@ -139,8 +136,8 @@ def test_devito_computes_what_is_compared(name: str) -> None:
 
 
 def test_small_kernel_bench_compares_the_same_computation(tmp_path: Path) -> None:
-    """Checks that hand-written loops compute the same as generated loops. The benchmark measures both kinds of loops,
-    with data in the cache and in memory.
+    """Checks that hand-written loops and generated loops compute the same values. The benchmark measures both kinds of
+    loops, with data in the cache and in memory.
     """
     target = tmp_path / "figures.json"
     assert call(["bench", "kernel", "--small", "-d", str(tmp_path / "new" / "below"), "--json", str(target)]) == 0
@@ -163,7 +160,7 @@ def test_small_kernel_bench_compares_the_same_computation(tmp_path: Path) -> Non
 def test_a_gradient_without_room_is_a_note(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Checks that the other figures remain if a history does not fit on the disk."""
+    """Checks that all other figures are printed if a history does not fit on the disk."""
     from outcrop.run.acquisition import history
 
     monkeypatch.setattr(history, "free_bytes", lambda directory, needed: 100_000)  # less than two states

@@ -1,6 +1,4 @@
-"""Check `outcrop bench io`. The benchmark measures all cases, does not write to devices by default, and removes its
-files.
-"""
+"""Check that `outcrop bench io` measures all cases, does not write to devices by default, and removes its files."""
 
 import fcntl
 import json
@@ -62,8 +60,8 @@ def test_small_bench_measures_everything(tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_more_cores_than_large_requests_fit_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks a machine with many cores. Each thread needs a separate part of the file. So fewer threads are used for
-    large requests than for small requests.
+    """Checks a machine with many cores. Large requests use fewer threads than small requests, because each thread needs
+    a separate part of the file.
     """
     monkeypatch.setattr(io.discover, "available_cores", lambda: 300)
     code, file = bench(tmp_path, "--only", "sizes")
@@ -74,7 +72,7 @@ def test_more_cores_than_large_requests_fit_the_file(tmp_path: Path, monkeypatch
 
 
 def test_the_picture_says_where_memory_was_not_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that the picture says which measurements had no memory limit, and that each axis has a label."""
+    """Checks that the picture names the measurements without a memory limit, and that each axis has a label."""
     case = {"write": False, "random": False, "request_bytes": MIB, "bytes_per_second": 1e9, "interface": "buffered"}
     figures: dict[str, object] = {
         "machine": {"storage": "disk", "processor": "any", "threads": 2},
@@ -96,8 +94,8 @@ def words_of(figure: Figure) -> Iterator[str]:
 
 
 def test_a_device_is_read_and_never_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that a device is only read. In this test, an image acts as the device. The benchmark measures the same
-    reads on a file and on the device."""
+    """Checks that a device (here an image file) is only read. The benchmark measures the same reads on a file and on
+    the device."""
     image, content = tmp_path / "disk.img", bytes(range(256)) * 4096
     image.write_bytes(content)
     take_images_for_devices(monkeypatch.setattr)
@@ -111,7 +109,7 @@ def test_a_device_is_read_and_never_written(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_device_is_written_where_that_is_meant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that `--write-device` measures all four patterns on a file and on the device. Afterwards, both ends of the
+    """Checks that `--write-device` measures all four patterns on a file and on the device. At the end, both ends of the
     device hold zeros.
     """
     image = make_image(tmp_path / "disk.img", 24 * MIB)

@@ -1,5 +1,4 @@
-"""Check the comparison with the paper of Midorikawa and Tan. Our implementation of Blk-Tune must give the same sizes as
-Table II of the paper.
+"""Check the comparison with the paper of Midorikawa and Tan. Our Blk-Tune must give the sizes in Table II of the paper.
 
 The traffic of our schemes equals the results of the published formulas."""
 
@@ -20,7 +19,7 @@ from strategies import make_problem
 MACHINE = load_machine("crest10")
 each_problem = pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
 
-# A second copy of the figures that the paper prints. With this copy, a test detects an accidental change of TABLE.
+# A second copy of the figures in the paper, with which a test detects an accidental change of TABLE.
 PRINTED = [
     (2048, 1025, 2304, 500, 2, 16, 107.3),
     (4096, 683, 1536, 334, 3, 54, 116.2),
@@ -55,7 +54,7 @@ def test_blk_tune_gives_table_2(row: Published) -> None:
 @each_problem
 @pytest.mark.parametrize("gib", [117, 120, 124])
 def test_the_table_does_not_hang_on_the_assumed_share_of_memory(row: Published, gib: int) -> None:
-    """Checks that the blocks do not depend on the assumed share of the memory. Each amount of memory gives the same
+    """Checks that the blocks do not depend on the assumed share of the memory. All amounts of memory give the same
     blocks, from the size of the largest block to 97 % of the machine's memory."""
     found = blk_tune(table2_problem(row), gib * GIB)
     assert (found.blocks, found.bt) == (row.blocks, row.bt)
@@ -89,8 +88,8 @@ def test_less_memory_moves_more_and_is_never_exceeded() -> None:
 @each_problem
 def test_traffic_is_that_of_the_formulas(row: Published) -> None:
     """Checks the traffic against estimates. For wavefronts and for the minimum traffic (`floor`), the difference is at
-    most 1 GiB. AL-NR moves up to 12 % less than its estimate, because the estimate assumes that all blocks have the
-    size of the largest block. With the same assumption, our traffic differs from the estimate by at most 0.2 %."""
+    most 1 GiB. The estimate of AL-NR assumes that all blocks have the size of the largest block, so AL-NR moves up to
+    12 % less. With the same assumption, our traffic differs from the estimate by at most 0.2 %."""
     found = moved(row.name)
     for name in ("wavefront k=1", "wavefront best k", "floor"):
         assert found[name].formula_gib == pytest.approx(row.estimate_gib[name], abs=1), name
@@ -98,7 +97,7 @@ def test_traffic_is_that_of_the_formulas(row: Published) -> None:
     for name in ("aio", "aio3y", "aio5y"):
         assert 0.88 < found[name].formula_gib / row.estimate_gib[name] < 1, name
         assert 0.75 < found[name].plan_gib / row.estimate_gib[name] < 1, name
-    # sum of the numbers of planes that the blocks touch, divided by the number of planes of the grid
+    # number of planes that the blocks touch, divided by the number of planes of the grid
     planes = row.blocks[2] * (row.bz + row.bt + 2) / row.shape[0]
     whole_blocks = planes / (1 + row.bt / row.bz)
     for name in ("aio", "aio3y"):
@@ -107,8 +106,8 @@ def test_traffic_is_that_of_the_formulas(row: Published) -> None:
 
 @each_problem
 def test_schemes_rank_as_the_paper_ranks_them(row: Published) -> None:
-    """Checks the order of the traffic. aio moves the most bytes, then aio3y, then aio5y, then the wavefronts. The
-    minimum (`floor`), one read and one write of the grid, is below all of these.
+    """Checks the descending order of the traffic: aio, aio3y, aio5y, wavefronts, minimum (`floor`). The minimum is one
+    read and one write of the grid.
     """
     found = moved(row.name)
     order = ["aio", "aio3y", "aio5y", "wavefront k=1", "wavefront best k", "floor"]

@@ -1,4 +1,4 @@
-"""Check the command line: each mistake gives a one-line message and exit code 2, and changes no file."""
+"""Check that each mistake on the command line gives a one-line message and exit code 2, and changes no file."""
 
 import json
 import os
@@ -210,7 +210,7 @@ def test_a_run_is_only_replaced_by_force(capsys: pytest.CaptureFixture[str]) -> 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signals_stop_and_say_how_to_go_on(tmp_path: Path, number: int) -> None:
     """Checks that Ctrl-C and SIGTERM end a run with exit code 130 and a message of one line. Batch systems send
-    SIGTERM, and may start programs from a shell that ignores Ctrl-C. So the test of SIGTERM uses such a shell.
+    SIGTERM, and may start programs from a shell that ignores Ctrl-C. The test of SIGTERM uses such a shell.
     """
     words = changed(n="96 96 96", t="4000", memory="600KiB", init="random:2")
     ignoring = f"trap '' INT; exec {sys.executable} -m outcrop.cli.main" if number == signal.SIGTERM else ""
@@ -235,7 +235,7 @@ def test_signals_stop_and_say_how_to_go_on(tmp_path: Path, number: int) -> None:
 
 
 def test_looking_at_a_run_loads_no_more_than_it_needs() -> None:
-    """Checks that `run` imports neither zarr nor packages for plotting, so that a run needs little memory beyond its
+    """Checks that `run` does not import zarr and packages for plotting, so that a run needs little memory beyond its
     budget."""
     program = (
         "import sys; from outcrop.cli.main import call; code = call(sys.argv[1:]);"
@@ -246,7 +246,7 @@ def test_looking_at_a_run_loads_no_more_than_it_needs() -> None:
 
 
 def test_parameters_and_slices_are_read_exactly() -> None:
-    """Checks which texts the options --param and --slice accept. All other texts are refused."""
+    """Checks the texts that the options --param and --slice accept and refuse."""
     assert parse_parameters(["c0=0.4", "c1 = 1e-1"]) == {"c0": 0.4, "c1": 0.1}
     assert parse_slice(None, (8, 9, 10)) == ("z", 4)
     assert parse_slice("x=9", (8, 9, 10)) == ("x", 9)
@@ -258,8 +258,8 @@ def test_parameters_and_slices_are_read_exactly() -> None:
 
 
 def test_plan_explains_its_choice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks that `plan --explain` lists the chosen candidate first, and gives a reason for each rejected one. No run
-    is made.
+    """Checks that `plan --explain` lists the chosen candidate first, and gives a reason for each rejected candidate. No
+    run is made.
     """
     target = tmp_path / "run.oc"
     size = ["-n", "64", "64", "300", "-t", "40", "--memory", "1MiB"]

@@ -90,8 +90,7 @@ def test_values_are_asked_for_by_name_and_need_none_for_one_field() -> None:
 
 
 def test_the_grid_has_the_size_of_any_file(tmp_path: Path) -> None:
-    """Checks that the file of any field can define the size of the grid. Values without a size, such as numbers, fill
-    this grid."""
+    """Checks that the file of any field can define the size of the grid. Numbers have no size, and fill the grid."""
     shape, sources = initial_values(["u=gaussian", "m=model.npy"], None, waves())
     assert shape == (6, 5, 4) and {name: source.shape for name, source in sources.items()} == dict.fromkeys("um", shape)
     assert initial_values(["a=zeros"], "9 7", flat())[0] == (7, 9)
@@ -106,8 +105,7 @@ def test_the_grid_has_the_size_of_any_file(tmp_path: Path) -> None:
 
 
 def test_each_field_s_file_is_fitted_to_the_grid() -> None:
-    """Checks that the files with values of fields may differ from the grid in their sizes, and may have fewer axes than
-    the grid."""
+    """Checks that files with values of fields may have other sizes and fewer axes than the grid."""
     section = np.arange(20.0).reshape(4, 5)
     np.save("section.npy", section)
     shape, sources = initial_values(["u=model.npy", "m=section.npy@resample:xz"], "4 5 6", waves())
@@ -147,7 +145,7 @@ def test_info_verify_and_plot_know_all_fields(capsys: pytest.CaptureFixture[str]
 
 
 def test_coordinates_are_shown_and_drawn(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that `outcrop info` shows the coordinates of a run, and that the axes of pictures have the units of these
+    """Checks that `outcrop info` shows the coordinates of a run, and that the axes of pictures have the units of the
     coordinates."""
     simulation = oc.Simulation(
         "flat", (30, 20), directory="run.oc", memory="1MiB", spacing=(2.5, 5), origin=(0, 100), units="m"

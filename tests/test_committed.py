@@ -1,5 +1,4 @@
-"""Check commits of arrays. An opened array has the values of the last complete commit. Damage is detected, and the
-message names the damaged part."""
+"""Check commits of arrays. An opened array has the values of the last complete commit. Messages name damaged parts."""
 
 from __future__ import annotations
 
@@ -39,7 +38,7 @@ def flip(path: Path, offset: int) -> None:
 @pytest.mark.parametrize(("persist", "commits"), [("step", 7), (3, 3), (7, 1), (8, 1), ("end", 1)])
 def test_commits_when_it_was_asked_to(tmp_path: Path, persist: str | int, commits: int) -> None:
     """Checks the number of commits for each value of `persist`. An array is committed at each step, at each k-th step,
-    or when it is closed. When an array is closed, it is committed only if it has changes.
+    or when it is closed with changes.
     """
     made(tmp_path / "a", persist, steps=7)
     with oc.open_array(tmp_path / "a") as array:
@@ -69,8 +68,8 @@ def test_names_of_new_folders_are_made_durable(tmp_path: Path, monkeypatch: pyte
 
 
 def test_goes_on_where_it_was(tmp_path: Path) -> None:
-    """Checks that a second call of `oc.array` continues the array that the first call made. The numbers of steps and
-    generations continue.
+    """Checks that a second call of `oc.array` continues the array of the first call, with its numbers of steps and
+    generations.
     """
     for run in range(3):
         with oc.array(SHAPE, "float32", persist="step", path=tmp_path / "a") as array:
@@ -95,7 +94,7 @@ def test_writes_only_what_changed(tmp_path: Path) -> None:
 
 
 def test_an_exception_leaves_the_last_commit(tmp_path: Path) -> None:
-    """Checks that, after an exception, the array still has the values of its last commit. Later changes are lost."""
+    """Checks that the array has the values of its last commit after an exception. Later changes are lost."""
     with pytest.raises(ZeroDivisionError), oc.array(SHAPE, persist="step", path=tmp_path / "a") as array:
         array[...] = 1
         array.step()
@@ -158,7 +157,7 @@ def test_a_damaged_record_is_found_and_the_commit_before_opened(tmp_path: Path) 
 
 
 def test_when_nothing_is_whole_it_says_so(tmp_path: Path) -> None:
-    """Checks that opening fails if no commit is complete, because wrong values are worse than no values."""
+    """Checks that an array without a complete commit cannot be opened."""
     path = tmp_path / "a"
     made(path)
     stride = 5 * MIB // 2
@@ -195,10 +194,10 @@ def test_one_process_at_a_time_changes_it(tmp_path: Path) -> None:
 
 
 def test_an_array_that_is_let_go_unclosed_says_what_is_lost(tmp_path: Path) -> None:
-    """Checks an array object that is deleted without `close`. A warning says that changes are lost. The array can be
-    opened again.
+    """Checks an array object that is deleted without `close`. A warning says that changes are lost. Another object can
+    open the array.
 
-    For example, an array is deleted in this way if a user runs a notebook cell twice. Committed changes are not lost.
+    For example, a notebook cell that runs twice deletes an array in this way. Committed changes are not lost.
     """
     path = tmp_path / "a"
     array = oc.array(SHAPE, persist="end", path=path)
@@ -210,7 +209,7 @@ def test_an_array_that_is_let_go_unclosed_says_what_is_lost(tmp_path: Path) -> N
     array = oc.array(SHAPE, persist=np.int64(2), path=path)
     array.step()
     array.step()
-    del array  # in this case, no change is lost
+    del array  # the array has no changes that could be lost
     array = oc.open_array(path)
     assert (array.steps, array.persist) == (2, 2)
     array.step()
@@ -221,7 +220,7 @@ def test_an_array_that_is_let_go_unclosed_says_what_is_lost(tmp_path: Path) -> N
 
 
 def test_a_copy_in_dram_is_committed_the_same(tmp_path: Path) -> None:
-    """Checks that commits are the same if the program computes on a working copy in DRAM."""
+    """Checks that commits are equal if the program computes on a working copy in DRAM."""
     with oc.array(SHAPE, persist="step", path=tmp_path / "a", working="dram") as array:
         array[...] = 3
         array.step()

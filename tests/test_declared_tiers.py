@@ -1,4 +1,4 @@
-"""Check tiers that users declare: allowed values, values that contradict the file system, and error messages."""
+"""Check tiers that users declare: valid values, values that contradict the file system, and error messages."""
 
 import os
 import re
@@ -101,10 +101,10 @@ def test_nothing_lasts_longer_than_its_file_system() -> None:
 
 
 def test_where_the_file_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks which file of tiers is used: first the file that the option names, then the file of the environment
-    variable, then the user's own file.
+    """Checks the order in which Outcrop looks for a file of tiers: the option, the environment variable, the user's own
+    file.
 
-    If the option or the environment variable names a file, this file must exist.
+    A file that the option or the environment variable names must exist.
     """
     monkeypatch.delenv("OUTCROP_TIERS", raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
@@ -146,8 +146,8 @@ NO_FILES: dict[str, tuple[Callable[[Path], object], str]] = {
 def test_what_is_no_file_of_tiers_is_one_line(
     make: Callable[[Path], object], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Checks that a path is refused if it does not lead to a small text file. The path may come from an option, from
-    the environment variable or from the user's folder. Outcrop does not read files without an end, such as /dev/zero.
+    """Checks that a path is refused if it does not name a small text file. The path comes from an option, the
+    environment variable or the user's folder. Outcrop does not read files without an end, such as /dev/zero.
     """
     path = tmp_path / "outcrop" / "tiers.toml"
     path.parent.mkdir()
@@ -190,8 +190,8 @@ def test_a_quota_holds_for_paths(scratch: Path) -> None:
 
 
 def test_stream_is_measured_where_it_was_asked_for(scratch: Path) -> None:
-    """Checks that a benchmark runs in the directory that the user names, and respects the quota of this directory.
-    Declared tiers that are missing on this machine have no effect.
+    """Checks that a benchmark runs in the directory that the user names, and keeps its quota. Declared tiers that are
+    missing on this machine have no effect.
     """
     tier = find_tier(scratch / "inner", None)
     assert (tier.name, tier.directory) == ("scratch", scratch / "inner")
@@ -200,7 +200,6 @@ def test_stream_is_measured_where_it_was_asked_for(scratch: Path) -> None:
 
 
 def test_a_tier_that_is_not_here_says_so(scratch: Path) -> None:
-    """Checks the error for a declared tier that does not exist on this machine. The error must not say that the tier is
-    full."""
+    """Checks the error for a declared tier that this machine lacks: the error must not say that the tier is full."""
     with pytest.raises(InputError, match=r"tier gone \(/not/here\) cannot be used: the directory does not exist"):
         oc.array(3, tier="gone")

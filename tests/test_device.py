@@ -1,7 +1,7 @@
 """Check runs on block devices: their bits, their bytes, their locks, and their state after a kill.
 
-The tests in test_device*.py use plain files as images of devices, and `is_block_device` accepts these files. Only real
-devices have sector sizes and can be opened exclusively, so test_raw_device.py tests these two properties.
+The tests in test_device*.py use plain files as images of devices, which `is_block_device` accepts. test_raw_device.py
+tests the sector sizes and the exclusive use of real devices.
 """
 
 import multiprocessing
@@ -32,13 +32,13 @@ SPAWN.set_forkserver_preload(["numpy", "outcrop.run.simulation", "outcrop.langua
 STEPS = 300
 KILLS = int(os.environ.get("OUTCROP_KILLS", "8"))
 GIVEN = {"memory": "512KiB", "scheme": "wavefront", "sizes": {"bt": 16, "slab": 3, "diamond": 16}}
-"""The sizes are given, because most kills would happen during the search for sizes otherwise."""
+"""The sizes are given. Otherwise, most kills would happen during the search for sizes."""
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_a_run_on_devices_has_the_bits_and_bytes_of_one_in_directories(tmp_path: Path, count: int) -> None:
-    """Checks that a run on devices stores a header, and after it the same bytes as a run in directories. So a shard
-    that is copied from a device into a file is a valid Zarr shard.
+    """Checks that a run on devices stores a header, followed by the same bytes as a run in directories. So a shard that
+    is copied from a device into a file is a valid Zarr shard.
     """
     devices = [make_image(tmp_path / f"{index}.img") for index in range(count)]
     folders = [tmp_path / f"{index}.oc" for index in range(count)]
@@ -61,7 +61,7 @@ def test_a_run_on_devices_has_the_bits_and_bytes_of_one_in_directories(tmp_path:
 
 
 def without_seals(shard: bytes, layout: PlaneLayout) -> bytes:
-    """Return a shard with zeros instead of seals. Seals differ from run to run, and all other bytes are the same."""
+    """Return a shard with zeros instead of seals, because seals differ from run to run."""
     content, seal = bytearray(shard), layout.plane_bytes + 4
     for begin in range(0, len(shard) - layout.index_bytes, layout.record_bytes):
         content[begin + seal : begin + seal + 4] = bytes(4)
@@ -147,8 +147,8 @@ def test_a_start_that_is_refused_leaves_no_run(tmp_path: Path) -> None:
 
 
 def test_a_run_replaced_meanwhile_is_not_written(tmp_path: Path) -> None:
-    """Checks that a process cannot write planes or a manifest to a device if another run has replaced the run of this
-    process on the device."""
+    """Checks that a process cannot write planes or a manifest to a device after another run has replaced the run of
+    this process."""
     device = make_image(tmp_path / "a.img")
     old = create(device)
     old.commit(0)

@@ -1,4 +1,4 @@
-"""Check that no run overwrites other data on a block device by accident."""
+"""Check that no run overwrites other data on a block device."""
 
 import re
 from pathlib import Path
@@ -18,8 +18,8 @@ pytestmark = pytest.mark.usefixtures("images")
 
 
 def test_a_run_on_which_something_else_was_put_is_not_written(tmp_path: Path) -> None:
-    """Checks that Outcrop does not continue a run if another program has written its metadata to the device of the run.
-    Such metadata may be after the first sector, as the metadata of md is."""
+    """Checks that Outcrop does not continue a run if another program has written its metadata to the device. Some
+    programs, such as md, write after the first sector."""
     device = make_image(tmp_path / "a.img")
     state = create(device)
     state.commit(0)
@@ -34,8 +34,8 @@ def test_a_run_on_which_something_else_was_put_is_not_written(tmp_path: Path) ->
 def test_known_content_is_named_and_kept(
     tmp_path: Path, magic: tuple[str, str, int, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Checks that known content of a device is detected without blkid. Without `--force` the content is kept, and with
-    `--force` it is removed completely."""
+    """Checks that known content of a device is detected without blkid. The content is kept, or removed completely with
+    `--force`."""
     monkeypatch.setattr(device_use, "by_blkid", lambda path: "")
     kind, name, offset, content = magic
     device = make_image(tmp_path / "a.img", noise=False)
@@ -97,8 +97,8 @@ def test_devices_need_the_flag_and_the_flag_needs_devices(tmp_path: Path) -> Non
 
 
 def test_what_needs_files_of_its_own_is_refused(tmp_path: Path) -> None:
-    """Checks that a run on a device needs a folder for its records if the run has snapshots. Without such a folder, the
-    run is refused, and nothing is written to the device.
+    """Checks that a run with snapshots on a device needs a folder for its records. Without such a folder, the run is
+    refused, and nothing is written to the device.
     """
     device = make_image(tmp_path / "a.img")
     before = device.read_bytes()

@@ -32,9 +32,7 @@ def test_a_description_longer_than_a_slot_is_refused_before_anything_is_written(
 
 
 def test_a_torn_commit_leaves_the_manifest_before_it(tmp_path: Path) -> None:
-    """Checks a power failure after each sector of a commit. After such a failure, the previous generation must be the
-    valid one.
-    """
+    """Checks a power failure after each sector of a commit. The previous generation must then be valid."""
     device = make_image(tmp_path / "a.img")
     state = create(device)
     for step in (0, 3, 5):
@@ -101,7 +99,7 @@ def test_a_newer_header_names_both_versions(tmp_path: Path, monkeypatch: pytest.
 
 def test_what_is_left_of_an_overwritten_run_is_no_run(tmp_path: Path) -> None:
     """Checks that Outcrop finds no run on a device whose first sector was overwritten, even if the slots of the
-    manifest after this sector are intact.
+    manifest are intact.
     """
     device = make_image(tmp_path / "a.img")
     create(device).commit(0)

@@ -1,4 +1,4 @@
-"""Check the records of runs on block devices. The records are in a separate folder, and each commit covers the device
+"""Check the records of runs on block devices. A separate folder holds the records, and each commit covers the device
 and this folder.
 """
 
@@ -48,8 +48,8 @@ def test_info_says_where_records_are(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 @pytest.mark.parametrize("owner", [Recorder, Device])
 def test_a_pass_cut_off_is_done_again(owner: type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that a pass is repeated if it fails before its commit. A failure may also happen between the commit and
-    the write of the list of snapshots. In this case, the list is repaired when the run is opened again.
+    """Checks that a pass that fails before its commit is repeated. After a failure between the commit and the write of
+    the list of snapshots, the list is repaired when the run is opened again.
     """
     name = "after" if owner is Recorder else "tidy"
     sim, original, calls = on_device(tmp_path), getattr(owner, name), []
@@ -73,8 +73,7 @@ def test_a_pass_cut_off_is_done_again(owner: type, tmp_path: Path, monkeypatch: 
 
 
 def test_the_folder_belongs_to_its_run(tmp_path: Path) -> None:
-    """Checks that `force` replaces a folder of records only together with its run. Another run never replaces the
-    folder."""
+    """Checks that `force` replaces a folder of records only together with its run."""
     on_device(tmp_path).run(7)
     with pytest.raises(InputError, match=r"records of .*a\.img; replace them with force"):
         on_device(tmp_path)

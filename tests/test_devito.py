@@ -1,5 +1,4 @@
-"""Check that a script of Devito gives the same values in Outcrop as in Devito. The cells at the edges are compared
-too."""
+"""Check that a script of Devito gives the same values in Outcrop as in Devito, also in the cells at the edges."""
 
 from __future__ import annotations
 
@@ -90,8 +89,7 @@ def test_elastic(dtype: Any) -> None:
 
 @BOTH
 def test_maxwell(dtype: Any) -> None:
-    """Checks Yee's scheme. The program has two vector equations with Devito's curl, and a conductivity at places
-    between cells."""
+    """Checks Yee's scheme: two vector equations with Devito's curl, and a conductivity at places between cells."""
     grid = make_grid((13, 12, 15), dtype, 1.0)
     e = dv.VectorTimeFunction(name="E", grid=grid, space_order=2, time_order=1)
     x, y, z = grid.dimensions
@@ -139,8 +137,8 @@ def test_equations_happen_in_the_order_given(dtype: Any) -> None:
 
 
 def random_program(rng: np.random.Generator, grid: Any) -> list[Any]:
-    """Return random equations for up to three fields, and sometimes sources and receivers. An equation may read the
-    fields of the other equations."""
+    """Return random equations for up to three fields, which may read each other's fields, and sometimes sources and
+    receivers."""
     k = dv.Function(name="k", grid=grid, space_order=2)
     names = "uvw"[: rng.integers(1, 4)]
     fields = [dv.TimeFunction(name=n, grid=grid, space_order=2, time_order=int(rng.integers(1, 3))) for n in names]
@@ -182,7 +180,8 @@ def test_random_programs() -> None:
         try:
             from_devito(equations, dt=0.1)
         except InputError as error:
-            assert "(t" in str(error) or ".forward" in str(error), error  # allowed reasons: times and order
+            # the times or the order of the program may be the reason for the refusal
+            assert "(t" in str(error) or ".forward" in str(error), error
             continue
         check(equations, 0.1, 6, np.float64)
         accepted += 1
@@ -202,8 +201,7 @@ def test_one_dimension_with_roots_and_powers() -> None:
 
 
 def test_a_halo_that_is_not_zero_is_kept() -> None:
-    """Checks fields and coefficients for which the user has put values into the halo. These values become the rim of
-    Outcrop's arrays."""
+    """Checks that values of the user in the halo of fields and coefficients become the rim of Outcrop's arrays."""
     grid = make_grid((12, 15), np.float64, 1.0)
     u = dv.TimeFunction(name="u", grid=grid, space_order=4)
     k = dv.Function(name="k", grid=grid, space_order=2)
@@ -232,7 +230,7 @@ def test_points_with_weights_of_their_own() -> None:
 
 
 def test_nothing_of_the_grids_size_is_allocated() -> None:
-    """Checks that the translation of a script with 55 GB per field allocates no array, because it uses only symbols."""
+    """Checks that the translation of a script with 55 GB per field allocates no array."""
     grid = dv.Grid(shape=(2400, 2400, 2400), dtype=np.float32)
     u = dv.TimeFunction(name="u", grid=grid, space_order=8, time_order=2)
     m = dv.Function(name="m", grid=grid)
@@ -247,8 +245,8 @@ def test_nothing_of_the_grids_size_is_allocated() -> None:
 
 
 def test_solutions_are_multiplied_out_where_that_cancels() -> None:
-    """Checks that the result of `solve` becomes 2 u - u.previous + ... No factor dt**2 may remain, because such factors
-    cancel only up to rounding."""
+    """Checks that the result of `solve` becomes 2 u - u.previous + ... without factors dt**2, which cancel only up to
+    rounding."""
     grid = make_grid((9, 9), np.float32, 1.0)
     u = dv.TimeFunction(name="u", grid=grid, space_order=2, time_order=2)
     m = dv.Function(name="m", grid=grid)
@@ -275,8 +273,8 @@ def test_boundaries_of_ours_instead_of_a_halo() -> None:
 
 
 def test_traces_are_put_where_devito_puts_them() -> None:
-    """Checks that traces are in the rows of rec.data in which Devito puts them. If rec.data has too few rows, an error
-    is raised."""
+    """Checks that traces are in the same rows of rec.data as in Devito. If rec.data has too few rows, an error is
+    raised."""
     grid = make_grid((8, 9), np.float32, 1.0)
     u = dv.TimeFunction(name="u", grid=grid, space_order=2, time_order=2)
     seen = receivers("rec", grid, 3, [[1.0, 6.0]])

@@ -140,8 +140,7 @@ REFUSED: list[tuple[str, Callable[[SimpleNamespace], Any]]] = [
 
 @pytest.mark.parametrize(("message", "script"), REFUSED, ids=[str(i) for i in range(len(REFUSED))])
 def test_refused_in_one_line(message: str, script: Callable[[SimpleNamespace], Any]) -> None:
-    """Checks that each unsupported feature of Devito is refused. Outcrop must never compute such a feature with another
-    meaning."""
+    """Checks that each unsupported feature of Devito is refused, and never computed with another meaning."""
     with pytest.raises(InputError, match=message) as error:
         from_devito(script(make_script()), dt=0.1)
     assert "\n" not in str(error.value)
@@ -156,8 +155,8 @@ def test_time_steps_are_positive_numbers(dt: Any) -> None:
 
 
 def test_points_outside_the_grid_are_named() -> None:
-    """Checks that a receiver outside the grid is refused, and that the error gives the coordinates of the receiver. The
-    test also covers a staggered field."""
+    """Checks that a receiver outside the grid is refused, also for a staggered field, and that the error gives its
+    coordinates."""
     s = make_script()
     s.rec.coordinates.data[1] = [4.0, 11.5]
     with pytest.raises(

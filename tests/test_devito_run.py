@@ -1,5 +1,5 @@
-"""Check scripts of Devito in which three lines are changed, so that the scripts run out of core. The results must equal
-those of Devito in memory."""
+"""Check scripts of Devito in which three lines are changed, so that they run out of core. The results must equal
+Devito's results in memory."""
 
 from pathlib import Path
 from typing import Any
@@ -54,7 +54,7 @@ MEMORY = {
     ("maxwell", np.float32): "200KiB",
     ("maxwell", np.float64): "400KiB",
 }
-"""Budgets below half of the arrays, so that a run needs several passes."""
+"""Budgets below half of the arrays, for which a run needs several passes."""
 SCRIPTS = {"heat": heat_script, "acoustic": acoustic_script}
 
 
@@ -120,7 +120,7 @@ def maxwell_script(dtype: Any) -> tuple[list[Any], list[Any], list[Any], float]:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("script", [elastic_script, maxwell_script])
 def test_staggered_systems_have_devitos_numbers(script: Any, dtype: Any, tmp_path: Path) -> None:
-    """Checks each component of the fields, and the recorded sums, in a run out of core. The stencil has two stages of
+    """Checks each component of the fields, and the recorded sums, in a run out of core. The stencil has two stages with
     many fields."""
     equations, fields, receivers, dt = script(dtype)
     dv.Operator(equations, opt="noop").apply(dt=dt, time_m=0, time_M=STEPS - 1)
@@ -137,7 +137,8 @@ def test_staggered_systems_have_devitos_numbers(script: Any, dtype: Any, tmp_pat
 
 
 def test_values_are_given_to_the_simulation_and_never_allocated(tmp_path: Path) -> None:
-    """Checks that a run never accesses `.data`. Assigned values have the shape of Devito's grid, also after `oc.open`.
+    """Checks that a run never accesses `.data`, and that assigned values have the shape of Devito's grid, also after
+    `oc.open`.
     """
     equations, u, _, dt = heat_script(np.float32)
     dv.Operator(equations, opt="noop").apply(dt=dt, time_m=0, time_M=9)
@@ -217,8 +218,8 @@ CHANGES = ["src.data", "src.coordinates.data", "rec.coordinates.data", "c.data",
 @pytest.mark.parametrize("changed", CHANGES)
 def test_what_was_taken_may_not_change(changed: str, tmp_path: Path) -> None:
     """Checks that a change of a source or coefficient after `oc.Simulation(...)` is refused, and that the error names
-    the changed object. Without this error, a wavelet that is set too late would have no effect, and the user would not
-    notice the mistake. A change of the data of receivers is allowed."""
+    the changed object. Without this error, a wavelet that is set too late would silently have no effect. A change of
+    the data of receivers is allowed."""
     grid = make_grid((20, 12, 12), np.float32)
     u = dv.TimeFunction(name="u", grid=grid, space_order=2)
     c = dv.Constant(name="c", value=1.0)

@@ -48,8 +48,8 @@ def test_examples_show_what_is_printed(example: Any) -> None:
 
 
 def test_an_example_that_shows_something_else_is_found(tmp_path: Path) -> None:
-    """Checks that the comparison of outputs detects a wrong figure and an additional line. The comparison must ignore
-    paths, and figures that depend on the machine.
+    """Checks that the comparison of outputs detects a wrong figure and an additional line, and ignores paths and
+    figures that depend on the machine.
     """
     right = next(one for one in EXAMPLES if one.page.name == "errors.md")
     assert OUTPUTS["differences"](right._replace(shown=[right.shown[0].replace("1620", "1621")]))

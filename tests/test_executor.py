@@ -1,5 +1,5 @@
-"""Check that the executor gives the oracle's bits for each plan, grid, tiling, number of threads, backend and window
-size.
+"""Check that the executor gives the same bits as the oracle, for each plan, grid, tiling, number of threads, backend
+and window size.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def test_several_nodes_give_the_oracles_bits(
     run: tuple[Stencil, Problem, Plan], threads: int, topology: str, seed: int
 ) -> None:
     """Checks that the bits are the same on several NUMA nodes, which have their own rows and tiles. The nodes are
-    simulated, and threads are not bound to them.
+    simulated.
     """
     stencil, problem, plan = run
     initial = np.random.default_rng(seed).random(problem.shape).astype(problem.dtype)
@@ -90,8 +90,8 @@ def test_rehearsal_gives_the_oracles_bits(run: tuple[Stencil, Problem, Plan], se
 
 @st.composite
 def linked_runs(draw: st.DrawFn) -> tuple[Stencil, Problem, Sizes]:
-    """Generate a random wavefront plan in blocks on a deep grid. On such a grid, the first planes of the next block are
-    read before a block ends."""
+    """Generate a random wavefront plan in blocks on a deep grid, on which the first planes of the next block are read
+    before a block ends."""
     stencil = draw(st.sampled_from(sorted({**PLAIN, **USERS}.items())))[1]()
     skew = max(1, *stencil.radii)
     levels, slab = draw(st.integers(1, 6)), draw(st.integers(1, 5))
@@ -137,8 +137,8 @@ def test_a_flipped_bit_is_named(tmp_path: Path) -> None:
 
 
 def test_no_flipped_bit_goes_unnoticed_in_blocks(tmp_path: Path) -> None:
-    """Checks that a flipped bit in any stored byte of a pass in blocks stops the run. This is also true for temporary
-    files of the pass. Only a flipped bit in padding may stay undetected, because padding does not change the result."""
+    """Checks that a run stops if any stored byte of a pass in blocks has a flipped bit, also in temporary files. Only
+    flipped bits in padding, which do not change the result, may stay undetected."""
     stencil, problem, _ = small_run()
     plan = build(problem, SCHEMES["wavefront"], Sizes(4, 3, 2, block_y=12), MACHINE, assumed_rate)
     assert plan.fringe_rows > 0

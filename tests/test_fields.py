@@ -1,5 +1,5 @@
-"""Check stencils with several fields, stages, previous values, signals and boundaries. Every plan gives the oracle's
-bits.
+"""Check that every plan gives the same bits as the oracle, for stencils with several fields, stages, previous values,
+signals and boundaries.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def test_rings_one_plane_smaller_are_rejected_or_mean_the_same(
     run: tuple[Stencil, Boundary, Plan], seed: int, data: st.DataObject
 ) -> None:
     """Checks plans in which a ring has one plane less than planned. The validator may accept such a plan, because some
-    passes leave a slot unused. If it accepts the plan, the result must still equal that of the oracle."""
+    passes leave a slot unused. The result of an accepted plan must equal the oracle's result."""
     stencil, boundary, plan = run
     problem, planes = plan.problem, list(plan.window.ring_planes)
     several = [ring for ring, copies in enumerate(plan.window.copies) if copies and planes[ring] > 1]
@@ -101,8 +101,7 @@ def test_rings_one_plane_smaller_are_rejected_or_mean_the_same(
 
 @pytest.mark.parametrize("name", sorted(STENCILS))
 def test_a_scheme_that_keeps_unfinished_levels_refuses_several_fields(name: str) -> None:
-    """Checks that skewed schemes refuse several fields, because these schemes support only one field with one stage.
-    """
+    """Checks that skewed schemes refuse several fields, because they support only one field with one stage."""
     stencil = STENCILS[name]([(0, 0, 1), (1, 0, 0)])
     problem = as_problem(stencil, make_layout((9, 9, 9), "float32"), 2, Boundary(), in_place=False)
     refusal = SCHEMES["skewed-5y"].refusal(problem)

@@ -1,5 +1,4 @@
-"""Check sizes that users give. A plan must have exactly these sizes. If this is impossible, an error of one line must
-give the reason."""
+"""Check sizes that users give. A plan must have exactly these sizes, or an error of one line must give the reason."""
 
 from __future__ import annotations
 
@@ -64,8 +63,8 @@ def as_planned(sizes: Sizes) -> dict[str, int]:
 @settings(max_examples=examples(60))
 @given(requests(), st.integers(0, 40))
 def test_plans_keep_to_the_sizes_given(request: tuple[Problem, str, GivenSizes], extra_planes: int) -> None:
-    """Checks that a legal plan with all given sizes exists for the minimum budget and for each larger budget. Only the
-    number of steps of a pass may be smaller than the given number, and only if the run has fewer steps."""
+    """Checks that there is a legal plan with all given sizes for the minimum budget and for each larger budget. The
+    number of steps of a pass may be smaller than the given number only if the run has fewer steps."""
     problem, name, sizes = request
     budget = smallest_budget_bytes(problem, name, sizes) + extra_planes * problem.record_bytes
     choice = choose(problem, MACHINE, budget, name, assumed_rate, sizes)
@@ -102,7 +101,7 @@ def test_one_byte_less_is_refused_with_what_works(request: tuple[Problem, str, G
 
 
 def test_sizes_that_are_not_given_are_still_chosen() -> None:
-    """Checks that the tuner chooses all sizes that are not given. The candidates must differ in these sizes."""
+    """Checks that the tuner chooses all sizes that are not given, among candidates that differ in these sizes."""
     problem = make_problem((400, 128, 128), (1, 1, 1), 60)
     choice = choose(problem, MACHINE, 4 << 20, "wavefront", assumed_rate, GivenSizes(by=32))
     assert len({(one.sizes.levels, one.sizes.slab) for one in choice.considered}) > 2
@@ -198,8 +197,8 @@ def test_runs_with_given_sizes_have_the_same_bits(scheme: str, tmp_path: Path) -
 
 
 def test_an_open_run_may_be_given_other_sizes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks that new sizes replace all old sizes, and that an empty dictionary removes all sizes. `info` shows the
-    sizes. If the user chooses another scheme, the sizes are removed too.
+    """Checks that `info` shows the sizes, and that new sizes replace all old sizes. An empty dictionary, or the choice
+    of another scheme, removes all sizes.
     """
     where = tmp_path / "run.oc"
     oc.Simulation("heat7", (40, 48, 80), directory=where, memory="8MiB", sizes={"bt": 3})["u"] = 1.0
@@ -213,8 +212,8 @@ def test_an_open_run_may_be_given_other_sizes(tmp_path: Path, capsys: pytest.Cap
 
 
 def test_plan_says_what_was_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks that the explanation and the JSON say which sizes the user has given. These sizes must not be shown as
-    chosen by the tuner."""
+    """Checks that the explanation and the JSON show the sizes that the user has given. They must not say that the tuner
+    has chosen these sizes."""
     target = tmp_path / "plan.json"
     words = ["--by", "16", "--bt", "4", "--explain", "--json", str(target)]
     assert call(["plan", "heat13", *HERE, "-d", str(tmp_path / "run.oc"), *words]) == 0

@@ -81,8 +81,8 @@ def test_gradients_pass_the_taylor_test(name: str, boundary: str, tmp_path: Path
 
 @pytest.mark.parametrize(("name", "dtype"), [("acoustic2", "float64"), ("gray_scott_2d", "float32")])
 def test_gradients_that_need_the_states_of_the_run(name: str, dtype: str, tmp_path: Path) -> None:
-    """Checks gradients with respect to static fields, parameters and initial values. The states that
-    the gradients need are removed at the end."""
+    """Checks gradients with respect to static fields, parameters and initial values. Their states are removed at the
+    end."""
     stencil = find_stencil(name)
     rng, shape = np.random.default_rng(8), SHAPE[-stencil.ndim :]
     sim = oc.Simulation(
@@ -150,8 +150,8 @@ def test_the_taylor_test_finds_a_wrong_gradient(tmp_path: Path) -> None:
 
 
 def test_the_gradient_of_a_decaying_wave(tmp_path: Path) -> None:
-    """Checks the gradient of the energy of a wave. The exact result is known, because each step multiplies the wave by
-    the same factor."""
+    """Checks the gradient of the energy of a wave. The exact gradient is known, because each step multiplies this wave
+    by the same factor."""
     n, a, wave = 16, 0.2, 2 * math.pi * 3 / 16
     factor = 1 - 2 * a * (1 - math.cos(wave))
     start = np.cos(wave * np.arange(n))
@@ -260,7 +260,7 @@ def test_an_objective_of_several_inputs(tmp_path: Path) -> None:
         change[place] = 1e-3
         difference = (fun(start + change)[0] - fun(start - change)[0]) / 2e-3
         assert difference == pytest.approx(gradient[place], rel=1e-8, abs=1e-12)
-    for factor in (3.0, 2.0, 1.0):  # an objective takes the inputs that the run has now
+    for factor in (3.0, 2.0, 1.0):  # an objective takes the current inputs of the run
         sim["u"] = factor * np.arange(10.0)
         assert fun.start[:10].tolist() == [factor * one for one in range(10)]
     assert fun(start)[0] == pytest.approx(sim.gradient(3, oc.Misfit("line", np.ones((3, 1))), "u")[0], rel=1e-14)

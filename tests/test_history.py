@@ -1,4 +1,4 @@
-"""Check the history of a run. It has the states that snapshots have, survives kills, and can be freed."""
+"""Check the history of a run: it has the same states as snapshots, survives kills, and can be freed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SPAWN.set_forkserver_preload(["outcrop.run.simulation", "test_history"])
 
 
 def make(path: Path, **options: Any) -> oc.Simulation:
-    """Return a run of a wave with previous values. It has no values yet."""
+    """Return a run of a wave that needs previous values. No values are assigned yet."""
     stencil = oc.stencils.acoustic(order=4)
     options = {"init": {"u": "gaussian", "v": np.full(SHAPE, 0.4, "float32")}, "memory": "1MiB", **options}
     return oc.Simulation(stencil, SHAPE, "float32", path, **options)
@@ -44,7 +44,7 @@ def test_a_history_has_the_states_of_snapshots(every: int | str, tmp_path: Path)
     expected = states(tmp_path / "with-snapshots", 1 if every == "all" else int(every))
     sim = make(tmp_path / "run.oc", snapshots=oc.Snapshots(4))
     sim.run(2, history=oc.History(every), progress="none")
-    sim.run(3, history=every, progress="none")  # the same option as in the call above
+    sim.run(3, history=every, progress="none")  # must be the same option as in the call above
     sim = oc.open(tmp_path / "run.oc")
     seen: list[str] = []
     sim.run(STEPS - 5, progress="none", on_snapshot=lambda step, kept: seen.extend(kept))
@@ -99,8 +99,8 @@ def test_xarray_and_commands_show_the_history(tmp_path: Path, capsys: pytest.Cap
 
 @pytest.mark.parametrize("snapshots", [None, oc.Snapshots(2)])
 def test_a_freed_history_leaves_nothing(snapshots: oc.Snapshots | None, tmp_path: Path) -> None:
-    """Checks that `free()` deletes the files of the history and damages nothing else. A freed history cannot be read.
-    The next call of `run` deletes files of the history that a killed process has left."""
+    """Checks that `free()` deletes only the files of the history, which then cannot be read. The next call of `run`
+    deletes files of the history that a killed process has left."""
     sim = make(tmp_path / "run.oc", snapshots=snapshots)
     before = make(tmp_path / "other.oc", snapshots=snapshots)
     for one, kept in ((sim, oc.History("all")), (before, None)):
@@ -123,8 +123,8 @@ def test_a_freed_history_leaves_nothing(snapshots: oc.Snapshots | None, tmp_path
 def test_verify_finds_states_that_a_kill_has_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Checks a kill in `free()`, after the manifest without the history was committed. No later run deletes these
-    files if the run is complete."""
+    """Checks a kill in `free()`, after the commit of the manifest without the history. If the run is complete, no later
+    call of `run` deletes the remaining files."""
     sim = make(tmp_path / "run.oc")
     sim.run(STEPS, history=oc.History("all"), progress="none")
 
@@ -150,8 +150,8 @@ def run_with_history(path: Path) -> None:
 
 
 def test_a_killed_run_continues_its_history(tmp_path: Path) -> None:
-    """Checks that a run continues after a kill at a random moment. Its history must have the same bits as that of a run
-    without kills. The history also has previous values."""
+    """Checks that a run continues after a kill at a random moment. Its history, with previous values, must have the
+    same bits as the history of a run without kills."""
     whole, chance = make(tmp_path / "whole.oc"), random.Random(5)
     whole.run(200, history=oc.History(10, recompute=True), progress="none")
     for kill in range(int(os.environ.get("OUTCROP_KILLS", "2"))):
@@ -188,8 +188,7 @@ BAD: list[tuple[Any, str]] = [
 
 @pytest.mark.parametrize(("history", "text"), BAD)
 def test_a_wrong_history_is_refused_before_anything_is_made(history: Any, text: str, tmp_path: Path) -> None:
-    """Checks the error for a wrong history. If the error suggests an interval, a history with this interval must be
-    accepted."""
+    """Checks the error for a wrong history. A history with an interval that the error suggests must be accepted."""
     sim = make(tmp_path / "run.oc")
     with pytest.raises(InputError, match=text) as raised:
         sim.run(STEPS, history=history, progress="none")
@@ -204,7 +203,7 @@ def test_a_wrong_history_is_refused_before_anything_is_made(history: Any, text: 
 
 @pytest.mark.parametrize("limit", ["1KiB", "150KiB"])
 def test_a_limit_for_two_states_is_enough_for_recomputation(limit: str, tmp_path: Path) -> None:
-    """Checks that the message gives the smallest limit, in KiB, that is enough for two states."""
+    """Checks that the message gives the smallest limit for two states, in KiB."""
     sim = make(tmp_path / "run.oc")
     with pytest.raises(InputError, match=r"but the limit is 1.*; limit='\d+KiB' is enough for two states") as raised:
         sim.run(STEPS, history=oc.History(2, limit, recompute=True), progress="none")

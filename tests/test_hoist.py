@@ -1,5 +1,4 @@
-"""Check that derivatives of the forward step are moved from the adjoint to the forward steps that are computed
-again."""
+"""Check that derivatives of the forward step are computed in the repeated forward steps, and not in the adjoint."""
 
 from __future__ import annotations
 

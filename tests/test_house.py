@@ -18,8 +18,8 @@ AGGREGATE = ROOT / "aggregate" / "core" / "outcrop" / "aggregate"
 TESTS = [ROOT / "tests", ROOT / "aggregate" / "tests"]
 LINES_MOST = 600
 
-# A dictionary from each folder to the folders of the package from which it may import. A folder may always import from
-# itself. A single module counts as a folder.
+# Maps each folder to the folders of the package from which it may import. A folder may always import from itself. A
+# single module counts as a folder.
 PYTHON_ARROWS = {
     "axes": set(),
     "errors": set(),
@@ -43,7 +43,7 @@ PYTHON_ARROWS = {
     "_core": set(),
     "_aggregate": set(),
 }
-# A dictionary from each folder of src/outcrop/run to the folders and modules of run from which it may import.
+# Maps each folder of src/outcrop/run to the folders and modules of src/outcrop/run from which it may import.
 RUN_ARROWS = {
     "disk": {"user_values"},
     "device": {"disk"},
@@ -122,8 +122,7 @@ def imported_modules(path: Path) -> Iterator[str]:
 
 @pytest.mark.parametrize("path", python_files(), ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_python_folders_use_only_what_they_may(path: Path) -> None:
-    """Checks that a Python file imports only from folders that its own folder may use. For example, no other folder may
-    import the command line."""
+    """Checks that a Python file imports only from folders that its own folder may use."""
     relative = path.relative_to(PACKAGE)
     own = relative.parts[0] if len(relative.parts) > 1 else relative.stem.replace("__init__", "")
     if own == "__main__":
@@ -157,7 +156,7 @@ def module_of(path: Path) -> str:
 
 
 def statements_on_import(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    """Yield the imports that run when a module is imported. Imports in functions and for type checkers are left out."""
+    """Yield the imports that run when a module is imported. Skips imports in functions and for type checkers."""
     for node in body:
         if isinstance(node, ast.Import | ast.ImportFrom):
             yield node
@@ -171,7 +170,7 @@ def statements_on_import(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def needed_on_import(source: str, modules: set[str]) -> set[str]:
-    """Return the elements of `modules` that Python must import before it can import a module with this source."""
+    """Return the elements of `modules` that Python imports before a module with this source."""
     found: set[str] = set()
     for node in statements_on_import(ast.parse(source).body):
         if isinstance(node, ast.Import):
@@ -208,8 +207,7 @@ def test_modules_do_not_need_each_other_to_be_imported() -> None:
     ],
 )
 def test_imports_that_count_are_told_from_those_that_do_not(source: str, needs: set[str]) -> None:
-    """Checks that `needed_on_import` finds imports. If this function finds nothing, the test for cycles always
-    passes."""
+    """Checks that `needed_on_import` finds imports. Otherwise, the test for cycles would always pass."""
     assert needed_on_import(source, {"outcrop", "outcrop.a", "outcrop.c"}) == needs
 
 
@@ -262,8 +260,8 @@ def test_planning_and_language_know_no_files_or_threads(path: Path) -> None:
     ],
 )
 def test_what_is_not_pure_is_found(source: str, found: set[str]) -> None:
-    """Checks that `impure` finds imports and calls. If this function finds nothing, the test for files, threads and
-    clocks always passes."""
+    """Checks that `impure` finds imports and calls. Otherwise, the test for files, threads and clocks would always
+    pass."""
     assert impure(source) == found
 
 
@@ -303,14 +301,14 @@ def test_only_files_named_mpi_include_mpi(path: Path) -> None:
 
 @pytest.mark.parametrize("path", text_files(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_files_stay_short(path: Path) -> None:
-    """Checks that no file has more lines than LINES_MOST, so that a reader can understand a file as a whole."""
+    """Checks that no file has more lines than LINES_MOST."""
     count = len(path.read_text().splitlines())
     assert count <= LINES_MOST, f"{path.relative_to(ROOT)} has {count} lines, at most {LINES_MOST}"
 
 
 def test_no_flag_may_change_the_bits() -> None:
     """Checks that no compiler flag allows floating-point optimizations that change values."""
-    # The text of each flag is split into two parts, because the test also searches this file.
+    # The flags are split into two parts, because the test also searches this file.
     forbidden = ["-f" + "fast-math", "-O" + "fast", "-funsafe" + "-math-optimizations", "-ffp-contract" + "=fast"]
     for path in text_files():
         if path.suffix != ".md":
@@ -319,9 +317,7 @@ def test_no_flag_may_change_the_bits() -> None:
 
 
 def test_only_the_two_error_files_define_exceptions() -> None:
-    """Checks that exceptions are defined only in files named errors.py, so that the type of each expected error is
-    documented.
-    """
+    """Checks that exceptions are defined only in files named errors.py."""
     for path in python_files():
         if path.name == "errors.py":
             continue
@@ -374,7 +370,7 @@ def classes_in(sources: Mapping[str, str]) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_a_class_name_is_defined_once(library: str) -> None:
-    """Checks that each library defines a class name only once, so that the name has one meaning."""
+    """Checks that each library defines a class name only once."""
     mine = [path for path in python_files() if LIBRARIES[library](path)]
     assert len(mine) > 10
     classes = classes_in({str(path.relative_to(ROOT)): path.read_text() for path in mine})
@@ -410,9 +406,7 @@ def imported_tests(source: str) -> list[str]:
 
 
 def test_no_file_imports_a_test_module() -> None:
-    """Checks that no file imports a test module. Tests share code only through helper modules, so each test can change
-    alone.
-    """
+    """Checks that no file imports a test module. Tests share code only through helper modules."""
     wrong = {path.name: imported_tests(path.read_text()) for path in files_of_tests()}
     assert not {name: tests for name, tests in wrong.items() if tests}
     assert imported_tests("from test_a import b\nfrom tests import test_c\nimport fields, test_d") == [
@@ -421,11 +415,11 @@ def test_no_file_imports_a_test_module() -> None:
 
 
 CHECKS = ("pytest.raises", "pytest.fail", "pytest.warns", "np.testing.", "validate", "check")
-"""Name prefixes of functions that check something and raise an error if it is wrong."""
+"""Prefixes of the names of functions that check something and raise an error."""
 
 
 def idle_tests(sources: Mapping[str, str]) -> list[str]:
-    """Return the tests that compare nothing, neither directly nor in a function that they call.
+    """Return the tests that do not compare anything, directly or in a function that they call.
 
     `sources` maps the name of each module to its source. Only functions in these modules are followed."""
     functions: dict[tuple[str, str], ast.FunctionDef] = {}
@@ -455,7 +449,7 @@ def idle_tests(sources: Mapping[str, str]) -> list[str]:
 
 
 def test_every_test_compares_something() -> None:
-    """Checks that each test compares something. A test that only calls functions can hardly fail."""
+    """Checks that each test compares something."""
     files = {}
     for path in files_of_tests():
         (folder,) = set(TESTS) & set(path.parents)
@@ -477,8 +471,7 @@ def test_every_test_compares_something() -> None:
     ],
 )
 def test_tests_that_compare_nothing_are_found(body: str, is_idle: bool) -> None:
-    """Checks that `idle_tests` finds tests that compare nothing. If this function finds nothing, the test that uses it
-    always passes."""
+    """Checks that `idle_tests` finds tests that compare nothing. Otherwise, the test that uses it would always pass."""
     modules = {
         "test_a": f"from helpers import other as run, same_for\ndef same():\n    assert 1\ndef test_it():\n    {body}",
         "helpers": "def same():\n    assert run()\ndef same_for(one):\n    same()\ndef other(): pass",

@@ -44,9 +44,7 @@ def collect(source: InputArray, group: int) -> np.ndarray:
 
 @pytest.mark.parametrize("text", ["zeros", "gaussian", "random:7", "random"])
 def test_built_in_values_do_not_depend_on_the_grouping_of_planes(text: str) -> None:
-    """Checks that initial values do not depend on the number of planes that are read at a time. In a run, this number
-    follows from the size of a plane and from the shards.
-    """
+    """Checks that initial values do not depend on the number of planes that are read at a time."""
     source = parse_source(text, SHAPE)
     whole = collect(source, SHAPE[0])
     assert whole.shape == SHAPE and np.isfinite(whole).all()
@@ -77,7 +75,7 @@ def test_npy_of_every_real_dtype_and_order(tmp_path: Path, dtype: str, order: st
 @pytest.mark.parametrize("chunks", [(1, 6, 5), (4, 3, 2), (11, 6, 5), (100, 100, 100)])
 @pytest.mark.parametrize("zarr_format", [2, 3])
 def test_zarr_of_any_chunks(tmp_path: Path, chunks: tuple[int, int, int], zarr_format: int) -> None:
-    """Checks a file whose chunks cover several planes. Each plane must get the right values, although each chunk is
+    """Checks a file whose chunks cover several planes. Each plane must get the right values, and each chunk must be
     decoded only once."""
     values = np.arange(330, dtype="int16").reshape(SHAPE)
     path = tmp_path / "a.zarr"
@@ -199,9 +197,7 @@ def test_files_that_are_no_arrays_are_refused(tmp_path: Path, save: Callable[[Pa
 
 
 def test_values_that_are_not_finite_are_found_and_named() -> None:
-    """Checks that infinite values are detected. This includes values that become infinite only when they are converted
-    to the dtype of the run.
-    """
+    """Checks that infinite values are detected, also if they become infinite only in the dtype of the run."""
     for bad, dtype in [(np.nan, "float64"), (-np.inf, "float64"), (1e300, "float32")]:
         values = np.ones(SHAPE)
         values[7, 2, 3] = bad

@@ -1,5 +1,5 @@
-"""Check values from files. For each format, the reader must return the array that was written, with the axes in the
-right order, and must need little memory."""
+"""Check values from files. The reader of each format must return the array that was written, with the axes in the right
+order, and must need little memory."""
 
 import lzma
 import subprocess
@@ -32,7 +32,7 @@ from saves import (
 def test_every_format_gives_back_what_was_written(
     tmp_path: Path, save: Callable[[Path, np.ndarray], str], array: np.ndarray
 ) -> None:
-    """Checks files with one to three axes. The files are read in groups of any number of planes. The cache may be much
+    """Checks files with one to three axes, which are read in groups of any number of planes. The cache may be much
     smaller than the file."""
     text = save(tmp_path, array)
     for group, cache_bytes in [(1, 300), (3, 1 << 20), (11, 1)]:
@@ -58,7 +58,7 @@ def test_a_file_cut_short_is_refused(tmp_path: Path, save: Callable[[Path, np.nd
 
 
 def test_a_compressed_file_with_too_few_cells_is_refused(tmp_path: Path) -> None:
-    """Checks the error for a complete compressed file whose content is shorter than the header of the content says."""
+    """Checks the error for a complete compressed file whose content is shorter than its header says."""
     np.save(tmp_path / "a.npy", VOLUME)
     (tmp_path / "a.npy.xz").write_bytes(lzma.compress((tmp_path / "a.npy").read_bytes()[:-4]))
     with pytest.raises(InputError, match=r"a\.npy\.xz is cut short"):
@@ -119,8 +119,8 @@ def test_segy_volumes_sorted_by_crosslines_are_put_in_order(tmp_path: Path) -> N
 
 
 def test_segy_with_several_offsets_is_refused(tmp_path: Path) -> None:
-    """Checks that a SEG-Y file with several offsets is refused. Such a file has traces that are not stacked, so it is
-    not a model."""
+    """Checks that a SEG-Y file with several offsets is refused, because it is not a model: its traces are not
+    stacked."""
     segyio = pytest.importorskip("segyio")
     segyio.tools.from_array4D(str(tmp_path / "a.sgy"), np.ones((3, 4, 2, 8), "f4"))
     with pytest.raises(InputError, match="2 offsets at each place"):

@@ -1,5 +1,5 @@
-"""Check the errors for wrong files. Each error is one line that names the file. If possible, it also names the
-variables of the file or the package to install.
+"""Check the errors for wrong files. Each error is one line that names the file and, if possible, the variables of the
+file or the package to install.
 """
 
 import os
@@ -94,8 +94,7 @@ def test_a_package_that_is_not_installed_is_named(
 def test_without_a_reader_of_hdf5_the_message_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Checks the error if no reader for NetCDF is installed. Without such a reader, xarray can read neither version of
-    NetCDF."""
+    """Checks the error if no reader for NetCDF is installed."""
     text = save_netcdf(tmp_path, VOLUME)
     classic = tmp_path / "classic.nc"
     classic.write_bytes(b"CDF\x01" + bytes(28))
@@ -120,8 +119,8 @@ def test_h5netcdf_without_h5py_is_named(tmp_path: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("array", [SECTION, VOLUME[0, 0]], ids=["2-D", "1-D"])
 def test_a_file_of_fewer_axes_alone_is_no_grid(tmp_path: Path, array: np.ndarray) -> None:
-    """Checks that values with two axes are refused for a stencil of three axes if the user gives neither `-n` nor
-    `@resample`. Such values must not become a grid of one row.
+    """Checks that values with two axes are refused for a stencil of three axes without `-n` and `@resample`. Such
+    values must not become a grid of one row.
     """
     text, stencil = save_npy(tmp_path, array), find_stencil("heat7")
     with pytest.raises(InputError, match=rf"{array.shape[-1]},?\); heat7.*three axes.*-n NX NY NZ, and write FILE@res"):
@@ -138,8 +137,8 @@ def test_a_file_of_fewer_axes_alone_is_no_grid(tmp_path: Path, array: np.ndarray
 def test_files_of_zarr_are_regular_and_no_larger_than_the_array_says(
     tmp_path: Path, name: str, change: str, words: str
 ) -> None:
-    """Checks that a pipe and an oversized file in a Zarr array are refused. A reader that does not refuse them would
-    wait for the pipe forever, or read a sparse file of 1 TB into memory.
+    """Checks that a pipe and a sparse file of 1 TB in a Zarr array are refused. Without the refusal, a reader would
+    wait forever or use too much memory.
     """
     text = save_zarr(tmp_path, VOLUME)
     file = Path(text, name)

@@ -1,7 +1,7 @@
 """Check that SIGKILL at any moment loses no data. A run that is resumed has the same bits as a run without kills.
 
-Child processes are forked from a server that has already imported all modules. So most kills happen during the critical
-work: creating the directory, writing planes, flushing, renaming the manifest. OUTCROP_KILLS sets the number of kills.
+Child processes are forked from a server that has already imported all modules. So most kills happen while a process
+makes the directory, writes planes, flushes, or renames the manifest. OUTCROP_KILLS sets the number of kills.
 """
 
 import multiprocessing
@@ -21,9 +21,9 @@ from outcrop.run.places import open_state
 KILLS = int(os.environ.get("OUTCROP_KILLS", "20"))
 SHAPE = (61, 70, 83)
 STEPS = 96
-MEMORY = 1 << 20  # a fifth of both arrays: the run has many passes, so many kills happen in a commit
+MEMORY = 1 << 20  # a fifth of both arrays, so that the run has many passes, and many kills happen in a commit
 GIVEN = {"memory": MEMORY, "scheme": "wavefront", "sizes": {"bt": 12, "slab": 4, "diamond": 12}}
-"""The sizes are given, because most kills would happen during the search for sizes otherwise."""
+"""The sizes are given. Otherwise, most kills would happen during the search for sizes."""
 
 SPAWN = multiprocessing.get_context("forkserver")
 SPAWN.set_forkserver_preload(["numpy", "outcrop.run.simulation", "outcrop.language.library", "test_kill"])
@@ -39,7 +39,7 @@ def run_from_start(where: Path) -> None:
     simulation = oc.Simulation(
         oc.stencils.heat(ndim=3), shape=SHAPE, dtype="float32", directory=where, force=True, **GIVEN
     )
-    simulation.prepare(STEPS)  # as on the command line, this happens before the values are assigned
+    simulation.prepare(STEPS)  # the command line also calls this before it assigns the values
     simulation["u"] = initial_values()
     simulation.run(steps=STEPS, progress="none")
 

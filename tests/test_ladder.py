@@ -1,5 +1,5 @@
-"""Check the benchmark `ladder`. Each column gives the oracle's bits and keeps to its memory limit, and the report is
-correct."""
+"""Check the benchmark `ladder`. Each column gives the same bits as the oracle and keeps its memory limit, and the
+report is correct."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_every_column_gives_the_oracles_bits(
     column: Column, shape: tuple[int, int, int], steps: int, share: float
 ) -> None:
     """Checks that all columns of the ladder compute the same bits with any amount of memory, and move the predicted
-    number of bytes. Columns use swap, mmap or direct I/O, one layer or two, with or without padding."""
+    number of bytes. Columns differ in I/O (swap, mmap or direct), layers (one or two) and padding."""
     layout = make_layout(shape, "float32")
     whole = Window((shape[0], shape[0], 0), layout.record_bytes).bytes
     with tempfile.TemporaryDirectory() as folder:
@@ -78,8 +78,8 @@ def test_every_column_gives_the_oracles_bits(
 
 
 def test_small_ladder_measures_every_column(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks that each bar of the ladder has a figure, or a text that says why the figure is missing. The results have
-    the bits of the oracle, and no files remain."""
+    """Checks that each bar of the ladder has a figure, or the reason why the figure is missing. The results have the
+    bits of the oracle, and no files remain."""
     figures_file, picture = tmp_path / "figures.json", tmp_path / "picture.png"
     where = str(tmp_path / "new" / "below")
     arguments = ["bench", "ladder", "--small", "-d", where, "--json", str(figures_file), "--png", str(picture)]
@@ -133,9 +133,7 @@ def test_small_ladder_measures_every_column(tmp_path: Path, capsys: pytest.Captu
 def test_what_cannot_be_is_refused_in_one_line(
     arguments: list[str], named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Checks that options that do not apply are refused. If such an option were ignored, the user would notice this
-    only after an hour of measurements.
-    """
+    """Checks that options that do not apply are refused, before an hour of measurements."""
     assert call(["bench", *arguments, "--small", "-d", str(tmp_path)]) == 2
     said = capsys.readouterr().err
     assert named in said and said.count("\n") == 1
@@ -177,8 +175,8 @@ def can_limit() -> bool:
 
 
 def test_a_memory_group_limits_and_goes() -> None:
-    """Checks that a control group limits memory and page cache. The operating system must kill a process that exceeds
-    the limit. Afterwards, the group must be removed.
+    """Checks that a control group limits memory and page cache, and is removed at the end. The operating system must
+    kill a process that exceeds the limit.
     """
     if not can_limit():
         pytest.skip("no memory group can be made here")
@@ -209,8 +207,8 @@ def test_both_versions_of_groups_forbid_swap(tmp_path: Path, number: int, swap_l
 
 
 def test_a_failing_or_slow_child_is_told_in_one_line() -> None:
-    """Checks that a child process that fails or takes too long does not stop the ladder. The last line that the child
-    process prints becomes the error message.
+    """Checks that a child process that fails or takes too long does not stop the ladder. The error message is the last
+    line that the child process prints.
     """
     with pytest.raises(StorageError, match=r"^InputError: too small$"):
         memory.run_limited(["-c", "from outcrop.errors import InputError; raise InputError('too small')"], None)
@@ -219,7 +217,7 @@ def test_a_failing_or_slow_child_is_told_in_one_line() -> None:
 
 
 def test_swap_is_for_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that a swap file is refused for users who are not root. No file is made."""
+    """Checks that users who are not root get an error for a swap file. No file is made."""
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(InputError, match="needs root"), memory.swap_file(tmp_path, MIB):
         pass
@@ -227,9 +225,7 @@ def test_swap_is_for_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_swap_file_always_goes(tmp_path: Path) -> None:
-    """Checks that a swap file is active inside the context. After success, Ctrl-C or failure the file is switched off
-    and removed.
-    """
+    """Checks that a swap file is active only inside the context, and is removed after success, Ctrl-C and failure."""
     if os.geteuid() != 0:
         pytest.skip("swap files need root")
     with pytest.raises(StorageError, match="swap file"), memory.swap_file(tmp_path, 4096):

@@ -1,5 +1,5 @@
-"""Check equations of users. An equation becomes the intended stencil, a manifest stores the stencil without changes,
-and each mistake gives an error of one line.
+"""Check equations of users. An equation gives the intended stencil, a manifest stores the stencil without changes, and
+each mistake gives an error of one line.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CENTRE = U[0, 0, 0]
 
 
 def test_radii_are_read_off_the_equation() -> None:
-    """Checks that the radii of a stencil follow from its equation. Planning knows only the radii, not the equation."""
+    """Checks the radii of a stencil, which are computed from its equation."""
     stencil = Stencil("far", {U: U[-3, 0, 0] + U[0, 1, 4] + U[0, 0, -2]})
     assert stencil.radii == (3, 1, 4)
     assert stencil.radius == 4
@@ -40,8 +40,8 @@ def test_radii_are_read_off_the_equation() -> None:
 
 @pytest.mark.parametrize("name", sorted(STENCILS))
 def test_a_stencil_survives_the_manifest(name: str) -> None:
-    """Checks that a stencil does not change if it is converted to JSON and back. This is why `resume` does not need the
-    user's script.
+    """Checks that a stencil does not change if it is converted to JSON and back. So `resume` does not need the user's
+    script.
     """
     stencil = STENCILS[name]()
     again = Stencil.from_json(json.loads(json.dumps(stencil.to_json())))
@@ -165,8 +165,8 @@ def test_a_mistake_ends_in_one_line_that_names_it(mistake: str) -> None:
 
 
 def test_equal_names_in_two_stencils_keep_their_own_defaults() -> None:
-    """Checks two stencils whose parameters have the same name but different defaults. Each stencil must keep its own
-    default, although the cache of SymPy may confuse equal objects.
+    """Checks that two stencils whose parameters have the same name keep their own defaults. The cache of SymPy may
+    exchange equal objects.
     """
     first = Stencil("first", {U: Parameter("c", 0.4) * CENTRE})
     other = Stencil("other", {U: Parameter("c", 0.25) * CENTRE})
@@ -174,15 +174,14 @@ def test_equal_names_in_two_stencils_keep_their_own_defaults() -> None:
 
 
 def test_numbers_are_not_multiplied_into_sums() -> None:
-    """Checks that the product of a number and a sum stays one product. SymPy may turn it into one product for each
-    term."""
+    """Checks that the product of a number and a sum stays one product. SymPy may multiply each term by the number."""
     stencil = Stencil("mean", {U: Parameter("c", 0.5) * (U[0, 0, 1] + U[0, 0, -1])})
     operators = [row[0] for row in stencil.stages[0].program.to_json()["operations"]]
     assert operators.count("mul") == 1
 
 
 def test_stability_is_reported_not_refused() -> None:
-    """Checks that `stability` reports an unstable linear stencil, and does not report a stable or nonlinear one."""
+    """Checks that `stability` reports an unstable linear stencil, and does not report a stable or nonlinear stencil."""
     heat7 = find_stencil("heat7")
     assert stability(heat7, {}) is None
     assert "factor 2.2" in (stability(heat7, {"c0": 1 - 6 * 4 / 15, "c1": 4 / 15}) or "")
@@ -196,8 +195,7 @@ def test_stability_is_reported_not_refused() -> None:
 
 
 def test_a_kernel_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that a kernel is compiled only once. Later, the file of this kernel is loaded for each equal kernel,
-    without a call of the compiler."""
+    """Checks that equal kernels are compiled only once. Later calls load the file of the kernel."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     stencil = find_stencil("heat7")
     first = compiling.compile_kernel(stencil, "float32", "plain")
@@ -210,7 +208,7 @@ def test_a_kernel_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_processes_may_compile_the_same_kernel_at_once(tmp_path: Path) -> None:
-    """Checks that several processes can compile the same kernel at the same time, and that each gets a complete
+    """Checks that several processes can compile the same kernel at the same time, and that each process gets a complete
     kernel."""
     script = (
         "from outcrop.language.library import heat7\n"
@@ -255,8 +253,8 @@ def test_text_in_an_equation_cannot_break_out_of_the_comment(tmp_path: Path, mon
 
 
 def test_terms_with_one_coefficient_are_multiplied_once() -> None:
-    """Checks an expanded difference formula. The kernel needs one product for each coefficient, not one product for
-    each neighbour."""
+    """Checks that the kernel of an expanded difference formula has one product for each coefficient, and not one
+    product for each neighbour."""
     c = Parameter("c", 0.5)
     stencil = Stencil("mean", {U: c * U[0, 0, 1] + c * U[0, 0, -1] - c * U[0, 1, 0] + CENTRE / 3 - U[1, 0, 0] / 3})
     operators = [row[0] for row in stencil.stages[0].program.to_json()["operations"]]
@@ -264,7 +262,8 @@ def test_terms_with_one_coefficient_are_multiplied_once() -> None:
 
 
 def test_what_depends_on_no_cell_is_no_vector_operation() -> None:
-    """Checks that the kernel computes a value that is equal for all cells once per call, and not once per cell."""
+    """Some values are equal for all cells. Checks that the kernel computes them once per call, and not once per
+    cell."""
     h, dt = Parameter("h", 2.0), Parameter("dt", 0.1)
     program = Stencil("s", {U: CENTRE + dt / h**2 * (U[0, 0, 1] - CENTRE)}).stages[0].program
     pairs = zip(program.operations, program.uniform, strict=True)

@@ -44,7 +44,7 @@ SPECIAL: dict[str, Any] = {
 
 
 def grid(shape: tuple[int, int, int], dtype: str, seed: int) -> NDArray[np.floating]:
-    """Return values of many magnitudes and both signs. With such values, a sum in another order gives other bits."""
+    """Return values of many magnitudes and both signs, so that a sum in another order has other bits."""
     rng = np.random.default_rng(seed)
     return (rng.standard_normal(shape) * 10.0 ** rng.integers(-3, 4, shape)).astype(dtype)
 
@@ -105,8 +105,8 @@ leaves = st.one_of(
 
 
 def join(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """Generate random expressions that combine the given expressions. No divisor is near zero, because a division by
-    zero may give NaN, and different NaNs may have different bits.
+    """Generate random expressions that combine the given expressions. No divisor is near zero, because NaNs may have
+    different bits.
     """
     return st.one_of(
         st.lists(inner, min_size=2, max_size=6).map(lambda terms: sum(terms, sympy.S.Zero)),
@@ -140,8 +140,7 @@ def test_random_kernels_equal_the_oracle(
 
 @pytest.mark.parametrize("isa", available_isas())
 def test_products_and_sums_are_not_fused(isa: str) -> None:
-    """Checks that the compiler does not fuse a product and a sum into one operation. A fused operation does not round
-    the product, so the result has other bits.
+    """Checks that the compiler does not fuse a product and a sum into one operation, which does not round the product.
     """
     stencil = Stencil("fuse", {U: CENTRE * U[0, 0, 1] + U[0, 1, 0]})
     a = np.float32(1 + 2**-12)
@@ -153,9 +152,7 @@ def test_products_and_sums_are_not_fused(isa: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(STENCILS))
 def test_generated_text_is_a_function_of_the_content_alone(name: str) -> None:
-    """Checks that equal stencils give equal C code. The order of operations must not depend on sets, hashes or earlier
-    calls.
-    """
+    """Checks that equal stencils give equal C code, which must not depend on sets, hashes or earlier calls."""
     made = [STENCILS[name]() for _ in range(3)]
     made.append(Stencil.from_json(made[0].to_json()))
     for vector_bytes in VECTOR_BYTES.values():

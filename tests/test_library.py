@@ -35,8 +35,7 @@ NAMES = [
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_name_finds_the_stencil_of_that_name(name: str) -> None:
-    """Checks that a search for each name finds the stencil with this name. The stencil must have the axes that its name
-    says."""
+    """Checks that a search for each name finds the stencil with this name and with the axes in its name."""
     stencil = library.find_stencil(name)
     assert stencil.name == name
     axes = [axis for axis, radius in zip("zyx", stencil.radii, strict=True) if radius]
@@ -150,8 +149,8 @@ def cell_operations(name: str) -> dict[str, int]:
     ],
 )
 def test_kernels_cost_no_more_operations_than_they_should(name: str, mul: int, add: int, div: int) -> None:
-    """Checks that kernels do not need more operations than the given numbers. This is possible only if expressions keep
-    their form, in which directions and species share common terms.
+    """Checks that kernels do not need more operations than the given numbers. So the generator must keep common terms
+    of directions and species.
     """
     counts = cell_operations(name)
     assert counts["mul"] <= mul
@@ -213,9 +212,7 @@ def test_sharpen_is_the_convolution_that_it_says() -> None:
 
 
 def test_lattice_directions_come_in_opposite_pairs() -> None:
-    """Checks the order of lattice directions: for odd i, the directions i and i + 1 are opposite. The weights must be
-    those of Qian.
-    """
+    """Checks the lattice directions: i and i + 1 are opposite for odd i. The weights must be Qian's weights."""
     for ndim, count in ((2, 9), (3, 19)):
         directions, weights = np.array(library.lattice_directions(ndim)), np.array(library.lattice_weights(ndim))
         assert len({tuple(c) for c in directions}) == count
@@ -225,8 +222,8 @@ def test_lattice_directions_come_in_opposite_pairs() -> None:
 
 
 def test_a_sponge_is_made_plane_by_plane() -> None:
-    """Checks that the values of a sponge do not depend on the number of planes that are computed at a time. A sponge is
-    0 inside the grid and has its maximum at absorbing sides."""
+    """Checks that the values of a sponge do not depend on the number of planes that are computed at a time. The values
+    are 0 inside the grid and have their maximum at absorbing sides."""
     shape = (30, 24, 26)
     planes = library.sponge(shape, 8, velocity=2000, spacing=10, sides=("z1", "y0", "y1", "x0", "x1"))
     whole = planes(0, 30)
@@ -276,7 +273,7 @@ def test_a_sponge_that_cannot_be_is_refused(changes: dict[str, object], message:
 
 FIND = "import json, sys; from outcrop.language.library import find_stencil\n" \
        "found = find_stencil('acoustic2_1d_sponge').to_json(); print(json.dumps([found, 'sympy' in sys.modules]))"
-"""A program that prints a stencil, and whether it imported SymPy."""
+"""A program that prints a stencil, and whether the program imported SymPy."""
 
 
 def test_a_stencil_that_is_known_needs_no_sympy(tmp_path: Path) -> None:
@@ -299,8 +296,7 @@ def test_a_stencil_that_is_known_needs_no_sympy(tmp_path: Path) -> None:
 
 
 def test_a_stencil_of_another_language_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that a cached stencil is not used after an update of Outcrop, SymPy or Python, because the new versions
-    may give other bits.
+    """Checks that a cached stencil is not used after an update of Outcrop, SymPy or Python, which may give other bits.
     """
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     wanted = library.find_stencil("heat2_1d")
@@ -316,7 +312,7 @@ def test_openings_outside_the_box_are_refused() -> None:
 
 
 NO_STEP_IS_TOO_LARGE = {"heat7", "heat13", "box27", "stream_function", "sharpen"}
-"""Families of weighted means. They stay bounded for all values of their parameters."""
+"""Families of weighted means, which stay bounded for all values of their parameters."""
 
 
 @pytest.mark.parametrize("name", library.FAMILIES)

@@ -1,4 +1,4 @@
-"""Check that each stencil of the library gives the oracle's bits with each scheme."""
+"""Check that each stencil of the library gives the same bits as the oracle with each scheme ."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MORE = [
     "maxwell_lossy",
     "advection1_2d",
 ]
-"""Stencils that are tested in addition to one of each family: other orders, fewer axes, options."""
+"""Stencils in addition to one stencil of each family: other orders, fewer axes, options."""
 
 BOUNDARIES = ["fixed", "periodic", "x=mirror", "y=mirror:fixed,x=periodic"]
 
@@ -43,8 +43,7 @@ def shapes(stencil: Stencil) -> st.SearchStrategy[tuple[int, int, int]]:
 
 
 def safe_state(stencil: Stencil, shape: tuple[int, int, int], dtype: str, seed: int) -> dict[str, Cells]:
-    """Return random values between 1/2 and 1. They are not near 0, because an update may divide by densities and
-    permittivities."""
+    """Return random values between 1/2 and 1: an update may divide by them, so they must not be near 0."""
     state = random_state(stencil, shape, dtype, seed)
     return {name: (values + 1) / 2 for name, values in state.items()}
 

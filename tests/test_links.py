@@ -1,7 +1,7 @@
-"""Check the Python interface of links. All its errors are exceptions of the package, and other Python threads run while
-a call waits.
+"""Check the Python interface of links. Its errors are exceptions of the package, and other Python threads run while a
+call waits.
 
-The tests in tests/core check messages, damage and neighbours that have gone.
+The tests in tests/core check messages, damage and neighbours that have ended.
 """
 
 import socket

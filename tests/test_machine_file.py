@@ -48,8 +48,8 @@ def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_figure_is_read_as_it_is_written() -> None:
-    """Checks the forms in which a machine file can give figures: binary and decimal sizes, percentages of the memory,
-    bandwidths as texts and as numbers.
+    """Checks the forms of figures in a machine file: binary and decimal sizes, percentages of the memory, bandwidths as
+    texts and as numbers.
     """
     found = parse_machine(GOOD, "folder/mine.toml")
     assert (found.name, found.cores) == ("mine", 4)
@@ -175,8 +175,8 @@ ARGUMENTS = {
 def test_arguments_that_cannot_be_are_one_line(
     words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Checks that a missing machine file is refused with one line. Options that apply only to this machine are refused
-    in the same way. The command prints nothing else."""
+    """Checks that a missing machine file, and options that apply only to this machine, are refused with one line. The
+    command prints nothing else."""
     Path("folder").mkdir()
     Path("picture.toml").write_bytes(b"\xff\xfe\x00")
     Path("mine.toml").write_text(GOOD)
@@ -232,8 +232,8 @@ def test_shipped_machines_load_by_name_and_by_path() -> None:
 
 
 def test_what_a_plan_may_take_unless_told() -> None:
-    """Checks which budget a plan has. It is `--memory` if this option is given, otherwise the usable memory that the
-    file declares, otherwise the default budget."""
+    """Checks the budget of a plan: `--memory` if this option is given, otherwise the usable memory that the file
+    declares, otherwise the default budget."""
     declared, silent = parse_machine(GOOD, "mine"), parse_machine(changed('usable = "50%"', ""), "mine")
     options = RunOptions("heat7", (2048, 2048, 2048), steps=10)
     assert plan_elsewhere(declared, options).budget_bytes == 4 << 30

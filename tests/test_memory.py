@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import zarr
 
-SHAPE = (256, 256, 256)  # each file below has 128 MiB, so a run that holds a whole file in memory exceeds the limit
+SHAPE = (256, 256, 256)  # each file has 128 MiB, so a run that holds a whole file in memory exceeds the limit
 BUDGET_BYTES = 8 << 20
 FIXED_BYTES = 150 << 20
 
@@ -29,8 +29,8 @@ def _save_in_chunks(path: Path, values: np.ndarray) -> None:
 
 @pytest.mark.parametrize("save", [None, _save_plane_by_plane, _save_column_by_column, _save_in_chunks])
 def test_peak_memory_of_a_run(tmp_path: Path, save: Callable[[Path, np.ndarray], None] | None) -> None:
-    """Checks the peak memory of runs with built-in initial values, and of runs whose initial values come from files
-    that store the values in different orders.
+    """Checks the peak memory of runs with built-in initial values, and with initial values from files in different
+    orders.
 
     The run is a separate process, and the operating system measures its peak.
     """

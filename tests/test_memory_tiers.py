@@ -36,15 +36,15 @@ def test_drivers_words_decide() -> None:
     assert [(tier.capacity_bytes, tier.free_bytes) for tier in found] == [
         (16 * GIB, 8 * GIB), (64 * GIB, 32 * GIB), (512 * GIB, 256 * GIB),
     ]  # fmt: skip
-    for tier in found:  # all nodes lose their data, non-volatile memory too
+    for tier in found:  # all nodes lose their data at a reboot, also non-volatile memory
         assert tier.is_memory and tier.directory is None
         assert (tier.persistence, tier.primitive, tier.origin) == (Persistence.PROCESS, "none", "not measured")
 
 
 @needs_hwloc
 def test_firmware_decides_where_drivers_are_silent() -> None:
-    """Checks nodes to which no driver has given a name. Memory that is faster than ordinary memory is HBM, and slower
-    memory is CXL. The firmware gives the speeds.
+    """Checks nodes without a name from a driver. The firmware gives the speeds. Memory that is faster than ordinary
+    memory is HBM, and slower memory is CXL.
     """
     found = tiers_of(
         machine(
@@ -65,8 +65,8 @@ def test_firmware_decides_where_drivers_are_silent() -> None:
 
 @needs_hwloc
 def test_measuring_decides_where_all_are_silent() -> None:
-    """Checks a memory about which neither the driver nor the firmware has information. A measurement decides its kind,
-    but the name of its tier stays the same.
+    """Checks memory that neither the driver nor the firmware describes. A measurement determines its kind, but the name
+    of its tier stays the same.
     """
     dram, other = tiers_of(machine(Node(64 * GIB), Node(16 * GIB)))
     assert (dram.name, other.name, other.kind) == ("dram", "node1", "cxl")
@@ -88,8 +88,8 @@ def test_measuring_decides_where_all_are_silent() -> None:
     ],
 )
 def test_ordinary_memory_of_all_processors_is_one_tier(topology: str, expected: dict[str, tuple[int, ...]]) -> None:
-    """Checks that the first memories of all sockets together are one tier, DRAM. The second memory of a socket is a
-    separate tier. Memory that several sockets share is also a separate tier.
+    """Checks that the first memories of all sockets together are the tier DRAM. The second memory of a socket, and
+    memory that several sockets share, are separate tiers.
     """
     assert {tier.name: tier.nodes for tier in tiers_of(topology)} == expected
 
@@ -142,7 +142,7 @@ MEMINFO = "MemTotal: 25165824 kB\nMemFree: 20971520 kB\nMemAvailable: 16777216 k
 
 
 def node_file(total_gib: object, free_gib: int) -> str:
-    """Return the text with which sysfs describes the memory of a node."""
+    """Return the text by which sysfs describes the memory of a node."""
     total = total_gib * GIB // KIB if isinstance(total_gib, int) else total_gib
     return f"Node 0 MemTotal: {total} kB\nNode 0 MemFree: {free_gib * GIB // KIB} kB\nNode 0 Active(file): 0 kB\n"
 
@@ -176,8 +176,8 @@ MACHINES: dict[str, tuple[list[MemoryNode], str, dict[int, str], str, tuple[floa
 
 @pytest.mark.parametrize("name", MACHINES)
 def test_memory_is_what_can_be_true(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks where the size of the memory comes from. If the machine has one node, or if the sizes of the nodes are
-    impossible, it comes from /proc/meminfo. Otherwise, it is the sum of the sizes of the nodes.
+    """Checks that the size of the memory is the sum of the sizes of the nodes. On a machine with one node, or with
+    impossible sizes of nodes, it comes from /proc/meminfo.
     """
     nodes, meminfo, files, has_memory, expected = MACHINES[name]
     for path, text in {
@@ -204,8 +204,7 @@ ODD = ("", "\n\n", "nonsense", "MemTotal:", "MemTotal: kB\nMemAvailable: x kB", 
 def test_odd_files_of_the_system_are_not_told(
     text: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Checks that malformed files in /proc and /sys cause no traceback. Outcrop then uses other figures of the system.
-    """
+    """Checks that malformed files in /proc and /sys cause no traceback: Outcrop uses other figures of the system."""
     names = ("meminfo", "cpuinfo", "own", "group/memory.max", "group/memory.stat", "group/memory.current",
              "cpu0/cache/index0/level", "cpu0/cache/index0/size", "node0/meminfo", "has_memory")  # fmt: skip
     for name in names if text is not None else ():

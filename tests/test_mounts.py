@@ -1,5 +1,5 @@
-"""Check which mounts become tiers. Only mounts that can hold files of users become tiers. Each device is one tier, and
-the tier has the right kind."""
+"""Check that only mounts that can hold files of users become tiers. Each device is one tier, which has the right
+kind."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -76,8 +76,8 @@ def kinds(every: list[mounts.Mount]) -> dict[str, str]:
 
 
 def test_kinds_of_disks(machine: Machine) -> None:
-    """Checks the kind that is found for flash, for hard disks, for a RAID (as slow as its slowest part), for a virtual
-    disk of unknown kind, and for DAX."""
+    """Checks the kinds of flash, hard disks, a RAID (as slow as its slowest part), a virtual disk of unknown kind, and
+    DAX."""
     found = kinds(
         machine(
             "20 1 254:0 / @/ rw - ext4 /dev/vda rw\n"
@@ -127,15 +127,13 @@ def test_one_tier_for_each_device(machine: Machine) -> None:
 
 
 def test_an_overlay_of_something_unseen_is_a_tier(machine: Machine) -> None:
-    """Checks that an overlay is a tier if its folders are invisible. In a container, such an overlay may be the only
-    tier."""
+    """Checks that an overlay is a tier if its folders are invisible, because it may be the only tier in a container."""
     found = kinds(machine("20 1 0:40 / @/ rw - overlay overlay rw,lowerdir=/x,upperdir=/not/here,workdir=/y\n"))
     assert found == {"overlay-@": "disk"}
 
 
 def test_no_system_that_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks a machine without /proc. On such a machine, no mounts are found, but the device of a path still has a
-    number."""
+    """Checks that no mounts are found on a machine without /proc, and that the device of a path still has a number."""
     monkeypatch.setattr(mounts, "PROC", tmp_path / "none")
     assert mounts.all_mounts() == []
     device = f"device {tmp_path.stat().st_dev}"
@@ -144,9 +142,8 @@ def test_no_system_that_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_figures_keep_their_names(machine: Machine) -> None:
-    """Checks the key of cached figures. The key must not change, so that Outcrop finds figures that earlier versions
-    have stored. It has the source, the place and the type of the mount. If a path has several mounts, the last one
-    counts."""
+    """Checks the key of cached figures: the source, the place and the type of the mount. The key must not change, so
+    that Outcrop finds figures of earlier versions. If a path has several mounts, the last mount counts."""
     found = machine(
         "20 1 98:0 / / rw - ext4 /dev/root rw\n21 20 98:1 / @/net\\040here rw - ext4 /dev/hidden rw\n"
         "22 20 98:2 / @/net\\040here rw - xfs /dev/sdb1 rw\n"
@@ -166,8 +163,8 @@ def test_directories_are_found_where_one_may_write(tmp_path: Path) -> None:
 
 
 def test_mounts_that_nobody_may_look_at_are_left_out(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that mounts are left out if they cannot be accessed, for example the mounts of other containers or of
-    servers that do not answer."""
+    """Checks that mounts that cannot be accessed are left out, for example mounts of other containers or of servers
+    that do not answer."""
     every = machine(
         "20 1 8:0 / @/ rw - ext4 /dev/sda rw\n"
         "21 20 0:40 / @/home rw - overlay overlay rw,lowerdir=/x,upperdir=@/etc/secret,workdir=/y\n"
@@ -206,8 +203,8 @@ def test_what_comes_from_a_server_is_of_the_network(machine: Machine) -> None:
 
 
 def test_subvolumes_share_one_file_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that all subvolumes of btrfs belong to one tier. Files of different subvolumes have different device
-    numbers, but the mounts of all subvolumes have the same number.
+    """Checks that all subvolumes of btrfs belong to one tier. Their files have different device numbers, but their
+    mounts have the same number.
     """
     other = Path("/dev/shm")
     if not other.is_dir() or other.stat().st_dev == tmp_path.stat().st_dev:

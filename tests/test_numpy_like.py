@@ -21,8 +21,8 @@ SHM = Path("/dev/shm")
 
 @pytest.fixture(params=PLACES)
 def array(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[oc.Array]:
-    """Yield the same array of 3 x 4 x 5 values on each kind of tier. The tier for disks is the disk that holds the
-    files of the tests."""
+    """Yield the same array of 3 x 4 x 5 values on each kind of tier. The disk is the disk with the files of the
+    tests."""
     shape, place = (3, 4, 5), request.param
     if place == "tmpfs" and not SHM.is_mount():
         pytest.skip("no tmpfs here")
@@ -45,7 +45,7 @@ def disk_of(folder: Path) -> str:
 
 
 def plain(array: oc.Array) -> np.ndarray:
-    """Return an equal array that only NumPy has made."""
+    """Return an equal array of NumPy."""
     return np.arange(60, dtype="float32").reshape(3, 4, 5)
 
 
@@ -74,8 +74,7 @@ def test_behaves_as_the_plain_array(array: oc.Array) -> None:
 
 
 def test_changes_in_place(array: oc.Array) -> None:
-    """Checks that in-place operators, `out` arguments and views change the array itself. Such operations must return
-    the same object."""
+    """Checks that in-place operators, `out` arguments and views change the array itself, and return the same object."""
     before = array
     array += 1
     array[1] *= 2
@@ -161,8 +160,8 @@ def test_npy_files_are_numpys_own(tmp_path: Path) -> None:
 
 
 def test_says_what_makes_it_durable(tmp_path: Path) -> None:
-    """Checks which flush primitive an array reports. It reports MAP_SYNC only if the operating system has granted it,
-    and "none" for memory."""
+    """Checks the flush primitive that an array reports: MAP_SYNC only if the operating system has granted it, and
+    "none" for memory."""
     with oc.array(10, tier="dram") as memory, oc.array(10, path=tmp_path / "a.npy") as mapped:
         assert memory.primitive == "none" and memory.flush().bytes_written == 0
         if mapped.tier.kind not in ("dax", "tmpfs"):
@@ -189,8 +188,8 @@ def test_attributes_are_those_of_the_values() -> None:
 
 
 def test_files_beside_are_left_alone(tmp_path: Path) -> None:
-    """Checks that the user's files next to an array are kept, even if they have unusual names. If an array cannot be
-    made, no file remains."""
+    """Checks that the user's files next to an array are kept, even if they have unusual names. No file remains if an
+    array cannot be made."""
     mine = tmp_path / "a.npy.tmp"
     mine.write_text("of mine")
     oc.array(3, path=tmp_path / "a.npy").close()

@@ -1,5 +1,5 @@
-"""Check runs with both arrays in one window: legal plans, and the oracle's bits in plain memory and in a mapped
-file."""
+"""Check runs with both arrays in one window. The plans are legal, and the runs give the same bits as the oracle, in
+plain memory and in a mapped file."""
 
 from __future__ import annotations
 
@@ -33,8 +33,7 @@ FOR_ALL = sorted((name, make) for name, make in {**PLAIN, **USERS}.items() if ma
 
 @st.composite
 def plans(draw: st.DrawFn, problem: Problem | None = None) -> Plan:
-    """Generate a random plan with any sizes, with or without padding. If no problem is given, the plan is for any
-    problem."""
+    """Generate a random plan with any sizes, with or without padding, for the given problem or for any problem."""
     problem = one_layer.in_memory(problem or draw(problems()), draw(st.booleans()))
     return one_layer.make_plan(problem, draw(sizes_for(problem)), MACHINE, assumed_rate)
 
@@ -65,7 +64,7 @@ def test_a_dropped_or_late_update_is_rejected(plan: Plan, number: int) -> None:
     rest = one.actions[:index] + one.actions[index + 1 :]
     with pytest.raises(IllegalPlan):
         validate_one_layer(plan.problem, replace(one, actions=rest), plan.window)
-    # No later update needs the last block. No update needs values of the last level.
+    # No update needs the last block or values of the last level.
     z = one.actions[index].zeta0 - plan.problem.radius_z * (one.levels - 2)
     if one.levels > 1 and index + 1 < len(one.actions) and z < plan.problem.planes - plan.problem.radius_z:
         with pytest.raises(IllegalPlan):
@@ -87,9 +86,10 @@ def test_rehearsal_gives_the_oracles_bits(run: tuple[Stencil, Plan], seed: int) 
 @settings(max_examples=examples(75), deadline=None)
 @given(runs(), st.booleans(), st.integers(1, 4), st.integers(0, 2**32 - 1))
 def test_runs_give_the_oracles_bits(run: tuple[Stencil, Plan], in_a_file: bool, threads: int, seed: int) -> None:
-    """Checks that runs in one layer give the oracle's bits, with or without padding, in plain memory or in a file.
+    """Checks that runs in one layer give the same bits as the oracle, with or without padding, in plain memory or in a
+    file.
 
-    If the window is a mapped file, this file contains the result at the end."""
+    A mapped file that serves as window contains the result at the end."""
     stencil, plan = run
     problem = plan.problem
     initial = np.random.default_rng(seed).random(problem.shape).astype(problem.dtype)
@@ -125,8 +125,7 @@ def test_padding_keeps_rows_and_planes_apart() -> None:
 
 
 def test_too_little_memory_is_refused() -> None:
-    """Checks that an array smaller than the window is refused. A run with such an array would overwrite the memory
-    after the array."""
+    """Checks that an array smaller than the window is refused. A run would overwrite the memory after the array."""
     problem = one_layer.in_memory(make_problem((9, 9, 9), (1, 1, 1), 2), False)
     plan = one_layer.make_plan(problem, Sizes(2, 9, 2), MACHINE, assumed_rate)
     with pytest.raises(InputError, match="less than the window takes"):

@@ -1,4 +1,4 @@
-"""Check where a run keeps its static fields: in memory or on disk. The chosen place must be the best one, and users
+"""Check where a run keeps its static fields: in memory or on disk. The chosen place must be the better place, and users
 must see the reason."""
 
 import json
@@ -51,7 +51,7 @@ def planned(problem: Problem, share: float, on: Machine, scheme: str = "auto") -
 
 
 def only(scheme: Scheme, keeps: bool) -> Scheme:
-    """Return a copy of the scheme that has only one place for static fields: memory if `keeps` is true, otherwise the
+    """Return a copy of the scheme with only one place for static fields: memory if `keeps` is true, otherwise the
     disk."""
 
     def candidates(problem: Problem, budget_bytes: int, given: GivenSizes = FREE) -> Iterable[Sizes]:
@@ -61,7 +61,7 @@ def only(scheme: Scheme, keeps: bool) -> Scheme:
 
 
 def why(problem: Problem, choice: TunedPlan, on: Machine) -> str:
-    """Return the reason that users see for the place of the static fields. The reason must be the same for all static
+    """Return the reason that users see for the place of the static fields, which must be the same for all static
     fields."""
     may_stay = any(SCHEMES[one.scheme].keeps_statics for one in choice.considered)
     rows = placement.explained(choice.plan, choice.considered, on, may_stay)
@@ -88,13 +88,13 @@ def test_no_other_place_is_better(stencil: str, on: Machine) -> None:
             if found is not None:
                 assert choice.plan.predicted.seconds <= placement.EQUALLY_FAST * found.plan.predicted.seconds * 1.0001
                 assert any(one.sizes.keeps_statics == keeps for one in choice.considered)
-    hides_all = on is FAST and stencil == "acoustic4_sponge"  # the fields stay on disk for every budget
+    hides_all = on is FAST and stencil == "acoustic4_sponge"  # for every budget, the fields stay on disk
     assert places == ({False} if hides_all else {False, True}), "these budgets show both"
 
 
 def test_what_costs_nothing_is_the_slowest_place() -> None:
-    """Checks that static fields stay on disk if their transfers do not delay the run. If the transfers delay the run,
-    the disk is used in two cases: if memory has no room, and if the run is longer with the fields in memory.
+    """Checks that static fields stay on disk if their transfers do not delay the run. Otherwise they stay on disk only
+    if memory has no room, or if the run is longer with the fields in memory.
     """
     problem = problem_of("acoustic4_sponge")
     for on in (SLOW, LATE):

@@ -49,8 +49,8 @@ def run_by_keywords(where: str) -> np.ndarray:
 
 
 def test_a_file_is_the_same_run_as_words_and_keywords() -> None:
-    """Checks that options in a file, on the command line and as keywords give the same bits. An option on the command
-    line replaces the option in the file."""
+    """Checks that options in a file, on the command line and as keywords give the same bits. Options on the command
+    line replace options in the file."""
     Path("heat.toml").write_text(HEAT)
     assert call(["run", "heat.toml", "--quiet"]) == 0
     words = ["-n", "10", "8", "6", "-t", "3", "--init", "random:3", "--param", "c0=0.4", "--param", "c1=0.1"]
@@ -166,8 +166,7 @@ def test_options_without_a_file_form_are_refused_by_save(tmp_path: Path) -> None
 
 
 def test_options_survive_their_file() -> None:
-    """Checks that options with texts, numbers and tables are the same after they are written to a file and read
-    again."""
+    """Checks that options do not change if they are written to a file and read again."""
     options = RunOptions(
         "acoustic2",
         [6, 8, 10],
@@ -195,7 +194,7 @@ def test_options_survive_their_file() -> None:
 
 
 def test_each_option_is_told_everywhere(capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks that the help text, the Python signature and the groups of options follow from one table of options."""
+    """Checks that the help text, the Python signature and the groups of options agree with the table of options."""
     table = option_table()
     assert set(SIZES) == set(NAMES)
     assert {one.group for one in table.values()} == set(GROUPS)
@@ -210,8 +209,8 @@ def test_each_option_is_told_everywhere(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_a_run_that_is_opened_goes_on_without_being_told_how_far() -> None:
-    """Checks how many steps `run()` computes without an argument. It is the number in the options, or the number of
-    steps that an interrupted run has not computed. If neither is known, the error asks for a number.
+    """Checks the number of steps that `run()` computes without an argument: the number in the options, or the remaining
+    steps of an interrupted run. If neither is known, the error asks for a number.
     """
     sim = oc.Simulation("heat7", (6, 8, 10), directory="run.oc", steps=3, init=1.0, memory="16MiB")
     assert sim.run().step == 3

@@ -1,5 +1,4 @@
-"""Check the oracle, which defines correct results. The tests compare it with hand-written NumPy code and with
-mathematical laws."""
+"""Compare the oracle, which defines correct results, with hand-written NumPy code and with mathematical laws."""
 
 import numpy as np
 import pytest

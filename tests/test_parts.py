@@ -1,4 +1,4 @@
-"""Check the parts of ranks on disk: the cut, initial values, going back a generation, and what is refused."""
+"""Check the parts of ranks on disk: the cut, initial values, the return to the previous generation, and errors."""
 
 import os
 from dataclasses import replace
@@ -44,7 +44,7 @@ def assigns(group: RankGroup, where: Path, values: object) -> Any:
 
 @pytest.mark.parametrize("values", [None, "gaussian", "random:7", 2.5])
 def test_each_rank_keeps_its_rows_of_the_whole_grid(tmp_path: Path, values: object) -> None:
-    """Checks that the parts have the same initial values as one process, whatever the source of the values is."""
+    """Checks that the parts have the same initial values as one process, for every source of values."""
     alone = oc.Simulation("heat7", shape=SHAPE, directory=tmp_path / "alone", memory="4MiB", steps=8)
     alone["u"] = VALUES if values is None else values
     found = ranks(3, assigns, tmp_path / "parts", values)
@@ -59,7 +59,7 @@ def test_each_rank_keeps_its_rows_of_the_whole_grid(tmp_path: Path, values: obje
 
 
 def cuts(group: RankGroup, where: str, options: dict[str, Any]) -> Any:
-    """Return the rows of this rank in a new run, and those after the run is opened again."""
+    """Return the rows of this rank in a new run, and after the run is opened again."""
     sim = simulation(group, where, shape=(16, 246, 64), **options)
     sim["u"] = "random:1"
     sim.run()
@@ -76,8 +76,8 @@ def cuts(group: RankGroup, where: str, options: dict[str, Any]) -> Any:
 def test_ranks_that_share_updates_have_a_cut_of_equal_work(
     tmp_path: Path, options: dict[str, Any], moved: int
 ) -> None:
-    """Checks the cut of a new run, which is kept with the run: the places are lower by the mean number of rows that a
-    rank updates above its own rows."""
+    """Checks the cuts of a new run, which the run stores. Each cut is moved down by the mean number of rows that a rank
+    updates above its own rows."""
     found = ranks(3, cuts, tmp_path / "parts", options)
     places = [0, 82 - moved, 164 - moved, 246]
     assert [one[0] for one in found] == [one[1] for one in found] == list(pairwise(places)), found
@@ -85,7 +85,7 @@ def test_ranks_that_share_updates_have_a_cut_of_equal_work(
 
 
 def chosen_cut(group: RankGroup, where: str, scheme: str) -> Any:
-    """Return the rows of this rank, and the scheme and the steps of a pass that are then chosen."""
+    """Return the rows of this rank, and the chosen scheme and steps of a pass."""
     sim = simulation(group, where, shape=(64, 246, 64), steps=40, memory=f"{2 + group.rank}MiB", scheme=scheme)
     plan = sim.plan().plan
     return sim.rows, plan.scheme, plan.sizes.levels, plan.sizes.slab
@@ -107,8 +107,8 @@ def test_the_cut_is_for_the_steps_that_all_ranks_choose(tmp_path: Path, scheme: 
 
 
 def measures(group: RankGroup, where: Path, disks: list[str]) -> Any:
-    """Return the disk figures of this rank. A measurement of a disk is only noted. `disks` has the name of the disk of
-    each rank."""
+    """Return the disk figures of this rank. Measurements of disks are recorded and not performed. `disks` has the name
+    of the disk of each rank."""
     noted = []
 
     def device(places: list[Path], *_: object) -> StorageRates:
@@ -126,7 +126,8 @@ def measures(group: RankGroup, where: Path, disks: list[str]) -> Any:
 
 
 def test_one_rank_measures_a_disk_that_ranks_share(tmp_path: Path) -> None:
-    """Checks that the lowest rank of each disk measures it, and that ranks on one disk share its bandwidth equally."""
+    """Checks that the lowest rank of each disk measures the disk, and that ranks on one disk share its bandwidth
+    equally."""
     found = ranks(4, measures, tmp_path, ["a", "b", "a", "a"])
     assert [noted for noted, _ in found] == [[0], [1], [], []]
     third = StorageRates(1e9 / 3, 2e9 / 3, 1e9, 0.5, "measured", 4e9 / 3)
@@ -150,29 +151,29 @@ def plans_with_measured_rates(group: RankGroup, where: Path) -> Any:
 
 
 def test_all_ranks_measure_the_rate_of_their_plan(tmp_path: Path) -> None:
-    """Checks that ranks measure the update rates of the same sizes, and then take some of these sizes."""
+    """Checks that ranks measure the update rates of the same sizes, and choose among these sizes."""
     found = ranks(2, plans_with_measured_rates, tmp_path / "run.oc")
     measured, chosen, origin = found[0]
     assert found[1] == found[0] and chosen in measured and origin == "measured"
 
 
 def assigns_by_name(group: RankGroup, where: str) -> Any:
-    """Assign values in a directory with a name of its own for each rank."""
+    """Assign values in a separate directory for each rank."""
     sim = simulation(group, where)
     sim["u"] = 1.0
     return str(sim.directory)
 
 
 def test_directories_can_have_the_rank_and_the_node_in_their_names(tmp_path: Path) -> None:
-    """Checks that {rank} and {node} are replaced."""
+    """Checks that {rank} and {node} in a path are replaced."""
     host = os.uname().nodename.partition(".")[0]
     found = ranks(2, assigns_by_name, str(tmp_path / "disk-{rank}" / "{node}.oc"))
     assert found == [str(tmp_path / f"disk-{rank}" / f"{host}.oc") for rank in range(2)]
 
 
 def commits(group: RankGroup, where: Path, ahead: list[int]) -> Any:
-    """Commit a second generation on some ranks only, as if the others were killed before their rename. Then open the
-    run again."""
+    """Commit a second generation on some ranks only, as if the other ranks were killed before their rename. Then open
+    the run again."""
     sim = simulation(group, where)
     sim["u"] = VALUES
     state = open_state(sim.directory)
@@ -190,8 +191,8 @@ def commits(group: RankGroup, where: Path, ahead: list[int]) -> Any:
 
 @pytest.mark.parametrize("ahead", [[], [0], [2], [0, 1], [0, 1, 2]])
 def test_ranks_go_back_to_the_generation_that_all_have(tmp_path: Path, ahead: list[int]) -> None:
-    """Checks that ranks which have committed a pass go back if another rank has not, and that their values of the
-    generation before are still there."""
+    """Checks that ranks return to the previous generation, with its values, if another rank has not committed the last
+    pass."""
     found = ranks(3, commits, tmp_path / "parts", ahead)
     if len(ahead) == 3:
         assert found == [(4, 1, 0.0)] * 3
@@ -201,7 +202,7 @@ def test_ranks_go_back_to_the_generation_that_all_have(tmp_path: Path, ahead: li
 
 
 def commits_twice(group: RankGroup, where: Path) -> Any:
-    """Commit two more generations on rank 1 only, which no killed run can leave."""
+    """Commit two more generations on rank 1 only. A killed run cannot leave this state."""
     sim = simulation(group, where)
     sim["u"] = VALUES
     state = open_state(sim.directory)
@@ -212,7 +213,7 @@ def commits_twice(group: RankGroup, where: Path) -> Any:
 
 
 def test_parts_of_different_states_are_refused(tmp_path: Path) -> None:
-    """Checks that ranks do not go back by two generations: their older values are overwritten."""
+    """Checks that ranks do not return by two generations, because their older values are overwritten."""
     found = ranks(2, commits_twice, tmp_path / "parts")
     assert [one[0] for one in found] == ["StorageError"] * 2
     assert "has generation 2, but the part of rank 0 has 0: these parts do not belong to one state" in found[0][1]
@@ -220,7 +221,7 @@ def test_parts_of_different_states_are_refused(tmp_path: Path) -> None:
 
 
 def test_going_back_needs_the_generation_before(tmp_path: Path) -> None:
-    """Checks that a state cannot go back twice."""
+    """Checks that a state cannot return to the previous generation twice."""
     ranks(2, assigns, tmp_path / "parts", None)
     state = open_state(tmp_path / "parts" / "rank-0")
     with state.locked():
@@ -267,7 +268,7 @@ def test_wrong_options_are_refused_on_all_ranks_in_one_line(
     tmp_path: Path, options: list[dict[str, Any]], text: str
 ) -> None:
     """Checks that a wrong or different option of one rank ends all ranks before a directory is made, and that one rank
-    prints the line."""
+    prints the error."""
     where = tmp_path / "parts"
     for one in options:
         if "directory" in one:
@@ -285,8 +286,8 @@ def opens(group: RankGroup, where: Path) -> Any:
 
 
 def test_a_part_is_refused_where_it_does_not_belong(tmp_path: Path) -> None:
-    """Checks that one process cannot continue a part, that a part in another place is found, and that the messages say
-    how to go on."""
+    """Checks that one process cannot continue a part, that a part in another place is detected, and that the messages
+    say what to do."""
     where = tmp_path / "parts"
     ranks(3, assigns, where, None)
     text = f"holds the part of rank 1 of 3; go on with mpirun -n 3 outcrop resume {where}, or make one run"
@@ -308,7 +309,7 @@ def test_a_part_is_refused_where_it_does_not_belong(tmp_path: Path) -> None:
 
 
 def test_parts_of_different_runs_are_refused(tmp_path: Path) -> None:
-    """Checks that a part of another run with the same options is found."""
+    """Checks that a part of another run with the same options is detected."""
     for name in ("a", "b"):
         ranks(2, assigns, tmp_path / name, None)
     (tmp_path / "a" / "rank-1").rename(tmp_path / "a" / "x")
@@ -318,7 +319,7 @@ def test_parts_of_different_runs_are_refused(tmp_path: Path) -> None:
 
 
 def starts_again(group: RankGroup, where: Path, dies: int) -> Any:
-    """Begin a run whose initial values one rank never completes."""
+    """Begin a run in which one rank never completes its initial values."""
 
     def planes(z0: int, z1: int) -> Any:
         if group.rank == dies and z1 == SHAPE[0]:
@@ -331,7 +332,8 @@ def starts_again(group: RankGroup, where: Path, dies: int) -> Any:
 
 
 def test_a_run_without_complete_initial_values_can_be_started_again(tmp_path: Path) -> None:
-    """Checks that a start which was killed does not need --force the next time, and that a complete start does."""
+    """Checks that a run whose first start was killed can start again without --force. A complete run must need
+    --force."""
     where = tmp_path / "parts"
     ranks(3, starts_again, where, 1)
     found = ranks(3, starts_again, where, -1)
@@ -344,19 +346,21 @@ def test_a_run_without_complete_initial_values_can_be_started_again(tmp_path: Pa
 @pytest.mark.parametrize(
     ("changes", "name"),
     [
-        ({"part": PartEntry("a", 0, (0, 4, 10))}, "part"),  # not the rows of the arrays
-        ({"part": PartEntry("a", 2, (0, 5, 10))}, "part"),  # no such rank
-        ({"part": PartEntry("a", 1, (1, 5, 10))}, "part"),  # rows that no rank has
-        ({"part": PartEntry("a", 0, (0, 5, 5))}, "part"),  # a rank without rows
+        ({"part": PartEntry("a", 0, (0, 4, 10))}, "part"),  # the arrays have other rows
+        ({"part": PartEntry("a", 2, (0, 5, 10))}, "part"),  # rank 2 does not exist
+        ({"part": PartEntry("a", 1, (1, 5, 10))}, "part"),  # no rank has row 0
+        ({"part": PartEntry("a", 0, (0, 5, 5))}, "part"),  # rank 1 has no rows
         ({"part": PartEntry("a", 0, (0, 5, 10)), "in_place": True}, "part"),
-        ({"before": BeforeEntry(0, {"u": 1}, {})}, "before"),  # not a part
-        ({"part": PartEntry("a", 0, (0, 5, 10)), "before": BeforeEntry(9, {"u": 1}, {})}, "before"),  # a later step
-        ({"part": PartEntry("a", 0, (0, 5, 10)), "before": BeforeEntry(0, {"w": 1}, {})}, "before"),  # no such array
+        ({"before": BeforeEntry(0, {"u": 1}, {})}, "before"),  # only parts have this entry
+        # the step is too late
+        ({"part": PartEntry("a", 0, (0, 5, 10)), "before": BeforeEntry(9, {"u": 1}, {})}, "before"),
+        # array w does not exist
+        ({"part": PartEntry("a", 0, (0, 5, 10)), "before": BeforeEntry(0, {"w": 1}, {})}, "before"),
         ({"part": PartEntry("a", 0, (0, 5, 10)), "before": BeforeEntry(0, {}, {})}, "before"),  # no values
     ],
 )
 def test_manifests_with_impossible_parts_are_refused(changes: dict[str, Any], name: str) -> None:
-    """Checks that parts of a manifest that contradict each other are found before any file is opened."""
+    """Checks that contradictions in the parts of a manifest are detected before any file is opened."""
     good = replace(make_manifest(Path("/a")), phase="ready", filled={"u": 1}, step=4, generation=1)
     whole = replace(good, part=PartEntry("a", 0, (0, 5, 10)), before=BeforeEntry(0, {"u": 1}, {}))
     assert parse_manifest(whole.to_bytes(), Path("it")) == whole

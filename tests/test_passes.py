@@ -1,4 +1,5 @@
-"""Check how a run stops. The run must not hang, lose committed steps, or continue in the background."""
+"""Check how a run stops. After a stop, the run must keep its committed steps, and must not continue in the
+background."""
 
 import os
 import signal
@@ -24,12 +25,11 @@ from outcrop.run.places import open_state
 from outcrop.run.progress import Progress, Standing, make_progress
 
 PLAN: Any = SimpleNamespace(problem=SimpleNamespace(steps_of=int), passes=[SimpleNamespace(levels=5)] * 3)
-WAIT_SECONDS = 20.0  # this time is much longer than any test of this file
+WAIT_SECONDS = 20.0  # much longer than any test of this file
 
 
 class FakeEngine:
-    """A substitute for the engine. Its passes end when the test tells them to end. Like passes of the executor, they
-    also end when they are cancelled."""
+    """A substitute for the engine. Its passes end when the test ends them, or when they are cancelled."""
 
     def __init__(self) -> None:
         self.begun, self.may_end, self.cancelled = threading.Event(), threading.Event(), threading.Event()
@@ -85,8 +85,7 @@ def interrupt_when(event: threading.Event) -> None:
 
 
 class Said(StringIO):
-    """A stream that records the text for the terminal. It sets the event when the answer to the first Ctrl-C is
-    printed."""
+    """A stream that records the text for the terminal. It sets the event after the message about the first Ctrl-C."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__()
@@ -118,8 +117,8 @@ def test_ctrl_c_cancels_and_keeps_the_last_commit(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_in_place_lets_the_pass_end_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks Ctrl-C during a run in place. The current pass is completed, because a cancelled pass destroys the run.
-    The first Ctrl-C only prevents the next pass, and a message tells the user about this.
+    """Checks Ctrl-C during a run in place. The first Ctrl-C only prevents the next pass, and a message says so. The
+    current pass is completed, because a cancelled pass destroys the run.
     """
     runner, engine, state = make_runner(tmp_path, in_place=True)
     said = Said(monkeypatch)

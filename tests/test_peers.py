@@ -1,4 +1,4 @@
-"""Compare gradients with those of other programs that solve the same discrete equation."""
+"""Compare gradients with gradients of other programs that solve the same discrete equation."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_traces_and_the_gradient_are_those_of_deepwave(dtype: str, difference: f
     """Compares the traces and the gradient with respect to the speed v, for waves of order 8 in a periodic grid.
 
     A source of deepwave has the scale -(v dt)². Both gradients include the derivative of this scale. The time step is
-    below deepwave's limit, so deepwave does not split it into shorter steps.
+    below deepwave's limit, so that deepwave does not use shorter steps.
     """
     deepwave, torch = pytest.importorskip("deepwave"), pytest.importorskip("torch")
     shape, steps, dt = (40, 44), 120, 0.002

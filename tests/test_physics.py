@@ -22,8 +22,8 @@ def symbol(order: int, phase: float) -> float:
 @pytest.mark.parametrize("ndim", [1, 2, 3])
 @pytest.mark.parametrize("order", [2, 4, 8])
 def test_a_heat_mode_decays_at_its_discrete_rate(ndim: int, order: int) -> None:
-    """Checks each weight and axis of the heat equation. A diagonal wave keeps its form, and decays by the factor that
-    follows from `symbol`."""
+    """Checks each weight and axis of the heat equation. A diagonal wave keeps its form, and decays by the factor from
+    `symbol`."""
     stencil, cells, steps = library.heat(ndim, order), 12, 5
     values = {"kappa": 0.7, "dt": 0.04, "h": 0.9}
     shape, phase = grid_of(stencil, cells), 2 * np.pi / cells
@@ -77,8 +77,8 @@ def test_sound_oscillates_at_its_discrete_frequency(ndim: int) -> None:
 
 
 def test_a_sponge_absorbs() -> None:
-    """Checks absorbing sides with a wavelet whose length is half the width of the layer. About 1 % of the wavelet comes
-    back from the layer. Without a sponge, the whole wavelet comes back.
+    """Checks absorbing sides with a wavelet whose length is half the width of the layer. The layer reflects about 1 %
+    of the wavelet. Without a sponge, the whole wavelet is reflected.
     """
     stencil, shape, speed, width, wavelength = library.acoustic(1, 8, sponge=True), (1, 1, 200), 2000.0, 40, 20
     x = along(shape)
@@ -88,7 +88,7 @@ def test_a_sponge_absorbs() -> None:
         return (1 - 2 * square) * np.exp(-square)
 
     damp = library.sponge(shape, width, velocity=speed, spacing=10.0, sides=("x1",), dtype="float64")(0, 1)
-    # The wavelet moves to the right by 0.4 cells per step, into the layer, and then back.
+    # the wavelet moves to the right by 0.4 cells per step, into the layer, and then back
     state = {"u": ricker(130), "u" + PREVIOUS: ricker(129.6), "v": np.full(shape, speed), "damp": damp}
     values, steps = {"dt": 2e-3, "h": 10.0}, 320
     quiet = run(stencil, state, steps, values, "fixed")["u"]
@@ -98,8 +98,7 @@ def test_a_sponge_absorbs() -> None:
 
 
 def speed_of(stencil_ndim: int, velocity: str, axis: str) -> float:
-    """Return the speed of a standing wave of one velocity component along one axis. The speed follows from a second
-    difference in time.
+    """Return the speed of a standing wave of one velocity component along one axis, from a second difference in time.
     """
     stencil, vp, vs, rho = library.elastic(stencil_ndim, 4), 3000.0, 1700.0, 2200.0
     cells = 40
@@ -120,16 +119,16 @@ def speed_of(stencil_ndim: int, velocity: str, axis: str) -> float:
      (3, "vz", "y", 1700), (2, "vx", "x", 3000), (2, "vy", "z", 3000), (2, "vy", "x", 1700)],
 )  # fmt: skip
 def test_elastic_waves_have_the_speeds_of_p_and_s(ndim: int, velocity: str, axis: str, speed: float) -> None:
-    """Checks the speeds of P and S waves along each axis. Together, the cases test all nine equations. For a stencil
-    with two axes, the test calls the axes y and x by the names z and x.
+    """Checks the speeds of P and S waves along each axis. Together, the cases test all nine equations. In a stencil
+    with two axes, the test calls the axis y z.
     """
     assert speed_of(ndim, velocity, axis) == pytest.approx(speed, rel=1e-4)
 
 
 @pytest.mark.parametrize("ndim", [2, 3])
 def test_elastic_energy_is_conserved_in_any_medium(ndim: int) -> None:
-    """Checks that the sum of kinetic and strain energy is constant. The sum is constant only if the differences, and
-    the means of b and mu, are right.
+    """Checks that the sum of kinetic and strain energy is constant. Wrong differences, or wrong means of b and mu,
+    would change the sum.
     """
     stencil = library.elastic(ndim, 4)
     shape, rng = (8, 8, 9) if ndim == 3 else (8, 1, 9), np.random.default_rng(2)
@@ -147,8 +146,8 @@ def test_elastic_energy_is_conserved_in_any_medium(ndim: int) -> None:
         return values
 
     def energy(before: State, after: State) -> float:
-        """Return the total energy. The energy of the stresses is taken at one time. The energy of the velocities is
-        computed from the velocities half a step before and half a step after this time."""
+        """Return the total energy at the time of the stresses. The kinetic energy is computed from the velocities half
+        a step before and half a step after this time."""
         lam, mu, b = before["lam"], before["mu"], before["b"]
         total = sum((before[f"v{a}"] * after[f"v{a}"] / ahead(b, a)).sum() for a in axes)
         trace = sum(before[f"t{a}{a}"] for a in axes)
@@ -197,7 +196,7 @@ WAVES = [("maxwell_1d_vacuum", "ez", "hy", -1, "x"), ("maxwell_2d", "ez", "hy", 
 
 @pytest.mark.parametrize(("name", "e", "h", "sign", "axis"), WAVES)
 def test_light_moves_one_cell_per_step_at_the_limit(name: str, e: str, h: str, sign: int, axis: str) -> None:
-    """Checks signs and components of Maxwell's equations. If c dt = h, the scheme is exact along an axis, so each pulse
+    """Checks signs and components of Maxwell's equations. The scheme is exact along an axis for c dt = h, so each pulse
     keeps its form."""
     stencil, cells = library.find_stencil(name), 12
     place = "zyx".index(axis)
@@ -231,8 +230,7 @@ def test_a_conductor_loses_its_field_at_the_right_rate() -> None:
 @pytest.mark.parametrize("order", [1, 2])
 @pytest.mark.parametrize("ndim", [1, 2, 3])
 def test_advection_conserves_the_sum(ndim: int, order: int) -> None:
-    """Checks that advection conserves the sum of the field, because each flux leaves one cell and enters the neighbour.
-    Velocities have both signs."""
+    """Checks that advection conserves the sum of the field, with velocities of both signs."""
     stencil = library.advection(ndim, order)
     speeds = list({"vx": 0.9, "vy": -0.6, "vz": 0.3}.items())
     values = {**dict(speeds[:ndim]), "dt": 0.5}
@@ -260,7 +258,7 @@ def test_advection_converges_with_its_order(order: int) -> None:
 
 
 def test_gray_scott_makes_a_pattern() -> None:
-    """Checks the Gray-Scott stencil. A pattern spreads from a patch in the middle, and both species stay between 0 and
+    """Checks the Gray-Scott stencil: a pattern spreads from a patch in the middle, and both species stay between 0 and
     1."""
     stencil, shape = library.gray_scott(2), (40, 1, 40)
     state = {"u": np.ones(shape), "v": np.zeros(shape)}
@@ -286,7 +284,7 @@ def test_gray_scott_without_diffusion_is_the_reaction() -> None:
 
 def fluid(ndim: int, flow: dict[str, np.ndarray], shape: tuple[int, int, int]) -> State:
     """Return the fields of the equilibrium at density 1, of second order in the velocity. Each field is the difference
-    from its value in a fluid at rest. `flow` is a dictionary from axes to velocities."""
+    from its value in a fluid at rest. `flow` has the velocity along each axis."""
     axes = "zyx" if ndim == 3 else "yx"
     u = np.stack([np.broadcast_to(flow.get(axis, 0.0), shape) for axis in axes])
     state = {}
@@ -347,8 +345,8 @@ def test_fluids_keep_their_mass_in_float32() -> None:
 )
 @pytest.mark.parametrize("tau", [0.6, 1.1])
 def test_a_shear_wave_decays_by_the_viscosity(ndim: int, flow: str, axis: str, tau: float) -> None:
-    """Checks that tau gives the right viscosity. A weak shear flow, whose velocity is a sine across its direction,
-    decays as exp(-k^2 t (tau - 1/2)/3)."""
+    """Checks the viscosity with a weak shear flow. Its velocity is a sine across the flow, and decays by the factor
+    exp(-k^2 t (tau - 1/2)/3)."""
     stencil, cells, steps = library.lattice_boltzmann(ndim), 32, 30
     shape = tuple(cells if one == axis else 1 if ndim == 2 and one == "y" else 3 for one in "zyx")
     k = 2 * np.pi / cells

@@ -1,5 +1,5 @@
-"""Check the planner of placements. Its results are compared with a search of all placements. Its limits of memory and
-its explanations are also tested."""
+"""Check the planner of placements: its results (compared with a search of all placements), its limits of memory and its
+explanations."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ GIB = 1 << 30
 
 @st.composite
 def demands(draw: st.DrawFn) -> list[Demand]:
-    """Generate up to five random demands. Each of them has a few possible places, and some of these places also take
-    bytes of a second place."""
+    """Generate up to five random demands. Each demand has a few possible places, and some places also take bytes of a
+    second place."""
     found = []
     for number in range(draw(st.integers(0, 5))):
         places = draw(st.lists(st.sampled_from(PLACES), min_size=1, max_size=3, unique=True))
@@ -48,8 +48,7 @@ def demands(draw: st.DrawFn) -> list[Demand]:
 )
 @settings(max_examples=300)
 def test_no_other_placement_is_better(wanted: list[Demand], free: tuple[int, ...], computing: float) -> None:
-    """Checks that the search finds the best placement. If the places have room for all demands, the search must find a
-    placement."""
+    """Checks that the search finds the best placement if the places have room for all demands."""
     room = dict(zip(PLACES, free, strict=True))
     legal = [chosen for chosen in product(*(one.choices for one in wanted)) if fits(chosen, room)]
     found = assign(wanted, room, computing)
@@ -102,8 +101,8 @@ def where(placement: oc.Placement) -> dict[str, str]:
 
 
 def test_what_is_read_goes_where_it_costs_nothing(machine: list[Tier]) -> None:
-    """Checks a read of 2 GiB from disk, which takes 1 s. If the program computes for 1.5 s at the same time, the read
-    causes no delay. If the program computes for only 0.5 s, the read causes a delay."""
+    """Checks a read of 2 GiB from disk, which takes 1 s. The read causes no delay if the program computes for 1.5 s at
+    the same time. If the program computes for only 0.5 s, the read causes a delay."""
     arrays = {"image": gib(2, access="read"), "result": gib(2)}
     hidden, exposed = oc.place(arrays, 1.5, tiers=machine), oc.place(arrays, 0.5, tiers=machine)
     assert where(hidden) == {"image": "disk", "result": "hbm"} and hidden.seconds_per_step == 1.5
@@ -114,8 +113,7 @@ def test_what_is_read_goes_where_it_costs_nothing(machine: list[Tier]) -> None:
 
 
 def test_what_is_updated_goes_to_the_fastest_with_room(machine: list[Tier]) -> None:
-    """Checks that updated arrays get the fastest tier that has room. The array with the largest transfers comes
-    first."""
+    """Checks that updated arrays get the fastest tier that has room, in the order of the sizes of their transfers."""
     arrays = {"busy": gib(2, bytes_written_per_step=8 * GIB), "calm": gib(2), "large": gib(20)}
     found = oc.place(arrays, 1000.0, tiers=machine)
     assert where(found) == {"busy": "hbm", "calm": "dram", "large": "disk"}
@@ -153,7 +151,7 @@ def test_what_is_committed_goes_where_it_lasts(machine: list[Tier]) -> None:
     ],
 )
 def test_what_cannot_be_is_one_line(machine: list[Tier], arrays: dict[str, oc.ArraySpec], message: str) -> None:
-    """Checks that arrays that cannot be placed are refused. The error names the array and the available tiers."""
+    """Checks that the error for an array that cannot be placed names the array and the available tiers."""
     with pytest.raises(InputError, match=message) as raised:
         oc.place(arrays, tiers=machine)
     assert "\n" not in str(raised.value)
@@ -189,8 +187,8 @@ def test_planning_makes_nothing(machine: list[Tier]) -> None:
 
 
 def test_two_arrays_do_not_share_a_path(machine: list[Tier]) -> None:
-    """Checks that two arrays with the same path are refused. If they were accepted, the second array would continue
-    with the values of the first one.
+    """Checks that two arrays with the same path are refused. Otherwise the second array would continue with the values
+    of the first array.
     """
     path = machine[2].where + "/same"
     with pytest.raises(InputError, match="is the path of a, too"):
@@ -226,8 +224,8 @@ def test_unmeasured_tiers_are_not_chosen(machine: list[Tier]) -> None:
 
 
 def test_room_that_tiers_share_is_given_once(machine: list[Tier]) -> None:
-    """Checks that memory and disk space that two tiers share are counted only once. For example, tmpfs shares memory
-    with DRAM, and a directory with a quota shares a disk with other directories.
+    """Checks that memory and disk space that two tiers share are counted only once: tmpfs shares memory with DRAM, and
+    directories share a disk.
     """
     _, _, disk = machine
     tiers = [
@@ -253,8 +251,8 @@ def test_memory_files_are_taken_where_there_is_nothing_else(machine: list[Tier])
 
 
 def test_memory_that_was_given_is_given_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that the memory of an array counts as used even before its pages are written, when the system still
-    reports these pages as free.
+    """Checks that the memory of an array counts as used before its pages are written, although the system reports these
+    pages as free.
     """
     if not untouched_bytes(_core.aligned_array(1 << 20)):
         pytest.skip("the system does not say which pages have been touched")

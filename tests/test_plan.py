@@ -34,8 +34,7 @@ def plans(draw: st.DrawFn) -> Plan:
 
 @given(plans())
 def test_every_plan_of_every_scheme_is_legal(plan: Plan) -> None:
-    """Checks that the plan of each scheme is legal for any sizes. A legal plan has sufficient rings and a correct order
-    of actions."""
+    """Checks that the plan of each scheme is legal for any sizes."""
     validate(plan, budget_bytes=plan.memory_bytes)
 
 
@@ -72,8 +71,8 @@ def test_memory_for_the_whole_grid_gives_one_slab() -> None:
 def test_memory_for_the_whole_grid_is_never_slower_than_less(
     shape: tuple[int, int, int], bytes_per_second: float
 ) -> None:
-    """Checks that a plan with memory for the whole grid is never slower than a plan with less memory. If transfers take
-    long, even a grid that fits into memory is divided into slabs, so that transfers take place during updates.
+    """Checks that a plan with memory for the whole grid is never slower than a plan with less memory. With slow
+    transfers, even a grid that fits into memory is divided into slabs, so that transfers take place during updates.
     """
     problem = make_problem(shape, (1, 1 if shape[1] > 1 else 0, 1), 128)
     machine = replace(MACHINE, device=StorageRates(*(bytes_per_second,) * 3, 0.001, "declared"))
@@ -92,9 +91,9 @@ def test_memory_for_the_whole_grid_is_never_slower_than_less(
 
 @given(problems(), st.integers(0, 1000))
 def test_memory_for_the_whole_grid_gives_few_candidates_of_whole_planes(problem: Problem, extra_planes: int) -> None:
-    """Checks that the tuner considers few candidates if memory has room for the whole grid, and that no window is
-    larger than the whole grid."""
-    # with such large records, the tuner also tries slabs of one plane
+    """Checks that the tuner considers few candidates if memory has room for the whole grid, and that windows are not
+    larger than the grid."""
+    # records are so large that the tuner also tries slabs of one plane
     problem = replace(problem, record_bytes=problem.record_bytes + (16 << 20))
     whole = whole_window(problem)
     every = list(SCHEMES["wavefront"].candidates(problem, whole.bytes + extra_planes * problem.record_bytes))
@@ -111,8 +110,8 @@ def test_unknown_scheme_is_named() -> None:
 
 @st.composite
 def streaming_plans(draw: st.DrawFn) -> Plan:
-    """Generate random plans of whole planes in which every action is necessary. For this purpose, the grid has cells
-    inside the rim in x."""
+    """Generate random plans of whole planes in which every action is necessary, because the grid has cells inside the
+    rim in x."""
     problem = draw(problems().filter(lambda problem: problem.shape[2] > 2 * problem.radii[2]))
     sizes = replace(draw(sizes_for(problem)), block_y=0)
     return build(problem, SCHEMES[draw(st.sampled_from(["wavefront", "naive"]))], sizes, MACHINE, assumed_rate)
@@ -138,8 +137,7 @@ def roomy_plans(draw: st.DrawFn) -> Plan:
 def test_a_dropped_action_is_rejected(plan: Plan, data: st.DataObject) -> None:
     """Checks that the validator rejects a plan without one of its actions."""
     one = data.draw(st.sampled_from(plan.passes))
-    # The first Block is never removed. A plan without this action begins with a frame of whole planes, and may be
-    # legal.
+    # The first Block is never removed, because a plan without it begins with a frame of whole planes, and may be legal.
     index = data.draw(st.integers(isinstance(one.actions[0], Block), len(one.actions) - 1))
     rejected(plan, replace(one, actions=one.actions[:index] + one.actions[index + 1 :]))
 
@@ -149,8 +147,8 @@ def test_a_dropped_action_is_rejected(plan: Plan, data: st.DataObject) -> None:
 def test_blocks_of_rows_that_begin_within_a_page_are_legal(
     scheme: str, levels: int, block_y: int, slab: int, radius: int
 ) -> None:
-    """Checks plans whose blocks begin inside a group of rows. Rows are transferred in groups that fill pages, and the
-    checksums of the rim must still be complete.
+    """Checks plans whose blocks begin inside a group of rows. Rows are transferred in groups that fill pages. The
+    checksums of the rim must be complete.
     """
     problem = make_problem((5, 40, 500), (1, radius, 1), 2 * levels)
     assert problem.row_group == 2
@@ -160,8 +158,8 @@ def test_blocks_of_rows_that_begin_within_a_page_are_legal(
 
 @given(streaming_plans() | roomy_plans(), st.data())
 def test_a_shrunk_action_is_rejected(plan: Plan, data: st.DataObject) -> None:
-    """Checks that the validator rejects a plan if an action has one plane or one row less. The plan is rejected because
-    schemes transfer no unnecessary rows.
+    """Checks that the validator rejects a plan in which an action has one plane or one row less: schemes transfer no
+    unnecessary rows.
     """
     one = data.draw(st.sampled_from(plan.passes))
     ranged = [index for index, action in enumerate(one.actions) if not isinstance(action, Commit | Block)]
@@ -172,7 +170,7 @@ def test_a_shrunk_action_is_rejected(plan: Plan, data: st.DataObject) -> None:
 
 @given(streaming_plans(), st.data())
 def test_an_action_moved_across_one_it_depends_on_is_rejected(plan: Plan, data: st.DataObject) -> None:
-    """Checks that the validator rejects a plan if an action comes before an action that it needs."""
+    """Checks that the validator rejects a plan in which an action comes before an action that it needs."""
     one = data.draw(st.sampled_from(plan.passes))
     later = data.draw(st.integers(1, len(one.actions) - 1))
     needed = [i for i in range(later) if depends(plan.problem, one.actions[later], one.actions[i])]
@@ -208,8 +206,7 @@ def rejected(plan: Plan, damaged: Pass) -> None:
 
 
 def depends(problem: Problem, later: Action, earlier: Action) -> bool:
-    """Return True if `later` uses the result of `earlier`. The rule of this function does not depend on the
-    validator."""
+    """Return True if `later` uses the result of `earlier`, by a rule that does not depend on the validator."""
     match later, earlier:
         case (Commit(), Write()):
             return True
@@ -241,7 +238,7 @@ def touches(problem: Problem, later: Update, earlier: Update) -> bool:
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=300), st.integers(-2, 900))
 def test_the_largest_number_within_a_budget_is_that_of_a_loop(steps: list[int], budget: int) -> None:
-    """Checks the search for a size with bytes that grow by uneven steps."""
+    """Checks the search for the largest size that fits a number of bytes. The bytes grow unevenly with the size."""
     sums = list(accumulate(steps))
     expected = max((size for size in range(1, len(sums) + 1) if sums[size - 1] <= budget), default=0)
     assert largest_within(lambda size: sums[size - 1], len(sums), budget) == expected

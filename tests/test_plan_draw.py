@@ -18,15 +18,14 @@ from strategies import MACHINE, assumed_rate, make_problem, problems, sizes_for
 
 
 def area(patch: Patch) -> float:
-    """Return the area inside an outline, computed by the shoelace formula. The unit of the area is one cell at one
-    level."""
+    """Return the area inside an outline by the shoelace formula, in cells times levels."""
     around = zip(patch.corners, patch.corners[1:] + patch.corners[:1], strict=True)
     return sum(x0 * y1 - x1 * y0 for (x0, y0), (x1, y1) in around) / 2
 
 
 def holds(patch: Patch, x: float, y: float) -> bool:
-    """Return True if a point is inside an outline. For such a point, a ray to the right crosses the outline an odd
-    number of times.
+    """Return True if a point is inside an outline, that is, if a ray to the right crosses the outline an odd number of
+    times.
     """
     inside = False
     for (x0, y0), (x1, y1) in zip(patch.corners, patch.corners[1:] + patch.corners[:1], strict=True):
@@ -91,8 +90,8 @@ def test_time_line_ends_when_the_model_says(plan: Plan) -> None:
 
 
 def test_updates_follow_each_other() -> None:
-    """Checks that the time line has one bar for the updates of each slab. The bars must not overlap. A bar must not
-    begin before the first planes of its slab are read.
+    """Checks that the time line has one bar for the updates of each slab. Bars must not overlap, and must not begin
+    before the first planes of their slab are read.
     """
     problem = make_problem((64, 32, 32), (1, 1, 1), 8)
     sizes = Sizes(levels=4, slab=8, diamond=2)

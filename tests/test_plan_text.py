@@ -1,5 +1,5 @@
-"""Check the texts of plans, reports and progress for several fields and stages. These texts must count steps and arrays
-correctly."""
+"""Check that the texts of plans, reports and progress count steps and arrays correctly for several fields and
+stages."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_figures_that_are_assumed_are_said_to_be(
 
 
 def test_candidates_are_listed_by_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks that the table of candidates counts whole steps of a pass, not stages."""
+    """Checks that the table of candidates counts whole steps of a pass, and not stages."""
     words = ["maxwell_2d", "-n", "40", "60", "-t", "9", "-d", str(tmp_path / "run.oc"), "--memory", "4MiB", "--explain"]
     lines = plan_text(*words, capsys=capsys).splitlines()
     first = next(number for number, line in enumerate(lines) if line.startswith("scheme "))
@@ -116,7 +116,7 @@ float32 = 1e9
     ("stencil", "size", "memory", "is_advised"),
     [
         ("acoustic8", [300, 60, 50], "3MiB", True),
-        ("acoustic8", [60, 50, 300], "3MiB", False),  # here, the longest axis is already the streaming axis
+        ("acoustic8", [60, 50, 300], "3MiB", False),  # the longest axis is already the streaming axis
         ("acoustic8", [300, 60, 50], "1GiB", False),  # the grid fits the memory
         ("heat2_2d", [8000, 1000], "500KiB", True),
     ],
@@ -125,7 +125,7 @@ def test_a_plan_advises_to_stream_the_longest_axis(
     stencil: str, size: list[int], memory: str, is_advised: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Checks that the text of a plan advises the user to stream along the longest axis if this saves much time. The
-    plan for the advised sizes must predict the time that the advice promises.
+    plan for the advised sizes must predict the promised time.
     """
     (tmp_path / "slow.toml").write_text(SLOW_DISK)
     words = ["-t", "20", "--machine", str(tmp_path / "slow.toml"), "--memory", memory]
@@ -171,7 +171,7 @@ def test_a_plan_shows_what_a_periodic_streaming_axis_costs(
 
 
 class Watched(Progress):
-    """A display that stores the last fraction of the progress bar."""
+    """A progress display that stores its last fraction."""
 
     fraction = 0.0
 

@@ -1,5 +1,5 @@
-"""Check the proof of plans, which uses ranges of cells. The symbolic run is a second proof, cell by cell. For legal and
-for damaged plans, both proofs must have the same result.
+"""Check the proof of plans, which uses ranges of cells. The symbolic run is a second proof, cell by cell. Both proofs
+must have the same result, for legal and for damaged plans.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def short_plans(draw: st.DrawFn) -> Plan:
 
 @st.composite
 def long_plans(draw: st.DrawFn) -> Plan:
-    """Generate random plans of one or several fields, for many planes in thin slabs. The actions of most slabs repeat
-    those of earlier slabs."""
+    """Generate random plans of one or several fields, for many planes in thin slabs. Most slabs repeat the actions of
+    earlier slabs."""
     radii = draw(st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(0, 1)))
     shape = draw(st.tuples(st.integers(20, 45), st.sampled_from([1, 3, 9, 12]), st.integers(1, 6)))
     problem = make_problem(shape, radii, draw(st.integers(1, 5)), in_place=draw(st.booleans()))
@@ -102,8 +102,8 @@ def test_verdicts_are_those_of_the_run_cell_by_cell(plan: Plan, seed: int) -> No
 @settings(max_examples=examples(30), deadline=None)
 @given(long_plans(), st.integers(0, 2**32 - 1))
 def test_verdicts_on_what_repeats_are_those_of_the_run_cell_by_cell(plan: Plan, seed: int) -> None:
-    """Checks plans in which most slabs repeat, so that the proof skips periods. The proof must also find damage in
-    skipped periods."""
+    """Checks plans in which most slabs repeat, so that the proof skips repetitions. It must also find damage in skipped
+    repetitions."""
     compare(plan, seed, turns=5)
 
 
@@ -122,8 +122,8 @@ def test_verdicts_on_arrays_in_memory_are_those_of_the_run_cell_by_cell(plain: P
 
 @pytest.mark.parametrize("block_z", [0, 1, 6])
 def test_each_update_of_arrays_in_memory_is_needed(block_z: int) -> None:
-    """Checks that the proof rejects a pass of one level without any one of its updates. Many updates are repetitions,
-    and the proof must not skip the one that is missing."""
+    """Checks passes of one level in which one update is missing. The proof must reject them, although it skips
+    repetitions."""
     problem = one_layer.in_memory(make_problem((19, 17, 20), (1, 2, 1), 6), False)
     sizes = Sizes(levels=1, slab=1, diamond=0, block_y=1, block_z=block_z)
     plan = one_layer.make_plan(problem, sizes, MACHINE, assumed_rate)
@@ -134,8 +134,8 @@ def test_each_update_of_arrays_in_memory_is_needed(block_z: int) -> None:
 
 @pytest.mark.parametrize("name", SCHEMES)
 def test_verdicts_without_any_one_action_are_those_of_the_run_cell_by_cell(name: str) -> None:
-    """Checks each pass that lacks one action of a plan with many repetitions. If the proof accepts such a pass, the
-    symbolic run accepts it, too: a pass may read cells that no update needs."""
+    """Checks each pass that lacks one action of a plan with many repetitions. If the proof accepts such a pass, because
+    no update needs the action, the symbolic run must also accept it."""
     problem = make_problem((34, 9, 5), (1, 1, 0), 2)
     plan = build(problem, SCHEMES[name], Sizes(levels=1, slab=1, diamond=2, block_y=4), MACHINE, assumed_rate)
     for one in without_one_action(plan.passes[0]):
@@ -151,13 +151,13 @@ def without_one_action(one: Pass) -> list[Pass]:
 
 
 def compare(plan: Plan, seed: int, turns: int) -> None:
-    """Compare the results of the proof and of the symbolic run for one pass of a plan. The pass is unchanged, has less
-    memory, or is damaged."""
+    """Compare the results of the proof and of the symbolic run for a pass that is unchanged, has less memory, or is
+    damaged."""
     rng, one = random.Random(seed), random.Random(seed).choice(plan.passes)
     first, second, static = (max(1, planes - rng.randint(0, 2)) for planes in plan.window.ring_planes)
     smaller = replace(plan.window, ring_planes=(first, second, static))
     if plan.passes[0] is not one and plan.sizes.keeps_statics:
-        one = plan.passes[0]  # later passes use the read-only fields that the first pass has read
+        one = plan.passes[0]  # later passes use the static fields that the first pass has read
     for window, damaged in (
         (plan.window, one),
         (smaller, one),
@@ -176,7 +176,7 @@ def _run(problem: Problem, window: Window, one: Pass) -> None:
 
 def test_later_passes_find_what_is_only_read_in_memory() -> None:
     """Checks plans that keep static fields in memory. A pass that does not read these fields is legal only if an
-    earlier pass has read them. A damaged pass is refused after a legal one.
+    earlier pass has read them. A damaged pass after a legal pass is refused.
     """
     some, updates = KINDS["second order in time"]
     problem = replace(make_problem((40, 9, 5), (1, 1, 1), 6), fields=some, updates=updates)
@@ -203,8 +203,7 @@ def test_later_passes_find_what_is_only_read_in_memory() -> None:
 
 
 def large_plan() -> Plan:
-    """Return a plan for a grid of 4096 x 2048 x 2048 cells in 2 GiB. The sizes are similar to those that the tuner
-    chooses."""
+    """Return a plan for a grid of 4096 x 2048 x 2048 cells in 2 GiB, with sizes like those of the tuner."""
     problem = make_problem((2048, 2048, 4096), (1, 1, 1), 128)
     sizes = Sizes(levels=64, slab=71, diamond=8, block_y=248)
     plan = build(problem, SCHEMES["wavefront"], sizes, MACHINE, assumed_rate)
@@ -214,7 +213,7 @@ def large_plan() -> Plan:
 
 def test_large_plans_are_proved() -> None:
     """Checks that a large plan can be proved. The time of the proof does not depend on the number of cells. The
-    symbolic run of this plan takes hours."""
+    symbolic run would take hours."""
     validate(large_plan(), budget_bytes=2 << 30)
 
 
@@ -231,8 +230,8 @@ def test_one_action_in_the_middle_of_a_large_plan_is_missed(place: float) -> Non
 
 
 def test_thousands_of_levels_in_memory_are_proved_as_few_are() -> None:
-    """Checks a plan with 10 000 levels whose last level is missing. The proof skips most levels, because they repeat,
-    but must find that the last level is missing."""
+    """Checks a plan with 10 000 levels whose last level is missing. The proof must find this, although it skips most
+    levels as repetitions."""
     problem = make_problem((16, 16, 16), (1, 1, 1), 10_000)
     plan = build(problem, SCHEMES["wavefront"], Sizes(10_000, 20_000, 2), MACHINE, assumed_rate)
     one = plan.passes[0]
@@ -264,8 +263,7 @@ def begun(tmp_path: Path) -> Path:
 
 @pytest.fixture(params=sorted(DAMAGES))
 def faulty_planner(begun: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the planner damage each new plan in the middle of its first pass. The run `begun` is made with an undamaged
-    plan."""
+    """Make the planner damage each new plan in the middle of its first pass. The run `begun` has an undamaged plan."""
     right = joint_plan.choose
 
     def choose(*arguments: object, **more: object) -> TunedPlan:
@@ -312,9 +310,7 @@ def test_a_run_that_goes_on_refuses_an_illegal_plan(begun: Path) -> None:
 def test_plan_says_that_it_was_proved(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Checks that `plan --check` prints one line with the seconds that the proof took, and writes these seconds to the
-    JSON. Without `--check`, the output and the JSON do not have these seconds.
-    """
+    """Checks that only `plan --check` prints the seconds of the proof in one line, and writes them to the JSON."""
     monkeypatch.chdir(tmp_path)
     words = ["plan", "heat7", "-n", "12", "12", "60", "-t", "9", "-d", "run.oc", "--json", "plan.json"]
     assert call([*words, "--check"]) == 0

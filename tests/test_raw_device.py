@@ -1,7 +1,6 @@
 """Check runs on real block devices. These tests cover behaviour that cannot be simulated with files.
 
-The tests use loop devices of their own sparse files, and no other device. If the system has no loop devices, the tests
-are skipped.
+The tests use only loop devices of their own sparse files, and are skipped if the system has no loop devices.
 """
 
 import os
@@ -47,8 +46,8 @@ def refused(done: subprocess.CompletedProcess[str]) -> str:
 
 
 class Loop:
-    """The loop devices of a test. A call of this object makes a loop device from a new file of 64 MiB or from a given
-    file."""
+    """The loop devices of a test. A call of this object makes a loop device from a given file, or from a new file of 64
+    MiB."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.made = folder, dict[Path, Path]()
@@ -69,9 +68,9 @@ class Loop:
 
     def detach(self, device: Path) -> Path:
         """Release the device and keep its file."""
-        call("blockdev", "--setrw", device)  # this device name may be used again, for writing
+        call("blockdev", "--setrw", device)  # another test may use this device name again, for writing
         must("losetup", "--detach", device)
-        return self.made.pop(device)  # from now on, the device with this name may belong to another process
+        return self.made.pop(device)  # after this call, the device with this name may belong to another process
 
 
 @pytest.fixture
@@ -155,8 +154,8 @@ def test_damage_is_found_where_it_is(loop: Loop) -> None:
 
 
 def test_bench_io_writes_a_device_that_holds_nothing_and_no_other(loop: Loop, tmp_path: Path) -> None:
-    """Checks that other programs find no known content on a device after the benchmark has written to the device. A
-    device that holds a run is refused.
+    """Checks that other programs find no known content on a device after the benchmark has written to it. A device that
+    holds a run is refused.
     """
     device, bench = loop(), ["bench", "io", "--small", "--only", "raw", "-d", tmp_path, "--raw-device"]
     done = outcrop(*bench, device, "--write-device")
@@ -193,8 +192,8 @@ def test_a_file_system_is_kept_and_a_mounted_one_even_from_force(loop: Loop, tmp
 
 
 def test_a_device_that_someone_holds_is_refused(loop: Loop) -> None:
-    """Checks that a device in use is refused. In some cases, another program has opened the device exclusively, as a
-    mount does. In other cases, one or two loop devices use the device.
+    """Checks that a device in use is refused: another program has opened it exclusively, as a mount does, or one or two
+    loop devices use it.
     """
     device = loop()
     run = [*RUN, "-t", "1", "-d", device, "--raw-device", "--force"]

@@ -46,8 +46,8 @@ IN_BLOCKS = [("acoustic2", "fixed"), ("elastic2", "y=mirror:fixed,x=periodic"), 
 
 @pytest.mark.parametrize(("name", "text"), RUNS)
 def test_gradients_are_those_of_the_oracle(name: str, text: str, tmp_path: Path) -> None:
-    """Checks the gradients with respect to all inputs and initial values in float64. Some of these stencils update a
-    field twice in a step, or need previous values of step 0. The first pass is shorter than the other passes."""
+    """Checks the gradients with respect to all inputs and initial values in float64. Some stencils update a field twice
+    in a step, or need previous values of step 0. The first pass is shorter than the other passes."""
     check_gradients(STENCILS[name], text, tmp_path)
 
 
@@ -76,8 +76,8 @@ def check_gradients(stencil: Stencil, text: str, folder: Path, rows: int = 0, by
 
 
 def test_all_ways_give_the_same_bits(tmp_path: Path) -> None:
-    """Checks that kept states and recomputed states give the same gradients in float32, for several sizes of a plan.
-    The sources depend on a static field."""
+    """Checks that kept states and recomputed states give the same gradients in float32, for several sizes of a plan and
+    sources that depend on a static field."""
     shape, rng = (26, 15, 17), np.random.default_rng(4)
     points = rng.uniform(5.0, 11.0, (3, 3))
     taps: dict[str, Any] = dict(
@@ -109,8 +109,8 @@ def test_all_ways_give_the_same_bits(tmp_path: Path) -> None:
 @pytest.mark.parametrize("others", [[], ["dt", "u", "source"]])
 def test_blocks_do_not_change_the_bits(others: list[str], tmp_path: Path) -> None:
     """Checks that blocks in y do not change the bits in float32. Sources and receivers lie near the edges of blocks.
-    Except with the thickest slabs, a block reads planes of the next block before it ends. If only the gradient with
-    respect to v is computed, all values of u share two rings."""
+    Except with the thickest slabs, a block reads planes of the next block before it ends. All values of u share two
+    rings if only the gradient with respect to v is computed."""
     shape, rng = (48, 48, 17), np.random.default_rng(7)
     points = rng.uniform(3.0, 13.0, (12, 3)) * [3, 0, 1] + [0, 1, 0] * np.linspace(3, 44, 12)[:, np.newaxis]
     taps: dict[str, Any] = dict(
@@ -143,8 +143,8 @@ def test_blocks_do_not_change_the_bits(others: list[str], tmp_path: Path) -> Non
 )
 def test_damaged_rows_between_blocks_are_found(name: str, wrt: list[str], are_shared: bool, tmp_path: Path) -> None:
     """Checks that a pass in blocks detects damage in the fringes of fields that it computes again. The error gives the
-    offset of the damage. The adjoint of acoustic2 does not read u, so all values of u, including those of the history,
-    share two rings."""
+    offset of the damage. The adjoint of acoustic2 does not read u, so all values of u, also of the history, share two
+    rings."""
     stencil, offsets = STENCILS[name], []
     sim = run_forward(stencil, tmp_path, "fixed", oc.History(STEPS, recompute=True), 40)
     for number in range(540, 860, 12):
@@ -205,7 +205,8 @@ def test_the_command_resumes_a_run_before_its_first_pass(tmp_path: Path) -> None
 
 
 class Shown(Progress):
-    """A display that stores its fractions and texts. At the end, it stores the text of a complete run."""
+    """A progress display that stores the fractions and texts that it gets, and at the end the text of a complete
+    run."""
 
     texts: ClassVar[list[tuple[float, str]]] = []
 
@@ -217,8 +218,8 @@ class Shown(Progress):
 
 
 def test_the_progress_is_that_of_all_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks an adjoint run whose first pass is shorter than the others. From the beginning, its progress counts all
-    passes and steps."""
+    """Checks that the progress of an adjoint run with a shorter first pass counts all passes and steps from the
+    beginning."""
     monkeypatch.setattr("outcrop.run.passes.make_progress", lambda kind, *run: Shown(*run))
     stencil = STENCILS["gray_scott"]
     sim = run_forward(stencil, tmp_path, "fixed", oc.History(EVERY, recompute=True))
@@ -244,8 +245,8 @@ def test_a_run_shorter_than_the_interval_needs_no_more_memory(tmp_path: Path) ->
 
 
 def test_too_little_memory_names_the_history_that_fits(tmp_path: Path) -> None:
-    """Checks the interval that the error suggests. It must be the largest interval whose adjoint run fits the memory.
-    If no interval fits, the error must suggest to keep all states."""
+    """Checks that the error suggests the largest interval whose adjoint run fits the memory, or to keep all states if
+    no interval fits."""
     stencil, wide = STENCILS["acoustic2"], (40, 9, 9)
     seeds, memory = {"u": np.ones(wide)}, {}
     for every in range(1, 6):
@@ -297,7 +298,7 @@ def test_manifests_with_wrong_states_are_refused(place: str, member: str, value:
     content = json.loads((where / "manifest.json").read_text())
     (content["states"]["fields"][0] if place == "field" else content["states"])[member] = value
     if member == "state":
-        content["states"]["fields"][0]["later"] = 1 - value  # after the last update, or before the first one
+        content["states"]["fields"][0]["later"] = 1 - value  # after the last update, or before the first update
     (where / "manifest.json").write_bytes(sealed({one: content[one] for one in content if one != "crc32c"}))
     with pytest.raises(InputError):
         oc.open(where)
@@ -349,8 +350,8 @@ def problems(draw: st.DrawFn) -> Problem:
 @settings(max_examples=examples(40), deadline=None)
 @given(problems(), st.integers(1, 5), st.integers(0, 8), st.booleans(), st.randoms(use_true_random=False))
 def test_plans_are_legal(problem: Problem, slab: int, by: int, keeps: bool, random: Any) -> None:
-    """Checks that all plans are legal, with whole planes and with blocks in y, and that both proofs refuse the same
-    damaged passes."""
+    """Checks that all plans are legal, with whole planes and with blocks in y. Both proofs must refuse the same damaged
+    passes."""
     problem = listed(problem, problem.steps)
     block_y = 0 if problem.periodic[1] else by
     sizes = Sizes(len(problem.updates), slab, diamond=2, block_y=block_y, keeps_statics=keeps)
@@ -372,8 +373,8 @@ def test_plans_are_legal(problem: Problem, slab: int, by: int, keeps: bool, rand
 
 
 def check_rows_of_histories(problem: Problem, one: Pass) -> None:
-    """Check the reads of states whose rings are also written by levels of the pass. Together, the blocks must read each
-    row of such a state exactly once, because its checksum is computed from all rows that are read."""
+    """Check the reads of states whose rings levels of the pass also write to. Together, the blocks must read each row
+    of such a state exactly once, because its checksum is computed from all rows that are read."""
     histories = [number for number, field in enumerate(problem.fields) if field.is_history]
     times = np.zeros((len(histories), *problem.shape[:2]), int)
     for action in one.actions:
@@ -401,7 +402,7 @@ def test_a_pass_with_too_many_levels_is_refused() -> None:
 
 
 def test_values_that_the_adjoint_does_not_read_share_two_rings() -> None:
-    """Checks that the values of u take two rings in a pass of any length if the adjoint reads only sums of u."""
+    """Checks that the values of u need two rings in a pass of any length if the adjoint reads only sums of u."""
     fields, updates = FORWARD["sum"]
     for steps in (2, 5, 16):
         problem = waves(steps)
@@ -421,8 +422,8 @@ def test_the_rings_grow_with_the_square_of_the_steps() -> None:
 
 
 def test_blocks_save_memory() -> None:
-    """Checks that the smallest window of a wide grid has blocks, and that a third of the memory for whole planes is
-    enough."""
+    """Checks that the smallest window of a wide grid has blocks, and needs at most a third of the memory for whole
+    planes."""
     one = listed(waves(6, (200, 320, 64)), 6)
     whole = SCHEMES["wavefront"].window(one, len(one.updates), Sizes(len(one.updates), 1, diamond=2)).bytes
     assert smallest_budget_bytes(one) < whole / 3

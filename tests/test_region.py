@@ -14,8 +14,8 @@ from outcrop.run.disk.planes import DeviceRange, FileBeneath, ShardFile, place_o
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[int]:
-    """Yield a descriptor of the folder `tmp_path/run`, which contains the file u/0. The file `tmp_path/outside` is not
-    in this folder."""
+    """Yield a descriptor of the folder `tmp_path/run` with the file u/0. The file `tmp_path/outside` is outside this
+    folder."""
     (tmp_path / "run" / "u").mkdir(parents=True)
     (tmp_path / "run" / "u" / "0").write_bytes(bytes(range(200)))
     (tmp_path / "outside").write_bytes(b"not yours")
@@ -52,8 +52,7 @@ def test_what_leads_outside_or_is_no_file_is_refused(tmp_path: Path, folder: int
 
 
 def test_a_path_that_is_no_regular_file_is_not_read(tmp_path: Path) -> None:
-    """Checks that a file that is read by its path must also be a regular file. Outcrop reads the index of a shard in
-    this way."""
+    """Checks that a file that is read by its path, such as the index of a shard, must also be a regular file."""
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", tmp_path, Path("/dev/zero")):
         with pytest.raises(StorageError, match="not a regular file"):
@@ -61,8 +60,8 @@ def test_a_path_that_is_no_regular_file_is_not_read(tmp_path: Path) -> None:
 
 
 def test_a_store_shows_labels_and_needs_no_descriptor_later(tmp_path: Path, folder: int) -> None:
-    """Checks that a store keeps its files open after the descriptor of the run directory is closed. The list of paths
-    of the store has the labels of the files.
+    """Checks that a store keeps its files open after the descriptor of the run directory is closed, and lists the
+    labels of its files.
     """
     again = os.dup(folder)
     store = _core.Store([FileBeneath(again, "u/0", "run.oc/u/0"), str(tmp_path / "outside")], writable=True)

@@ -1,4 +1,4 @@
-"""Check adjoint runs whose history does not have room for all states: parts of the forward run are repeated."""
+"""Check adjoint runs that repeat parts of the forward run, because the history does not have room for all states."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def results(run: Any) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def right(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The correct gradients: those of a run that keeps all states."""
+    """The correct gradients, from a run that keeps all states."""
     sim = make(tmp_path_factory.mktemp("right") / "run.oc", oc.History("all"))
     run = sim.adjoint(RESIDUALS, WRT)
     run.run(progress="none")
@@ -145,8 +145,8 @@ class Killed(BaseException):
 def test_a_stop_before_any_commit_does_not_change_a_gradient(
     seed: int, right: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Stops the adjoint run again and again before a random commit of any of the three runs, and continues it. The
-    adjoint run must never lose a committed step."""
+    """Stops the adjoint run repeatedly before a random commit of any of the three runs, and continues it. The adjoint
+    run must never lose a committed step."""
     sim, rng, store = make(tmp_path / "run.oc", limited(3, 3)), np.random.default_rng(seed), State._store
     run = sim.adjoint(RESIDUALS, WRT)
     place, left = run.simulation.directory, [0]
@@ -174,7 +174,7 @@ def test_a_stop_before_any_commit_does_not_change_a_gradient(
 def test_commands_continue_an_adjoint_run(
     right: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Checks `outcrop info` and `outcrop resume` in the middle of a schedule. `verify` accepts the states of both
+    """Checks `outcrop info` and `outcrop resume` in the middle of a schedule. `verify` must accept the states of both
     runs."""
     sim = make(tmp_path / "run.oc", limited(3, 3))
     assert call(["info", str(tmp_path / "run.oc")]) == 0
@@ -191,8 +191,8 @@ def test_commands_continue_an_adjoint_run(
 
 
 def test_another_adjoint_run_begins_with_state_0(right: dict[str, Any], tmp_path: Path) -> None:
-    """Checks adjoint runs that begin after another adjoint run has freed states. One of them has a damaged replay, and
-    the first one is continued at the end."""
+    """Checks adjoint runs that begin after another adjoint run has freed states. One of these runs has a damaged
+    replay. The first adjoint run is continued at the end."""
     sim = make(tmp_path / "run.oc", limited(3, 4))
     first = sim.adjoint(RESIDUALS, WRT)
     first.simulation.run(LAST - 9, progress="none")
@@ -231,7 +231,7 @@ def test_a_run_may_go_on_beyond_its_states(right: dict[str, Any], tmp_path: Path
 
 
 def test_damage_of_a_kept_state_is_found(tmp_path: Path) -> None:
-    """Checks that neither a pass nor a sweep uses a damaged state."""
+    """Checks that passes and sweeps do not use damaged states."""
     sim = make(tmp_path / "run.oc", limited(2, 2))
     run = sim.adjoint(RESIDUALS, WRT)
     run.simulation.run(1, progress="none")
@@ -292,7 +292,8 @@ def test_a_replay_without_values_is_made_again(
     run, commit = sim.adjoint(RESIDUALS, WRT), State.commit
 
     def killed(self: State, *arguments: Any, **options: Any) -> None:
-        if "-replay-" in self.path.name:  # copy the files: an exception removes them, but a kill leaves them
+        # the files are copied, because an exception removes them, but a kill leaves them
+        if "-replay-" in self.path.name:
             shutil.copytree(self.path, tmp_path / "copy" / self.path.name, symlinks=True)
             raise Killed
         commit(self, *arguments, **options)
@@ -310,8 +311,8 @@ def test_a_replay_without_values_is_made_again(
 def test_a_run_without_ranges_of_its_fields_goes_on(
     right: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Checks a kill after the first values of the adjoint run were committed, and before the minimum and the maximum of
-    its static fields. The next process computes both again, for the warning about growing waves."""
+    """Checks a kill between two commits: of the first values of the adjoint run, and of the minimum and the maximum of
+    its static fields. The next process must compute the minimum and the maximum again."""
     sim, change = make(tmp_path / "run.oc", limited(3, 3)), State.change
 
     def killed(self: State, **values: Any) -> None:

@@ -1,5 +1,5 @@
-"""Check resampling. It must be accurate and must read few planes. The bits must not depend on the number of planes that
-are computed at a time."""
+"""Check that resampling is accurate and reads few planes. The bits must not depend on the number of planes that are
+computed at a time."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -34,9 +34,7 @@ def values_of(shape: tuple[int, ...], dtype: str = "float64") -> np.ndarray:
 def test_planes_do_not_depend_on_their_grouping(
     shape: tuple[int, int, int], target: tuple[int, int, int], group: int, dtype: str
 ) -> None:
-    """Checks that the bits do not depend on the number of planes that are computed at a time. In a run, this number
-    follows from the size of a plane and from the shards.
-    """
+    """Checks that the bits do not depend on the number of planes that are computed at a time."""
     values = (values_of(shape) * 100).astype(dtype)
     whole = collect(oc.resample(values, target))
     assert whole.shape == target
@@ -49,8 +47,8 @@ def test_planes_do_not_depend_on_their_grouping(
 def test_linear_functions_are_exact(
     shape: tuple[int, int, int], target: tuple[int, int, int], slopes: tuple[int, int, int]
 ) -> None:
-    """Checks that linear functions are resampled exactly up to rounding. The first and the last sample of both grids
-    are at the same places. An axis with one sample gives a constant.
+    """Checks that linear functions are resampled exactly up to rounding. The two grids have their first and last
+    samples at the same places. An axis with one sample gives a constant.
     """
 
     def plane(points: tuple[int, int, int]) -> np.ndarray:
@@ -86,8 +84,8 @@ def test_rounding_does_not_lead_beyond_a_sample() -> None:
 
 @given(shape=st.tuples(*[st.integers(2, 5)] * 3), finer=st.tuples(*[st.integers(1, 4)] * 3))
 def test_samples_that_coincide_are_kept_bit_for_bit(shape: tuple[int, int, int], finer: tuple[int, int, int]) -> None:
-    """Checks that a result at the place of a sample has the bits of the sample, even beside NaN and infinity. If a grid
-    is refined and then coarsened again, the result equals the input.
+    """Checks that a result at the place of a sample is identical to the sample, even beside NaN and infinity. A grid
+    that is refined and then coarsened does not change.
     """
     values = values_of(shape)
     values[-1, -1, -1] = np.nan
@@ -100,7 +98,7 @@ def test_samples_that_coincide_are_kept_bit_for_bit(shape: tuple[int, int, int],
 
 @given(target=targets)
 def test_results_equal_plain_interpolation_axis_by_axis(target: tuple[int, int, int]) -> None:
-    """Checks the result against one-dimensional interpolation of NumPy along z, y and x."""
+    """Checks the result against NumPy's one-dimensional interpolation along z, y and x."""
     expected = values_of((4, 3, 5))
     for axis, size in enumerate(target):
         places = np.linspace(0, expected.shape[axis] - 1, size)
@@ -109,8 +107,8 @@ def test_results_equal_plain_interpolation_axis_by_axis(target: tuple[int, int, 
 
 
 def test_large_planes_are_interpolated_in_blocks_of_rows() -> None:
-    """Checks large planes, which are computed in blocks of rows. The rows next to a border between blocks must be
-    right, for finer and for coarser grids."""
+    """Checks large planes, which are computed in blocks of rows. Rows next to the edges of blocks must be right, for
+    finer and for coarser grids."""
     rows = np.arange(1500.0)[:, None] + np.arange(700.0) / 1024
     for shape in [(1, 2999, 1399), (1, 500, 234)]:
         result = collect(oc.resample(rows[None], shape))
@@ -176,8 +174,8 @@ def test_whole_numbers_stay_what_they_are_when_nothing_is_interpolated() -> None
 @pytest.mark.parametrize("axes", ["zyx", "zxy", "yzx", "yxz", "xzy", "xyz"])
 @pytest.mark.parametrize("cache_bytes", [0, 150, 1 << 20])
 def test_axes_in_any_order(axes: str, cache_bytes: int) -> None:
-    """Checks files with any order of axes. For some orders, each plane of the result needs all stored planes, but the
-    cache holds only a few of these planes."""
+    """Checks files with any order of axes. For some orders, each plane of the result needs all stored planes, of which
+    the cache holds only a few."""
     values = values_of((3, 4, 5))
     by_name = [values.shape[axes.index(letter)] for letter in "zyx"]
     for array in (values, from_array("a source", values)):
@@ -187,7 +185,7 @@ def test_axes_in_any_order(axes: str, cache_bytes: int) -> None:
 
 @pytest.mark.parametrize("target", [(7,), (1,), (7, 9), (5, 1), (4, 6, 8)])
 def test_results_have_the_grid_s_own_axes(target: tuple[int, ...]) -> None:
-    """Checks grids of one to three axes. Any number of planes, rows or cells may be computed at a time."""
+    """Checks grids of one to three axes, with any number of planes, rows or cells that are computed at a time."""
     values = values_of(tuple(1 if size == 1 else 4 for size in target))
     expected = values
     for axis, size in enumerate(target):

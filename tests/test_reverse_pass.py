@@ -77,7 +77,8 @@ def test_gradients_of_a_run_are_those_of_the_oracle(name: str, text: str, tmp_pa
 
 
 def test_every_plan_gives_the_same_bits(tmp_path: Path) -> None:
-    """Checks that the sizes of a plan, the number of threads and the interface to storage do not change a gradient."""
+    """Checks that a gradient does not depend on the sizes of a plan, the number of threads and the interface to
+    storage."""
     stencil = STENCILS["gray_scott"]
     sim = run_forward(stencil, tmp_path, dtype="float32", spare=29)
     seeds = {name: one.astype("float32") for name, one in seeds_of(stencil, "fixed", 29).items()}
@@ -148,7 +149,7 @@ def test_states_that_are_not_kept_are_missed_at_once(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"gradient with respect to v needs u after each step.*does not keep; run it"):
         sim.adjoint(seeds, "v")
     assert [one.name for one in tmp_path.iterdir()] == ["run.oc"]
-    sim.adjoint(seeds, "u")  # needs no state
+    sim.adjoint(seeds, "u")  # this adjoint needs no state
     with pytest.raises(InputError, match="adjoint of gray_scott, which is not linear, needs u, v after each step"):
         (tmp_path / "nonlinear").mkdir()
         sim = run_forward(STENCILS["gray_scott"], tmp_path / "nonlinear", history=None)
@@ -176,8 +177,8 @@ def test_gradients_that_need_every_state_say_so(name: str, wrt: Any, message: st
 def test_a_sampled_gradient_is_the_sum_over_the_kept_states(
     name: str, wrt: list[str], every: int, steps: int, tmp_path: Path
 ) -> None:
-    """Checks gradients from every k-th state. Such a gradient is k times the sum over the steps whose states are kept.
-    The gradient with respect to the initial values is exact. All plans and all interruptions give the same bits."""
+    """Checks gradients from every k-th state: k times the sum over the steps whose states are kept. The gradient with
+    respect to the initial values is exact. All plans and all interruptions give the same bits."""
     stencil, seeds = STENCILS[name], seeds_of(STENCILS[name], "fixed")
     _boundary, shape = grid(stencil, "fixed", 5)
     state = values(stencil, shape, 1)
@@ -207,8 +208,8 @@ def test_a_sampled_gradient_is_the_sum_over_the_kept_states(
 def sampled_gradients(
     stencil: Stencil, shape: tuple[int, ...], state: State, wrt: list[str], steps: int, every: int, seeds: State
 ) -> State:
-    """Return `every` times the sum of the gradients of those steps that begin at a kept state. The gradient of a step
-    is the gradient of this and all later steps minus the gradient of all later steps. The oracle computes both."""
+    """Return `every` times the sum of the gradients of the steps that begin at a kept state. The gradient of a step is
+    the gradient of this and all later steps minus the gradient of all later steps. The oracle computes both."""
     forward, derived = Steps(stencil, FIXED, PLAIN, put), adjoint_of(stencil, wrt)
     row = [one.default for one in stencil.parameters]
     total: State = dict.fromkeys(wrt, 0.0)
@@ -276,7 +277,7 @@ def test_a_run_that_moves_or_goes_on_keeps_its_adjoint(tmp_path: Path) -> None:
 
 
 def test_states_may_be_readable_only(tmp_path: Path) -> None:
-    """Checks that a reverse pass never writes to the forward run: no file of the forward run changes."""
+    """Checks that a reverse pass changes no file of the forward run."""
     stencil = STENCILS["acoustic2"]
     sim, seeds = run_forward(stencil, tmp_path), seeds_of(stencil, "fixed")
     run = sim.adjoint(seeds, "v")

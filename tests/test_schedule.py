@@ -1,4 +1,4 @@
-"""Check the schedules of adjoint runs: they repeat as few segments as possible, and each state exists when it is
+"""Check the schedules of adjoint runs: they repeat the minimum number of segments, and each state exists when it is
 used."""
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ COUNTS = {
 
 @cache
 def best(segments: int, slots: int) -> float:
-    """Return the minimum number of forward runs of a segment that an adjoint run over `segments` segments needs. The
-    function compares all ways to divide the segments. The state of the first segment uses one of the slots."""
+    """Return the minimum number of forward runs over a segment in an adjoint run over `segments` segments. The function
+    compares all ways to divide the segments. The state of the first segment uses one of the slots."""
     if segments == 1:
         return 0
     if slots == 1:
@@ -71,14 +71,13 @@ def repeated(segments: int, slots: int) -> int:
 
 def as_counted_elsewhere(total: int, segments: int) -> int:
     """Return the number of repeated segments for a total of checkpoint_schedules. That total also counts the first
-    forward run. Except for the last segment, it also counts the steps that an adjoint pass of Outcrop computes again by
-    itself."""
+    forward run. Except in the last segment, it also counts the steps that an adjoint pass of Outcrop computes again."""
     return total - segments - (segments - 1)
 
 
 def test_schedules_repeat_as_few_segments_as_possible() -> None:
-    """Checks the repeated segments against the minimum. The minimum also counts the first forward run, which has
-    `segments - 1` segments."""
+    """Checks the repeated segments against the minimum, which also counts the `segments - 1` segments of the first
+    forward run."""
     for segments in range(1, 21):
         for slots in range(2, 7):
             assert repeated(segments, slots) == best(segments, slots) - (segments - 1), (segments, slots)
@@ -114,8 +113,8 @@ def test_all_states_fit() -> None:
 
 
 def test_an_adjoint_run_may_begin_with_any_states() -> None:
-    """Checks adjoint runs that begin with state 0 alone, or with all slots in use before the last segment. In the
-    second case, the newest states are freed first."""
+    """Checks adjoint runs that begin with state 0 alone, or with all slots in use. In the second case, the newest
+    states are freed first."""
     for segments in range(2, 15):
         for slots in (2, 3, 4):
             assert repeated_segments([0], segments, slots) == best(segments, slots)
@@ -123,8 +122,8 @@ def test_an_adjoint_run_may_begin_with_any_states() -> None:
 
 
 def test_counts_are_those_of_checkpoint_schedules() -> None:
-    """Checks the counts against checkpoint_schedules. Outcrop needs one slot more than that package needs checkpoints,
-    because it also counts the state of the current segment."""
+    """Checks the counts against checkpoint_schedules. The number of slots is the number of checkpoints plus one,
+    because Outcrop also counts the state of the current segment."""
     for segments, counts in COUNTS.items():
         for checkpoints, total in enumerate(counts, 1):
             assert repeated(segments, checkpoints + 1) == as_counted_elsewhere(total, segments)

@@ -1,4 +1,4 @@
-"""Check the traffic of published schemes. Plans move the number of bytes that the published formulas give."""
+"""Check that plans of published schemes move the number of bytes in the published formulas."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def make_wave() -> Stencil:
 
 
 class Run(FileRun):
-    """A pass of two steps on files in `folder`. At first, all planes have the seals that the pass expects."""
+    """A pass of two steps on files in `folder`. All planes initially have the seals that the pass expects."""
 
     def __init__(self, folder: Path, block_y: int = 0, periodic: bool = False) -> None:
         stencil = make_wave()
@@ -115,8 +115,8 @@ def lose_a_write(run: Run) -> list[Path]:
 def test_whole_planes_of_another_place_or_writing_are_found(
     tmp_path: Path, harm: Callable[[Run], list[Path]], block_y: int
 ) -> None:
-    """Checks that passes and reads detect planes that belong to another place or another assignment. A pass that checks
-    no checksums does not detect such planes.
+    """Checks that passes and reads detect planes of another place or another assignment. A pass without checksums does
+    not detect such planes.
     """
     run = Run(tmp_path, block_y)
     files = harm(run)
@@ -151,8 +151,8 @@ def test_every_array_that_is_read_is_compared(tmp_path: Path, field: str) -> Non
 
 @pytest.mark.parametrize("place", [0, 4])
 def test_a_flipped_bit_of_the_tail_is_named_for_what_it_is(tmp_path: Path, place: int) -> None:
-    """Checks the errors for a flipped bit in the record after the plane. If the bit is in the checksum, the error is a
-    mismatch. If the bit is in the seal, the error says that the plane may belong to another place.
+    """Checks the errors for a flipped bit after the plane in its record. A bit in the checksum is a mismatch. For a bit
+    in the seal, the error says that the plane may belong to another place.
     """
     run = Run(tmp_path)
     u = run.turns[0][0]

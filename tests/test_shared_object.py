@@ -37,8 +37,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(scope="session")
 def object_file(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
-    """Return a function that takes a number. This function compiles code in which a function `answer` returns the
-    number, and returns the path of the compiled file."""
+    """Return a function that takes a number, and compiles a C function `answer` with this number as its result. The
+    returned function gives the path of the compiled file."""
 
     def make(number: int) -> Path:
         folder = tmp_path_factory.mktemp("code")
@@ -140,8 +140,8 @@ def test_damaged_code_is_compiled_again(
 
 
 def test_sound_code_of_another_name_is_not_loaded(home: Path, object_file: Callable[[int], Path]) -> None:
-    """Checks that a file of the cache is refused if it has replaced another file of the cache. Outcrop detects such a
-    file, because its seal covers the name and the kind of the original file."""
+    """Checks that a cached file is refused if it has replaced another cached file. Its seal covers the name and the
+    kind of the original file."""
     one, two = (shared_object("kernels", [str(number)], Builds(object_file(number))) for number in (1, 2))
     other = shared_object("transports", ["1"], Builds(object_file(2)))
     assert one != two and other.name == one.name
@@ -154,8 +154,8 @@ def test_sound_code_of_another_name_is_not_loaded(home: Path, object_file: Calla
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 @pytest.mark.parametrize("what", ["file", "kernels", "outcrop"])
 def test_what_belongs_to_another_user_is_not_used(what: str, home: Path, object_file: Callable[[int], Path]) -> None:
-    """Checks that a file of another user is replaced. A folder of another user is refused, and the message says what to
-    do.
+    """Checks that a file of another user is replaced, and that a folder of another user is refused with a message that
+    says what to do.
     """
     build = Builds(object_file(1))
     path = shared_object("kernels", ["a"], build)
@@ -188,8 +188,8 @@ def test_folders_are_private_whatever_the_umask(mask: int, home: Path, object_fi
 
 
 def test_open_folders_are_closed_to_others(home: Path, object_file: Callable[[int], Path]) -> None:
-    """Checks that folders of the cache that earlier versions have made become private. Until Outcrop uses such a
-    folder, other users can write to it. Afterwards, they cannot."""
+    """Checks that Outcrop makes folders of the cache private. Other users could write to folders of earlier
+    versions."""
     (home / "outcrop" / "kernels").mkdir(parents=True)
     for folder in (home / "outcrop", home / "outcrop" / "kernels"):
         folder.chmod(0o777)
@@ -252,7 +252,7 @@ def test_a_cache_that_cannot_be_used_is_one_line(
 def test_a_variable_that_names_no_place_counts_as_unset(
     named: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Checks that an invalid $XDG_CACHE_HOME counts as unset, as the XDG specification requires."""
+    """Checks that an invalid $XDG_CACHE_HOME is ignored, as the XDG specification requires."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     if named is not None:
@@ -309,8 +309,8 @@ def test_a_wrong_compiler_is_one_line(command: str, message: str, home: Path, mo
 
 
 def test_a_wrapper_that_changes_is_another_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks a script that calls a compiler. If the script changes, it counts as a new compiler, although the version
-    text is the same. A changed environment variable of compilers also counts as a new compiler.
+    """Checks a script that calls a compiler. A changed script, or a changed environment variable of compilers, counts
+    as a new compiler, even if the version text is the same.
     """
     wrapper, found = tmp_path / "wrapper", []
     for text in ("#!/bin/sh\necho version 1\n", "#!/bin/sh\n# -g\necho version 1\n"):
@@ -329,7 +329,7 @@ DEVICE = StorageRates(1e9, 2e9, 1.5e9, 0.0, "measured")
 
 
 def test_figures_are_kept(home: Path) -> None:
-    """Checks that the newest figures of each name are stored, and that they are not rounded."""
+    """Checks that the newest figures of each name are stored without rounding."""
     for number in range(4):
         keep_figures("devices.json", {f"disk {number % 3}": replace(DEVICE, seconds_flush=float(number))})
     found = load_figures("devices.json", StorageRates)

@@ -14,8 +14,7 @@ from several_arrays import after, contents, make_run, make_simulation, same
 
 
 def test_signals_are_kept_bit_for_bit(tmp_path: Path) -> None:
-    """Checks that the manifest stores the exact bits of a signal in base64. A text with decimal digits may change the
-    bits."""
+    """Checks that the manifest stores the exact bits of a signal in base64."""
     where, wavelet = tmp_path / "run.oc", np.random.default_rng(1).standard_normal(200) * 1e-30
     make_simulation(where, signals={"w": wavelet.tolist()}).assign({"u": 1})
     (text,) = storage_at(where).read().signals.values()
@@ -24,7 +23,7 @@ def test_signals_are_kept_bit_for_bit(tmp_path: Path) -> None:
 
 def test_signals_given_later_are_used_and_kept(tmp_path: Path) -> None:
     """Checks that a run uses and stores new signals that are given later. The first value of a signal belongs to the
-    first step of the run. A later process that does not give the signals must also compute the oracle's values.
+    first step of the run. A later process without the signals must also compute the oracle's values.
     """
     where, longer = tmp_path / "run.oc", np.random.default_rng(2).standard_normal(9)
     simulation, start = make_run(where, signals={"w": np.ones(2)})

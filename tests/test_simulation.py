@@ -45,8 +45,7 @@ def test_the_result_is_the_oracle_s_over_several_runs_and_openings(tmp_path: Pat
 
 
 def test_parameters_and_the_user_s_own_stencil_are_kept(tmp_path: Path) -> None:
-    """Checks that a run stores its parameters and its stencil. The run can be continued without the script that has
-    made it."""
+    """Checks that a run stores its parameters and its stencil, so that it can be continued without its script."""
     u, k = oc.Field("u"), oc.Parameter("k", 0.1)
     mine = oc.Stencil("drift", {u: u[0, 0, 0] + k * (u[0, 0, -2] - u[0, 0, 0])})
     simulation = oc.Simulation(mine, SHAPE, "float64", tmp_path / "run.oc", memory="1MiB", params={"k": 0.3})
@@ -109,8 +108,7 @@ def test_indexing_is_numpy_s(tmp_path: Path) -> None:
 def test_what_another_process_overwrites_meanwhile_is_read_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Checks that a read never mixes planes of two generations. Checksums do not detect this, because each plane has a
-    valid checksum."""
+    """Checks that a read never mixes planes of two generations, which checksums do not detect."""
     simulation = make_run(tmp_path / "run.oc")
     other = oc.open(tmp_path / "run.oc")
     groups, calls = Planes.groups, iter(range(100))
@@ -157,7 +155,7 @@ def test_new_values_replace_the_old_ones_as_a_transaction(tmp_path: Path) -> Non
 
 
 def test_values_that_fail_at_the_start_leave_nothing_behind(tmp_path: Path) -> None:
-    """Checks that wrong initial values leave no new files and no new folders. Older files stay."""
+    """Checks that wrong initial values leave no new files and folders, and keep older files."""
     simulation = oc.Simulation(HEAT, SHAPE, directory=tmp_path / "deep" / "run.oc", memory="1MiB")
     for wrong in (np.ones((3, 3, 3)), lambda z0, z1: np.ones((1, 1)), lambda z0, z1: 1 / 0):
         with pytest.raises((InputError, ZeroDivisionError)):

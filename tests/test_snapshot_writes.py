@@ -1,4 +1,4 @@
-"""Check the plan of the writes of snapshots: the size of the staging, and the predicted time."""
+"""Check the plan of the writes of snapshots: the size of the staging buffer, and the predicted time."""
 
 from dataclasses import replace
 
@@ -35,8 +35,8 @@ def cube(steps: int) -> Problem:
 def test_staging_fits_its_room_and_is_not_larger_than_useful(
     data: st.DataObject, plain: Problem, interval: int, room_bytes: int
 ) -> None:
-    """Checks that the staging is not larger than its room, except for the smallest possible staging. A slot consists of
-    whole pages."""
+    """Checks that the staging buffer, except the smallest possible buffer, is not larger than its room. A slot consists
+    of whole pages."""
     problem = replace(plain, acquisition=every(interval, plain))
     sizes = data.draw(sizes_for(problem))
     found = fit_staging(problem, sizes, 2, room_bytes)
@@ -49,7 +49,7 @@ def test_staging_fits_its_room_and_is_not_larger_than_useful(
 
 @pytest.mark.parametrize("sizes", [Sizes(8, 4, 4), Sizes(8, 4, 4, block_y=32)], ids=["planes", "blocks"])
 def test_more_memory_gives_fewer_writes(sizes: Sizes) -> None:
-    """Checks that a larger staging gives fewer writes of the same total size."""
+    """Checks that a larger staging buffer gives fewer writes of the same total size."""
     problem = replace(cube(16), acquisition=every(4, cube(16), initial=True))
     found = [
         snapshot_writes(problem, sizes, fit_staging(problem, sizes, 2, room), 2, 0, 8)
@@ -79,8 +79,8 @@ def _plans(machine: Machine, problem: Problem, sizes: Sizes, budget_bytes: int) 
 
 
 def test_seconds_include_snapshots_and_bytes_do_not() -> None:
-    """Checks the predicted seconds on a slow device, whose transfers hide all updates. With snapshots, the run takes
-    longer by about the time of their bytes. As in the report of a run, the predicted bytes do not include snapshots.
+    """Checks the predicted seconds on a slow device, whose transfers take longer than all updates. With snapshots, the
+    run takes longer by about the time of their bytes. The predicted bytes do not include snapshots.
     """
     problem, sizes, budget = replace(cube(16), acquisition=every(2, cube(16))), Sizes(8, 4, 4), 32 << 20
     kept, plain = _plans(SLOW, problem, sizes, budget)
@@ -120,8 +120,8 @@ def test_time_line_writes_all_snapshots_before_the_flush() -> None:
 
 
 def test_tuner_leaves_memory_for_snapshots() -> None:
-    """Checks that the plan of a run with many snapshots has more than the smallest staging. This plan must take less
-    time than the best plan with the smallest staging."""
+    """Checks that the plan of a run with many snapshots has a larger staging buffer than the minimum. This plan must
+    take less time than the best plan with the smallest staging buffer."""
     problem = replace(cube(16), acquisition=every(1, cube(16)))
     budget = smallest_budget_bytes(problem) + 24 * problem.record_bytes
     plan = make_plan(problem, MACHINE, budget, "wavefront", assumed_rate)

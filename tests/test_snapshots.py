@@ -1,5 +1,5 @@
-"""Check snapshots of whole runs, including a snapshot of the initial values. Each snapshot is stored once, and readers
-see it after its commit.
+"""Check snapshots of whole runs, also of the initial values. Each snapshot is stored once, and readers see it after its
+commit.
 """
 
 import os
@@ -70,9 +70,9 @@ def test_snapshots_committed_but_not_shown_yet_are_shown_by_repair(tmp_path: Pat
 
 @pytest.mark.skipif(not (find_spec("zarr") and find_spec("xarray")), reason="needs zarr and xarray")
 def test_several_boxes_are_groups_of_their_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks two boxes of snapshots with different steps. Each box has the same bits as in a run that has only this
-    box. Python and xarray find a box by its name. If the metadata is old, as after a power cut, the result does not
-    change. One call of the callback gets all boxes of a step."""
+    """Checks two boxes of snapshots with different steps. Each box has the same bits as in a run with only this box.
+    Python and xarray find a box by its name. Old metadata, as after a power cut, does not change the result. One call
+    of the callback gets all boxes of a step."""
     import xarray
 
     boxes = [oc.Snapshots(7, box=BOX, time_units="s"), oc.Snapshots(5, box=(slice(3, 4),) * 3, name="spot")]
@@ -83,7 +83,7 @@ def test_several_boxes_are_groups_of_their_own(tmp_path: Path, capsys: pytest.Ca
         alone.append(sim.snapshots["u"][:])
     sim, seen = make(tmp_path / "run.oc", snapshots=boxes), dict[int, list[str]]()
     sim.run(STEPS - 9, on_snapshot=lambda step, kept: seen.update({step: sorted(kept)}))
-    (tmp_path / "run.oc" / "snapshots.zarr" / "zarr.json").write_text("{}")  # as after a power cut
+    (tmp_path / "run.oc" / "snapshots.zarr" / "zarr.json").write_text("{}")  # a power cut may leave such a file
     sim = oc.open(tmp_path / "run.oc")
     sim.run(9, on_snapshot=lambda step, kept: seen.update({step: sorted(kept)}))
     assert list(sim.snapshots) == ["u", "spot/u"]

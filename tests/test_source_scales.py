@@ -1,5 +1,5 @@
-"""Check gradients with respect to inputs on which the scale of a source depends. The reference is a run in NumPy with a
-complex change of the input. Unlike a finite difference, this method has no cancellation."""
+"""Check gradients with respect to inputs on which the scale of a source depends. The reference is the complex-step
+method in NumPy, which has no cancellation."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_gradients_include_the_scales_of_sources(name: str, text: str, tmp_path:
 
 
 def test_the_view_of_a_gradient_is_indexed_like_an_array(tmp_path: Path) -> None:
-    """Checks all kinds of indices of a gradient. Another plan and an interruption must not change the gradient."""
+    """Checks all kinds of indices of a gradient. The gradient must not depend on the plan and on interruptions."""
     sim, _ = scaled_run("acoustic2", "fixed", tmp_path)
     sim.run(STEPS, progress="none", history=oc.History("all"))
     adjoint = sim.adjoint({"u": np.ones(sim.shape)}, "v")
@@ -161,15 +161,15 @@ def test_the_view_of_a_gradient_is_indexed_like_an_array(tmp_path: Path) -> None
 
 
 def test_copies_of_a_run_have_the_scales_of_their_parameters(tmp_path: Path) -> None:
-    """Checks the Taylor test. The scales of the sources in its copies must follow the changed fields and parameters."""
+    """Checks the Taylor test. The scales of the sources must be computed from the changed fields and parameters."""
     sim, _ = scaled_run("acoustic2", "fixed", tmp_path, dt=0.5)
     rates = oc.taylor_test(sim, STEPS, oc.Misfit("u", None), ["v", "dt", "source"], change=0.002)
     assert all(abs(one - 2).max() < 0.05 for one in rates.values()), rates
 
 
 def test_the_part_of_the_scale_does_not_depend_on_the_history(tmp_path: Path) -> None:
-    """Checks the two parts of a gradient from every k-th state. The part of the updates is a sum over every k-th step,
-    and the part of the scale is a sum over all steps. The adjoint run stores only the first part."""
+    """Checks the two parts of a gradient from every k-th state. The part of the updates is a sum over every k-th step.
+    The part of the scale is a sum over all steps. The adjoint run stores only the first part."""
     parts, gradients = [], []
     for number, history in enumerate([oc.History("all"), oc.History(2), oc.History(2, recompute=True)]):
         sim, _ = scaled_run("acoustic2", "fixed", tmp_path / str(number))
@@ -185,8 +185,8 @@ def test_the_part_of_the_scale_does_not_depend_on_the_history(tmp_path: Path) ->
 
 
 def test_devitos_usual_source_has_gradients(tmp_path: Path) -> None:
-    """Compares gradients with respect to the model and to dt with differences of the misfit, for the source term
-    `src * dt**2 / m`. The scale also depends on a Constant that comes before dt."""
+    """Checks gradients with respect to the model and to dt, for the source term `src * dt**2 / m`. They must agree with
+    differences of the misfit. The scale also depends on a Constant that comes before dt."""
     devito = pytest.importorskip("devito")
     grid = devito.Grid(shape=(14, 15), extent=(130.0, 140.0), dtype=np.float64)
     u = devito.TimeFunction(name="u", grid=grid, time_order=2, space_order=2)

@@ -18,7 +18,7 @@ DOUBLE = Stencil("double", {U: 2 * U[0, 0, 0]})
 
 
 def one_cell(*cells: tuple[int, int, int]) -> np.ndarray:
-    """Return the array of cells for points. Each point lies exactly on one cell."""
+    """Return the array of cells for points that lie exactly on cells."""
     return np.array([[cell] for cell in cells])
 
 
@@ -57,8 +57,7 @@ def test_points_outside_are_named_with_the_grid(bad: list[float]) -> None:
 
 
 def test_coordinates_rounded_to_float32_are_still_inside() -> None:
-    """Checks that a point on the first or the last cell counts as inside the grid, even if its coordinate is
-    rounded."""
+    """Checks that a point on the first or the last cell is inside the grid, even if its coordinate is rounded."""
     last = np.float32(0.1) * np.float32(999)
     cells, weights = linear("rec", np.array([[last], [-1e-7]]), (1000,), (0.1,), (0.0,))
     assert (cells[0, :, 2] <= 999).all()

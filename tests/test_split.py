@@ -1,5 +1,5 @@
-"""Check plans of several ranks with split tiling: no cell is updated twice, each plan is legal together with the plans
-of the other ranks, and each damaged plan is rejected."""
+"""Check plans of several ranks with split tiling. No cell is updated twice, the plans of all ranks together are legal,
+and damaged plans are rejected."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ def some_pass(every: RankPlans, data: st.DataObject) -> tuple[int, int, list[Act
 @settings(max_examples=examples(80), deadline=None)
 @given(split_plans(kinds=KINDS[:1], least_cells=1, least_radius=1, max_ranks=4), st.data())
 def test_a_dropped_or_shrunk_action_is_rejected(every: RankPlans, data: st.DataObject) -> None:
-    """Checks that the proof of all ranks rejects plans if one rank leaves out an action, or if an action has one plane
-    or one row less."""
+    """Checks that the proof of all ranks rejects plans in which one rank lacks an action, or a plane or row of an
+    action."""
     rank, number, actions = some_pass(every, data)
     assume(every.problem.has_updates)
     index = data.draw(st.integers(0, len(actions) - 1))
-    if not isinstance(actions[index], Block):  # a rank whose upper side is a boundary has the usual frame
+    if not isinstance(actions[index], Block):  # a rank whose upper side is a boundary has no larger frame
         rejected(every, rank, number, [*actions[:index], *actions[index + 1 :]])
     if not isinstance(actions[index], Block | Commit):
         smaller = shrink(actions[index], data.draw(st.booleans()), data.draw(st.booleans()))
@@ -77,7 +77,7 @@ def test_a_dropped_or_shrunk_action_is_rejected(every: RankPlans, data: st.DataO
 @settings(max_examples=examples(80), deadline=None)
 @given(split_plans(least_cells=1, least_radius=1, max_ranks=4), st.data())
 def test_damaged_exchanges_are_rejected(every: RankPlans, data: st.DataObject) -> None:
-    """Checks plans of all kinds of fields. The proof rejects them if a rank leaves out an exchange or a Check,
+    """Checks plans of all kinds of fields. The proof must reject a plan in which a rank lacks an exchange or a Check,
     exchanges less, or names another level."""
     rank, number, actions = some_pass(every, data)
     exchanges = [index for index, one in enumerate(actions) if is_exchange(one) or isinstance(one, Check)]
@@ -101,8 +101,8 @@ def is_exchange(action: Action) -> bool:
 @settings(max_examples=examples(60), deadline=None)
 @given(split_plans(least_cells=1, least_radius=1, max_ranks=4), st.data())
 def test_triangles_wait_for_their_rows(every: RankPlans, data: st.DataObject) -> None:
-    """Checks that the proof rejects a pass that updates a triangle before the stairs of its planes have been received,
-    and a pass that writes planes before their finished rows have been received."""
+    """Checks that the proof rejects two kinds of passes. The first kind updates a triangle before it has received the
+    stairs of its planes. The second kind writes planes before it has received their finished rows."""
     rank, number, actions = some_pass(every, data)
     plan = every.plans[rank]
     has_triangle = [isinstance(one, Update) and one.region.y_high.slope > 0 for one in actions]
@@ -125,7 +125,7 @@ def received(action: Action) -> bool:
 
 
 def uses(problem: Problem, stairs: Action, update: Action) -> bool:
-    """Return True if the level after the stairs updates a plane of the stairs in an Update."""
+    """Return True if an Update at the level after the stairs updates a plane of the stairs."""
     assert isinstance(stairs, Read) and isinstance(update, Update)
     back = problem.skew_z * stairs.level
     first = max(update.zeta0 - back, problem.first_plane, stairs.z0)
@@ -193,8 +193,8 @@ def test_rings_need_about_two_slabs_more_than_those_of_the_wavefront(levels: int
 
 
 def test_sends_before_all_receives_block_a_ring_of_ranks() -> None:
-    """Checks plans in which each rank of a ring sends the stairs of all levels before it receives any. If a connection
-    stores nothing, all ranks wait for each other."""
+    """Checks plans in which each rank of a ring sends the stairs of all levels before it receives stairs. All ranks
+    would wait for each other if a connection stored no messages."""
     fixed, periodic = ("fixed",) * 2, ("periodic",) * 2
     problem = replace(make_problem((20, 60, 9), (1, 1, 1), 4), sides=(fixed, periodic, fixed))
     every = split(problem, 3, Sizes(4, 3, 2))
@@ -267,8 +267,8 @@ def test_ranks_that_cannot_share_updates_are_refused() -> None:
 
 @pytest.mark.parametrize("share", [0.3, 1.0, 2.0])
 def test_auto_chooses_the_faster_scheme(share: float) -> None:
-    """Checks that `auto` considers deep halos and split tiling, and takes the faster plan. Halos of passes with many
-    steps cost many updates on parts with few rows, so split tiling is faster here."""
+    """Checks that `auto` considers deep halos and split tiling, and takes the faster plan. Split tiling is faster here,
+    because parts have few rows, and deep halos of many steps cost many updates."""
     problem = make_problem((256, 4 * 64, 256), (1, 1, 1), 64)
     part = part_of(problem, cut_problem(problem, 4), 1)
     budget = int(share * 2 * part.planes * part.record_bytes)

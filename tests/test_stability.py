@@ -1,5 +1,5 @@
 """Check the stability limit. Values must grow without bound only above the limit. The analysis must find the limit of
-each linear stencil. An error message must name a time step that is stable.
+each linear stencil. Error messages must name a stable time step.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def largest_after(stencil: Stencil, dt: float, known: Mapping[str, float]) -> fl
     state = noise(stencil, shape, known)
     for one, storage in zip(stencil.fields, stencil.storage, strict=True):
         if stencil.name.startswith("elastic") and one.name.startswith("t") and not storage.is_static:
-            state[one.name] *= 6e6  # the size of the stresses in a wave of 1 m/s
+            state[one.name] *= 6e6  # the amplitude of the stresses in a wave of 1 m/s
     scale = {name: np.abs(array).max() for name, array in state.items()}
     after = run(stencil, state, steps, {"dt": dt})
     with np.errstate(all="ignore"):
@@ -86,8 +86,8 @@ def test_limits_are_those_of_the_formulas(name: str, known: Mapping[str, float],
 )  # fmt: skip
 @pytest.mark.parametrize("factor", [0.7, 1.6])
 def test_growth_is_the_spectral_radius_of_the_whole_step(name: str, known: Mapping[str, float], factor: float) -> None:
-    """Checks the growth factor that the analysis finds. The test writes one step of the oracle as a matrix, and the
-    growth factor must equal the spectral radius of this matrix. On this small grid, the analysis samples all waves."""
+    """Checks the growth factor that the analysis finds. It must equal the spectral radius of the matrix of one step of
+    the oracle. On this small grid, the analysis samples all waves."""
     stencil, cells = library.find_stencil(name), 8
     values = {"dt": factor * (library.stable_limit(stencil, {}, [known]) or 0)}
     state = zeros(stencil, (1, 1, cells)) | {key: np.full((1, 1, cells), float(v)) for key, v in known.items()}
@@ -104,8 +104,8 @@ def test_growth_is_the_spectral_radius_of_the_whole_step(name: str, known: Mappi
 
 
 def test_an_unstable_step_is_told_with_the_largest_stable_one() -> None:
-    """Checks that the message gives a stable value of the parameter. For most parameters, this value is a maximum. For
-    some, it is a minimum."""
+    """Checks that the message gives a stable value of the parameter: a maximum for most parameters, and a minimum for
+    some."""
     acoustic = library.acoustic()
     assert library.stability(acoustic, {}, [{"v": 4500}]) is None
     text = library.stability(acoustic, {"dt": 0.002}, [{"v": 1500}, {"v": 4500}]) or ""
@@ -121,8 +121,8 @@ def test_an_unstable_step_is_told_with_the_largest_stable_one() -> None:
 
 
 def test_what_cannot_be_said_is_not_said() -> None:
-    """Checks that the analysis gives no limit if it cannot know the limit: for unknown velocities, for signals as
-    coefficients, and for nonlinear stencils."""
+    """Checks that the analysis gives no limit for unknown velocities, for signals as coefficients, and for nonlinear
+    stencils."""
     u = Field("u")
     assert growth(library.acoustic(), {}) is None
     assert library.stability(library.acoustic(), {"dt": 10}) is None
@@ -156,15 +156,14 @@ def test_slopes_are_derivatives(state: float) -> None:
 
 
 def test_any_step_may_be_stable() -> None:
-    """Checks that the limit is infinite if every step is stable. The limit must not be the last number that the search
-    tries."""
+    """Checks that the limit is infinite if every step is stable."""
     still = {"vx": 0.0, "vy": 0.0, "vz": 0.0}
     assert largest_step(library.advection(), still) == math.inf
 
 
 def test_extremes_keep_cells_together() -> None:
-    """Checks that the limit is computed for cells that exist in the model. The lowest density and the highest stiffness
-    may belong to different cells. A limit that is computed from both values together is wrong."""
+    """Checks that the limit is computed from the values of one cell. The lowest density and the highest stiffness may
+    belong to different cells."""
     stencil = library.elastic(ndim=2)
     found = library.extremes_of(stencil)
     assert isinstance(found, Extremes)
@@ -182,7 +181,7 @@ def test_extremes_keep_cells_together() -> None:
 
 
 def test_a_stencil_of_ones_own_may_have_any_name() -> None:
-    """Checks that the limits of a library stencil are not applied to a user's stencil with the same name."""
+    """Checks that the limits of a built-in stencil are not used for a user's stencil with the same name."""
     u, dt, tau = Field("u"), Parameter("dt", 0.1), Parameter("tau", 0.4)
     mine = Stencil("d2q9", {u: u[0] + dt * tau * (u[1] - 2 * u[0] + u[-1])})
     assert library.stable_limit(mine, {}) == pytest.approx(1.25, rel=1e-5)
@@ -190,7 +189,7 @@ def test_a_stencil_of_ones_own_may_have_any_name() -> None:
 
 
 def test_gray_scott_and_fluids_are_judged_near_a_uniform_state() -> None:
-    """Checks nonlinear stencils near a uniform state. The limits equal those in the docstrings, and runs below the
+    """Checks nonlinear stencils near a uniform state. The limits equal the limits in the docstrings, and runs below the
     limits stay bounded.
     """
     stencil = library.gray_scott(2)

@@ -1,5 +1,4 @@
-"""Check that an unstable run is refused. Whether a run is unstable depends on the values of the model, but not on the
-source of these values."""
+"""Check that an unstable run is refused, for all sources of the model's values."""
 
 from pathlib import Path
 
@@ -36,8 +35,8 @@ def test_a_model_too_fast_for_the_step_is_refused_and_nothing_is_left(together: 
 
 
 def test_fields_judged_together_are_not_refused_for_cells_that_are_not_there(tmp_path: Path) -> None:
-    """Checks that the limit of each cell is computed from the values of all fields in this cell. The largest values of
-    two fields may be in different cells.
+    """Checks that the limit of a cell is computed from the values of all fields in this cell. The largest values of two
+    fields may be in different cells.
     """
     u, a, b = oc.Field("u"), oc.Field("a"), oc.Field("b")
     dt = oc.Parameter("dt", 1.0)
@@ -57,9 +56,7 @@ def test_fields_judged_together_are_not_refused_for_cells_that_are_not_there(tmp
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
 def test_a_model_with_a_hole_is_refused(wrong: float, tmp_path: Path) -> None:
-    """Checks that a model with an infinite value or NaN is refused, because this value spreads over the grid. If no
-    later step reads the field, such a value is allowed.
-    """
+    """Checks that a model with an infinite value or NaN is refused, unless no later step reads the field."""
     model = np.array(velocity())
     model[20, 10, 10] = wrong
     sim = oc.Simulation("acoustic4", SHAPE, directory=tmp_path / "run.oc", memory="1MiB")
@@ -75,8 +72,8 @@ def test_a_model_with_a_hole_is_refused(wrong: float, tmp_path: Path) -> None:
 
 
 def test_coordinates_do_not_hide_another_spacing(tmp_path: Path) -> None:
-    """Checks that the spacing of the coordinates must equal the spacing h in the equation. If the user does not give h,
-    the spacing must equal the default of h. In a user's own stencil, a parameter named h may have any meaning."""
+    """Checks that the spacing of the coordinates must equal the given or default spacing h in the equation. In a user's
+    own stencil, a parameter named h may have any meaning."""
 
     def make(stencil: oc.Stencil, **options: object) -> oc.Simulation:
         return oc.Simulation(stencil, (20, 30), directory=tmp_path / "run.oc", memory="1MiB", **options)  # type: ignore[arg-type]
@@ -97,9 +94,7 @@ def test_coordinates_do_not_hide_another_spacing(tmp_path: Path) -> None:
 
 
 def test_what_divides_by_zero_is_refused(tmp_path: Path) -> None:
-    """Checks that a spacing or a permittivity of 0 is refused, because an update divides by this number. A time step of
-    0 is also refused.
-    """
+    """Checks that a time step, a spacing or a permittivity of 0 is refused."""
     where = {"directory": tmp_path / "run.oc", "memory": "1MiB"}
     with pytest.raises(InputError, match=r"heat2 divides by zero where h = 0; .*--unstable"):
         oc.Simulation("heat2", (8, 8, 8), params={"h": 0}, **where)  # type: ignore[arg-type]

@@ -22,7 +22,7 @@ from outcrop.run.places import created_state, open_state, storage_at
 
 
 def create_state(directories: list[Path], manifest: Manifest, force: bool = False) -> State:
-    """Create a run without values. A crash before the first commit leaves such a run."""
+    """Create a run without values, as after a crash before the first commit."""
     with created_state(directories, manifest, force) as state:
         return state
 
@@ -75,8 +75,8 @@ def test_a_commit_that_cannot_be_written_changes_nothing(tmp_path: Path, monkeyp
 
 
 def test_a_commit_flushes_before_and_after_its_rename(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks the order of flushes and renames in a commit. If the order is wrong, the manifest may be empty after a
-    power cut.
+    """Checks the order of flushes and renames in a commit. With a wrong order, the manifest may be empty after a power
+    cut.
     """
     where = tmp_path / "run.oc"
     state = create_state([where], make_manifest(where))
@@ -175,8 +175,7 @@ def test_what_is_not_a_run_is_never_replaced(tmp_path: Path) -> None:
 
 
 def test_a_member_of_another_run_is_not_taken(tmp_path: Path) -> None:
-    """Checks that two runs cannot use the same directory. In the same directory, each run would overwrite the shards of
-    the other."""
+    """Checks that two runs cannot use the same directory."""
     first, second, shared = (tmp_path / name for name in ("first", "second", "shared"))
     create_state([first, shared], make_manifest(first, shared)).commit(0)
     before = everything_below(tmp_path)
@@ -252,8 +251,8 @@ def test_one_process_at_a_time_changes_a_run(tmp_path: Path) -> None:
 
 
 def test_taking_the_lock_sees_what_another_process_committed(tmp_path: Path) -> None:
-    """Checks that a process reads the manifest again when it takes the lock. With an old manifest, this process could
-    write a generation that another process has already committed.
+    """Checks that a process reads the manifest again when it takes the lock. With an old manifest, it could overwrite a
+    generation that another process has committed.
     """
     where = tmp_path / "run.oc"
     state = create_state([where], make_manifest(where))
@@ -266,7 +265,7 @@ def test_taking_the_lock_sees_what_another_process_committed(tmp_path: Path) -> 
 
 
 def test_a_run_without_values_is_replaced_without_force(tmp_path: Path) -> None:
-    """Checks that a run without values is replaced without `force`, because such a run holds no results."""
+    """Checks that a run without values is replaced without `force`."""
     where = tmp_path / "run.oc"
     beside = tmp_path / "beside"
     create_state([where, beside], make_manifest(where, beside))

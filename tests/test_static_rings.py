@@ -1,4 +1,4 @@
-"""Check the rings of static fields. These rings have exactly the number of planes that are needed for updates."""
+"""Check that the rings of static fields have exactly the number of planes that updates need."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -42,7 +42,7 @@ def problem_of(stencil: Stencil, shape: tuple[int, int, int], boundary: Boundary
 def test_rings_of_what_is_only_read_are_as_small_as_they_can_be(
     radius: int, beside: int, levels: int, boundary: Boundary, second_order: bool
 ) -> None:
-    """Checks that a plan with these rings is legal. If a ring has one plane less, the plan must not be legal."""
+    """Checks that a plan with these rings is legal, and that a plan is not legal if a ring has one plane less."""
     problem = problem_of(make_stencil(radius, beside, second_order), (60, 8, 8), boundary)
     plan = build(problem, SCHEMES["wavefront"], Sizes(levels, 3, 2), MACHINE, assumed_rate)
     validate(plan)
@@ -55,8 +55,8 @@ def test_rings_of_what_is_only_read_are_as_small_as_they_can_be(
 @pytest.mark.parametrize("block_y", [0, 16])
 @pytest.mark.parametrize(("levels", "beside"), [(1, 0), (3, 0), (6, 0), (3, 2)])
 def test_they_hold_what_updates_and_checksums_need(tmp_path: Path, levels: int, beside: int, block_y: int) -> None:
-    """Checks that a run gives the oracle's bits and right checksums on a grid with many planes. Such a run uses each
-    slot several times."""
+    """Checks that a run gives the same bits as the oracle, and right checksums. The grid has many planes, so that the
+    run uses each slot several times."""
     stencil = make_stencil(2, beside, second_order=True)
     problem = problem_of(stencil, (90, 40, 20))
     sizes = Sizes(levels, 3, 2, block_y=block_y)
@@ -72,9 +72,9 @@ def test_they_hold_what_updates_and_checksums_need(tmp_path: Path, levels: int, 
 
 @pytest.mark.parametrize(("radius", "beside"), [(1, 0), (2, 0), (2, 2)])
 def test_only_the_first_slab_waits_where_the_device_is_fast_enough(radius: int, beside: int) -> None:
-    """Checks the order of reads. The reads of the state must come before the reads of the static fields. In this test,
-    each update takes three times the time of the reads for one slab. So updates in the middle of a pass must not wait.
-    tests/core/test_executor.cpp checks the same for the executor."""
+    """Checks that the reads of the state come before the reads of the static fields. Here an update takes three times
+    the time of the reads for one slab, so updates in the middle of a pass must not wait. tests/core/test_executor.cpp
+    has the same check for the executor."""
     problem = problem_of(make_stencil(radius, beside, True), (120, 8, 8))
     plan = build(problem, SCHEMES["wavefront"], Sizes(6, 12, 2), MACHINE, assumed_rate)
     one, device = plan.passes[0], MACHINE.device

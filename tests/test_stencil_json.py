@@ -1,5 +1,4 @@
-"""Check that Outcrop can read a manifest that an untrusted user has written. Outcrop must read the stencil correctly or
-refuse it in one line."""
+"""Check stencils in manifests of untrusted users. Outcrop must read a stencil correctly or refuse it in one line."""
 
 from __future__ import annotations
 
@@ -82,8 +81,8 @@ def mutated(data: Any, rng: random.Random, times: int = 1) -> Any:
 
 
 def refused(data: Any) -> Stencil | None:
-    """Return the stencil that the data describe. Return None if the data are refused with a correct message. With any
-    other exception, the test fails."""
+    """Return the stencil that the data describe, or None if the data are refused with a correct message. The test fails
+    with any other exception."""
     try:
         return Stencil.from_json(data)
     except InputError as error:
@@ -104,8 +103,8 @@ def accepted(count: int, seed: int) -> list[Stencil]:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_whatever_a_manifest_says_is_a_stencil_or_refused(seed: int) -> None:
-    """Checks that each random change either is refused in one line, or gives a valid stencil. A valid stencil can be
-    converted to JSON and back without changes, and can be written as C code.
+    """Checks that each random change is refused in one line, or gives a valid stencil. A valid stencil can be converted
+    to C code, and to JSON and back without changes.
     """
     kept = accepted(examples(500), seed)
     assert len(kept) > 25, "some mutations are harmless"
@@ -155,8 +154,8 @@ def test_what_is_accepted_computes_what_the_oracle_does_and_stays_inside() -> No
 
 @pytest.mark.parametrize("boundary", ["fixed", "mirror", "periodic"])
 def test_c_does_not_know_what_things_are_called(boundary: str) -> None:
-    """Checks that stencils that differ only in names and texts give the same C code. This shows that the code contains
-    no name that a user has chosen.
+    """Checks that stencils that differ only in names and texts give the same C code, so that the code contains no names
+    of users.
     """
     data = MIXED.to_json()
     renamed = {**data, "name": "*/ #error", "equation": "\\", "fields": ["x", "s", "b"], "parameters": [["q0", 1.0]]}
@@ -166,7 +165,7 @@ def test_c_does_not_know_what_things_are_called(boundary: str) -> None:
 
 
 def test_reading_a_stencil_needs_neither_sympy_nor_numpy() -> None:
-    """Checks that reading a stencil imports neither SymPy nor NumPy, so that `outcrop info` is quick."""
+    """Checks that reading a stencil does not import SymPy and NumPy, so that `outcrop info` is fast."""
     script = (
         "import json, sys; from outcrop.language.stencil import Stencil;"
         "Stencil.from_json(json.load(sys.stdin)).storage;"
@@ -235,8 +234,8 @@ def test_the_largest_offset_stays_within_the_guards_of_the_window() -> None:
 
 
 def test_the_factor_of_a_source_is_one_or_refused() -> None:
-    """Checks random changes of the factor of a source. Each changed factor must be valid or be refused, because Outcrop
-    evaluates the factor when a run is opened."""
+    """Checks random changes of the factor of a source. Each changed factor must be valid or refused, because Outcrop
+    evaluates factors when it opens a run."""
     program = Stencil("f", {U: Parameter("dt", 0.5) ** 2 / V[0, 0, 0]}).stages[0].program
     scale = SourceFactor(program, ("u", "v"), (0.5,))
     data = json.loads(json.dumps(scale.to_json()))

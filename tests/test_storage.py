@@ -1,5 +1,4 @@
-"""Check the Python interface of the storage. The interface makes no hidden copies, and all its errors are exceptions of
-the package.
+"""Check the Python interface of the storage. It makes no hidden copies, and its errors are exceptions of the package.
 
 The tests in tests/core check the properties of each backend.
 """
@@ -32,7 +31,7 @@ def random_page(seed: int, pages: int = 1) -> np.ndarray:
 
 
 def test_probe_names_every_backend() -> None:
-    """Checks the list of backends, and that the portable backends work on this machine."""
+    """Checks the list of backends. The portable backends must work on this machine."""
     assert set(_core.probe()) == {"io_uring", "libaio", "threads", "mmap", "memory"}
     assert {"threads", "mmap", "memory"} <= set(USABLE)
 
@@ -52,8 +51,8 @@ def test_round_trip(path: str, backend: str) -> None:
 
 
 def test_any_dtype_and_any_shape_but_never_a_copy(path: str) -> None:
-    """Checks that an array is refused if the storage can only use a copy of it. Values that are read into a copy do not
-    get into the array of the caller."""
+    """Checks that an array is refused if the storage can only use a copy of it. Values that are read into a copy would
+    not reach the caller's array."""
     store = _core.Store([path], writable=True)
     source = np.arange(PAGE, dtype=np.float64).reshape(4, -1)
     store.write_from(0, 0, source)
@@ -70,8 +69,8 @@ def test_any_dtype_and_any_shape_but_never_a_copy(path: str) -> None:
 
 
 def test_the_index_at_an_odd_end(tmp_path: Path) -> None:
-    """Checks the index at the end of a shard. The length of the index is not a multiple of a page. Nevertheless, files
-    that are open for direct transfers must allow a read of the index."""
+    """Checks a file that is open for direct transfers. The index at the end of a shard must be readable, although it
+    does not consist of whole pages."""
     name, size = str(tmp_path / "shard"), 3 * PAGE + 16 * 3 + 4
     _core.create_file(name, size)
     store = _core.Store([name], writable=True)
@@ -120,7 +119,7 @@ def test_errors_are_the_packages_own(path: str, tmp_path: Path) -> None:
 
 
 def test_faults_arrive(path: str) -> None:
-    """Checks that simulated faults happen as requested, because the tests of durability depend on these faults."""
+    """Checks that simulated faults happen as requested. The tests of durability depend on these faults."""
     pages = random_page(1, 2)
     with pytest.raises(StorageError, match="Input/output error"):
         _core.Store([path], writable=True, faults={"error_at": 0}).write_from(0, 0, pages)
@@ -150,7 +149,7 @@ def test_a_store_may_be_used_by_one_thread_after_another(path: str, backend: str
         except BaseException as error:
             failures.append(error)
 
-    for seed in range(4):  # a new thread may get the number of a thread that has ended
+    for seed in range(4):  # a new thread may get the same number as a thread that has ended
         thread = threading.Thread(target=use, args=(seed,))
         thread.start()
         thread.join()

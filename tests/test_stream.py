@@ -1,5 +1,5 @@
-"""Check `outcrop bench stream`. Each rank must report its measurements, and the computed values must be those of
-STREAM."""
+"""Check `outcrop bench stream`. Each rank must report its measurements, and the computed values must be STREAM's
+values."""
 
 import json
 import subprocess
@@ -31,8 +31,8 @@ DRAM = MODES[0]
 
 
 def test_small_stream_bench_measures_every_mode(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks that the report has a bandwidth for each mode and loop, and that all results are correct. A picture is
-    drawn, and all other files are removed.
+    """Checks that the report has a bandwidth for each mode and loop, that all results are correct, and that only a
+    picture remains.
     """
     target, picture = tmp_path / "figures.json", tmp_path / "pictures" / "stream.png"
     arguments = ["-d", str(tmp_path / "new" / "below"), "--json", str(target), "--png", str(picture), "--threads", "2"]
@@ -52,8 +52,8 @@ def test_small_stream_bench_measures_every_mode(tmp_path: Path, capsys: pytest.C
 
 
 def test_bandwidths_are_bytes_over_seconds() -> None:
-    """Checks the bandwidth of a node with two ranks. This bandwidth is the number of bytes of both ranks, divided by
-    the time from the first start to the last end."""
+    """Checks the bandwidth of a node with two ranks: the bytes of both ranks, divided by the time from the first start
+    to the last end."""
     times = {loop.name: [LoopTime(10.0, 1.0, 1.0), LoopTime(20.0, 2.0, 2.0)] for loop in LOOPS}
     later = {name: [replace(one, begin=one.begin + 2) for one in of] for name, of in times.items()}
     ranks = [
@@ -71,8 +71,8 @@ def test_bandwidths_are_bytes_over_seconds() -> None:
 
 
 def test_values_follow_the_loops() -> None:
-    """Checks the values that the benchmark expects after one repeat of all loops. For example, `a` is multiplied by 15.
-    The benchmark compares all elements with the expected values."""
+    """Checks the values that the benchmark expects after one repeat of all loops. For example, `a` is multiplied by
+    15."""
     values = {"a": 2.0, "b": 2.0, "c": 0.0, "": 0.0}
     for loop in LOOPS:
         values[loop.result] = loop.value(values[loop.first], values[loop.second])
@@ -91,8 +91,8 @@ def test_flushes_are_measured_only_where_they_mean_something(tmp_path: Path) -> 
 def test_tiers_that_cannot_be_measured_are_refused(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Checks that a tier that cannot be measured is refused. The one-line error names this tier and the known tiers. No
-    file is made."""
+    """Checks that a tier that cannot be measured is refused, before a file is made. The one-line error names this tier
+    and the known tiers."""
     assert call(["bench", "stream", "--small", "-d", str(tmp_path), "--tier", name]) == 2
     said = capsys.readouterr().err
     assert name in said and "there are" in said and said.count("\n") == 1
@@ -110,7 +110,7 @@ def test_arrays_without_room_are_refused_before_they_are_made(
 
 
 def test_a_tier_goes_by_its_kind_too(tmp_path: Path) -> None:
-    """Checks that a tier can be selected by its kind. If several tiers have this kind, the selection is refused."""
+    """Checks that a tier can be selected by its kind, unless several tiers have this kind."""
     tier = find_tier(tmp_path, None)
     others = [one for one in find_tiers((tmp_path,)) if one.kind == tier.kind and one.name != tier.name]
     if others:
@@ -121,8 +121,8 @@ def test_a_tier_goes_by_its_kind_too(tmp_path: Path) -> None:
 
 
 def test_threads_that_the_system_does_not_give_are_one_line(tmp_path: Path) -> None:
-    """Checks that too many threads give an error of one line, and that all threads that have already started end. The
-    test limits the address space, so that the system cannot start all threads.
+    """Checks that too many threads give an error of one line. Threads that have started must end. A limit of the
+    address space prevents the start of all threads.
     """
     program = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30)); "
@@ -163,8 +163,8 @@ def test_trouble_of_a_rank_ends_all(tmp_path: Path) -> None:
 def test_ranks_of_another_mpi_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Checks that mpirun is refused if it belongs to another MPI library than mpi4py does. With such an mpirun, each
-    rank would act as if it were the only rank."""
+    """Checks that an mpirun of another MPI library than mpi4py's is refused. With such an mpirun, each rank would act
+    as the only rank."""
     world = SimpleNamespace(Get_rank=lambda: 0, Get_size=lambda: 1)
     world.Split_type = lambda kind: world
     mpi = SimpleNamespace(
@@ -184,7 +184,7 @@ def test_ranks_of_another_mpi_are_refused(
 def test_ranks_without_mpi4py_are_told_what_to_install(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Checks that mpirun is refused if mpi4py is missing. Without mpi4py, each process would act as if it were the only
+    """Checks that mpirun is refused if mpi4py is missing. Without mpi4py, each process would act as the only
     process."""
     monkeypatch.setenv(LAUNCHERS[0], "2")
     monkeypatch.setitem(sys.modules, "mpi4py", None)

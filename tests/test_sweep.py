@@ -1,4 +1,5 @@
-"""Check sweeps over arrays in memory. Sweeps give the oracle's bits on each tier, and wrong arrays give clear errors.
+"""Check that sweeps over arrays in memory give the same bits as the oracle on each tier, and that wrong arrays give
+clear errors.
 """
 
 from collections.abc import Mapping
@@ -46,8 +47,8 @@ def swept(name: str, shape: tuple[int, int], dtype: str, steps: int, tier: str) 
 @pytest.mark.parametrize("name", ["stream_function", "sharpen", "gray_scott_2d", "maxwell_2d"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_sweeps_are_the_oracles(name: str, dtype: str) -> None:
-    """Checks that sweeps give the oracle's bits, for one or several stages and fields. The grid has more rows than one
-    call updates."""
+    """Checks that sweeps give the same bits as the oracle, for one or several stages and fields. The grid has more rows
+    than one call updates."""
     swept(name, (150, 144), dtype, 3, "dram")
 
 
@@ -90,8 +91,8 @@ def test_arrays_that_do_not_fit_are_refused(stencil: str, arrays: Mapping[str, A
 
 
 def test_what_is_updated_may_be_written_to() -> None:
-    """Checks that a read-only array is refused if the stencil updates it. If a kernel wrote to such an array, the
-    process would crash."""
+    """Checks that a read-only array is refused if the stencil updates it. A write to such an array would end the
+    process."""
     first, second = np.asarray(array(9, 16)), np.asarray(array(9, 16))
     second = second.view()
     second.flags.writeable = False

@@ -61,7 +61,8 @@ def test_born_traces_and_the_adjoint_pass_the_dot_test(tmp_path: Path, dtype: st
 
 @pytest.mark.parametrize("name", ["v", "dt"])
 def test_traces_change_as_the_tangent_says(tmp_path: Path, name: str) -> None:
-    """Compares the tangent with central differences. Their error is of second order, so it falls by 100."""
+    """Compares the tangent with central differences. Their error is of second order, so it decreases by the factor
+    100."""
     equation, (speed, change) = oc.stencils.acoustic(order=4, ndim=2), medium()
     is_field = name == "v"
     params = {"h": 10.0} if is_field else {"h": 10.0, "dt_tangent": 2e-5}
@@ -83,7 +84,7 @@ def test_traces_change_as_the_tangent_says(tmp_path: Path, name: str) -> None:
 
 
 def test_a_source_of_the_change_is_the_change_of_a_source(tmp_path: Path) -> None:
-    """In a linear equation, the change of u by another source is a run with only this source."""
+    """Checks a linear equation, for which the change of u by another source is a run with only this source."""
     stencil, values = oc.stencils.heat(ndim=2), np.cos(np.arange(8.0))
     found = []
     for name, own in (("u_tangent", oc.tangent(stencil)), ("u", stencil)):

@@ -1,8 +1,8 @@
-"""Taylor tests in ten random directions, for every way of storing the states of the forward run.
+"""Taylor tests in ten random directions, for every way to store the states of the forward run.
 
 A gradient comes from a run. The values of the misfit come from the steps in NumPy, in float64. Without recomputation, a
-gradient from every k-th state is not exact if it needs the states. It is k times a sum over every k-th step, and does
-not pass the Taylor test. The last tests check the accuracy of such gradients for waves.
+gradient from every k-th state is k times a sum over every k-th step. If the gradient needs the states, it is not exact,
+and does not pass the Taylor test. The last tests check the accuracy of such gradients for waves.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from outcrop.axes import PLACES
 
 STEPS, DIRECTIONS = 6, 10
 SIZES = {"float64": 2e-4, "float32": 4e-3}
-"""The largest change for each dtype, relative to the values that change. With a larger change, terms of third order
-move the rates. With a smaller change, the rounding errors of the gradient move them."""
+"""The largest change for each dtype, relative to the values that change. Larger changes make terms of third order
+visible in the rates, and smaller changes make rounding errors visible."""
 
 KEPT: dict[str, oc.History | None] = {
     "nothing": None,
@@ -30,7 +30,7 @@ KEPT: dict[str, oc.History | None] = {
     "every fourth": oc.History(4),
     "recomputed": oc.History(4, recompute=True),
 }
-"""The ways of storing."""
+"""The ways to store the states."""
 EXACT = ["all", "recomputed"]
 
 CASES: list[tuple[str, str, str, list[str], list[str]]] = [
@@ -47,8 +47,8 @@ CASES: list[tuple[str, str, str, list[str], list[str]]] = [
     ("twice", "fixed", "float64", ["u", "v", "a"], ["recomputed"]),
     ("d2q9", "periodic", "float64", ["f0", "f5", "tau"], EXACT),
 ]
-"""Stencils, boundaries, dtypes, inputs, and the ways of storing that give the exact gradient with respect to these
-inputs. An adjoint that reads no states is exact for every way."""
+"""Each case has a stencil, a boundary, a dtype, and inputs. It also lists the ways to store states that give an exact
+gradient with respect to these inputs. An adjoint that reads no states is exact for every way."""
 
 
 class Case:
@@ -109,7 +109,7 @@ class Case:
 def test_gradients_pass_the_taylor_test_in_ten_directions(
     name: str, text: str, dtype: str, wrt: list[str], ways: list[str], tmp_path: Path
 ) -> None:
-    """Checks that all rates are 2.0 +- 0.05, and that all exact ways of storing give the same bits."""
+    """Checks that all rates are 2.0 +- 0.05, and that all exact ways to store states give the same bits."""
     case, found = Case(name, text, dtype), {}
     for way in ways:
         (tmp_path / way).mkdir()
@@ -123,8 +123,8 @@ def test_gradients_pass_the_taylor_test_in_ten_directions(
 
 
 def test_a_gradient_from_every_second_state_does_not_pass(tmp_path: Path) -> None:
-    """Checks that the Taylor test detects a gradient from every second state, which is not exact for random values: its
-    rates are near 1. The test uses the median, because the error may be small in single directions."""
+    """Checks that the Taylor test gives rates near 1 for a gradient from every second state, which is not exact for
+    random values. The test uses the median, because the error may be small in single directions."""
     case, rng = Case("acoustic2", "fixed", "float64"), np.random.default_rng(6)
     gradient = case.run(tmp_path, ["v"], oc.History(2))["v"]
     rates = np.array([case.rates("v", gradient, rng) for _ in range(DIRECTIONS)])

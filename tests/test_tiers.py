@@ -1,6 +1,4 @@
-"""Check `outcrop tiers`. The command measures each tier of this machine once, stores the figures, and removes the files
-of the measurement.
-"""
+"""Check that `outcrop tiers` measures each tier of this machine once, stores the figures, and removes its files."""
 
 import json
 import os
@@ -21,8 +19,8 @@ FIGURES = ("read_bytes_per_second", "write_bytes_per_second", "random_read_bytes
 
 @pytest.fixture(autouse=True)
 def in_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make all measurements so short that the measured figures have no meaning. Measure only one directory, and use a
-    separate cache."""
+    """Make all measurements very short, without meaningful figures. Measure only one directory, and use a separate
+    cache."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.delenv("OUTCROP_TIERS", raising=False)
@@ -44,7 +42,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_every_tier_is_measured_once(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks that a second call shows the figures of the first one, and that --refresh measures again. No file remains.
+    """Checks that a second call shows the figures of the first call, and that --refresh measures again. No file
+    remains.
     """
     report = folder.parent / "tiers.json"
     origins = []
@@ -68,8 +67,7 @@ def test_every_tier_is_measured_once(folder: Path, capsys: pytest.CaptureFixture
 
 
 def test_unasked_nothing_is_measured(folder: Path) -> None:
-    """Checks that `find_tiers` measures nothing by default. Planning calls this function often, and planning must not
-    write files."""
+    """Checks that `find_tiers` does not measure by default: planners call it often, and must not write files."""
     found = find_tiers([folder])
     assert {tier.origin for tier in found} <= {"not measured", "firmware"}
     assert len({tier.name for tier in found}) == len(found)
@@ -77,10 +75,9 @@ def test_unasked_nothing_is_measured(folder: Path) -> None:
 
 
 def test_memory_is_what_proc_says() -> None:
-    """Checks that the size of the memory is not larger than the figure of the operating system or the limit of the
-    control group.
+    """Checks that the size of the memory is not larger than the system's figure and the limit of the control group.
 
-    On a machine with one NUMA node, the size is exactly the smaller of the two.
+    On a machine with one NUMA node, the size is the smaller of the two.
     """
     memory = [tier for tier in find_tiers() if tier.is_memory]
     for tier in memory:
@@ -105,8 +102,8 @@ def test_a_declared_tier_takes_measured_figures_where_it_has_none(folder: Path) 
 
 
 def test_what_cannot_be_measured_says_why(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks a tier without room and a tier without write permission. Each of them has a note instead of figures. Other
-    tiers still have their figures."""
+    """Checks that a tier without room and a tier without write permission have a note instead of figures. All other
+    tiers must have figures."""
     monkeypatch.setattr(measure, "MIN_SCRATCH_BYTES", 1 << 60)
     found = find_tiers([folder], measure=True)
     (storage,) = (tier for tier in found if not tier.is_memory)
@@ -143,8 +140,8 @@ def test_a_directory_that_cannot_be_written_is_refused(
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_limits_of_control_groups_hold(version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that the lowest limit of the control groups of this process limits the memory. The free memory is this
-    limit minus the used memory. Cached files do not count as used.
+    """Checks that the lowest limit of this process's control groups limits the memory. The free memory is this limit
+    minus the used memory, without cached files.
     """
     inner = tmp_path / ("memory/job/step" if version == 1 else "job/step")
     inner.mkdir(parents=True)

@@ -1,6 +1,4 @@
-"""Check how slabs are divided into tiles for the cache. All threads must be busy even on grids with few rows, and plans
-must show the tiles.
-"""
+"""Check the tiles of slabs. All threads must be busy even on grids with few rows, and plans must show the tiles."""
 
 from __future__ import annotations
 
@@ -43,8 +41,8 @@ def every_tiling(problem: Problem, sizes: Sizes, threads: int, scheme: str = "wa
 def test_threads_share_the_planes_of_grids_of_one_row(
     threads: int, radius: int, planes: int, levels: int, slab: int, scheme: str
 ) -> None:
-    """Checks the tiles of grids of two axes. Each thread gets chunks. If a pass has enough levels, the slab is also
-    divided into bands. In plain sweeps, it is not divided into bands.
+    """Checks the tiles of grids of two axes. Each thread gets chunks. A slab of a pass with enough levels is also
+    divided into bands, except in plain sweeps.
     """
     problem, sizes = make_problem((planes, 1, 4000), (radius, 0, radius), levels), Sizes(levels, slab, 0)
     found = every_tiling(problem, sizes, threads, scheme)
@@ -69,7 +67,7 @@ def test_grids_of_many_rows_are_cut_into_diamonds(threads: int, radius: int, lev
 
 @pytest.mark.parametrize("fastest", [1, 2, 4])
 def test_the_tuner_takes_the_fastest_loop_of_the_kernel(fastest: int) -> None:
-    """Checks that the tuner measures each loop, and that all measurements of tiles after that use the fastest loop."""
+    """Checks that the tuner measures each loop, and then measures tiles with the fastest loop."""
     problem, measured = make_problem((200, 100, 300), (1, 1, 1), 40), list[int]()
 
     def rate(sizes: Sizes) -> float:
@@ -83,8 +81,8 @@ def test_the_tuner_takes_the_fastest_loop_of_the_kernel(fastest: int) -> None:
 
 @pytest.mark.parametrize(("radius", "sides", "loops"), [(2, "fixed", {1, 2}), (1, "periodic", {1})])
 def test_only_loops_that_exist_are_measured(radius: int, sides: str, loops: set[int]) -> None:
-    """Checks that loops over two rows of two planes are measured only for radius 1. On a periodic streaming axis, each
-    call updates one plane, so only one loop is measured."""
+    """Checks that loops over two rows of two planes are measured only for radius 1. Only one loop is measured on a
+    periodic streaming axis, where each call updates one plane."""
     problem = replace(make_problem((200, 100, 300), (radius,) * 3, 40), sides=((sides, sides), *FIXED_SIDES))
     measured = set[int]()
 

@@ -1,5 +1,4 @@
-"""Check the information about NUMA nodes that users see: the number of nodes, the layout of threads, and error
-messages."""
+"""Check what users see of NUMA nodes: the number of nodes, the layout of threads, and error messages."""
 
 import os
 import subprocess
@@ -38,7 +37,7 @@ def test_nodes_hold_the_processors_of_this_process() -> None:
 )
 def test_threads_are_spread_over_nodes(machine: str, threads: int, expected: list[int]) -> None:
     """Checks that each node gets threads in proportion to its cores. The second processor of a core gets a thread only
-    if every core already has a thread.
+    if every core has a thread.
     """
     assert _core.threads_on_nodes(threads, "auto", machine) == expected
     assert _core.threads_on_nodes(threads, "none", machine) == [threads]
@@ -67,8 +66,8 @@ def test_words_for_a_layout() -> None:
 def test_threads_on_one_node_of_several_are_told(
     threads_on_nodes: tuple[int, ...], bind: str, nodes: int, is_told: bool
 ) -> None:
-    """Checks the text for a machine whose nodes are treated as one node. The text must tell the user that the nodes are
-    treated as one node. This remark must be missing if `bind="none"` is set or only one thread is used.
+    """Checks the text for a machine whose nodes are treated as one node. The text must say this, unless `bind="none"`
+    is set or only one thread is used.
     """
     layout = discover.layout_of(threads_on_nodes, bind, nodes, "the obstacle")
     assert layout.threads_on_nodes == threads_on_nodes
@@ -106,8 +105,8 @@ sys.exit(call(sys.argv[1:]))
 @pytest.mark.skipif(os.uname().machine not in ("x86_64", "aarch64"), reason="system calls have other numbers here")
 @pytest.mark.skipif(available_cores() < 2, reason="one processor cannot be on two nodes")
 def test_a_refusal_to_bind_is_said(tmp_path: Path) -> None:
-    """Checks a container that forbids the binding of threads. If the machine has several nodes, the text of the plan
-    contains a note that threads are not bound. If the user has requested bound threads, an error is raised.
+    """Checks a container that forbids the binding of threads. On a machine with several nodes, the text of the plan
+    says that threads are not bound. If the user has requested bound threads, an error is raised.
     """
     first, second, *_ = sorted(os.sched_getaffinity(0))
     two_nodes = {"HWLOC_SYNTHETIC": f"numa:2 core:1 pu:1(indexes={first},{second})", "HWLOC_THISSYSTEM": "1"}
@@ -136,8 +135,8 @@ def test_unknown_ways_to_bind_are_refused(tmp_path: Path) -> None:
 
 @needs_hwloc
 def test_a_run_bound_to_cores_gives_the_same_bits_and_gives_them_back(tmp_path: Path) -> None:
-    """Checks that `bind="cores"` gives the same bits on one node. After the run, the threads of the caller may use the
-    same cores as before.
+    """Checks that `bind="cores"` gives the same bits on one node, and that the caller's threads may use the same cores
+    as before the run.
     """
     before = os.sched_getaffinity(0)
     results: list[Any] = []

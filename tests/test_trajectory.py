@@ -1,4 +1,4 @@
-"""Check `oc.Trajectory`: states come back in reverse order, commits survive kills, and wrong input is refused.
+"""Check `oc.Trajectory`: states are returned in reverse order, commits survive kills, and wrong input is refused.
 
 The tests compare a trajectory with a list of NumPy arrays. The tests in tests/core check trajectories with faulty
 transfers.
@@ -65,8 +65,8 @@ STEPS = st.lists(
 def test_any_sequence_of_calls_does_what_lists_do(
     steps: list[tuple[str, int]], in_memory: int, in_first: int, buffers: int
 ) -> None:
-    """Checks random sequences of calls, with states on all tiers. A trajectory must have the same states, and refuse
-    the same calls, as a list does. After the trajectory is closed, the committed states must be found again."""
+    """Checks random sequences of calls, with states on all tiers. A trajectory must have the same states as a list, and
+    refuse the same calls. The committed states must be found again after the trajectory is closed."""
     most = 8
     with TemporaryDirectory() as folder:
         where = Path(folder)
@@ -112,8 +112,8 @@ def test_any_sequence_of_calls_does_what_lists_do(
 
 
 def test_popped_arrays_and_pushed_arrays_belong_to_the_caller(tmp_path: Path) -> None:
-    """Checks that a pushed array may be changed immediately after the push. A popped array stays the same until the
-    next pop, and also after `close`. `into` gets a copy."""
+    """Checks that a pushed array may be changed after the push. A popped array stays the same until the next pop, and
+    after `close`. `into` gets a copy."""
     history = oc.Trajectory(tmp_path / "a", SHAPES, "float32", states=6, memory=2 * BLOCKS)
     mine = state_of(0)
     for number in range(6):
@@ -191,7 +191,7 @@ def push_and_pop_for_ever(folder: Path, seed: int, told: Connection) -> None:
 
 
 def test_killed_at_any_moment_the_last_commit_is_whole_and_in_order(tmp_path: Path) -> None:
-    """Checks the states after each kill. The states must be those of the last commit that the child has reported, or of
+    """Checks the states after each kill. They must be the states of the last commit that the child has reported, or of
     the next commit."""
     path, chance = tmp_path / "a", random.Random(int(os.environ.get("OUTCROP_SEED", "7")))
     shapes = {"u": (2, 70, 70), "p": (9,)}
@@ -287,7 +287,7 @@ def test_a_directory_from_a_stranger_leads_nowhere_else(committed: Path, tmp_pat
 
 
 def test_only_one_process_uses_a_trajectory(committed: Path) -> None:
-    """Checks that a trajectory cannot be opened again until the first object for this trajectory is closed."""
+    """Checks that a trajectory cannot be opened a second time before its first object is closed."""
     with oc.Trajectory.open(committed), pytest.raises(InputError, match="in use"):
         oc.Trajectory.open(committed)
     oc.Trajectory.open(committed).close()
@@ -369,7 +369,7 @@ def test_bad_input_is_refused_in_one_line_and_makes_nothing(
 
 def test_bad_states_are_refused(tmp_path: Path) -> None:
     """Checks that states with missing fields, wrong shapes or wrong dtypes are refused. Numbers of states that do not
-    exist are also refused."""
+    exist must also be refused."""
     with oc.Trajectory(tmp_path / "a", SHAPES, "float32", states=3) as history:
         good = state_of(1)
         for bad in (None, {"u": good["u"]}, {**good, "w": good["p"]}, {**good, "p": good["p"][:3]},
@@ -388,7 +388,7 @@ def test_bad_states_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("io", [name for name, reason in _core.probe().items() if not reason][:3])
 def test_every_interface_keeps_the_states(io: str, tmp_path: Path) -> None:
-    """Checks that each interface of the storage keeps large states. Transfers of such states bypass the page cache."""
+    """Checks that each interface of the storage keeps large states, whose transfers bypass the page cache."""
     shapes = {"u": (5, 300, 301), "p": (999, 7)}
     with oc.Trajectory(tmp_path / "a", shapes, "float32", states=6, io=io, buffers=2) as history:
         for number in range(6):

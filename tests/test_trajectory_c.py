@@ -1,4 +1,4 @@
-"""Check the C interface of trajectories. C programs find the installed library by pkg-config or CMake, and use it.
+"""Check the C interface of trajectories. C programs find the installed library by pkg-config or CMake.
 
 A trajectory that a C program has made can be opened in Python.
 """
@@ -51,8 +51,7 @@ def compiled(source: Path, prefix: Path, program: Path) -> str:
 
 
 def test_a_c_program_uses_every_function(prefix: Path, tmp_path: Path) -> None:
-    """Run the C program that checks the interface. The comments in the program describe its checks. The program must
-    remove its files."""
+    """Run the C program that checks the interface. The program must remove its files."""
     program, files = compiled(PROGRAM, prefix, tmp_path / "program"), tmp_path / "files"
     files.mkdir()
     succeed(program, str(files))
@@ -85,7 +84,7 @@ def test_the_program_of_the_manual_works_and_python_reads_its_states(prefix: Pat
 
 
 def test_the_library_exports_only_the_functions_of_the_header(prefix: Path) -> None:
-    """Check that no symbol of the libraries inside the installed library can clash with a symbol of a program."""
+    """Check that the installed library exports no symbols of the libraries inside it."""
     if shutil.which("nm") is None:
         pytest.skip("there is no nm")
     (library,) = {path.resolve() for path in prefix.rglob("liboutcrop_trajectory.so*")}

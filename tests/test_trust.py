@@ -62,8 +62,7 @@ def take_the_other_turn(where: Path) -> None:
 
 
 def lose_a_write(where: Path) -> None:
-    """Replace the newest values of a plane by the values of two generations earlier, as if the last write to this plane
-    was lost."""
+    """Replace the newest values of a plane by the values of two generations earlier, as if the last write were lost."""
     current = os.readlink(where / "u")
     size = record_bytes(where)
     older = (where / (current[:-1] + str(1 - int(current[-1]))) / "c/0/0/0").read_bytes()
@@ -117,9 +116,7 @@ def test_verify_finds_what_is_not_what_was_written(damage: Callable[[Path], None
 
 @pytest.mark.parametrize("damage", [*PLANES, *RECORDS], ids=lambda damage: damage.__name__)
 def test_resume_does_not_go_on_from_what_is_damaged(damage: Callable[[Path], None], tmp_path: Path) -> None:
-    """Checks that a run with damaged planes, records, points or values does not continue. The damage is detected before
-    the first pass or during a pass.
-    """
+    """Checks that damaged planes, records, points or values stop a run before its first pass or during a pass."""
     where = tmp_path / "run.oc"
     make_run(where)
     damage(where)
@@ -156,7 +153,7 @@ def test_repair_mends_links_and_keeps_damaged_records(tmp_path: Path, capsys: py
 
 
 def test_reading_changes_nothing(tmp_path: Path) -> None:
-    """Checks that reading changes no file, not even a file that a crash has left incomplete."""
+    """Checks that reads change no file, not even a file that a crash has left incomplete."""
     where = tmp_path / "run.oc"
     make_run(where)
     (where / "u").unlink()
@@ -223,7 +220,7 @@ def test_nothing_is_written_through_links(name: str, tmp_path: Path) -> None:
 
 def test_a_copy_of_a_run_cannot_overwrite_further_directories(tmp_path: Path) -> None:
     """Checks that a copy of a run cannot write to the further directories of the original run while the original run
-    exists. If a run is moved, it can still use its further directories.
+    exists. A run that was moved can use its further directories.
     """
     first, second, copy = (tmp_path / name for name in ("run.oc", "further", "copy.oc"))
     make_run(first, second)
@@ -239,8 +236,8 @@ def test_a_copy_of_a_run_cannot_overwrite_further_directories(tmp_path: Path) ->
 
 @pytest.mark.parametrize("is_moved", [False, True])
 def test_a_directory_that_goes_during_a_run_is_noticed(is_moved: bool, tmp_path: Path) -> None:
-    """Checks that a run fails at its next commit if its directory was moved or deleted. The error must not name a step
-    as committed that was not committed.
+    """Checks that a run fails at its next commit if its directory was moved or deleted. If the error says that a step
+    is committed, this step must be committed.
     """
     where = tmp_path / "run.oc"
     oc.Simulation("heat7", SHAPE, directory=where, memory="1MiB", sizes={"bt": 1})["u"] = 1.0

@@ -1,5 +1,5 @@
 """Check unusual uses of the command line: wrong options, special files, and readers that close their pipe. A refused
-command prints one line and has exit code 2. A run is completed even if no program reads its output any more.
+command prints one line and has exit code 2. A run is completed even if its reader has ended.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ DIGITS = "9" * 5000
 
 @pytest.fixture(autouse=True)
 def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Work in a folder with special files. Their names look like names of regular files."""
+    """Work in a folder with special files whose names look like names of regular files."""
     monkeypatch.chdir(tmp_path)
     for suffix in ("npy", "npz", "nc", "sgy", "json"):
         os.mkfifo(f"fifo.{suffix}")
@@ -82,8 +82,8 @@ NONSENSE = {
 
 @pytest.mark.parametrize("option", NONSENSE)
 def test_words_nobody_means_are_one_line(option: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks that `run` and `plan` refuse senseless options immediately and with an error of one line, even for very
-    large numbers."""
+    """Checks that `run` and `plan` refuse wrong options immediately with an error of one line, even very large
+    numbers."""
     for value in NONSENSE[option]:
         refused(changed(option, value), capsys)
         if option != "-d":  # `plan` does not check all paths
@@ -112,8 +112,8 @@ def test_messages_do_not_change_the_terminal(capsys: pytest.CaptureFixture[str])
 
 
 def piped(words: list[str], taken: Callable[[int], object], **given: int) -> tuple[int, str]:
-    """Run a command whose standard output is a pipe, and return its exit code and standard error. `taken` is called
-    with the reading end of the pipe.
+    """Run a command whose standard output is a pipe, and return its exit code and standard error. Calls `taken` with
+    the reading end of the pipe.
     """
     begin, end = os.pipe()
     with subprocess.Popen([*COMMAND, *words], stdout=end, stderr=subprocess.PIPE, text=True, **given) as process:  # type: ignore[call-overload]
@@ -134,8 +134,7 @@ def shell(text: str) -> tuple[int, str]:
 
 
 def test_commands_end_by_sigpipe_when_their_reader_goes() -> None:
-    """Checks that a command ends by SIGPIPE, without a message, when its reader closes the pipe. Other programs do the
-    same."""
+    """Checks that a command ends by SIGPIPE, without a message, when its reader closes the pipe."""
     assert call([*RUN, "--quiet"]) == 0
     for words in (["info", "run.oc"], ["verify", "run.oc"], ["--help"], ["run", "--help"], ["plan", *RUN[1:]]):
         assert piped(words, os.close) == (-signal.SIGPIPE, ""), words
@@ -164,7 +163,7 @@ def test_closed_descriptors_lose_no_run(closing: str) -> None:
 
 
 def test_a_run_on_a_terminal_that_goes_away_is_complete() -> None:
-    """Checks that a run is completed even if standard error cannot be written any more."""
+    """Checks that a run is completed even if writes to standard error fail."""
     outer, inner = pty.openpty()
     with subprocess.Popen(
         [*COMMAND, *changed("-t", "400")], stdout=inner, stderr=inner, start_new_session=True

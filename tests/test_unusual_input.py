@@ -1,6 +1,6 @@
-"""Check unusual values in Python. Each of them gives an InputError of one line, and no file is made.
+"""Check that unusual values in Python give an InputError of one line, and that no file is made.
 
-Outcrop must read only regular files, and must detect damaged files. It must check sizes before loops and allocations.
+Outcrop must read only regular files, detect damaged files, and check sizes before loops and allocations.
 """
 
 import os
@@ -197,8 +197,7 @@ def test_arrays_on_tiers_refuse_what_cannot_be(name: str) -> None:
 
 
 def test_sweeps_refuse_arrays_that_share_memory() -> None:
-    """Checks that two arrays that share memory are refused. With such arrays, a step would read values that it has just
-    overwritten."""
+    """Checks that two arrays that share memory are refused: a step would read values that it has just overwritten."""
     stencil, array = oc.stencils.heat(ndim=2), oc.array((20, 32), "float64", tier="dram")
     lower, upper = array.values[:18], array.values[2:]
     for pair in ((array, array), (array, array.values), (lower, upper)):

@@ -43,7 +43,7 @@ def every_of(choice: WayChoice) -> int:
 
 
 def test_a_fast_disk_keeps_all_states_and_a_slow_disk_few() -> None:
-    """Checks that fewer states are kept on a slower disk, and that the chosen way is the fastest one."""
+    """Checks that fewer states are kept on a slower disk, and that the chosen way is the fastest way."""
     fast, medium, slow = (chosen(rate, "3MiB", is_rough=rate > 1e10) for rate in (1e11, 2e8, 1e7))
     assert every_of(fast) == 1
     assert 1 < every_of(medium) <= every_of(slow)
@@ -56,7 +56,7 @@ def test_a_fast_disk_keeps_all_states_and_a_slow_disk_few() -> None:
 
 def test_little_memory_keeps_all_states() -> None:
     """Checks that recomputation is refused if its window does not fit the memory. The message gives the memory that
-    recomputation needs, and exactly this memory must be enough."""
+    recomputation needs, which must be enough."""
     choice = chosen(1e7, "300KiB")
     assert every_of(choice) == 1
     refused = {one.way.every: one for one in choice.ways if one.way.every > 1}
@@ -90,7 +90,7 @@ def test_a_full_disk_keeps_fewer_states() -> None:
 
 
 def test_a_very_small_disk_repeats_parts_of_the_forward_run(tmp_path: Path) -> None:
-    """Checks the ways with fewer states than the adjoint run needs, and the gradient of the chosen one."""
+    """Checks the ways with fewer states than the adjoint run needs, and the gradient of the chosen way."""
     choice = chosen(1e11, "3MiB", limit=2 << 20)
     limited = [one for one in choice.ways if one.way.repeated_steps]
     assert limited and all(one.way.every > 1 and one.way.states == 2 for one in limited)
@@ -109,7 +109,7 @@ def test_a_very_small_disk_repeats_parts_of_the_forward_run(tmp_path: Path) -> N
     right, shape = [], (24, 24, 24)
     for number, limit in enumerate((None, "300KiB")):
         folder = tmp_path / str(number)
-        sim = waves(folder, "250KiB")  # too little memory for more than 3 steps of a pass
+        sim = waves(folder, "250KiB")  # the memory is enough for at most 3 steps of a pass
         sim.run(12, progress="none", history=oc.History("auto", limit, wrt="v"))
         run = sim.adjoint({"u": np.ones(shape, "float32")}, "v")
         report = run.run(progress="none")
@@ -134,7 +134,7 @@ def waves(folder: Path, memory: str = "64MiB") -> oc.Simulation:
 
 
 def test_a_run_keeps_the_chosen_history(tmp_path: Path) -> None:
-    """Checks that a run stores its choice and uses it when it is continued. The gradient equals the one from all
+    """Checks that a run stores its choice and uses it when it is continued. The gradient equals the gradient from all
     states."""
     sim = waves(tmp_path)
     sim.run(6, progress="none", history="auto")

@@ -1,7 +1,8 @@
 """Check runs with full disks, failing devices and changed bytes. Such runs end with a clear error and never with wrong
 bits.
 
-The tests simulate failing devices. The full disk is a real file system if the system allows the test to mount one.
+The tests simulate failing devices. The full disk is a real file system if the system allows the test to mount a file
+system.
 """
 
 import subprocess
@@ -44,8 +45,8 @@ def make_run(where: Path, in_place: bool = False) -> oc.Simulation:
 
 @pytest.fixture
 def storage_with(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Return a function that gives faults to each store that is opened later. If the function is called without
-    arguments, it removes all faults.
+    """Return a function that sets the faults of all stores that are opened later. Without arguments, the function
+    removes all faults.
     """
 
     def replace(**faults: float) -> None:
@@ -93,7 +94,7 @@ def test_a_failing_device_stops_the_run_and_loses_nothing(
 
 
 def test_a_failed_pass_in_place_says_that_the_state_is_lost(storage_with: Callable[..., None], tmp_path: Path) -> None:
-    """Checks that the state counts as lost after a failed pass in place. The array then holds a mixture of steps."""
+    """Checks that the state counts as lost after a failed pass in place, which leaves a mixture of steps."""
     where = tmp_path / "run.oc"
     simulation = make_run(where, in_place=True)
     storage_with(error_at=60)
@@ -167,7 +168,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     if mounted.returncode != 0:
         pytest.skip("may not mount a small file system here")
     yield where
-    # a lazy unmount, because a caught error may still keep files of the run open
+    # a lazy unmount, because a caught error may keep files of the run open
     subprocess.run(["umount", "--lazy", str(where)], check=True)
 
 

@@ -1,5 +1,5 @@
-"""Check histories of whole states, which also have previous values. With every plan, they have the bits of the
-oracle."""
+"""Check histories of whole states, which also have previous values. With every plan, the histories have the same bits
+as the oracle."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ State = dict[str, Any]
 
 
 def coupled() -> Stencil:
-    """Return a stencil of two stages. The first stage updates a wave, which the field of the second stage drives. The
-    wave reads neighbours of the other field only."""
+    """Return a stencil of two stages. The first stage updates a wave from neighbours of the field of the second
+    stage."""
     u, w = oc.Field("u"), oc.Field("w")
     near = [(1, 0, 0), (0, -1, 0), (0, 0, 1)]
     return Stencil(
@@ -76,8 +76,8 @@ def start(stencil: Stencil, shape: tuple[int, ...], seed: int = 1) -> State:
 
 
 def states(stencil: Stencil, first: State, text: str, steps: int) -> list[State]:
-    """Return the states that the oracle computes, one for each step. Before its first step, a run copies the newest
-    values to the previous values in the rim in z and y. The first state has these values."""
+    """Return the states that the oracle computes, one for each step. As in a run, the rim of the previous values in z
+    and y first gets the newest values."""
     boundary = boundary_on_grid(as_boundary(text), stencil.ndim)
     shape = grid_shape(next(iter(first.values())).shape)
     found = [{name: values.reshape(shape) for name, values in first.items()}]
@@ -146,8 +146,8 @@ def test_devitos_previous_values_are_kept(tmp_path: Path) -> None:
 
 
 def test_readers_and_commands_know_previous_values(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks xarray, `outcrop info` and `outcrop verify`. A damaged file of previous values is found, and a freed
-    history leaves no file."""
+    """Checks xarray and `outcrop info`. `outcrop verify` must find a damaged file of previous values. A freed history
+    leaves no file."""
     stencil = find("acoustic2")
     first = start(stencil, (12, 14, 16))
     path = tmp_path / "run.oc"
@@ -206,8 +206,8 @@ def test_a_history_keeps_its_kind(tmp_path: Path) -> None:
 
 
 def test_manifests_that_contradict_a_whole_state_are_refused(tmp_path: Path) -> None:
-    """Checks that a manifest is refused if its history has wrong arrays. Manifests of earlier versions do not have
-    `recompute`, and can be read."""
+    """Checks that a manifest whose history has wrong arrays is refused. Manifests of earlier versions, without
+    `recompute`, can be read."""
     stencil, path = find("acoustic2"), tmp_path / "run.oc"
     sim = make(path, stencil, start(stencil, (12, 14, 16)))
     sim.run(2, progress="none", history=oc.History(2, recompute=True))

@@ -25,8 +25,8 @@ def make_run(places: list[Path], shape: tuple[int, int, int], dtype: str = "floa
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_zarr_reads_the_same_bits(tmp_path: Path, shape: tuple[int, int, int], dtype: str) -> None:
-    """Checks that an array that zarr reads does not contain the padding of rows, planes and records. The test covers
-    irregular sizes and a single cell.
+    """Checks that an array that zarr reads does not contain the padding of rows, planes and records, for irregular
+    sizes and a single cell.
     """
     values = make_run([tmp_path / "run.oc"], shape, dtype)
     group = zarr.open_group(str(tmp_path / "run.oc"), mode="r")
@@ -37,7 +37,6 @@ def test_zarr_reads_the_same_bits(tmp_path: Path, shape: tuple[int, int, int], d
 
 def test_xarray_reads_the_same_bits_with_named_axes(tmp_path: Path) -> None:
     """Checks that xarray opens the group of a run without warnings, although the group contains links and a manifest.
-    In this test, a warning is an error.
     """
     values = make_run([tmp_path / "run.oc"], (6, 5, 7))
     dataset = xarray.open_zarr(str(tmp_path / "run.oc"), chunks=None)
@@ -48,7 +47,7 @@ def test_xarray_reads_the_same_bits_with_named_axes(tmp_path: Path) -> None:
 def test_shards_over_directories_are_one_array(tmp_path: Path) -> None:
     """Checks that shards in several directories look like one array, even if the last shard is shorter."""
     places = [tmp_path / name for name in ("a", "b", "c")]
-    shape = (25, 256, 1024)  # 1 MiB per plane, so each shard has a few planes, and the last shard is shorter
+    shape = (25, 256, 1024)  # a plane has 1 MiB, so each shard has a few planes, and the last shard is shorter
     layout = make_layout(shape, "float32", stripe_planes(shape, "float32", len(places)))
     assert layout.shards > 3 and layout.records(layout.shards - 1) < layout.shard_planes
     values = make_run(places, shape)
@@ -73,8 +72,8 @@ def test_zarr_reports_a_flipped_bit(tmp_path: Path) -> None:
 
 
 def test_the_run_after_a_pass_is_what_zarr_shows(tmp_path: Path) -> None:
-    """Checks that the link points to the committed generation. In this test, the committed generation is first in the
-    second copy on disk, then in the first copy again."""
+    """Checks that the link points to the committed generation, first in the second copy on disk, and then in the first
+    copy again."""
     make_run([tmp_path / "run.oc"], (8, 8, 8))
     simulation = oc.open(tmp_path / "run.oc")
     for _ in range(2):

@@ -53,8 +53,8 @@ std::vector<Value> to_vector(const Array<Value> &array) {
   return {array.data(), array.data() + array.size()};
 }
 
-// Returns a function that reads distances from the rows of a Python object. The Python object must exist while the
-// function is used. While the function reads a row, it holds the GIL.
+// Returns a function that reads distances from the rows of a Python object. The Python object must outlive the
+// function. The function holds the GIL while it reads a row.
 Distances to_distances(nb::handle python) {
   return [python](std::size_t node, std::span<double> row) {
     const nb::gil_scoped_acquire hold;
@@ -68,7 +68,8 @@ Distances to_distances(nb::handle python) {
 
 // --- plans and files -------------------------------------------------------------------------------------------------
 
-// A plan of the core. If the program does not use MPI, this object also owns a transport with one rank.
+// Holds a plan of the core for Python. If the program does not use MPI, this object also owns a transport with one
+// rank.
 struct BoundPlan {
   std::unique_ptr<ThreadRanks> alone;
   std::string library;
@@ -98,8 +99,8 @@ class BoundRequest {
   Operation operation_;
 };
 
-// Converts the facts that Python code has found about the machine to the C++ type MachineSources. The Python object
-// must exist until the plan is made, because the core reads distances from this object later.
+// Converts data about the machine from Python to MachineSources. The Python object must exist until the plan is made,
+// because the core reads distances from this object later.
 MachineSources to_sources(nb::handle python) {
   MachineSources sources;
   sources.node_text = get<std::string>(python, "node_text");
@@ -112,8 +113,8 @@ MachineSources to_sources(nb::handle python) {
   return sources;
 }
 
-// Collective. Makes a plan. Calls the Python function `find_machine` once, with the settings on which all ranks have
-// agreed.
+// Collective. Makes a plan. Calls the Python function `find_machine` once, with the settings that all ranks have agreed
+// on.
 std::unique_ptr<BoundPlan> make_plan(std::uintptr_t transport, Variables variables, Texts arguments, Texts hints,
                                      Texts environment, std::string problem, nb::handle find_machine) {
   auto made = std::make_unique<BoundPlan>();
@@ -204,8 +205,8 @@ Timing move(BoundFile &file, nb::handle arrays, std::uint64_t base, const std::s
                           [&](const auto &spans) { return (file.value.*Move)(spans, base, problem); });
 }
 
-// Writes or reads each contiguous run of bytes of a rank with one plain system call. The benchmark compares aggregation
-// with these calls.
+// Writes or reads each contiguous run of bytes of a rank by one system call, without aggregation. The benchmark
+// compares aggregation with these calls.
 class PlainRuns {
  public:
   PlainRuns(const std::string &path, Variables variables, bool writable)
@@ -230,7 +231,7 @@ class PlainRuns {
     std::vector<std::byte *> memory;
     for (const Buffer &buffer : buffers) {
       if (memory.size() < needed.size() && buffer.size() < needed[memory.size()])
-        throw InputError("variable " + std::to_string(memory.size()) + " is shorter than was declared");
+        throw InputError("variable " + std::to_string(memory.size()) + " is shorter than declared");
       memory.push_back(buffer.data());
     }
     if (memory.size() != needed.size()) throw InputError("there must be an array for each variable");
@@ -373,8 +374,8 @@ Target to_target(nb::handle python) {
           get<bool>(python, "is_shared")};
 }
 
-// Converts a machine that Python code has checked. The distances of the result refer to `python`, which must exist
-// while the distances are used.
+// Converts a machine that Python code has checked. The result reads distances from `python`, so `python` must outlive
+// the result.
 Machine to_machine(nb::handle python) {
   Machine machine;
   machine.node_of_rank = to_vector(get<Array<std::uint32_t>>(python, "node_of_rank"));
@@ -410,7 +411,8 @@ Placed place_by(nb::handle machine, nb::handle tallies, const PlacementOptions &
     const nb::gil_scoped_release release;
     placed.placement = act(placed.machine, list);
   }
-  placed.machine.distances = nullptr;  // Python may later destroy the object that provides the distances
+  // the distances must not be read later, because Python may destroy the object that provides them
+  placed.machine.distances = nullptr;
   return placed;
 }
 
@@ -444,8 +446,8 @@ nb::object to_python(const SettingValue &value) {
       value);
 }
 
-// Returns one tuple for each setting: argument, field, hint, ROMIO's hint, variable, a text that describes the default,
-// and meaning.
+// Returns one tuple for each setting: argument, field, hint, hint of ROMIO, environment variable, description of the
+// default, and meaning.
 nb::list setting_rows() {
   nb::list rows;
   for (const SettingRow &row : setting_table())
@@ -541,9 +543,9 @@ void bind_settings(nb::module_ &module) {
   module.def("setting_rows", &setting_rows);
 }
 
-// Parses the text that describes a node, and returns two values. The first value is a list with one tuple for each
-// tier: name, latency, rates of filling and emptying, persistence, holds_files, room and origin. The second value is
-// the latency and the write rate of the target, or None if the text has no target.
+// Parses the text that describes a node. Returns a list of tiers, and the latency and write rate of the target. A tier
+// is a tuple: name, latency, rates of filling and emptying, persistence, holds_files, room and origin. If the text has
+// no target, the second value is None.
 nb::tuple parse_node_of(const std::string &text, const std::string &file) {
   const NodeDescription node = parse_node(text, file);
   nb::list tiers;

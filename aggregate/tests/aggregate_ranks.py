@@ -140,8 +140,8 @@ def own_error(folder: Path) -> None:
             file.write([values])
     except ValueError as error:
         print(f"left by {error!r}", flush=True)
-        # After the exception, mpi4py ends all ranks. The launcher may then lose output that it has not read yet. So
-        # wait before the exception is raised again.
+        # After the exception, mpi4py ends all ranks, and the launcher may lose output that it has not read yet. So wait
+        # before the exception is raised again.
         time.sleep(SECONDS_TO_BE_HEARD)
         raise
 
@@ -171,9 +171,7 @@ def hints(folder: Path) -> None:
 
 
 def on_nodes_of(ranks: int) -> None:
-    """Simulate several nodes: treat each group of `ranks` ranks as one node. The groups then exchange messages in the
-    same way as nodes.
-    """
+    """Simulate several nodes: treat each group of `ranks` ranks as one node."""
     make = Ranks.__init__
 
     def make_apart(self: Ranks, communicator: object) -> None:
@@ -189,7 +187,7 @@ def killed(folder: Path, whom: str) -> None:
     """Write one step, and kill a rank during the next step. Each other rank gets an error, and writes this error to a
     file.
     """
-    # When a rank is killed, MPICH's mpirun sends this signal to the other ranks. By default, the signal ends a process.
+    # MPICH's mpirun sends this signal to all ranks after a rank was killed. By default, the signal ends a process.
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     nbytes, pieces = 4096, 256
     extents = [agg.strided(RANK * nbytes, pieces, nbytes, SIZE * nbytes)]
@@ -211,8 +209,8 @@ def killed(folder: Path, whom: str) -> None:
 
 
 def stuck(folder: Path, whom: str, how: str) -> None:
-    """Stop one rank or let it sleep. Its process stays alive. Each other rank gets an error, writes this error to a
-    file, and then ends.
+    """Stop one rank or let it sleep, so that its process stays alive. Each other rank gets an error, writes this error
+    to a file, and then ends.
     """
     nbytes, pieces = 4096, 256
     extents = [agg.strided(RANK * nbytes, pieces, nbytes, SIZE * nbytes)]
@@ -234,7 +232,7 @@ def stuck(folder: Path, whom: str, how: str) -> None:
     # When one rank ends, mpirun ends the other ranks. So wait until all other ranks have written their error.
     while len(list(folder.glob("told-*"))) < SIZE - 1:
         time.sleep(0.05)
-    os._exit(3)  # MPI_Finalize does not work while a rank is stuck
+    os._exit(3)  # MPI_Finalize does not work while a rank is stopped
 
 
 if __name__ == "__main__":

@@ -1,9 +1,8 @@
-"""Random patterns of access for tests of aggregation. A pattern gives, for each byte of memory, the place of this byte
-in the file.
+"""Random patterns of access for tests of aggregation. A pattern gives the place in the file of each byte of memory.
 
-All ranks that use the same seed make the same pattern. Each byte of the file belongs to at most one rank. A pattern
-has a list of variables for each rank. The bytes of a variable are contiguous ranges in any order, one block in each
-record, or a part of an array with three axes. Some ranks have variables without bytes.
+Ranks with the same seed make the same pattern. Each byte of the file belongs to at most one rank. A pattern has a list
+of variables for each rank. The bytes of a variable are contiguous ranges in any order, one block in each record, or a
+part of an array with three axes. Some ranks have variables without bytes.
 """
 
 from __future__ import annotations

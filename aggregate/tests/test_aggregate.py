@@ -46,8 +46,8 @@ def one_array(tmp_path: Path, **settings: Any) -> tuple[agg.Plan, np.ndarray]:
 
 
 def test_steps_may_be_under_way_together(tmp_path: Path) -> None:
-    """Begin more requests than can be active at the same time. The caller keeps no reference to the arrays, so each
-    request must keep its array.
+    """Begin more requests than may be active at the same time. Each request must keep its array, because the caller
+    keeps no reference to it.
     """
     plan, values = one_array(tmp_path)
     with agg.create(tmp_path / "file", plan) as file:
@@ -66,7 +66,7 @@ def test_steps_may_be_under_way_together(tmp_path: Path) -> None:
 
 def test_a_request_that_is_dropped_is_finished(tmp_path: Path) -> None:
     """Delete the last references to a request and its array before the request has ended. The library must keep the
-    array until the array is written.
+    array until its bytes are written.
     """
     plan, values = one_array(tmp_path)
     with agg.create(tmp_path / "file", plan) as file:
@@ -159,8 +159,8 @@ def test_extents_say_what_they_are() -> None:
 
 
 def test_overlaps_are_refused_but_for_reading(tmp_path: Path) -> None:
-    """Check that the error for overlapping extents names a byte that two extents contain. A plan for reading may
-    contain overlaps, but such a plan cannot write.
+    """Check that the error for overlapping extents names a byte that two extents contain. A plan for reading may have
+    overlaps, and cannot write.
     """
     twice = [agg.contiguous(0, 100), agg.contiguous(99, 10)]
     with pytest.raises(InputError, match=r"overlap at byte 99 .* rank 0"):
@@ -176,8 +176,8 @@ def test_overlaps_are_refused_but_for_reading(tmp_path: Path) -> None:
 
 
 def test_settings_reach_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Check that arguments override hints, and that hints override the environment. The text of explain() must name the
-    origin of a setting.
+    """Check that arguments override hints, and that hints override the environment. explain() must name the origin of a
+    setting.
     """
     monkeypatch.setenv("OUTCROP_AGG_BUFFER", "64KiB")
     assert "x 64 KiB" in one_array(tmp_path)[0].explain()
@@ -206,7 +206,7 @@ def test_settings_reach_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ],
 )
 def test_settings_that_cannot_be_are_refused(tmp_path: Path, settings: dict[str, Any], line: str) -> None:
-    """Check that an invalid setting raises an error of one line and is not ignored."""
+    """Check that an invalid setting raises an error of one line."""
     with pytest.raises(InputError, match=line):
         agg.declare(None, one(), target=tmp_path, **settings)
 
@@ -217,8 +217,8 @@ def one() -> list[agg.Extent]:
 
 
 def test_plans_are_explained_before_and_after(tmp_path: Path) -> None:
-    """Check the text of explain(). Before the first step, the text gives rank, tier and predicted seconds. After steps,
-    the text also has the measured times.
+    """Check the text of explain(). It gives rank, tier and predicted seconds, and the measured times if there were
+    steps.
     """
     nbytes = 2**22
     plan = agg.declare(None, one(), target=tmp_path, buffer="512KiB", own_run_bytes=0)
@@ -280,8 +280,8 @@ with agg.create("full", plan, way="buffered") as file:
 
 
 def test_what_needs_a_plan_that_has_been_closed_is_refused(tmp_path: Path) -> None:
-    """Use a file after its plan is closed. Ranks can no longer transfer bytes, so the call raises an error of one line.
-    Closing a file a second time is allowed, even after the plan is closed.
+    """Use a file after its plan is closed. The call raises an error of one line, because ranks can no longer transfer
+    bytes. The file may be closed a second time, even after the plan is closed.
     """
     plan, values = one_array(tmp_path)
     with agg.create(tmp_path / "closed", plan) as closed:
@@ -325,8 +325,7 @@ def test_the_package_exports_it() -> None:
 
 
 def test_staged_steps_are_read_back_and_get_to_the_file(tmp_path: Path) -> None:
-    """Check that a read returns steps that are still in the stage. After a flush, the steps are in the file.
-    """
+    """Check that a read returns steps that are in the stage. After a flush, the steps are in the file."""
     plan, values = one_array(tmp_path)
     stage = tmp_path / "stage"
     stage.mkdir()
@@ -344,7 +343,8 @@ def test_staged_steps_are_read_back_and_get_to_the_file(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_left_by_an_exception_is_closed(tmp_path: Path) -> None:
-    """Stage a step in one process, and then raise an exception. The step must be in the file afterwards."""
+    """Stage a step in one process, and then raise an exception. The step must be in the file after the process has
+    ended."""
     plan, values = one_array(tmp_path)
     (tmp_path / "stage").mkdir()
     with pytest.raises(ValueError, match="mine"), agg.create(tmp_path / "file", plan, stage=tmp_path / "stage") as file:

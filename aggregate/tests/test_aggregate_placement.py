@@ -54,9 +54,7 @@ def test_published_table() -> None:
 
 
 def test_the_least_of_the_table_is_chosen() -> None:
-    """Check that rank 1 and the tier HBM are chosen. This choice has the lowest cost, and the parts of the cost add up
-    to the predicted time.
-    """
+    """Check that rank 1 and the tier HBM are chosen, and that the parts of their cost add up to the predicted time."""
     placement = place(machine(), BYTES, 1, OPTIONS)
     (choice,) = placement.choices
     assert (choice.rank, TIERS[choice.tier].name, choice.bytes) == (1, "hbm", 85 * MB)
@@ -116,8 +114,8 @@ def test_number_of_aggregators_is_chosen_and_can_be_given() -> None:
 
 
 def test_local_targets_and_shared_memory_change_the_prediction() -> None:
-    """Check that one device in each node is faster than one shared device. Also check that one message from each node
-    is faster than one message from each rank.
+    """Check two predictions: a device in each node is faster than a shared device, and a message from each node is
+    faster than a message from each rank.
     """
     four = np.repeat(np.arange(4), 4)
     tallies = Tallies.of(np.zeros(16), np.arange(16), np.full(16, 4 * MB))
@@ -142,7 +140,7 @@ def test_distances_of_the_wrong_length_are_refused() -> None:
 
 
 def test_errors_of_distances_come_out() -> None:
-    """Check that the caller gets an exception that occurs in a provider of distances."""
+    """Check that the caller gets an exception of a provider of distances."""
 
     class Broken:
         def row(self, node: int) -> np.ndarray:
@@ -153,8 +151,7 @@ def test_errors_of_distances_come_out() -> None:
 
 
 def test_settings_come_from_arguments_hints_and_environment() -> None:
-    """Check that a setting has the value from the first source that gives a value. The origin of the setting names this
-    source.
+    """Check that a setting has the value of the first source that gives a value, and that its origin names this source.
     """
     settings = read_settings(
         {"tier": "hbm", "buffer": None},

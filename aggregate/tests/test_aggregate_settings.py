@@ -12,8 +12,8 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_the_header_and_the_manual_are_written_from_the_table() -> None:
-    """Check that `scripts/write_settings.py` has run since the last change of the table of settings. If this test
-    fails, run the script.
+    """Check the texts that `scripts/write_settings.py` writes from the table of settings. If this test fails, run the
+    script.
     """
     command = [sys.executable, str(ROOT / "scripts" / "write_settings.py"), "--check"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)

@@ -55,8 +55,8 @@ write_latency = 1e-4
 
 
 def owners_of_s3d(pattern: S3d) -> np.ndarray:
-    """Return the rank of each byte of the file. To find the ranks, the function fills a grid. Each cell gets the number
-    of the rank that has the cell.
+    """Return the rank of each byte of the file. The function fills a grid in which each cell gets the number of its
+    rank.
     """
     along, cells = pattern.ranks_along, pattern.cells
     grid = np.empty([a * c for a, c in zip(along, cells, strict=True)], np.int64)
@@ -93,8 +93,7 @@ def check(pattern: Pattern, owners: np.ndarray, domains: int) -> None:
 def test_s3d_is_what_a_grid_is(
     along: tuple[int, int, int], cells: tuple[int, int, int], components: int, domains: int
 ) -> None:
-    """Check the tallies of S3D for any number of domains. These tallies must equal the tallies of a grid that is filled
-    rank by rank.
+    """Check that the tallies of S3D equal the tallies of a grid that is filled rank by rank, for any number of domains.
     """
     pattern = S3d(along, cells, components)
     check(pattern, owners_of_s3d(pattern), domains)
@@ -121,8 +120,8 @@ def test_workloads_have_the_size_that_is_asked_for() -> None:
 
 
 def test_large_domains_begin_at_whole_mebibytes() -> None:
-    """Check that large domains begin at multiples of 1 MiB. Stripes of file systems also begin at such
-    multiples, so no two aggregators write to the same stripe.
+    """Check that large domains begin at multiples of 1 MiB, like stripes of file systems. So no two aggregators write
+    to the same stripe.
     """
     (pattern,) = make_patterns("s3d", 64)
     tallies, count = tally(pattern, 8)
@@ -131,8 +130,8 @@ def test_large_domains_begin_at_whole_mebibytes() -> None:
 
 
 def test_round_robin_goes_from_node_to_node() -> None:
-    """Check that round robin takes the first rank of each node, then the second rank of each node. In this test, nodes
-    have different numbers of ranks, and the order of ranks is arbitrary.
+    """Check that round robin takes the first rank of each node, then the second rank of each node. Here nodes have
+    different numbers of ranks, in an arbitrary order.
     """
     assert round_robin(np.array([0, 0, 1, 1], np.uint32), 3).tolist() == [0, 2, 1]
     assert round_robin(np.array([1, 0, 1, 0, 1], np.uint32), 5).tolist() == [1, 0, 3, 2, 4]
@@ -155,8 +154,8 @@ def declared(text: str) -> NodeTiers:
 
 
 def test_the_chosen_placement_is_never_later_than_round_robin_of_as_many() -> None:
-    """Check, for every topology and workload, that the chosen placement is not slower than round robin. Also check that
-    each placement collects the bytes of all ranks.
+    """Check that the chosen placement is not slower than round robin, for every topology and workload. Each placement
+    must collect the bytes of all ranks.
     """
     for topology in ("torus", "dragonfly:2x4", "fat-tree:4x4"):
         on = scenario(topology, 32, 8)
@@ -181,7 +180,7 @@ def test_a_number_that_is_asked_for_is_kept() -> None:
 
 
 def test_a_number_that_was_not_tried_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Check that the result has a note if a larger number of aggregators was not tried although it could be faster."""
+    """Check that the result has a note if a larger number of aggregators may be faster but was not tried."""
     on, patterns = scenario("torus", 8, 4), make_patterns("hacc-aos", 32)
     assert next(simulate(on, patterns)).note == ""
     monkeypatch.setattr("outcrop.aggregate.simulate.MAX_COSTS", 16)
@@ -222,13 +221,13 @@ def test_capacity_ladder_of_a_machine_that_is_not_here(monkeypatch: pytest.Monke
     ],
 )
 def test_wrong_tiers_are_refused(text: str, message: str) -> None:
-    """Check that the error for a wrong description of tiers names the key and says what is wrong."""
+    """Check that the error for a wrong description of tiers names the key and the mistake."""
     with pytest.raises(InputError, match=message):
         parse_node_tiers(text, "tiers.toml")
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Run the command. The command prints a table and writes JSON, and both contain the same figures."""
+    """Check that the command prints a table and writes JSON with the same figures."""
     tiers, out = tmp_path / "tiers.toml", tmp_path / "out.json"
     tiers.write_text(TIERS)
     arguments = ["agg", "simulate", "--topology", "dragonfly:4x4", "--nodes", "64", "--ranks-per-node", "4"]
@@ -287,8 +286,8 @@ def test_bad_input_is_one_line(
 def test_the_environment_holds_in_simulations_too(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Check that environment variables are used if no option is given. If a variable is wrong, an error is raised
-    before anything is printed.
+    """Check that environment variables are used if no option is given. A wrong variable raises an error before anything
+    is printed.
     """
     tiers = tmp_path / "tiers.toml"
     tiers.write_text(TIERS)

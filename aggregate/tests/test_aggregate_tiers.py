@@ -86,7 +86,7 @@ def test_own_runs_have_their_buffers_on_the_tier_asked_for(tmp_path: Path) -> No
 
 
 def test_a_tier_that_is_not_here_is_left_out(tmp_path: Path) -> None:
-    """Describe a tier that does not exist. explain() must say why the tier is not used. A request for this tier raises
+    """Describe a tier that does not exist. explain() must say why the tier is not used. A request for the tier raises
     an error.
     """
     gone = table("fast", "nvme", 9e12, "1GiB", f'directory = "{tmp_path / "gone"}"')
@@ -128,8 +128,8 @@ def test_machine_text_says_what_the_tiers_of_this_machine_are(tmp_path: Path) ->
 
 
 def staged_machine(folder: Path, target: float = 1e9, kind: str = "disk") -> Path:
-    """Write a machine file with DRAM and a tier for staging. The tier for staging keeps files until the job ends, and
-    has 8 times the bandwidth of the default target.
+    """Write a machine file with DRAM and a tier for staging. The second tier keeps files until the job ends, and has 8
+    times the bandwidth of the default target.
     """
     (folder / "fast").mkdir(exist_ok=True)
     place = f'directory = "{folder / "fast"}"\npersistence = "job"'
@@ -203,8 +203,8 @@ os._exit(9)
 
 
 def test_what_a_killed_run_has_staged_is_found_by_the_next_whatever_it_decides(tmp_path: Path) -> None:
-    """Kill a run that has staged a step. The next run may stage its own steps on the same tier, on another tier, or not
-    at all. It must find the step of the killed run in each of these cases.
+    """Kill a run that has staged a step. The next run stages its own steps on the same tier, on another tier, or not at
+    all. In each case, it must find the step of the killed run.
     """
     machine = staged_machine(tmp_path)
     done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), str(machine)], timeout=60)

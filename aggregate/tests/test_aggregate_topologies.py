@@ -38,9 +38,7 @@ def connect(pairs: list[tuple[object, object]]) -> dict[object, set[object]]:
 
 @pytest.mark.parametrize("shape", [(7,), (2, 5), (3, 4, 5), (2, 2, 2, 3)])
 def test_torus(shape: tuple[int, ...]) -> None:
-    """Check the distances in a torus with any number of axes. The distances must equal the shortest paths in a graph of
-    the links.
-    """
+    """Check that the distances in a torus with any number of axes equal the shortest paths in a graph of the links."""
     nodes = list(np.ndindex(*shape))
     pairs = [
         (
@@ -66,9 +64,7 @@ def test_torus_has_gateways_all_over() -> None:
 
 
 def test_fat_tree() -> None:
-    """Check the distances in a fat tree. The distances must equal the shortest paths in a graph of nodes, leaves, pods
-    and the top.
-    """
+    """Check that the distances in a fat tree equal the shortest paths in a graph of nodes, leaves, pods and the top."""
     topology = make_topology("fat-tree:2x3", 14, 1)
     pairs: list[tuple[object, object]] = []
     for node in range(14):
@@ -91,7 +87,7 @@ def test_dragonfly() -> None:
 
 @pytest.mark.parametrize(("count", "axes", "factors"), [(16384, 3, (16, 32, 32)), (64, 3, (4, 4, 4)), (7, 2, (1, 7))])
 def test_near_equal_factors(count: int, axes: int, factors: tuple[int, ...]) -> None:
-    """Check that the factors are nearly equal. So a torus is nearly cubic if the user gives no shape."""
+    """Check that the factors are nearly equal, so that a torus without a given shape is nearly cubic."""
     assert near_equal(count, axes) == factors
 
 
@@ -147,7 +143,7 @@ def test_wrong_topologies_are_refused(name: str, nodes: int, message: str) -> No
     ],
 )
 def test_wrong_files_are_refused(text: str, message: str) -> None:
-    """Check that the error for a wrong topology file says which line or rank is wrong."""
+    """Check that the error for a wrong topology file names the wrong line or rank."""
     with pytest.raises(InputError, match=message):
         parse_topology(text, "ranks")
 
@@ -178,8 +174,8 @@ def test_a_file_of_another_number_of_ranks_is_refused(tmp_path: Path) -> None:
 
 
 def test_slurm_addresses() -> None:
-    """Check the distances that follow from addresses of Slurm. In the first example, a top switch connects two leaf
-    switches. Addresses without switches give no distances.
+    """Check the distances from addresses of Slurm. In the first example, a top switch connects two leaf switches.
+    Addresses without switches give no distances.
     """
     addresses = ["s0.s1.n0", "s0.s1.n1", "s0.s2.n2"]
     around = Surroundings([Facts(f"n{i}", {"SLURM_TOPOLOGY_ADDR": one}) for i, one in enumerate(addresses)])
@@ -195,8 +191,7 @@ SwitchName=top Level=1 LinkSpeed=1 Nodes=n[00-03,10] Switches=leaf[0-1]
 
 
 def test_slurm_by_scontrol() -> None:
-    """Check that distances follow from the output of `scontrol`. The command `scontrol` must run only in jobs of Slurm.
-    """
+    """Check the distances from the output of `scontrol`. This command must run only in jobs of Slurm."""
     asked = []
 
     def run(command: list[str]) -> str:
@@ -220,9 +215,7 @@ def test_pmix_coordinates() -> None:
 
 
 def test_names_of_nodes() -> None:
-    """Check that names of Cray nodes and some names of hosts give the place in the machine room. The domain of a host
-    name is ignored.
-    """
+    """Check the distances from Cray names and from names of hosts. The domain of a host name is ignored."""
     around = Surroundings([Facts("nid1", cray_name="c0-0c0s1n0"), Facts("nid2", cray_name="c0-0c0s1n3")])
     assert rows(around, "Cray") == [[0, 2], [2, 0]]
     hosts = ["x1000c0s0b0n0.site", "x1000c0s1b0n0.site", "x1001c0s0b0n0.site"]
@@ -249,8 +242,8 @@ def test_ping_pong_is_asked_before_giving_up() -> None:
 
 @pytest.mark.parametrize("nodes", [2, 3, 4, 5, 8, 13])
 def test_every_node_meets_every_other_in_the_same_round(nodes: int) -> None:
-    """Check that in every round, if node a has the partner b, node b has the partner a. So nodes cannot wait for each
-    other in a circle.
+    """Check that node b has the partner a if node a has the partner b, in every round. So nodes cannot block each
+    other.
     """
     met = [list(partners(own, nodes)) for own in range(nodes)]
     for own, others in enumerate(met):
@@ -259,16 +252,14 @@ def test_every_node_meets_every_other_in_the_same_round(nodes: int) -> None:
 
 
 def test_who_answered_is_said() -> None:
-    """Check that the text names the provider of the distances. The text must also say why earlier providers gave no
-    distances.
-    """
+    """Check that the text names the provider of the distances, and says why earlier providers gave no distances."""
     found = find_distances(Surroundings([Facts("a"), Facts("b")]))
     assert str(found).startswith("distances by node (Slurm: this job runs without Slurm;")
     assert [found.distances.row(node).tolist() for node in range(2)] == [[0, 1], [1, 0]]
 
 
 def test_facts_of_ranks_become_those_of_nodes(tmp_path: Path) -> None:
-    """Check that the facts of a node are those of its first rank. The order of ranks on nodes is arbitrary."""
+    """Check that a node has the data of its first rank. The order of ranks on nodes is arbitrary."""
     name = tmp_path / "etc" / "cray" / "xname"
     name.parent.mkdir(parents=True)
     name.write_text("x1c0s0b0n0\n")

@@ -26,9 +26,9 @@ def ranks_do(ranks: int, what: str, folder: Path, *arguments: object, **environm
 
 @pytest.mark.parametrize(("ranks", "seeds"), [(1, (0, 4)), (3, (10, 18)), (4, (20, 28)), (16, (30, 33))])
 def test_files_are_what_numpy_would_write(tmp_path: Path, ranks: int, seeds: tuple[int, int]) -> None:
-    """Write random patterns in several steps and read them back. The first step is complete before the other two
-    steps begin. The other two steps are transferred at the same time, and one of them begins at 5 GiB. The number of
-    aggregators varies.
+    """Write random patterns in three steps and read them back. The first step is complete before the other two steps
+    begin. These two steps are transferred at the same time, and one of them begins at 5 GiB. The number of aggregators
+    varies.
     """
     ranks_do(ranks, "patterns", tmp_path, *seeds)
 
@@ -73,7 +73,7 @@ def test_overlaps_name_both_ranks(tmp_path: Path) -> None:
 
 
 def test_what_one_rank_declares_wrong_is_raised_on_all(tmp_path: Path) -> None:
-    """Let one rank declare wrong extents or settings. All ranks must get the error, and no rank may wait for ever."""
+    """Let one rank declare wrong extents or settings. All ranks must get the error, and no rank may wait forever."""
     lines = ranks_do(3, "wrong_extents", tmp_path)
     assert len(lines) == 3
     assert "rank 2: variable u" in lines[0] and "different settings" in lines[1] and "tape" in lines[2]
@@ -107,6 +107,6 @@ def test_a_missing_file_is_told_to_all(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("ranks", [1, 4])
 def test_hints_and_the_environment_reach_the_plan(tmp_path: Path, ranks: int) -> None:
-    """Check that hints with the names of ROMIO are used. The text of explain() names the hints."""
+    """Check that hints with the names of ROMIO are used, and that explain() names these hints."""
     text = "\n".join(ranks_do(ranks, "hints", tmp_path))
     assert f"{min(2, ranks)} aggregator" in text and "128 KiB" in text and "predicted" in text

@@ -28,8 +28,7 @@ WAYS = ("outcrop", "mpi-io", "posix")
 
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Remove the variables that mpirun sets. Without these variables, the process acts as if mpirun has not started it.
-    """
+    """Remove the variables that mpirun sets, so that the process acts as if mpirun had not started it."""
     for name in LAUNCHERS:
         monkeypatch.delenv(name, raising=False)
 
@@ -80,8 +79,8 @@ def test_no_byte_of_another_turn_is_taken_for_right() -> None:
 
 
 def test_ways_take_turns() -> None:
-    """Check that each way performs each mode once in each turn. If the number of turns equals the number of ways, each
-    way is first in one turn.
+    """Check that each way performs each mode once in each turn. If there are as many turns as ways, each way is first
+    in exactly one turn.
     """
     tasks = list(schedule(["s3d", "hacc-soa"], MODES, WAYS, 3))
     assert [task.number for task in tasks] == list(range(len(tasks)))
@@ -118,7 +117,7 @@ def test_programs_wait_for_each_other(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_program_whose_other_never_comes_gives_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Check that a program does not wait for ever if the other program was killed."""
+    """Check that a program does not wait forever if the other program was killed."""
     path = tmp_path / "baton"
     path.touch()
     monkeypatch.setattr("outcrop.bench.aggregate.job.MAX_SECONDS", 0.0)
@@ -128,7 +127,7 @@ def test_a_program_whose_other_never_comes_gives_up(tmp_path: Path, monkeypatch:
 
 def test_open_mpi_has_a_program_for_each_of_its_mpi_io() -> None:
     """Check that each implementation of MPI-IO has its own program, and that the first program also measures all other
-    ways. If the MPI offers no choice, one program measures all ways.
+    ways. If the MPI has only one implementation, one program measures all ways.
     """
     first, second = programs_for(WAYS, ["ompio", "romio321"])
     assert first.ways == ("outcrop", "mpi-io:ompio", "posix") and first.options == ("--mca", "io", "ompio")
@@ -172,7 +171,7 @@ def test_medians_are_compared_with_the_fastest_other_way() -> None:
 
 def test_programs_that_took_turns_make_one_table() -> None:
     """Check that each way has the figures of its program. If another way is faster than Outcrop, a remark names this
-    way and says what limited Outcrop.
+    way and the limit of Outcrop.
     """
     slow = record("outcrop", "read-cold", 2.0, cached=0.5, seconds=2.0, seconds_storage=1.8, seconds_copying=0.4)
     first = program(("outcrop",), [slow, record("outcrop", "write", 1.0)])
@@ -194,8 +193,8 @@ def test_programs_that_took_turns_make_one_table() -> None:
 
 
 def test_pages_of_a_file_are_dropped_and_seen(tmp_path: Path) -> None:
-    """Check that a new file is in the page cache. Also check that no page of the file is in the cache after its pages
-    are dropped. So a cold read reads from the device.
+    """Check that a new file is in the page cache, and that no page of the file is in the cache after its pages are
+    dropped. So a cold read reads from the device.
     """
     path = tmp_path / "file"
     path.write_bytes(np.random.default_rng(1).bytes(1 << 20))
@@ -235,7 +234,7 @@ def test_bad_input_is_one_line(
 
 
 def test_workloads_have_the_names_of_simulations() -> None:
-    """Check that the name of a workload stands for one kernel, for both layouts of HACC-IO, or for all kernels."""
+    """Check that the name of a workload means one kernel, both layouts of HACC-IO, or all kernels."""
     for name, kernels in (("s3d", ("s3d",)), ("hacc", ("hacc-aos", "hacc-soa")), ("all", tuple(KERNELS))):
         assert BenchRequest(Path(), workload=name).job().workloads == kernels
 
@@ -274,9 +273,7 @@ def test_ranks_of_mpirun_measure_together(tmp_path: Path) -> None:
 
 
 def test_it_starts_mpirun_itself(tmp_path: Path, alone: None, capfd: pytest.CaptureFixture[str]) -> None:
-    """Check that the command starts the mpirun of mpi4py's MPI. The command must measure all implementations of MPI-IO
-    among which this MPI can choose.
-    """
+    """Check that the command starts the mpirun of mpi4py's MPI, and measures all of its implementations of MPI-IO."""
     launcher()
     target = tmp_path / "figures.json"
     command = ["agg", "bench", "-d", str(tmp_path / "new"), "--ranks", "2", "--size", "8KiB", "--turns", "1"]

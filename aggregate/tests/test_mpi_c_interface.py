@@ -1,6 +1,4 @@
-"""These tests compile C and Fortran programs. The programs must find the installed library by pkg-config or CMake, and
-must be able to use it.
-"""
+"""These tests compile C and Fortran programs, which must find the installed library by pkg-config or CMake."""
 
 from __future__ import annotations
 
@@ -47,7 +45,7 @@ def flags_of(prefix: Path) -> list[str]:
 
 
 def run(program: Path, folder: Path, ranks: int) -> None:
-    """Run a program that makes one file in an empty folder. The program itself checks its results and prints errors."""
+    """Run a program that makes one file in an empty folder. The program checks its own results and prints errors."""
     folder.mkdir()
     done = mpirun(ranks, str(program), str(folder / "out.bin"), str(folder))
     assert done.returncode == 0, done.stdout + done.stderr
@@ -63,9 +61,7 @@ def test_c_programs_find_the_library_by_pkg_config(prefix: Path, tmp_path: Path)
 
 
 def program_of_the_manual(language: str, path: Path) -> str:
-    """Copy a program from docs/how-to/mpi.md to the file `path`, and return the path. `language` says which program to
-    copy.
-    """
+    """Copy the program in `language` from docs/how-to/mpi.md to the file `path`, and return the path."""
     page = (ROOT / "docs" / "how-to" / "mpi.md").read_text()
     path.write_text(page.partition(f"```{language}\n")[2].partition("```")[0])
     return str(path)
@@ -99,7 +95,7 @@ def test_the_fortran_program_of_the_manual_works(prefix: Path, tmp_path: Path) -
 
 
 def test_c_programs_find_the_library_by_cmake(prefix: Path, tmp_path: Path) -> None:
-    """Check that the CMake package provides the headers, the library and the MPI that the library uses."""
+    """Check that the CMake package provides the headers, the library and its MPI."""
     (tmp_path / "CMakeLists.txt").write_text(USING_CMAKE.format(source=PROGRAMS / "c_program.c"))
     build = str(tmp_path / "build")
     options = [f"-DCMAKE_PREFIX_PATH={prefix}", f"-DMPI_C_COMPILER={compiler()}"]
@@ -143,7 +139,7 @@ def test_a_rank_that_is_killed_loses_no_step_that_was_staged(prefix: Path, tmp_p
 
 def test_what_the_environment_of_one_rank_asks_for_in_vain_is_told_to_all(prefix: Path, tmp_path: Path) -> None:
     """Give one rank an invalid environment variable, as a launcher may do. All ranks must get the error, and no rank
-    may wait for ever.
+    may wait forever.
     """
     program = str(tmp_path / "c_program")
     succeed(compiler(), *WARNINGS, str(PROGRAMS / "c_program.c"), *flags_of(prefix), "-o", program)
@@ -241,8 +237,8 @@ def test_c_and_python_place_alike(
 
 
 def test_c_without_a_machine_file_measures_memory(placed_program: str, tmp_path: Path) -> None:
-    """Run a C program without a machine file. The text of the plan must say that the memory was measured, and which
-    target is assumed. If a given machine file is missing, all ranks must get an error.
+    """Run a C program without a machine file. The text of the plan must say that the memory was measured, and must name
+    the assumed target. If a given machine file is missing, all ranks must get an error.
     """
     done = mpirun(2, placed_program, str(tmp_path / "file"), "100", "1000")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -255,8 +251,8 @@ def test_c_without_a_machine_file_measures_memory(placed_program: str, tmp_path:
 
 
 def test_only_the_interface_is_exported(prefix: Path) -> None:
-    """Check that the library exports only the names of its interface. All other names of the library cannot conflict
-    with names of other libraries.
+    """Check that the library exports only the names of its interface, so that its other names cannot conflict with
+    other libraries.
     """
     if shutil.which("nm") is None:
         pytest.skip("there is no nm")

@@ -103,9 +103,7 @@ def test_what_is_no_communicator_is_refused(communicator: str) -> None:
 
 
 def test_missing_compilers_are_told_on_all_ranks(tmp_path: Path) -> None:
-    """Hide the compiler. If one rank cannot compile the transport, no other rank may wait for this rank. The error line
-    must say what to install.
-    """
+    """Hide the compiler on one rank. No other rank may wait for this rank. The error line must say what to install."""
     before = (
         "import importlib.util, shutil\n"
         "import outcrop.aggregate.ranks\n"
@@ -148,8 +146,8 @@ def runs_here() -> str:
 
 
 def test_headers_of_another_mpi_are_refused(tmp_path: Path) -> None:
-    """Use a compiler wrapper that finds the headers of another MPI. A transport with such headers can be compiled, but
-    crashes later. The error must name both MPIs and the compiler wrapper.
+    """Use a compiler wrapper that finds the headers of another MPI, with which the transport would crash. The error
+    must name both MPIs and the compiler wrapper.
     """
     own = runs_here()
     wrapper = fake_mpicc(tmp_path, OTHERS[own])
@@ -160,8 +158,8 @@ def test_headers_of_another_mpi_are_refused(tmp_path: Path) -> None:
 
 
 def test_headers_that_fit_are_found_behind_those_that_do_not(first_run: FirstRun, tmp_path: Path) -> None:
-    """Check that the right headers are found in another place if MPICC names a wrong compiler. The transport in the
-    cache is used if it was compiled with the same headers."""
+    """Check that the right headers are found in another place if MPICC names a wrong compiler. A transport in the cache
+    that was compiled with the same headers is used."""
     wrapper = fake_mpicc(tmp_path, OTHERS[runs_here()])
     environment = {"MPICC": wrapper, "XDG_CACHE_HOME": str(first_run.cache)}
     done = run_ranks(1, EVERY_RANK, environment=environment)
@@ -175,7 +173,7 @@ def test_missing_headers_are_told(tmp_path: Path) -> None:
 
 
 def test_a_cache_that_cannot_be_written_is_told(tmp_path: Path) -> None:
-    """Use a cache folder that cannot be made. The error names the folder, and the variable that sets another one."""
+    """Use a cache folder that cannot be made. The error names the folder, and the variable that sets another folder."""
     (tmp_path / "file").touch()
     line = refused(environment={"XDG_CACHE_HOME": str(tmp_path / "file")})
     assert str(tmp_path / "file") in line and "XDG_CACHE_HOME" in line
@@ -204,8 +202,7 @@ def test_without_mpi4py_the_line_says_what_to_install() -> None:
     ],
 )
 def test_libraries_are_known_by_what_they_say(text: str, version: MpiVersion) -> None:
-    """Check that the name and version of an MPI library are recognised, also for libraries that are derived from MPICH.
-    """
+    """Check that the name and version of an MPI library are recognised, also for libraries derived from MPICH."""
     assert version_of(text) == version
 
 

@@ -27,9 +27,7 @@ def kill_one(folder: Path, whom: str, **environment: str) -> subprocess.Complete
 
 
 def first_step_is_whole(folder: Path) -> None:
-    """Check that the file contains the whole first step. The write of this step had returned before the rank was
-    killed.
-    """
+    """Check that the file contains the whole first step, whose write had returned before the rank was killed."""
     found = np.fromfile(folder / "file", np.uint8, RANKS * NBYTES * PIECES).reshape(PIECES, RANKS, NBYTES)
     assert (found == np.arange(1, RANKS + 1)[None, :, None]).all()
 
@@ -38,15 +36,14 @@ def first_step_is_whole(folder: Path) -> None:
 @pytest.mark.parametrize("whom", ["aggregator", "other"])
 def test_a_killed_rank_ends_all_others(tmp_path: Path, whom: str, on_node: int) -> None:
     """Kill a rank. The other ranks must end, either by an error that names the killed rank, or because mpirun ends
-    them. In some cases, all ranks are on the same node. In the other cases, they are on several nodes.
+    them. The ranks are on one node or on several nodes.
     """
     kill_one(tmp_path, whom, RANKS_ON_NODE=str(on_node))
     first_step_is_whole(tmp_path)
 
 
 def launcher_that_leaves_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use a launcher that does not end the other ranks after a rank is killed. MPICH's mpirun has an option for this.
-    """
+    """Use a launcher that does not end the other ranks after a rank is killed: an option of MPICH's mpirun."""
     command = launcher()[:-1]
     shown = subprocess.run([command[0], "--version"], capture_output=True, text=True).stdout
     if "HYDRA" not in shown:
@@ -58,9 +55,7 @@ def launcher_that_leaves_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_ranks_of_other_nodes_do_not_wait_longer_than_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whom: str
 ) -> None:
-    """Kill a rank. Ranks of other nodes cannot notice the end of this rank, so the setting seconds_most must limit the
-    time that they wait.
-    """
+    """Kill a rank. Ranks of other nodes cannot notice its end, so the setting seconds_most must limit their waiting."""
     launcher_that_leaves_ranks(monkeypatch)
     kill_one(tmp_path, whom, RANKS_ON_NODE="2", OUTCROP_AGG_SECONDS_MOST="3")
     told = [path.read_text() for path in tmp_path.glob("told-*")]
@@ -91,8 +86,8 @@ def test_ranks_notice_by_themselves_who_has_been_killed(
 @pytest.mark.parametrize("how", ["stopped", "asleep"])
 @pytest.mark.parametrize("whom", ["aggregator", "other"])
 def test_a_stuck_rank_does_not_keep_the_others(tmp_path: Path, whom: str, how: str, on_node: int) -> None:
-    """Stop one rank, or let it sleep. This rank is still alive, so only the setting seconds_most ends the waiting of
-    the other ranks.
+    """Stop one rank, or let it sleep. The rank is alive, so only the setting seconds_most ends the waiting of the other
+    ranks.
     """
     environment = {"RANKS_ON_NODE": str(on_node), "OUTCROP_AGG_SECONDS_MOST": "2"}
     done = mpirun(

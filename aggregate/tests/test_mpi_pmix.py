@@ -1,6 +1,4 @@
-"""These tests check that Outcrop reads answers of PMIx correctly, and that it reports missing answers. The headers of
-PMIx define the format of the answers.
-"""
+"""These tests check that Outcrop reads answers of PMIx correctly, and that it reports missing answers."""
 
 from __future__ import annotations
 
@@ -16,8 +14,8 @@ from outcrop.aggregate.surroundings import ask_pmix, loaded_pmix, surroundings_o
 
 HEADERS = ("/usr/include", "/usr/lib/x86_64-linux-gnu/pmix2/include", "/usr/lib/aarch64-linux-gnu/pmix2/include")
 
-# The source of a small library that answers requests in place of PMIx, with the structures and types of PMIx. Each test
-# compiles the library with a different answer.
+# The source of a small library that answers requests in place of PMIx. Each test compiles the library with a different
+# answer.
 LIBRARY = """
 #include <pmix.h>
 #include <string.h>

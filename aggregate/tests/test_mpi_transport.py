@@ -1,5 +1,4 @@
-"""These tests build the C++ transport with the installed MPI. They check that it fulfils the contract of all
-transports.
+"""These tests build the C++ transport with the installed MPI, and check that it keeps the contract of all transports.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ def test_the_transport_keeps_the_contract(ranks: int) -> None:
 
 @pytest.mark.parametrize("ranks", [1, 2, 5])
 def test_fetched_messages_keep_the_contract(ranks: int) -> None:
-    """Run the same cases with one-sided messages. If MPI windows do not work, the transport must notice the failure and
-    send ordinary messages.
+    """Run the same cases with one-sided messages. If MPI windows do not work, the transport must notice this and send
+    ordinary messages.
     """
     folder = build_with_mpi("outcrop_mpi_one_sided_test")
     done = mpirun(ranks, str(folder / "outcrop_mpi_one_sided_test"))
@@ -28,8 +27,8 @@ def test_fetched_messages_keep_the_contract(ranks: int) -> None:
 
 
 def test_an_mpi_that_hangs_with_windows_ends_with_a_line() -> None:
-    """Let a call of MPI hang for ever. The program must end, and the last line of its output must say which setting to
-    leave out.
+    """Simulate a call of MPI that never returns. The program must end, and the last line of its output must name the
+    setting to leave out.
     """
     folder = build_with_mpi("outcrop_mpi_one_sided_test")
     done = mpirun(3, str(folder / "outcrop_mpi_one_sided_test"), "hang", seconds=60)
@@ -38,8 +37,7 @@ def test_an_mpi_that_hangs_with_windows_ends_with_a_line() -> None:
 
 
 def test_transfers_that_never_end_are_noticed() -> None:
-    """Simulate one-sided transfers that never end. The transport must notice this failure and send ordinary messages.
-    """
+    """Simulate one-sided transfers that never end. The transport must notice this and send ordinary messages."""
     folder = build_with_mpi("outcrop_mpi_one_sided_test")
     done = mpirun(3, str(folder / "outcrop_mpi_one_sided_test"), "never", seconds=60)
     assert "noticed" in done.stderr and "were not noticed" not in done.stderr, done.stderr

@@ -1,4 +1,4 @@
-// Defines a model of storage, for tests of protocols that must survive power cuts, kills and errors. A seed determines
+// Defines a model of storage for tests of protocols that must survive power cuts, kills and errors. A seed determines
 // all events. The model has these parts:
 //
 //     a file      has bytes that programs see, and bytes on the device. After a power cut, a sector that was not
@@ -67,8 +67,7 @@ class Storage {
   Storage(std::uint64_t seed, Mutation mutation) : random(seed), mutation_(mutation) {}
 
   /// Runs one program as a process, or two programs as processes that take turns. Returns when all processes have
-  /// ended. If a process ends with an exception other than Killed, this function throws that exception. If several
-  /// processes do so, it throws the first of these exceptions.
+  /// ended. Rethrows the first exception of a process other than Killed.
   void run(const std::vector<std::function<void(Files &)>> &programs, const Weather &weather);
 
   /// Runs a program without faults.
@@ -99,7 +98,7 @@ class Storage {
   using InodeRef = std::shared_ptr<Inode>;
   using Names = std::map<std::string, InodeRef>;
   struct Change {
-    std::string from, to;  // both set: a rename; only `to` set: a creation; only `from` set: a removal
+    std::string from, to;  // a rename sets both; a creation sets only `to`; a removal sets only `from`
     InodeRef inode;
   };
   struct Directory {
@@ -108,12 +107,12 @@ class Storage {
   };
   struct Process {
     int number = 0;
-    std::uint64_t left = 0;  // the process is killed after this number of operations; 0: never
+    std::uint64_t left = 0;  // number of operations after which the process is killed; 0: never
     bool is_dead = false, has_ended = false;
   };
 
-  // Begins an operation. Another process may run first. This process may be killed here. Returns true if the process
-  // must be killed after the operation.
+  // Begins an operation. Another process may run first, or this process may be killed. Returns true if the process must
+  // be killed after the operation.
   bool begin(Process &process, const char *what, const std::string &path);
   void note(const Process &process, const char *what, const std::string &path) const;
   void end(Process &process, bool is_last);
@@ -132,7 +131,7 @@ class Storage {
   const Mutation mutation_;
   Weather weather_;
   std::map<std::string, Directory> directories_;
-  std::map<std::string, int> held_;  // for each lock, the process that holds it
+  std::map<std::string, int> held_;  // key: lock; the process that holds it
   std::vector<InodeRef> flushed_late_;
   std::uint64_t operations_ = 0;
   bool had_errors_ = false, is_off_ = false;

@@ -1,5 +1,5 @@
-// Runs histories of protocols over a model of storage. In a history, each process first recovers the state that earlier
-// processes have left, and then writes. A process may be killed at any point.
+// Runs histories of protocols on a model of storage. In a history, each process first recovers the state of earlier
+// processes, and then writes. A process may be killed at any point.
 #pragma once
 
 #include <cstdint>
@@ -31,8 +31,7 @@ struct Wrong {
   std::string what;
 };
 
-/// Runs `live`, and counts the operations on `storage`. If `live` throws an exception, the message of the exception
-/// is stored in `trouble` of the history.
+/// Runs `live`, and counts the operations on `storage`. Stores the message of an exception in `trouble` of the history.
 inline History history_of(Storage &storage, const std::function<void()> &live) {
   History history;
   try {

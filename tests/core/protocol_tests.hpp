@@ -1,6 +1,6 @@
-// These tests check that protocols survive power cuts, kills and errors. They run random histories over a model of
+// These tests check that protocols survive power cuts, kills and errors. They run random histories on a model of
 // storage (model_storage.hpp). After each history, the storage must contain a complete state: the last announced state
-// or a later one. If data is lost, the message must name the data.
+// or a later state. Messages must name data that is lost.
 //
 // The tests of the core and of aggregation include this file, and list their own protocols.
 //
@@ -52,8 +52,7 @@ TEST_P(Protocols, AreRightInEveryHistory) {
   EXPECT_GT(operations, 10 * seeds);
 }
 
-// The same seed must always give the same history. Otherwise, a history in which a mistake was found cannot be
-// repeated.
+// The same seed must always give the same history, so that a history with a mistake can be repeated.
 TEST_P(Protocols, FollowFromTheSeed) {
   for (const std::uint64_t seed : {3, 17, 40}) {
     const History one = GetParam().live(seed, Mutation::none), other = GetParam().live(seed, Mutation::none);

@@ -1,5 +1,5 @@
-// Connects two ends by sockets for tests of links. A relay may stand between the two ends. It forwards bytes in parts
-// of random length, after random delays, and can damage a byte.
+// Connects two ends by sockets for tests of links. A relay between the two ends may forward bytes in parts of random
+// length, after random delays, and may damage a byte.
 #pragma once
 
 #include <sys/socket.h>
@@ -32,8 +32,8 @@ struct SocketPair {
 /// Joins two ends, `left` and `right`, by a slow connection. The destructor closes the connection.
 class Relay {
  public:
-  /// `max_delay` is the longest delay of a part. If `one_way`, only bytes that go from left to right are delayed. If
-  /// `damaged_byte` is not negative, the byte with this number that goes from left to right is changed.
+  /// `max_delay` is the maximum delay of a part. If `one_way` is true, only bytes from left to right are delayed. If
+  /// `damaged_byte` is not negative, the byte with this number on its way from left to right is changed.
   Relay(unsigned seed, std::chrono::microseconds max_delay, std::int64_t damaged_byte = -1, bool one_way = false) {
     const std::chrono::microseconds back = one_way ? std::chrono::microseconds(0) : max_delay;
     const int left_inside = left_.second.get(), right_inside = right_.first.get();

@@ -1,5 +1,5 @@
-// Defines a store for tests of the pump and of code that uses the pump. The test controls how each transfer completes.
-// It can delay the completion, shorten the transfer, or return an error.
+// Defines a store for tests of the pump and of code that uses the pump. The test controls each transfer: it can delay
+// the completion, shorten the transfer, or return an error.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 
 namespace outcrop {
 
-/// A store with one file named "scripted". The file has `size` bytes. At the beginning, byte i is i * 7 + i / 256.
+/// A store with one file named "scripted" of `size` bytes. The initial value of byte i is i * 7 + i / 256.
 class ScriptedStore final : public Store {
  public:
   /// Returns the maximum number of bytes that a transfer moves, or an error as -errno. Transfers are numbered from 0.
@@ -56,7 +56,7 @@ class ScriptedStore final : public Store {
     return count;
   }
 
-  /// Holds back all completions until allow() is called.
+  /// Delays all completions until allow() is called.
   void hold() {
     const std::lock_guard lock(mutex_);
     permits_ = 0;

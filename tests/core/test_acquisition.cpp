@@ -1,5 +1,5 @@
-// These tests check sources, samples, sums and snapshots. With several threads, the values must be the same as in
-// plain sweeps over whole arrays. The thread sanitizer reports a missing wait as a data race.
+// These tests check sources, samples, sums and snapshots. The values of several threads must equal the values of plain
+// sweeps over whole arrays. The thread sanitizer reports a missing wait as a data race.
 #include <gtest/gtest.h>
 #include <unistd.h>
 

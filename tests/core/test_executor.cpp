@@ -1,16 +1,15 @@
-// These tests check that planes are read ahead. An update must wait for all planes that it reads, and must not wait for
-// planes that are read for the next slab.
+// These tests check that planes are read ahead. An update must wait for all planes that it reads, but not for planes of
+// the next slab.
 //
-// Planes arrive in the order of their requests. The planes of static fields arrive after the whole state of the same
-// slab. So an update that waits for one unnecessary static plane waits for all planes that are read ahead:
+// Planes arrive in the order of their requests. The static planes of a slab arrive after the whole state of the slab.
+// So an update that waits for one unnecessary static plane waits for all planes that are read ahead:
 //
 //     requests      state of slab 1 | statics of slab 1 | update of slab 0
 //                                     ^ an update that waits for this plane also waits for all planes before it
 //
-// In this test, a store holds back the planes that the current update does not read. It delivers these planes when the
-// kernel of the update is called. An update that waits for one of these planes never calls its kernel. To end such a
-// test, the store delivers all planes after some time, and records that it did so. The order in which the planes of the
-// current update are delivered is random.
+// In this test, a store delays the planes that the current update does not read, until the kernel of the update is
+// called. An update that waits for one of these planes never calls its kernel. The store ends such a test: it delivers
+// all planes after some time, and records this. The planes of the current update are delivered in a random order.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -38,8 +37,8 @@ static_assert(5 * nz <= depth, "transfers that are held back keep others from th
 static_assert(nz <= 16, "number_of() tells no more planes apart");
 enum Number : std::uint32_t { newest, previous, newest_target, previous_target, statics };  // numbers of files
 
-// Returns a grid for a field with its previous value, and for a static field. Updates read the static field at a
-// distance of up to `statics_z` planes.
+// Returns a grid for a field with its previous value, and for a static field that updates read up to `statics_z` planes
+// away.
 Grid grid_of(long statics_z) {
   Grid grid;
   grid.nz = nz, grid.ny = 4, grid.nx = 16;
@@ -50,8 +49,8 @@ Grid grid_of(long statics_z) {
   return grid;
 }
 
-// Controls when reads complete. A plane that only a later slab needs arrives after the update of the current slab has
-// begun. A plane that the current slab needs may also be delayed: its read may need several tries.
+// Controls the completion of reads. A plane that only a later slab needs arrives after the update of the current slab
+// has begun. The read of a plane that the current slab needs may take several tries.
 struct Gate {
   const Grid grid;
   std::mt19937 random;

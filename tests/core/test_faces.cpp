@@ -17,7 +17,7 @@
 namespace outcrop {
 namespace {
 
-// Faces that are linked to `other`, the link of the neighbour with higher rows.
+// Faces of rank 0, whose only link `own` is connected to `other`, the link of rank 1.
 struct Linked {
   std::vector<std::byte> memory = std::vector<std::byte>(100'000);
   SocketPair sockets;
@@ -33,7 +33,7 @@ std::vector<std::byte> message(std::size_t length, unsigned value) {
   return std::vector<std::byte>(length, static_cast<std::byte>(value));
 }
 
-// Later versions of a field may be received into the same rows. Each message is checked before it is overwritten.
+// Later messages may be received into the same rows. Each message is checked before it is overwritten.
 TEST(Faces, MessagesMayBeReceivedIntoTheSameRows) {
   Linked one;
   std::vector<std::vector<std::byte>> sent;
@@ -42,14 +42,14 @@ TEST(Faces, MessagesMayBeReceivedIntoTheSameRows) {
     sent.push_back(message(3000, i));
     last = one.faces.receive(1, one.rows(1000 * (i % 40), 3000), no_ticket);
   }
-  // the first job waits for its message, so all other jobs are in the queue before it is finished
+  // the first job waits for its message, so all other jobs are in the queue before the first job is finished
   for (const std::vector<std::byte> &bytes : sent) one.other.send(bytes);
   one.faces.wait_until_received(1, last);
   EXPECT_EQ(one.faces.bytes_received(), 150 * 3000);
   for (unsigned i = 120; i < 150; ++i) EXPECT_EQ(one.memory[1000 * (i % 40)], static_cast<std::byte>(i)) << i;
 }
 
-// A job is finished when its message is transferred, although later jobs of its batch are not.
+// A job is finished when its message is transferred, even if later jobs of its batch are not finished.
 TEST(Faces, JobsDoNotWaitForLaterJobs) {
   Linked one;
   std::vector<Ticket> received, sent;
@@ -87,7 +87,7 @@ TEST(Faces, OtherRowsOfASlotDoNotWait) {
   SlotFaces slot;
   slot.add_received(1, 0, 10, one.faces.receive(1, one.rows(0, 100), no_ticket));
   slot.add_received(1, 20, 30, one.faces.receive(1, one.rows(200, 100), no_ticket));
-  slot.wait_until_received(one.faces, 10, 20);  // would never end if it waited
+  slot.wait_until_received(one.faces, 10, 20);  // must return without waiting: the job cannot finish now
   slot.wait_until_sent(one.faces, 0, 30);
   one.other.send(message(100, 7));
   slot.wait_until_received(one.faces, 9, 20);
@@ -98,7 +98,7 @@ TEST(Faces, OtherRowsOfASlotDoNotWait) {
   slot.wait(one.faces);
 }
 
-// A slot of a second copy may hold a new plane only when all faces of the old plane are transferred.
+// A slot of a second copy may hold a new plane only after all faces of the old plane are transferred.
 TEST(Faces, ASlotGetsANewPlaneWhenItsFacesAreTransferred) {
   Grid grid;
   grid.nz = 20, grid.ny = 8, grid.nx = 16;
@@ -112,7 +112,7 @@ TEST(Faces, ASlotGetsANewPlaneWhenItsFacesAreTransferred) {
   transfers.receive({{Array::stairs, 0, 1}}, 3, 4, {0, 4, 0, 16}, 1);
   std::atomic<bool> has_begun{false};
   std::thread next([&] {
-    transfers.wait_for_received(1, 8, 0, 8);  // the slot does not hold plane 8 yet, so this does not wait
+    transfers.wait_for_received(1, 8, 0, 8);  // this call does not wait, because the slot does not hold plane 8 yet
     transfers.begin_plane(1, 8);
     has_begun = true;
   });
@@ -120,7 +120,7 @@ TEST(Faces, ASlotGetsANewPlaneWhenItsFacesAreTransferred) {
   EXPECT_FALSE(has_begun);
   other.send(message(256, 1));
   next.join();
-  transfers.begin_plane(1, 8);  // does not wait
+  transfers.begin_plane(1, 8);  // // this call does not wait
 }
 
 }  // namespace

@@ -1,5 +1,4 @@
-// These tests check the allocation of files. A file is allocated completely, or an error says that the file was not
-// allocated.
+// These tests check the allocation of files. A file is allocated completely, or an error is thrown.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>

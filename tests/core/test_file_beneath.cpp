@@ -1,6 +1,6 @@
 // These tests check that transfers stay inside a folder with untrusted content. No link, pipe or ".." in the folder may
-// lead a transfer outside. A file can be opened in two ways, and both are tested. Either the system opens the whole
-// path in one call, or this library opens the folders of the path one after another.
+// lead a transfer outside. Both ways to open a file are tested: one system call for the whole path, and one system call
+// for each folder of the path.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -53,7 +53,7 @@ bool knows_openat2(int folder) {
 
 TEST_F(Beneath, BothWaysOpenWhatIsInsideAndNothingElse) {
   fs::create_symlink("/etc/passwd", path("run/link"));
-  fs::create_symlink("0", path("run/u/c/1"));  // links are refused wherever they lead
+  fs::create_symlink("0", path("run/u/c/1"));  // links are refused, whatever their target is
   fs::create_symlink(path("run/u"), path("run/v"));
   fs::create_symlink("missing", path("run/dangling"));
   const std::vector<std::pair<std::string, int>> refused{{"link", ELOOP},

@@ -58,7 +58,7 @@ TEST(ExactSum, OrderAndPartsDoNotMatter) {
   }
 }
 
-// Returns the sum of the values. The function adds them in groups of at most `at_once` values.
+// Returns the sum of the values, which are added in groups of at most `at_once` values.
 ExactSum sum_at_once(std::vector<double> values, std::size_t at_once) {
   ExactSum sum;
   for (std::size_t first = 0; first < values.size(); first += at_once)

@@ -1,5 +1,5 @@
-// These tests check links between neighbours: messages arrive whole and in order, damage is noticed, and both ends learn
-// that the other end has gone. A call that blocks ends soon after cancel().
+// These tests check links between neighbours. Messages must arrive whole and in order, damage must be detected, and a
+// rank must notice that its neighbour has ended. A blocked call must end soon after cancel().
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -39,7 +39,7 @@ std::string message_of(const Work &work) {
   return "";
 }
 
-// Sends messages of many lengths in both directions at once.
+// Sends messages of many lengths in both directions at the same time.
 void exchange(Link &left, Link &right) {
   const std::size_t lengths[] = {0, 1, 5, 4096, 70'000, 0, 262'144, 262'145, 1'500'000, 3};
   const auto send = [&](Link &link, unsigned seed) {
@@ -66,8 +66,8 @@ void exchange(Link &left, Link &right) {
   }
 }
 
-// Divides messages into batches of random length, and calls `transfer` for each batch. Returns the number of messages
-// that were complete.
+// Divides messages into batches of random length, and calls `transfer` for each batch. Returns the number of complete
+// messages.
 template <typename Transfer>
 std::size_t in_batches(std::vector<std::vector<std::byte>> &messages, unsigned seed, const Transfer &transfer) {
   std::mt19937 random(seed);
@@ -94,7 +94,7 @@ std::vector<std::vector<std::byte>> many_messages(unsigned seed) {
   return messages;
 }
 
-// Both sides divide the messages into batches, but not into the same batches.
+// The two sides divide the messages into different batches.
 void exchange_batches(Link &left, Link &right, unsigned seed) {
   const auto send = [](Link &link, unsigned first, unsigned division) {
     std::vector<std::vector<std::byte>> messages = many_messages(first);
@@ -169,7 +169,7 @@ TEST(Link, NoticesDamageInABatch) {
   }
 }
 
-// The neighbour goes in the middle of a batch. The messages that have arrived are complete.
+// The neighbour ends in the middle of a batch. The messages that have arrived are complete.
 TEST(Link, NoticesThatTheNeighbourGoesDuringABatch) {
   constexpr std::size_t length = 1000, count = 10;
   for (const std::size_t arrived : {0UL, 1UL, 999UL, 1002UL, 1004UL, 1005UL, 5500UL, 10'039UL}) {
@@ -236,7 +236,7 @@ TEST(Link, TakesSocketsThatDoNotBlock) {
   exchange(left, right);
 }
 
-// Connects two sockets over the network of this machine. Returns false if there is none.
+// Connects two sockets over the network of this machine. Returns false if the machine has no network.
 bool connect_by_tcp(Descriptor &first, Descriptor &second) {
   Descriptor listening(socket(AF_INET, SOCK_STREAM, 0));
   sockaddr_in address{};
@@ -322,7 +322,7 @@ TEST(Link, CallsEndWhenCancelled) {
   }
 }
 
-// The neighbour cancels its link, but does not close its socket. A rank that only sends must also notice this.
+// The neighbour cancels its link, but does not close its socket. A rank that only sends must also get an error.
 TEST(Link, SendsEndWhenTheNeighbourCancels) {
   for (const bool by_tcp : {false, true}) {
     SocketPair sockets;

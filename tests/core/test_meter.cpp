@@ -1,5 +1,5 @@
 // These tests check the measurements of storage. A measurement must make the requested number of transfers, stay within
-// the span, and report errors. The tests do not check the measured speed, only that a measurement takes time.
+// the span, and report errors. The tests do not check the measured speed.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -31,7 +31,7 @@ class Meters : public testing::Test {
     return {std::istreambuf_iterator<char>(file), {}};
   }
   // Returns true if all bytes of the file before `end` were written, and no byte after `end`. Eight successive zero
-  // bytes count as not written.
+  // bytes mean that the bytes were not written.
   bool is_written_up_to(std::size_t end) const {
     const std::vector<char> bytes = content();
     const auto is_zero = [](char byte) { return byte == 0; };

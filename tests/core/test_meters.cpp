@@ -1,6 +1,5 @@
-// These tests check the loops of STREAM. Each loop must compute the same values as in McCalpin's program, for every
-// number of threads and every kind of flush. Flushed bytes must be in the file. The meter of memory must be able to run
-// each loop.
+// These tests check the loops of STREAM. Each loop must compute the values of McCalpin's program, for every number of
+// threads and every kind of flush. Flushed bytes must be in the file. MemoryMeter must be able to run each loop.
 #include <gtest/gtest.h>
 
 #include <cstddef>

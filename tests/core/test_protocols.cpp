@@ -1,5 +1,4 @@
-// These tests check committed arrays. Their slots and records must survive power cuts, kills and errors
-// (protocol_tests.hpp).
+// These tests check that committed arrays survive power cuts, kills and errors (protocol_tests.hpp).
 #include "protocol_tests.hpp"
 
 namespace outcrop::model {

@@ -31,8 +31,8 @@ std::vector<std::byte> part(const std::vector<std::byte> &bytes, std::size_t beg
   return {first, first + static_cast<std::ptrdiff_t>(length)};
 }
 
-// The test reads and writes at random places. Each request waits for the previous request at the same place. The result
-// must equal the result of the same operations on a plain array.
+// This test reads and writes at random places. Each request waits for the previous request at the same place. The
+// result must equal the result of the same operations on a plain array.
 void move_at_random(ScriptedStore &store, const PumpOptions &options) {
   constexpr std::size_t places = 8, place_bytes = file_bytes / places;
   std::vector<std::byte> expected = store.bytes();
@@ -247,7 +247,7 @@ TEST(Pump, CancelWakesWaitersAtOnce) {
   store.started(2);
   auto waiter = std::async(std::launch::async, [&] { pump.wait(ticket); });
   pump.cancel();
-  EXPECT_THROW(waiter.get(), Cancelled);  // wait() ends although no transfer has completed
+  EXPECT_THROW(waiter.get(), Cancelled);  // wait() returns although no transfer has completed
   EXPECT_THROW(pump.submit(read_of(memory, 0)), Cancelled);
   store.allow();
   pump.cancel();  // a second call of this function has no effect

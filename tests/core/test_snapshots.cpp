@@ -1,7 +1,7 @@
-// These tests check files whose bytes arrive in parts. All bytes must arrive, in every order and with few slots.
-// Neighbouring parts must be written together if they arrive in time. If some bytes of a page are written through the
-// page cache, no write may bypass the cache for this page. The computed checksum must be the checksum of the file. A
-// failure must end all waits.
+// These tests check files that are written in parts. All bytes must be written, in any order of the parts and with few
+// slots. Neighbouring parts must be written together if they arrive in time. If some bytes of a page are written
+// through the page cache, all bytes of the page must go through the cache. The computed checksum must be the checksum
+// of the file. A failure must end all waits.
 #include <gtest/gtest.h>
 
 #include <algorithm>

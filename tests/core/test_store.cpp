@@ -1,6 +1,6 @@
-// These tests check that all backends behave in the same way, both with transfers through the page cache and with
-// direct transfers. The faulty store must also behave in this way if it has no faults. A backend that this machine does
-// not support is skipped, and the reason is printed.
+// These tests check that all backends behave in the same way, with direct transfers and with transfers through the page
+// cache. A faulty store without faults must also behave in this way. A backend that this machine does not support is
+// skipped, and the reason is printed.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -23,8 +23,8 @@
 #include "outcrop/storage/store.hpp"
 
 #ifdef OUTCROP_HAVE_URING
-// The linker lets the core call the function that begins with __wrap instead of the function of liburing. While
-// `rings_stall` is true, no new ring completes its first transfer.
+// The linker replaces the function of liburing by the function that begins with __wrap. While `rings_stall` is true, no
+// new ring completes its first transfer.
 struct io_uring;
 struct io_uring_cqe;
 struct __kernel_timespec;
@@ -56,7 +56,7 @@ class Contract : public testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
     const auto &[backend, direct, wrapped] = GetParam();
-    static const std::vector<Probe> probes = probe_backends();  // only once, because it takes long to close libaio
+    static const std::vector<Probe> probes = probe_backends();  // only once, because closing libaio takes a long time
     for (const Probe &probe : probes)
       if (probe.name == backend && !probe.reason.empty()) GTEST_SKIP() << backend << ": " << probe.reason;
     for (const char *name : {"a", "b"}) {
@@ -202,7 +202,7 @@ TEST_P(Contract, ReportsEveryTransferOnce) {
 TEST_P(Contract, ReapsNothingWhenNothingIsInFlight) {
   std::array<Completion, 2> completions;
   EXPECT_EQ(store_->reap(completions, false), 0u);
-  // if no transfer is in flight, this call must return, although it is told to wait
+  // without a transfer in flight, this call must return even if `wait` is true
   EXPECT_EQ(store_->reap(completions, true), 0u);
 }
 
@@ -295,7 +295,8 @@ TEST(OpenStore, AutoTakesAnotherBackendIfNewRingsStall) {
   EXPECT_THROW(open_store("io_uring", {}), InputError);
 }
 
-// A thread that begins to use an open store makes a new ring. If this ring stalls, transfers fail. The next ring is new.
+// A thread that begins to use an open store makes a new ring. If this ring stalls, transfers fail. The store then makes
+// another ring.
 TEST(OpenStore, TransfersFailWhileNewRingsStall) {
   if (!has_uring()) GTEST_SKIP() << "io_uring does not work here";
   const std::filesystem::path folder = fresh_folder();

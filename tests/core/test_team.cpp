@@ -38,7 +38,7 @@ TEST(Team, TheCallerIsMemberZero) {
   EXPECT_EQ(zero, std::this_thread::get_id());
 }
 
-// If no job arrives for some time, the members of the team sleep. The next job must wake all of them.
+// The members of the team sleep if no job arrives for some time. The next job must wake all members.
 TEST(Team, WakesUpAfterAPause) {
   Team team(3);
   for (int round = 0; round < 3; ++round) {
@@ -49,7 +49,7 @@ TEST(Team, WakesUpAfterAPause) {
   }
 }
 
-// If another member takes a long time, the caller sleeps. The member that finishes last must wake the caller.
+// The caller sleeps if another member takes a long time. The last member must wake the caller.
 TEST(Team, WaitsForASlowMember) {
   Team team(2);
   bool finished = false;
@@ -85,11 +85,11 @@ TEST(Team, TouchesEveryByteAndNoOther) {
 }
 
 #if defined(__SSE__)
-// The caller's thread may load a library that was compiled with fast-math options. Such a library changes how this
-// thread computes with subnormal numbers. The results of a job must not change.
+// The caller's thread may load a library that was compiled with fast-math options. Such a library makes this thread
+// treat subnormal numbers as zeros. The results of a job must not change.
 TEST(Team, ComputesWithSubnormalNumbersWhateverTheCallerDoes) {
   const unsigned before = _mm_getcsr();
-  _mm_setcsr(before | 0x8040);  // two bits: flush subnormal results to zero, and read subnormal numbers as zero
+  _mm_setcsr(before | 0x8040);  // the bits that set subnormal results and subnormal operands to zero
   Team team(3);
   std::atomic<int> kept{0};
   team.run([&](unsigned) {

@@ -1,6 +1,6 @@
-// These tests check which parts each node owns. Rows and memory must be divided without gaps and in proportion to the
-// threads of the nodes. The memory of a row must belong to the node that owns the row. Each item of a queue must be
-// taken once, and threads take the items of their own node first.
+// These tests check the parts that each node owns. Rows and memory must be divided without gaps and in proportion to
+// the threads of the nodes. The memory of a row must be on the node that owns the row. Each item of a queue must be
+// taken once, and threads must take the items of their own node first.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -94,14 +94,13 @@ TEST(Ownership, MemoryIsCutAtHugePagesWithoutGaps) {
       }
       ASSERT_EQ(next, window.data() + window.size());
       const double sum = std::accumulate(threads.begin(), threads.end(), 0.0);
-      // in each slot, both ends of a part may be up to half a huge page from their ideal place
+      // each end of a part may be up to half a huge page from its ideal place
       for (std::size_t i = 0; i < threads.size(); ++i)
         EXPECT_NEAR(bytes[i], static_cast<double>(window.size()) * threads[i] / sum, 9.0 * 2 * mebibyte);
     }
 }
 
-// Each row should be in the memory of the node that owns the row, so that threads do not access the memory of another
-// node.
+// The memory of each row should be on the node that owns the row.
 TEST(Ownership, RowsLieInTheMemoryOfTheirOwner) {
   const Window window(grid_of(5000, 8192), rings_of(grid_of(5000, 8192), {5, 3}));
   for (const Counts &threads : all_nodes) {
@@ -129,8 +128,8 @@ TEST(Ownership, PartsSmallerThanAHugePageAreNotCut) {
   EXPECT_FALSE(memory_parts(Window(grid_of(4096, 4096), rings_of(grid_of(4096, 4096), {3, 3})), Counts(8, 1)).empty());
 }
 
-// A window is placed in one of two ways. Either each node owns a part of the window, or successive pages belong to
-// different nodes in turn. The nodes of this test are synthetic. The memory comes from a real node of this machine.
+// Either each node owns a part of the window, or successive pages belong to alternating nodes. The nodes of this test
+// are synthetic, and the memory comes from a real node of this machine.
 TEST(Ownership, EveryByteOfAPlacedWindowIsZeroAndUsable) {
   for (const std::size_t pitch : {std::size_t{64}, std::size_t{4096}})
     for (const Counts &threads : all_nodes) {
@@ -146,8 +145,7 @@ TEST(Ownership, EveryByteOfAPlacedWindowIsZeroAndUsable) {
     }
 }
 
-// On a machine with several nodes, this test checks that each page is on the node that owns it. On a machine with one
-// node, the test always passes.
+// This test checks that each page is on the node that owns the page. On a machine with one node, it always passes.
 TEST(Ownership, PagesLieOnTheirOwnersNode) {
   ThreadPlacement placement;
   try {
@@ -164,8 +162,7 @@ TEST(Ownership, PagesLieOnTheirOwnersNode) {
       ASSERT_EQ(node_of_page(part.data + at), static_cast<int>(placement.node_indices[part.node]));
 }
 
-// Returns the time until all tiles are finished, relative to the time without any waiting. Each tile takes one unit of
-// time.
+// Returns the time until all tiles are finished, divided by the time without waiting. Each tile takes one unit of time.
 double time_taken(const std::vector<Tile> &tiles, const std::vector<long> &rows, const Counts &node_threads) {
   std::vector<unsigned> owners, node_of;
   for (const Tile &tile : tiles) owners.push_back(owner_of((tile.y_low + tile.y_high) / 2, rows));
@@ -189,8 +186,8 @@ double time_taken(const std::vector<Tile> &tiles, const std::vector<long> &rows,
   return static_cast<double>(time * item.size()) / static_cast<double>(tiles.size());
 }
 
-// On each diagonal of tiles, each node must begin at its own rows. If all nodes begin at row 0, a node waits at its
-// lower edge until the node below has almost finished.
+// Each node must begin each diagonal of tiles at its own rows. If all nodes begin at row 0, a node waits at its lower
+// edge until the node below has almost finished.
 TEST(Ownership, NodesDoNotWaitForEachOther) {
   for (const Counts &threads : {Counts{2, 2}, Counts{8, 8}, Counts{4, 4, 4}, Counts(4, 8), Counts(8, 8), Counts{6, 4}})
     for (const long levels : {16, 48, 128}) {

@@ -1,6 +1,6 @@
 // These tests check how a slab is divided into tiles. Every row of every level must be updated exactly once. A tile
-// waits directly for only a few other tiles, which wait for further tiles. Together, these waits must cover all tiles
-// whose rows the tile reads or overwrites.
+// waits for a few other tiles, which wait for further tiles. All tiles whose rows a tile reads or overwrites must be
+// finished before this tile begins.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -76,10 +76,9 @@ TEST(Tiles, NeedOnlyEarlierTiles) {
       for (const std::size_t need : cut.tiles[i].needs) ASSERT_LT(need, i) << cut.name;
 }
 
-// The update of row y at level t reads the rows y - r .. y + r of level t - 1. It overwrites row y of level t - 2. The
-// last updates that read this overwritten row wrote the rows y - r .. y + r of level t - 1. So one condition is enough
-// for reading and overwriting. Each of these rows of level t - 1 must belong to this tile, or to a tile that is
-// finished before this tile begins.
+// The update of row y at level t reads the rows y - r .. y + r of level t - 1, and overwrites row y of level t - 2. The
+// last updates that read the overwritten row wrote the same rows y - r .. y + r of level t - 1. So there is only one
+// condition: each of these rows must belong to this tile, or to a tile that is finished before this tile begins.
 TEST(Tiles, WaitForAllTheyReadAndOverwrite) {
   for (const Cut &cut : all_cuts()) {
     std::vector<std::vector<bool>> before(cut.tiles.size(), std::vector<bool>(cut.tiles.size(), false));
@@ -103,8 +102,7 @@ TEST(Tiles, WaitForAllTheyReadAndOverwrite) {
   }
 }
 
-// A diamond waits for at most two tiles, which are the tiles below it. Therefore, several diamonds can be updated at
-// the same time.
+// A diamond waits for at most two tiles, the tiles below it. So several diamonds can be updated at the same time.
 TEST(Tiles, DiamondsWaitForTwoAtMost) {
   for (const Tile &tile : diamond_tiles(40, 200, 2, 5, 4)) EXPECT_LE(tile.needs.size(), 2u);
 }
@@ -118,8 +116,8 @@ TEST(Tiles, DiamondsComeLongAfterThoseTheyNeed) {
   }
 }
 
-// Two nodes begin at row 500. One node continues with lower rows, the other with higher rows. To avoid waits between
-// the nodes, both must advance at about the same speed.
+// Two nodes begin at row 500. One node continues with lower rows, and the other with higher rows. The two nodes must
+// update rows at about the same speed, so that they do not wait for each other.
 TEST(Tiles, NeighboursAreEquallyFarFromTheirEdge) {
   const auto tiles = diamond_tiles(30, 1000, 1, 8, 4, {500});
   long low = 0, high = 0, most = 0;

@@ -59,10 +59,10 @@ long owner_of(const std::vector<Tile> &tiles, long level, long zeta) {
   return -1;
 }
 
-// Returns true if every update waits for two kinds of earlier updates: the updates whose values it reads, and the
-// updates that read the values that it overwrites. The earlier update may be k levels lower. The distance between the
-// planes of the two updates is at most one skew, so their values of zeta differ by skew*(k - 1) to skew*(k + 1). Any k
-// is possible, because a copy of a field may be written at every second level, or only once in many stages.
+// Returns true if every update waits for the earlier updates whose values it reads, and for the earlier updates that
+// read the values that it overwrites. An earlier update is k levels lower, and its plane is at most one skew away. So
+// the values of zeta differ by skew*(k - 1) to skew*(k + 1). Any k is possible, because a copy of a field may be
+// written at every second level, or only once in many stages.
 bool waits_for_all(const ChunkCut &cut) {
   const auto before = orders_of(cut.tiles);
   std::vector<std::vector<long>> owners(static_cast<std::size_t>(cut.levels + 1));
@@ -103,8 +103,8 @@ TEST(BandTiles, WaitForAllTheyReadAndOverwrite) {
   for (const ChunkCut &cut : all_cuts()) ASSERT_TRUE(waits_for_all(cut)) << cut.name;
 }
 
-// A tile of a band waits for at most two tiles, and each of these waits is necessary. Without one of them, an update
-// begins too early.
+// A tile of a band waits for at most two tiles. Both waits are necessary: without one of them, an update begins too
+// early.
 TEST(BandTiles, WaitForNothingInVain) {
   const ChunkCut whole{"", 6, 12, 1, band_tiles(6, 1, 2, Chunks{3, 4, 3}, 2)};
   ASSERT_TRUE(waits_for_all(whole));
@@ -139,8 +139,8 @@ long units_of_time(const std::vector<Tile> &tiles, unsigned threads) {
   return *std::max_element(free_at.begin(), free_at.end());
 }
 
-// The purpose of bands is to keep all threads busy. If the number of bands is at least the number of threads, a thread
-// is idle only at the beginning and at the end.
+// Bands must keep all threads busy. With at least as many bands as threads, a thread is idle only at the beginning and
+// at the end.
 TEST(BandTiles, KeepAllThreadsBusy) {
   for (const unsigned threads : {1u, 2u, 4u, 16u})
     for (const long bands : {1L, 2L, 5L}) {

@@ -1,5 +1,5 @@
-// These tests check the placement of threads. Every thread must have a processor. Two threads must not share a core
-// while another core is free. Each node must get threads in proportion to its cores.
+// These tests check the placement of threads. Every thread must have a processor. Two threads may share a core only if
+// no core is free. Each node must get threads in proportion to its cores.
 #include <gtest/gtest.h>
 #include <sched.h>
 

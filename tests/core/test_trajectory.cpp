@@ -1,5 +1,5 @@
-// These tests check trajectories. States must come back in reverse order, even if transfers have faults. A commit must
-// survive failures, and damage must be reported.
+// These tests check trajectories. States must be returned in reverse order, even if transfers have faults. A commit
+// must survive failures, and damage must be reported.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -56,7 +56,7 @@ std::vector<std::byte> cells(std::size_t field, unsigned seed) {
 void push(Trajectory &trajectory, unsigned seed) {
   std::vector<std::byte> u = cells(0, seed), p = cells(1, seed);
   trajectory.push(std::array<const std::byte *, 2>{u.data(), p.data()});
-  std::memset(u.data(), 0, u.size());  // the caller may change its memory at once
+  std::memset(u.data(), 0, u.size());  // the caller may change its memory immediately
 }
 
 void expect_popped(Trajectory &trajectory, std::uint64_t state, unsigned seed) {

@@ -1,5 +1,5 @@
-// These tests check checksums that are computed in parts. For every division of the rows, the joined checksums of the
-// parts must equal the checksum of the whole plane.
+// These tests check checksums that are computed in parts. The joined checksums of the parts must equal the checksum of
+// the whole plane, for every division of the plane.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -75,8 +75,8 @@ TEST(PlaneSums, EqualTheSumOfTheWholePlaneForEveryPartition) {
     }
 }
 
-// In the memory of a block, rows are shorter than rows of the grid. The checksum depends on the place of a cell in the
-// plane, not on its place in memory.
+// Rows of a block in memory are shorter than rows of the grid. The checksum depends on the place of a cell in the
+// plane, and not on its place in memory.
 TEST(PlaneSums, TakeRowsThatLieCloserInMemory) {
   const Grid grid = grid_of(6, 48);
   const std::vector<std::byte> plane = noise(grid.plane_bytes, 3);

@@ -1,8 +1,8 @@
-// These tests check the order of updates. Instead of values, each row contains a stamp: the row's plane, the row's
-// number, and the level that the row has reached. The kernel computes no values. It checks the stamp of each row that a
-// stencil reads. When level t is written, each row that is read must have level t - 1, and the overwritten row must
-// have level t - 2. The overwritten row then gets a new stamp. A wrong order, a wrong address or a missing wait leads
-// to a wrong stamp. The thread sanitizer also reports a missing wait as a data race.
+// These tests check the order of updates. Each row contains a stamp instead of values: its plane, its number, and its
+// level. The kernel checks the stamp of each row that a stencil reads. When level t is written, each row that is read
+// must have level t - 1, and the overwritten row must have level t - 2. The kernel then writes the new stamp. A wrong
+// order, a wrong address or a missing wait leads to a wrong stamp. The thread sanitizer also reports a missing wait as
+// a data race.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -24,7 +24,7 @@ struct Stamp {
 
 constexpr std::int32_t guard_value = 12345;
 
-// The data of the checking kernel. A pointer to this object is passed instead of the parameters of a stencil.
+// The data of the checking kernel, which gets a pointer to this object instead of the parameters of a stencil.
 struct Check {
   Grid grid;
   long planes_most;
@@ -36,7 +36,7 @@ bool is_rim(const Grid &grid, long z, long y) {
 }
 
 void checking_kernel(const outcrop_block *block) {
-  // This kernel gets a pointer as its parameter, unlike other kernels.
+  // unlike other kernels, this kernel gets a pointer as its parameter
   Check &check = **static_cast<Check *const *>(block->scalars);
   const Grid &grid = check.grid;
   if (block->planes < 1 || block->planes > check.planes_most || block->y0 >= block->y1 || block->x0 != 0 ||
@@ -57,7 +57,7 @@ void checking_kernel(const outcrop_block *block) {
           good = good && other.z == centre.z + dz && other.y == y + dy && (rim || other.level == centre.level);
         }
       Stamp *target = const_cast<Stamp *>(row(block->target[0][k], y));
-      // Level 1 may overwrite any stamp, because the slot held a plane that has left the window.
+      // level 1 may overwrite any stamp, because the slot held a plane that has left the window
       if (centre.level >= 1)
         good = good && target->z == centre.z && target->y == y && target->level == centre.level - 1;
       *target = Stamp{centre.level + 1, centre.z, centre.y, guard_value};
@@ -116,8 +116,8 @@ void stamp_plane(const Grid &grid, std::byte *plane, long z, std::int32_t level)
         Stamp{level, static_cast<std::int32_t>(z), static_cast<std::int32_t>(y), guard_value};
 }
 
-// Runs one case. In a pass, a Copy action copies the rim into the second ring. This test has no such action. Instead,
-// this function stamps all rows of the second ring, including the rim.
+// Runs one case. This test has no Copy actions, which copy the rim into the second ring in a pass. So this function
+// stamps all rows of the second ring, including the rim.
 void run_case(const Case &c) {
   const Grid grid = grid_of(c);
   // the minimum number of slots for a slab and for the planes that the slab reads
@@ -165,7 +165,7 @@ TEST(Traverse, UpdatesInALegalOrder) {
 }
 
 // Threads divide a slab of few rows along zeta into chunks. A chunk has one plane, several planes, or more planes than
-// the slab has. One call updates a group of planes, and such a group may end inside a chunk.
+// the slab. One call updates a group of planes, which may end inside a chunk.
 TEST(Traverse, ChunksOfFewRowsKeepTheOrder) {
   const long radii[][3] = {{1, 0, 1}, {2, 1, 2}, {1, 0, 2}, {0, 0, 1}};
   for (const auto &radius : radii)
@@ -222,7 +222,7 @@ TEST(Traverse, FewerLevelsThanPrepared) {
   }
 }
 
-// After Ctrl-C, the run must not wait until the slab is complete. The remaining tiles are skipped, and no tile may wait
+// After Ctrl-C, the run must not wait until the slab is complete. It skips the remaining tiles, and no tile may wait
 // for a skipped tile.
 TEST(Traverse, StopsAtOnceWhenCancelled) {
   for (const long chunk : {0, 8}) {

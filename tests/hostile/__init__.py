@@ -1,2 +1,1 @@
-"""Hostile tests. They give random wrong input to every part of Outcrop that reads input, and check how Outcrop
-reacts."""
+"""Hostile tests give random wrong input to every part of Outcrop that reads input, and check the result."""

@@ -1,7 +1,7 @@
-"""Cases of a cache that other users can write, or that a power cut has damaged. Outcrop must not load kernels from such
-a cache.
+"""Cases of a cache that other users can write to, or that a power cut has damaged. Outcrop must not load kernels from
+such a cache.
 
-A harmful kernel simulates an attack: when a process loads this kernel, the kernel writes to a file of another user.
+A harmful kernel simulates an attack: it writes to a file of another user when a process loads it.
 """
 
 from __future__ import annotations
@@ -96,8 +96,7 @@ def evil(rng: random.Random, world: World, kernels: list[Path]) -> str:
 
 
 def umasked(case: Case, cache: Path) -> Case:
-    """Return a case that checks the cache after the command. The case fails if other users can write to any part of the
-    cache."""
+    """Return a case that fails if other users can write to any part of the cache after the command."""
     words = case.words
     assert words is not None
 

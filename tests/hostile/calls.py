@@ -1,6 +1,6 @@
 """Cases that call public functions, classes and methods of Python with wrong arguments.
 
-The names of parameters come from the signatures, so a new parameter is tested without further work. CALLS has correct
+The names of parameters come from the signatures, so new parameters are tested automatically. CALLS has correct
 arguments for each callable. A case replaces one to three of these arguments.
 """
 
@@ -87,7 +87,7 @@ INDEXING = (KeyError, IndexError, ValueError)
 """Exceptions of Python and NumPy for an impossible index of a mapping, sequence or array."""
 
 SETTING = (*INDEXING, TypeError, OverflowError, RuntimeError)
-"""Exceptions of NumPy for a value that is not a number. The class `Odd` itself raises the last of these exceptions."""
+"""Exceptions of NumPy for a value that is not a number, and an exception of the class `Odd`."""
 
 
 def base_simulation(world: World) -> Arguments:
@@ -157,7 +157,7 @@ def written(**arguments: Any) -> None:
         file.write([np.zeros(4096, "u1")])
 
 
-# A dictionary from names to tuples: the function to call, the function that has the parameters, correct arguments.
+# The callables by name. A tuple has the function to call, the function with the parameters, and correct arguments.
 CALLS: dict[str, tuple[Callable[[World], Callable[..., Any]], Any, Callable[[World], Arguments]]] = {
     "Simulation": (lambda w: run_shortly, oc.Simulation, base_simulation),
     "Simulation.run": (method(run_of, "run"), oc.Simulation.run, lambda w: {"steps": 2, "progress": "none"}),
@@ -258,7 +258,7 @@ WORDS = {
     "machine": ["/dev/zero", "fifo", "loop"], "tiers": [[], [None], "dram"], "capacities": [{"dram": -1}, {"no": 1},
     {"dram": "x"}],
 }  # fmt: skip
-"""Values that are wrong, or almost always wrong, for parameters with these names."""
+"""Values that are almost always wrong for parameters with these names."""
 
 
 def make(rng: random.Random, world: World) -> Case:
@@ -307,8 +307,7 @@ def nonsense(rng: random.Random, parameter: str, world: World) -> Any:
 
 
 def why_wrong(arguments: Arguments, replaced: set[str]) -> str:
-    """Return the reason why the call must be refused, or "" if no reason is found. The function recognises only simple
-    reasons."""
+    """Return the reason why the call must be refused, or "". The function recognises only simple reasons."""
     for key in replaced:
         value = arguments[key]
         if key in BOOLEANS and isinstance(value, str):
@@ -323,7 +322,7 @@ def why_wrong(arguments: Arguments, replaced: set[str]) -> str:
 
 
 def writable(place: Any, world: World) -> list[str]:
-    """Return the paths that a call with the argument `place` may make. Paths that already have content are left out."""
+    """Return the paths without content that a call with the argument `place` may make."""
     from .options import inside, is_free
 
     if isinstance(place, bytes):

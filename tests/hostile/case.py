@@ -16,8 +16,8 @@ DONE, REFUSED = 0, 2
 class Case:
     """A case runs the command line `words` or the Python function `call`. `text` describes the case in one line.
 
-    `may_change` and `outputs` are paths relative to the world's folder. If the case only `reads`, only `outputs` may
-    change. `must_fail` is the reason why the case must be refused, or "" if the case may succeed. A call may raise the
+    `may_change` and `outputs` are paths relative to the world's folder. If `reads` is true, only `outputs` may change.
+    `must_fail` is the reason why the case must be refused, or "" if the case may succeed. A call may raise the
     exceptions of Outcrop, and the exceptions in `refusals`.
     """
 
@@ -52,8 +52,8 @@ class Case:
 
 
 def as_command(call: Callable[[], Any], refusals: tuple[type[Exception], ...]) -> int:
-    """Call the function. If it raises an allowed exception, print one line with the error, as a command does. Return
-    the exit code of a command that ends in the same way."""
+    """Call the function. Print an allowed exception in one line, as a command does. Return the exit code of a command
+    that ends in the same way."""
     from outcrop.errors import OutcropError
 
     warnings.simplefilter("ignore", RuntimeWarning)

@@ -1,5 +1,5 @@
-"""Cases of damaged run directories and array folders. A case changes one or two files or folders. Then a command uses
-the directory."""
+"""Cases of damaged run directories and array folders. A case changes one or two files or folders, and then a command
+uses the directory."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def make(rng: random.Random, world: World) -> Case:
 
 
 def counts(path: Path, world: World) -> bool:
-    """Return True if the bytes of a file belong to the committed state. The result is False for files of the copy on
-    disk that is not committed."""
+    """Return True if the bytes of a file belong to the committed state, and False for the copy on disk that is not
+    committed."""
     inside = path.relative_to(world.case).parts[1]
     if inside.startswith(".u") or inside.startswith(".v"):
         link = world.case / "run.oc" / inside.strip(".").rpartition(".")[0]
@@ -65,8 +65,8 @@ def _run_on_top(rng: random.Random, world: World) -> tuple[str, Case]:
 
 
 def _elsewhere(rng: random.Random, world: World) -> tuple[str, Case]:
-    """Return a case that makes a run in a directory that another run already uses as a further directory. The main
-    directory of the other run may be missing."""
+    """Return a case that makes a run in the second directory of another run. The first directory of the other run may
+    be missing."""
     words = ["run", "heat7", "-n", "6", "5", "4", "-t", "2", "--memory", "8MiB", "--threads", "1"]
     words += rng.choice([["-d", "../run2.oc"], ["-d", "../new.oc", "-d", "../run2.oc"]])
     if rng.random() < 0.7:  # removes the main directory of the other run
@@ -161,7 +161,7 @@ def read_array(where: str) -> None:
 
 
 def change_array(array: Any) -> None:
-    """Change all values and end a step. If the array has commits, the end of the step is a commit."""
+    """Change all values and end a step, with a commit if the array has commits."""
     with array:
         array[...] = 9
         array.step()

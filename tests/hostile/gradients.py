@@ -1,13 +1,13 @@
-"""Kill programs that compute gradients at random moments, start them again, and compare their gradients with gradients
-of programs that were not killed.
+"""Kill programs that compute gradients, start them again, and compare their gradients with gradients of programs that
+were not killed.
 
     python -m tests.hostile.gradients --number 120 --seed 1
 
 A program runs forward, keeps states in one of four ways, runs backward, saves its gradients and frees the states. It is
-killed one to three times, and then completes its work. A third of the kills happen at any time. All others happen at a
-random moment of the part of the program that has the fewest kills so far. The program records its current part in
-shared memory (`Marks`), so the table shows the part of each kill. The command fails if a part has no kill. A program
-that ends before its first kill does not count. `make soak` runs this command.
+killed one to three times, and then completes its work. A third of the kills happen at any time. The other kills happen
+at a random moment of the part of the program with the fewest kills. The program records its current part in shared
+memory (`Marks`), so the table shows the part of each kill. The command fails if a part has no kill. Programs that end
+before their first kill are not counted. `make soak` runs this command.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ WAYS: dict[str, oc.History] = {
     "schedule": oc.History(EVERY, limit=STATES_MOST * STATE_BYTES + 7, recompute=True),
 }
 SAMPLED = "every 4th state"
-"""The gradients of this way are not exact. The gradients of all other ways have the same bits."""
+"""The way whose gradients are not exact. The gradients of all other ways have the same bits."""
 
 RUNS = ("forward run", "adjoint run", "replay")
 PARTS = (
@@ -66,9 +66,9 @@ SIGNALS = (signal.SIGKILL,) * 4 + (signal.SIGTERM, signal.SIGINT)
 
 
 class Marks:
-    """The progress of a program, in memory that the program shares with the process that kills it. `now` has the number
-    of the current part. `entries` counts how often the program has begun each part, and `seconds` has the time of each
-    part. `steps` has the last step of each run whose commit is complete."""
+    """The progress of a program, in memory that the program shares with the process that kills it. `now` is the number
+    of the current part. `entries` has the number of times that the program has begun each part, and `seconds` the time
+    of each part. `steps` has the last committed step of each run."""
 
     def __init__(self) -> None:
         memory = mmap.mmap(-1, 4096)
@@ -79,7 +79,7 @@ class Marks:
         self._since = 0.0
 
     def begin(self) -> None:
-        """Prepare for a new process of the program. The killing process calls this method."""
+        """Prepare for a new process of the program, in the process that kills the program."""
         self.entries[:] = self.seconds[:] = self.now[:] = 0
         self._since = time.perf_counter()
 
@@ -109,7 +109,8 @@ def run_of(place: Path) -> int:
 
 
 def watch(owner: Any, name: str, part_of: Callable[[Any], str | None]) -> None:
-    """Mark a part of the program during each call of a function. `part_of` gets the first argument of the call."""
+    """Mark a part of the program during each call of a function. `part_of` returns the part for the call's first
+    argument."""
     plain = getattr(owner, name)
 
     def watched(first: Any, *arguments: Any, **options: Any) -> Any:
@@ -175,14 +176,14 @@ class Gradient:
             begun.rename(self.saved)
         if sim.reader().manifest.taps.history is not None:  # type: ignore[union-attr]
             sim.history.free()
-        # a kill in the last commit or in `free` leaves a run that only repair() tidies up
+        # after a kill in the last commit or in `free`, only repair() removes the remaining files of the run
         for one in (self.run, self.adjoint):
             if open_state(one).untidy():
                 repair(open_state(one))
         return 0
 
     def committed_steps(self) -> list[int | None]:
-        """Compare all checksums of both runs, and return their steps. A kill must lose no committed step."""
+        """Compare all checksums of both runs, and return their steps. A kill must not lose a committed step."""
         found = [committed_step(self.run), committed_step(self.adjoint)]
         for name, step, committed in zip(RUNS, found, MARKS.steps.tolist(), strict=False):
             assert (step or 0) >= committed, f"step {committed} of the {name} was committed, now it is {step}"
@@ -270,8 +271,8 @@ def require(program: Gradient, process: int) -> None:
 
 def hit(process: int, number: int, part: int | None, entry: int, seconds: float) -> tuple[int, int | None]:
     """Send a signal to a child process. If `part` is None, wait for `seconds` first. Otherwise, wait until the process
-    has begun this part `entry` times, and then for `seconds`. If the part has ended by then, try again when it next
-    begins.
+    has begun this part `entry` times, and then for `seconds`. If the part has ended before the signal, try again when
+    the part begins the next time.
 
     Return the exit code, and the part in which the signal has ended the process. The part is None if the process has
     ended by itself."""
@@ -283,7 +284,8 @@ def hit(process: int, number: int, part: int | None, entry: int, seconds: float)
             time.sleep(0.0001)
         if (code := ended(process, seconds)) is not None:
             return code, None
-        os.kill(process, signal.SIGSTOP)  # so that the part cannot end before the signal arrives
+        # the process is stopped, so that the part cannot end before the signal arrives
+        os.kill(process, signal.SIGSTOP)
         status = os.waitpid(process, os.WUNTRACED)[1]
         if not os.WIFSTOPPED(status):
             return os.waitstatus_to_exitcode(status), None
@@ -317,8 +319,8 @@ class Killer:
         return self._folder / ("expected-sampled" if program.way == SAMPLED else "expected")
 
     def learn(self) -> None:
-        """Run each program twice without kills. The first run also compiles the kernels. The results are the expected
-        results. The second run shows which parts the program has, and how long they take."""
+        """Run each program twice without kills. The first run also compiles the kernels and gives the expected results.
+        The second run gives the parts of the program and their times."""
         for program in self.programs:
             for _ in range(2):
                 program.clear()
@@ -333,12 +335,13 @@ class Killer:
             self._means[program.way] = [time / max(1, count) for time, count in zip(seconds, entries, strict=True)]
 
     def missing(self) -> list[tuple[str, int]]:
-        """Return all pairs of a way and a part that have no kill yet."""
+        """Return all pairs of a way and a part without a kill."""
         pairs = ((way, part) for way, entries in self._entries.items() for part, count in enumerate(entries) if count)
         return [one for one in pairs if not self.kills[one]]
 
     def gradient(self, program: Gradient, is_aimed: bool = False, is_damaged: bool = False) -> None:
-        """Kill a program until a gradient was killed at least once and is complete. Then compare the gradient."""
+        """Kill a program repeatedly until it has completed a gradient. The gradient must have been killed at least
+        once. Then compare the gradient."""
         program.clear()
         killed, signals, chance = 0, chance_of_signals(self._chance), self._chance
         while True:
@@ -370,7 +373,8 @@ class Killer:
         self.compared[program.way] += 1
 
     def _moment(self, way: str, is_aimed: bool) -> tuple[int | None, int, float]:
-        """Return a moment for `hit`: a part, the number of the entry, and the seconds after this entry."""
+        """Return a moment for `hit`: a part, the number of times that it begins, and the seconds after its last
+        beginning."""
         chance, entries, means = self._chance, self._entries[way], self._means[way]
         if not is_aimed:
             return None, 0, chance.uniform(0, 1.02) * self._seconds[way]

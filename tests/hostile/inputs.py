@@ -102,8 +102,8 @@ norms = { every = 1, fields = ["u"] }
 
 
 def make_template(case: Path) -> None:
-    """Write input files of each format. `texts.json` maps the name of each format to the text by which a command line
-    names the file."""
+    """Write input files of each format. `texts.json` has the text that names the file of each format in a command
+    line."""
     sys.path.insert(0, str(Path(__file__).parent.parent))
     import pytest
 

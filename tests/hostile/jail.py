@@ -1,7 +1,7 @@
 """Set limits for a process that runs hostile input: memory, file sizes, seconds, and the folders that it may change.
 
-The tests compare a world of files before and after each case, so they find wrong changes. The jail is an additional
-protection: it uses Landlock, so that a bug in Outcrop cannot damage other files of the user. This protection is most
+The tests compare a tree of files (world.py) before and after each case, so they find wrong changes. The jail is an
+additional protection by Landlock: a bug in Outcrop cannot damage other files of the user. This protection is most
 important if the user is root.
 """
 
@@ -15,11 +15,11 @@ import struct
 from pathlib import Path
 
 ADDRESS_BYTES = 3 << 30
-"""The limit of the address space. Planning maps more memory than it uses. PEAK_BYTES limits the used memory."""
+"""The limit of the address space. A planner maps more memory than it uses. PEAK_BYTES limits the memory in use."""
 
 FILE_BYTES = 64 << 20
 PEAK_BYTES = 1 << 30
-"""The limit of the used memory. No correct case uses so many bytes."""
+"""The limit of the memory in use. All correct cases use less."""
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _WRITES = 0b111_1111_1111_0010  # all rights of ABI 3 of Landlock except execute, read_file and read_dir
@@ -30,7 +30,7 @@ _NO_NEW_PRIVILEGES = 38
 
 def confine(folder: Path) -> bool:
     """Prevent this process and its children from changing files outside `folder`, except devices such as /dev/null.
-    Return True if this protection works. Kernels before 6.2 and rare processors do not support it.
+    Return False if the system does not support this protection, such as Linux before 6.2.
     """
     if platform.machine() not in ("x86_64", "aarch64"):
         return False

@@ -1,4 +1,4 @@
-"""Find the faults of a case. A case that ended correctly has no faults."""
+"""Find the faults of a case."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Kill whole programs at random instants, start them again, and compare their results with the results of programs
-without kills.
+"""Kill programs at random instants, start them again, and compare their results with results without kills.
 
     python -m tests.hostile.kills --kills 1000 --seed 1
 
@@ -61,11 +60,11 @@ class Program(ABC):
 
     @abstractmethod
     def is_over(self) -> bool:
-        """Return True if all work is done. Raises AssertionError if a result is wrong."""
+        """Return True if all work is done. Raises AssertionError for a wrong result."""
 
     def compare(self, found: dict[str, Any]) -> None:
-        """Raise AssertionError if `found` differs from the first results of this program. The first results are kept in
-        a file, because each comparison runs in a process of its own."""
+        """Raise AssertionError if `found` differs from the first results of this program. A file keeps the first
+        results, because each comparison runs in its own process."""
         file = self.folder.parent / f"expected-{type(self).__name__}"
         if not file.exists():
             file.write_bytes(pickle.dumps(found))
@@ -78,7 +77,7 @@ class Program(ABC):
 
 
 class Run(Program):
-    """A program that advances a run. A kill must not reduce the committed step of the run."""
+    """A program that continues a run. A kill must not reduce the committed step of the run."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -110,7 +109,7 @@ class Waves(Run):
         else:
             sim = oc.open(self.where)
             if sim.step < shots.STEPS:
-                # before the first pass, a run does not know the number of steps
+                # a run does not store the number of steps before its first pass
                 sim.run(shots.STEPS - sim.step, progress="none")
         return 0
 
@@ -179,8 +178,8 @@ class Steps(Program):
 
 
 class Staging(Program):
-    """A file that one process writes in staged steps. After each durable step, this process adds a byte to the file
-    `told`."""
+    """A file that one process writes in staged steps. The process adds a byte to the file `told` after each durable
+    step."""
 
     name = "staging"
     last, nbytes = 40, 200_000
@@ -226,8 +225,8 @@ class Staging(Program):
 
 
 class Ranks(Program):
-    """A program of several ranks, which write one file. The test kills any of the ranks. Afterwards, each step that was
-    reported as durable must be complete.
+    """A program of several ranks, which write one file. The test kills any of the ranks. Each step that was reported as
+    durable must then be complete.
     """
 
     name = "aggregation with ranks"
@@ -236,7 +235,7 @@ class Ranks(Program):
     def start(self) -> int:
         from mpi_programs import launcher
 
-        # If an exception ends one rank, mpi4py ends the other ranks. Without mpi4py, the other ranks may wait forever.
+        # mpi4py ends the other ranks if an exception ends one rank. Otherwise the other ranks may wait forever.
         program = [sys.executable, "-m", "mpi4py", str(Path(__file__).parent / "kills_ranks.py"), str(self.folder)]
         os.execvp(launcher()[0], [*launcher(), str(self.ranks), *program])
 
@@ -259,7 +258,7 @@ class Ranks(Program):
         return True
 
     def victims(self) -> list[int]:
-        """Return the process numbers of the ranks. Each rank has written its process number to a file."""
+        """Return the process numbers of the ranks, which each rank has written to a file."""
         return [int(path.name.partition("-")[2]) for path in self.folder.glob("rank-*")]
 
 
@@ -307,8 +306,8 @@ def child(act: Callable[[], int], told: Path) -> int:
 
 
 def ended(process: int, seconds: float) -> int | None:
-    """Return the exit code of the process. If a signal ended the process, the exit code is negative. Return None if the
-    process still runs after `seconds`."""
+    """Return the exit code of the process, which is negative if a signal ended the process. Return None if the process
+    still runs after `seconds`."""
     end = time.monotonic() + seconds
     while True:
         found, status = os.waitpid(process, os.WNOHANG)
@@ -320,8 +319,8 @@ def ended(process: int, seconds: float) -> int | None:
 
 
 def checked(program: Program, act: Callable[[], int]) -> None:
-    """Run `act` in a child process. The threads that `act` starts are then not in this process, so this process can
-    fork safely. If `act` fails, raise AssertionError with the output of the child.
+    """Run `act` in a child process, so that this process gets no threads and can fork safely. If `act` fails, raise
+    AssertionError with the output of the child.
     """
     told = program.folder.parent / "checked"
     code = ended(child(act, told), SECONDS_MOST)
@@ -330,12 +329,12 @@ def checked(program: Program, act: Callable[[], int]) -> None:
 
 
 def kill_all(program: Program, kills: int, chance: random.Random, counts: Counter[str]) -> None:
-    """Kill the program `kills` times at random instants. Sometimes, do not kill the program, so that it can end. Raise
-    AssertionError if data is lost or wrong, or if the program hangs.
+    """Kill the program `kills` times at random instants. Sometimes let the program end. Raise AssertionError if data is
+    lost or wrong, or if the program never ends.
     """
     told, answer = program.folder.parent / "told", program.folder.parent / "answer"
     lives = []
-    for _ in range(2):  # the first start also compiles the kernel, so the second start takes the usual time
+    for _ in range(2):  # the first start also compiles the kernel; the second start takes the usual time
         program.clear()
         begin = time.monotonic()
         assert ended(child(program.start, told), SECONDS_MOST) == 0, f"{program.name}: {told.read_text()[-1500:]}"
@@ -366,7 +365,7 @@ def kill_all(program: Program, kills: int, chance: random.Random, counts: Counte
                 if victims:
                     with suppress(OSError):
                         os.killpg(process, signal.SIGKILL)
-                if code != 0:  # otherwise the program ended before the signal
+                if code != 0:  # true unless the program ended before the signal
                     counts[f"{program.name}, {signal.Signals(number).name}"] += 1
                     done += 1
             if done % 50 == 0:

@@ -1,5 +1,5 @@
-"""Cases that delete, move or replace the directory of a run while the run computes. The run must report this, and must
-not change other files.
+"""Cases that delete, move or replace the directory of a run while the run computes. The run must report the change, and
+must not change other files.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def make(rng: random.Random, world: World) -> Case:
 
 
 def check_claim(run: Path, message: str) -> None:
-    """If the error message says that data is intact, check that the run can be opened."""
+    """Check that the run can be opened if the error message says that data is intact."""
     if "intact" not in message:
         return
     try:

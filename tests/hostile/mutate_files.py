@@ -18,7 +18,7 @@ from .mutate_json import mutate_json
 from .world import make_socket, remove
 
 READ_BYTES_MOST = 1 << 24
-"""The size above which a file is not read. Only files that a case has extended are larger."""
+"""The maximum size of a file that is read. Only files that a case has extended are larger."""
 
 
 def files_of(folder: Path, *tops: str) -> list[Path]:
@@ -64,7 +64,7 @@ def mutate(rng: random.Random, path: Path, found: list[Path], world: Path) -> tu
 
 def mutate_bytes(rng: random.Random, path: Path, found: list[Path]) -> tuple[str, bool]:
     """Change bytes or the length of a file. Return a description of the change, and True if checksums must detect the
-    change. Bytes that are not zero belong to data, so checksums must detect a change of these bytes."""
+    change. Checksums must detect changes of bytes that are not zero, because such bytes belong to data."""
     if path.stat().st_size > READ_BYTES_MOST:
         os.truncate(path, 0)
         return "cut to nothing", False
@@ -115,15 +115,15 @@ def world_of(path: Path) -> Path:
 
 
 def beside(world: Path) -> Path:
-    """Return a path next to the run. Nothing exists at this path. The function never returns the same path twice,
-    because a link may lead to an earlier path."""
+    """Return a new path next to the run, at which nothing exists. The path differs from all earlier paths, because a
+    link may lead to an earlier path."""
     names = (world / "case" / f"aside{number or ''}" for number in range(99))
     return next(path for path in names if not os.path.lexists(path))
 
 
 def mutate_entry(rng: random.Random, path: Path, found: list[Path], world: Path) -> str:
-    """Replace a file or a folder by something of another kind, such as a link or a pipe. Sometimes, make such a thing
-    at a path where the program will make a file."""
+    """Replace a file or a folder by an entry of another kind, such as a link or a pipe. Sometimes make such an entry at
+    a path where the program makes a file."""
     if rng.random() < 0.3:
         suffix = rng.choice([".tmp", ".tmp", ".new", "~", ".0", ".lock"])
         path = path.with_name(path.name + suffix)
@@ -135,7 +135,7 @@ def mutate_entry(rng: random.Random, path: Path, found: list[Path], world: Path)
             "x"]
         )
     what = rng.randrange(16)
-    if path.parent.name == "case":  # the user names these paths, so Outcrop may follow a link here
+    if path.parent.name == "case":  # Outcrop may follow links at these paths, because the user names them
         what = rng.choice([7, 8, 9, 10, 12, 15])
     home = world / "home"
     old = path if os.path.lexists(path) else None
@@ -203,8 +203,7 @@ def mutate_npy(rng: random.Random, path: Path, world: Path) -> str:
 
 
 def other_array(rng: random.Random, array: np.ndarray, world: Path) -> tuple[np.ndarray | None, str]:
-    """Return an array that differs from `array`, and a description of the difference. Sometimes, the function returns
-    None instead of an array."""
+    """Return an array that differs from `array`, or None, and a description of the difference."""
     kind = rng.randrange(8)
     if kind == 0:
         return None, ""
@@ -268,7 +267,7 @@ def mutate_npz(rng: random.Random, path: Path, world: Path) -> str:
             header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (250000000,), }"
             with archive_file.open(f"{name}.npy", "w", force_zip64=True) as entry:
                 entry.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header)
-                for _ in range(128):  # these 128 MiB of zeros become a few kilobytes
+                for _ in range(128):  # 128 MiB of zeros are compressed to a few kilobytes
                     entry.write(bytes(1 << 20))
         return f"{name} a compressed bomb"
     return told

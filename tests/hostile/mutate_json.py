@@ -40,7 +40,7 @@ def mutate_json(rng: random.Random, file: Path, world: Path) -> str:
 
 
 def _places(content: Any) -> list[tuple[Any, Any]]:
-    """Return all places in a dictionary or list, as pairs of the container and the key or index."""
+    """Return all places in a dictionary or list. A place is a container and a key or index."""
     if isinstance(content, dict):
         return [(content, key) for key in content]
     return [(content, index) for index in range(len(content))]
@@ -48,7 +48,7 @@ def _places(content: Any) -> list[tuple[Any, Any]]:
 
 def _change(rng: random.Random, content: Any, world: Path) -> str:
     """Change a random place, and return a description. At each level of nesting, all entries have the same probability.
-    If all places in the file had the same probability, most changes would be in long lists."""
+    Otherwise, most changes would be in long lists."""
     if not isinstance(content, (dict, list)) or not content:
         return "nothing"
     kind = rng.randrange(10)
@@ -94,7 +94,7 @@ def _change(rng: random.Random, content: Any, world: Path) -> str:
 
 
 def _attack(rng: random.Random, content: Any, world: Path) -> str:
-    """Replace a text by a path, or add a path to a list. An attacker who knows the format can do the same."""
+    """Replace a text by a path, or add a path to a list, as an attacker who knows the format could do."""
     leaves, lists = _leaves_and_lists(content)
     texts = [leaf for leaf in leaves if isinstance(leaf[1][leaf[2]], str)]
     if lists and rng.random() < 0.4:
@@ -159,8 +159,8 @@ def _structure(rng: random.Random, content: Any, world: Path) -> str:
 
 
 def _one_by_kind(rng: random.Random, found: list[Any]) -> Any:
-    """Return a random place of `found`. Places are of the same kind if their names differ only in numbers. The function
-    first chooses a kind, then a place of this kind.
+    """Return a random place of `found`. The function first chooses a kind of places, then a place of this kind. Names
+    of places of the same kind differ only in numbers.
     """
     kinds: dict[str, list[Any]] = {}
     for one in found:
@@ -171,8 +171,8 @@ def _one_by_kind(rng: random.Random, found: list[Any]) -> Any:
 
 
 def _leaves_and_lists(content: Any) -> tuple[list[tuple[str, Any, Any]], list[tuple[str, list[Any]]]]:
-    """Return two lists. The first has every leaf with its name, container and key. The second has every list with its
-    name. The parts "consolidated_metadata" are left out, because they repeat the content of other files."""
+    """Return two lists: every leaf with its name, container and key, and every list with its name. The parts
+    "consolidated_metadata" are left out, because they repeat the content of other files."""
     leaves: list[tuple[str, Any, Any]] = []
     lists: list[tuple[str, list[Any]]] = []
 
@@ -193,7 +193,7 @@ def _leaves_and_lists(content: Any) -> tuple[list[tuple[str, Any, Any]], list[tu
 
 
 def _other(rng: random.Random, value: Any, world: Path) -> Any:
-    """Return a value that replaces `value`. Usually, the new value has the same type but is out of range. Sometimes, it
+    """Return a value that replaces `value`. Usually the new value has the same type but is out of range. Sometimes it
     has any type.
     """
     if rng.random() < 0.3:
@@ -213,7 +213,7 @@ def _other(rng: random.Random, value: Any, world: Path) -> Any:
 
 
 def _spell(rng: random.Random, text: str, content: Any) -> tuple[str, str]:
-    """Return a changed text, and a description of the change. The new text is often no valid JSON."""
+    """Return a changed text, which is often invalid JSON, and a description of the change."""
     if isinstance(content, dict) and content and rng.random() < 0.3:
         key = rng.choice(list(content))
         again = json.dumps({key: rng.choice([content[key], 0, None, ".."])})[1:-1]

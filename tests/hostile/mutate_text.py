@@ -1,6 +1,4 @@
-"""Change the words, numbers or lines of a text file. If the file ends with a checksum, this checksum is usually
-updated.
-"""
+"""Change the words, numbers or lines of a text file. A checksum at its end is usually updated."""
 
 from __future__ import annotations
 

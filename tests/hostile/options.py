@@ -1,7 +1,7 @@
 """Cases of command lines. Every option and argument of every command gets wrong values, alone or together with other
 options.
 
-The lists of commands and options come from the program, so a new option is tested without further work.
+The lists of commands and options come from the program, so new options are tested automatically.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BASES = {
     ("agg", "merge"): "no.index merged",
     ("agg", "bench"): "--ranks 1 --size 4KiB --turns 1 --ways posix --workload s3d --durable no",
 }
-"""For each command, arguments with which the command works."""
+"""Valid arguments for each command."""
 
 SLOW = {("bench",): 0.1, ("agg", "bench"): 0.05, ("tiers",): 0.3, ("agg", "machine"): 0.3}
 """Commands that are tried less often, because valid arguments start a measurement."""
@@ -84,7 +84,7 @@ WORDS = {
     "--machine": ["crest6", "crest7", "../crest6", "fifo", "/dev/zero", "loop", "unreadable", "link-to-home",
     "x" * 300],
 }  # fmt: skip
-"""For each option, values that are wrong or almost always wrong."""
+"""Values for each option that are almost always wrong."""
 
 PLACES = ["", ".", "..", "/", "../new.oc", "../run.oc", "../run2.oc", "fifo", "socket", "loop", "link-to-home",
     "link-to-file",
@@ -193,8 +193,8 @@ def any_place(rng: random.Random) -> str:
 
 
 def with_nonsense(rng: random.Random, line: list[str], option: Any) -> list[str]:
-    """Return the line with a wrong value for this option. Usually, the new value replaces the values in the line.
-    Sometimes, the option occurs twice."""
+    """Return the line with a wrong value for this option. Usually the new value replaces the values in the line.
+    Sometimes the option occurs twice."""
     is_argument = option.param_type_name == "argument"
     names = [str(option.metavar or option.name)] if is_argument else [*option.opts, *option.secondary_opts]
     name = rng.choice(names)
@@ -254,7 +254,7 @@ def changes(words: tuple[str, ...], line: list[str], world: World) -> tuple[tupl
             path = inside(place, world)
             if path is not None and place and (force or is_free(world.root / path)):
                 runs.append(path)
-        if force:  # if a run is replaced, the old run is removed from all its directories
+        if force:  # the run that is replaced is removed from all its directories
             for first, second in (("case/run.oc", "case/run2.oc"), ("other.oc", "further")):
                 runs += [second] if first in runs else []
     if words in ((("bench",)), ("agg", "bench")):
@@ -266,7 +266,7 @@ def changes(words: tuple[str, ...], line: list[str], world: World) -> tuple[tupl
         outputs += [f"{path}/.outcrop-measure" for place in places if (path := inside(place, world))]
     if words in (("agg", "machine"), ("agg", "merge")):
         outputs += [path for word in line if not word.startswith("-") and (path := inside(word, world))]
-    # A command also makes the missing parent folders of a new folder.
+    # a command also makes the missing parent folders of a new folder
     for path in list(runs):
         parent = os.path.dirname(path)
         while parent and not os.path.exists(world.root / parent):
@@ -296,8 +296,7 @@ def is_free(path: Path) -> bool:
 
 
 def why_wrong(words: tuple[str, ...], line: list[str]) -> str:
-    """Return the reason why the command must be refused, or "" if no reason is found. The function recognises only
-    simple reasons."""
+    """Return the reason why the command must be refused, or "". The function recognises only simple reasons."""
     if "--help" in line or "-h" in line:
         return ""
     for option, names in (("--memory", ["--memory"]), ("-t", ["-t", "--steps"]), ("--threads", ["--threads"])):

@@ -16,13 +16,13 @@ from typing import NoReturn
 from .jail import limit
 
 TERM_SECONDS = 3.0
-"""The time that a hung process has to end after SIGTERM."""
+"""The time in which a process must end after SIGTERM."""
 
 
 @dataclass(frozen=True)
 class Ended:
-    """Describes how a case ended. `code` is the exit code. This code is negative if a signal ended the process,
-    and None if the process hung.
+    """Describes how a case ended. `code` is the exit code. It is negative if a signal ended the process, and None if
+    the process did not end in time.
     """
 
     code: int | None
@@ -34,8 +34,7 @@ class Ended:
 
 
 def apart(act: Callable[[], object]) -> None:
-    """Run a function in a child process, so that threads of the function do not exist in this process. Raise
-    RuntimeError if the child fails.
+    """Run a function in a child process, so that this process gets no threads. Raise RuntimeError if the child fails.
     """
     child = os.fork()
     if child == 0:
@@ -72,8 +71,8 @@ def run_case(act: Callable[[], int], here: Path, folder: Path, stdout: str, seco
 
 
 def _wait(child: int, seconds: float) -> tuple[int, int, bool, bool]:
-    """Wait for the child. Return its wait status and its peak memory, and two flags: True if the child hung, and True
-    if SIGTERM ended the hung child."""
+    """Wait for the child. Return its wait status and its peak memory, and two flags: True if the child did not end in
+    time, and True if SIGTERM then ended the child."""
     begin, pause = time.monotonic(), 0.001
     while True:
         ended, status, usage = os.wait4(child, os.WNOHANG)

@@ -45,9 +45,7 @@ def print_report(results: Iterator[Result], findings: Path | None) -> int:
 
 
 def groups(found: list[Result]) -> Iterator[str]:
-    """Yield lines that list the faults by cause, with some commands for each cause. Two faults count as having the same
-    cause if `cause_of` returns the same text for both.
-    """
+    """Yield lines that list the faults by cause (`cause_of`), with some commands for each cause."""
     alike: dict[tuple[str, str], list[Result]] = {}
     for result in found:
         for fault, detail in result.faults.items():
@@ -62,8 +60,8 @@ def groups(found: list[Result]) -> Iterator[str]:
 
 
 def cause_of(fault: str, detail: str, result: Result) -> str:
-    """Return a text that is equal for faults with the same cause. The text is the place in the code or the message,
-    without numbers that differ from case to case."""
+    """Return a text that describes the cause of faults: the place in the code, or the message without numbers that
+    differ from case to case."""
     if fault == "traceback":
         places = re.findall(r'File "[^"]*/outcrop/([^"]+)", line (\d+), in (\w+)', result.err)
         place = "{}:{} {}".format(*places[-1]) if places else "?"

@@ -1,4 +1,4 @@
-"""Seal the JSON files of a run: the key "crc32c" holds a checksum of all other keys."""
+"""Write checksums into the JSON files of a run: the key "crc32c" holds a checksum of all other keys."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ GENERATORS: dict[str, Make] = {
     "meanwhile": meanwhile.make,
 }
 SHARES = {"directories": 20, "options": 16, "calls": 16, "inputs": 8, "caches": 2, "meanwhile": 2}
-"""The shares of the generators in all cases. A generator that is not in this dictionary has the share 4."""
+"""The shares of the generators in all cases. Other generators have the share 4."""
 
 TEMPLATES = {
     **world_templates,
@@ -122,7 +122,7 @@ class Session:
         return next(iter(self._start([(generator, seed, number)], real)))
 
     def many(self, generators: Sequence[str], number: int, seed: int) -> Iterator[Result]:
-        """Run about `number` cases, and yield their results. The cases come from all given generators in turn."""
+        """Run about `number` cases, and yield their results. The cases come from all given generators alternately."""
         shares = {name: SHARES.get(name, 4) for name in generators}
         total = sum(shares.values())
         counts = {name: -(-number * share // total) for name, share in shares.items()}
@@ -151,7 +151,7 @@ class Session:
 
 
 def load_everything() -> None:
-    """Import the whole program and find all commands once, so that forked processes need not repeat this work."""
+    """Import the whole program and find all commands once, before the forks."""
     import outcrop
 
     for name in ("matplotlib.figure", "matplotlib.backends.backend_agg", "zarr", "sympy", "numpy.lib.format",
@@ -162,12 +162,12 @@ def load_everything() -> None:
         if "devito" not in module.name:
             importlib.import_module(module.name)
     app = importlib.import_module("outcrop.cli.app")
-    app.get_command = cache(app.get_command)  # this object is kept, because making it takes longer than most cases
+    app.get_command = cache(app.get_command)  # making this object takes longer than most cases, so it is kept
 
 
 def warm_up(folder: Path) -> None:
-    """Run some commands. The modules that these commands import then stay loaded. Afterwards, this process must have
-    only one thread."""
+    """Run some commands, so that the modules that they import stay loaded. At the end, this process must have only one
+    thread."""
     numpy = importlib.import_module("numpy")
     call = importlib.import_module("outcrop.cli.main").call
     numpy.save(folder / "values.npy", numpy.zeros((5, 6)))
@@ -242,8 +242,7 @@ def _tried(world: World, folder: Path, result: Result, rng: random.Random, real:
 
 
 def holds_run(place: Path) -> bool:
-    """Return True if this path holds a run that can be resumed or replaced. A failed command may leave such a run
-    behind."""
+    """Return True if this path holds a run that can be resumed or replaced. A failed command may leave such a run."""
     return any((place / name).is_file() for name in ("manifest.json", "outcrop-member.json"))
 
 

@@ -16,8 +16,8 @@ CONTENT_BYTES_MOST = 1 << 20
 
 
 def tree_of(root: Path, without: Iterable[str] = ()) -> Tree:
-    """Return a dictionary from the relative path of each entry under `root` to a description. The entries in `without`
-    are left out. The modification times of the folders that contain these entries are also left out.
+    """Return a description of each entry under `root`, by relative path. The entries in `without`, and the modification
+    times of their folders, are left out.
     """
     left_out = {os.fsencode(name) for name in without}
     parents = {os.path.dirname(name) for name in left_out}
@@ -54,7 +54,7 @@ def _described(path: bytes, status: os.stat_result, timed: bool) -> tuple[object
 
 
 def _sum(path: bytes) -> int:
-    """Return a checksum of the first MiB of a file. Longer files are files that a case has made."""
+    """Return a checksum of the first MiB of a file. Only cases make longer files."""
     try:
         with open(path, "rb") as file:
             return zlib.crc32(file.read(CONTENT_BYTES_MOST))
@@ -63,8 +63,7 @@ def _sum(path: bytes) -> int:
 
 
 def differences(before: Mapping[bytes, tuple[object, ...]], after: Mapping[bytes, tuple[object, ...]]) -> list[str]:
-    """Return a text for each new, missing or changed entry. A folder is omitted if only the entries in it have
-    changed."""
+    """Return a text for each new, missing or changed entry. Folders are omitted if only their entries have changed."""
     names = sorted(before.keys() | after.keys())
     changed = [name for name in names if before.get(name) != after.get(name)]
     parents = {os.path.dirname(name) for name in changed}

@@ -1,5 +1,5 @@
-"""Check that wrong input and user errors do no harm. These tests try a sample of the cases of `make hostile`, which
-tries thousands of them.
+"""Check that wrong input and user errors do no harm. These tests try a sample of the thousands of cases of `make
+hostile`.
 
 OUTCROP_HOSTILE sets the number of cases. Each case takes about 0.15 s of a core.
 """
@@ -23,8 +23,8 @@ CASES = int(os.environ.get("OUTCROP_HOSTILE", "72"))
 
 
 def can_be_confined() -> bool:
-    """Return True if the jail works on this machine. A child process tries the jail, because a process cannot leave it
-    again."""
+    """Return True if the jail works on this machine. A child process tries the jail, because a process cannot leave the
+    jail."""
     child = os.fork()
     if child == 0:
         os._exit(0 if confine(Path("/tmp")) else 1)
@@ -32,8 +32,8 @@ def can_be_confined() -> bool:
 
 
 def test_nothing_but_one_line_comes_of_nonsense(tmp_path: Path) -> None:
-    """Check that no input causes a traceback, a crash or a hang, and that no command changes files that it may not
-    change.
+    """Check that input never causes a traceback, a crash or an endless process, and that commands change only permitted
+    files.
     """
     if os.geteuid() == 0 and not can_be_confined():
         pytest.skip("hostile cases run as root only where Landlock keeps them in")
@@ -45,8 +45,8 @@ def test_nothing_but_one_line_comes_of_nonsense(tmp_path: Path) -> None:
 
 
 def test_files_are_sealed_as_records_are() -> None:
-    """Check that `resealed` writes the checksum that Outcrop expects. If this checksum is wrong, each changed file is
-    refused because of the checksum, and the other tests have no effect.
+    """Check that `resealed` writes the checksum that Outcrop expects. With a wrong checksum, the other tests would have
+    no effect, because each changed file would be refused.
     """
     sealed = resealed({"b": 1, "a": [2], "crc32c": 0})
     assert sealed == {"b": 1, "a": [2], "crc32c": _core.crc32c(b'{"a": [2], "b": 1}')}

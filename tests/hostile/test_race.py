@@ -1,4 +1,4 @@
-"""Check what happens if several processes start the same run at the same time. Exactly one process may continue.
+"""Check that exactly one process continues if several processes start the same run at the same time.
 
 OUTCROP_TRIALS sets the number of trials.
 """
@@ -66,8 +66,8 @@ def take_part(start: Any, where: Path, barrier: Any, delay: float, told: Path) -
 
 @pytest.mark.parametrize("start", [start_command, start_call])
 def test_one_of_several_processes_goes_on(start: Any, tmp_path: Path) -> None:
-    """Check that one process completes the run. The other processes must print one line of error, and must not damage
-    the run."""
+    """Check that one process completes the run. The other processes must print an error of one line, and must not
+    damage the run."""
     chance = random.Random(int(os.environ.get("OUTCROP_SEED", "4")))
     expected, wrong = None, []
     for trial in range(-(-TRIALS // 2)):
@@ -82,7 +82,7 @@ def test_one_of_several_processes_goes_on(start: Any, tmp_path: Path) -> None:
             process.start()
         for process in started:
             process.join(MAX_SECONDS)
-            process.kill()  # a process that still runs has hung
+            process.kill()  # a process that still runs counts as failed
             process.join()
         codes = sorted(process.exitcode for process in started)
         lines = [path.read_text().strip() for path in told]

@@ -32,8 +32,7 @@ def number(rng: random.Random) -> int | float:
 
 
 def text(rng: random.Random) -> str:
-    """Return a text that is empty or long, that has unusual characters, or that has a special meaning in another
-    context."""
+    """Return a text that is empty, is long, has unusual characters, or has a special meaning in another context."""
     if rng.random() < 0.25:
         return str(number(rng))
     return rng.choice(TEXTS)
@@ -55,7 +54,7 @@ def path(rng: random.Random, world: Path) -> str:
         return rng.choice(["fifo", "socket", "loop", "link-to-home", "link-to-file", "no-such", "unreadable"])
     if kind == 4:
         return str(world / rng.choice(["fifo", "socket", "loop", "link-to-home", "link-to-file", "no-such/deeper"]))
-    # Some paths in NAMES are outside the world. If Outcrop has a bug, the jail prevents changes at these paths.
+    # Some paths in NAMES are outside the world. The jail prevents changes at these paths.
     return rng.choice(NAMES)
 
 
@@ -75,6 +74,6 @@ def json_value(rng: random.Random, world: Path) -> Any:
 
 
 def bytes_name(rng: random.Random) -> bytes:
-    """Return a file name that is not UTF-8, that is very long, or that has unusual characters."""
+    """Return a file name that is not UTF-8, is very long, or has unusual characters."""
     return rng.choice([b"\xff\xfe", b"a\xc3", b"\x80" * 20, b"new\nline", b"tab\tand space", b"-d", b"--json", b"*",
     b"x" * 255])

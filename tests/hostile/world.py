@@ -8,7 +8,7 @@ another in its own world.
     templates/NAME/...                        A template, which can be copied to world/case.
 
 A run stores its own absolute path. So each worker makes its templates at the path where cases use them, and then moves
-the templates away.
+them to `templates`.
 """
 
 from __future__ import annotations
@@ -58,8 +58,7 @@ class World:
         make_odd_things(self.root, home)
 
     def rebuild_others(self, apart: Callable[[Callable[[], object]], object]) -> None:
-        """Make all files outside the folder `case` again. This is necessary if a case has changed some of these
-        files."""
+        """Make all files outside the folder `case` again, after a case has changed some of them."""
         shutil.rmtree(self.root, ignore_errors=True)
         self.root.mkdir(exist_ok=True)
         self._make_others(apart)
@@ -85,7 +84,7 @@ def remove(path: str | os.PathLike[str]) -> None:
 
 
 def _make_removable(function: Callable[..., object], path: str, error: object) -> None:
-    if not os.path.lexists(path):  # this folder has already been removed with its content
+    if not os.path.lexists(path):  # a removed folder has no content left
         return
     os.chmod(os.path.dirname(path), 0o700)
     if os.path.isdir(path) and not os.path.islink(path):
@@ -109,7 +108,7 @@ def make_odd_things(folder: Path, home: Path) -> None:
 
 
 def make_socket(path: Path) -> None:
-    """Make a socket. `path` may be too long for a socket address, so a short path in /proc is used."""
+    """Make a socket. Uses a short path in /proc, because `path` may be too long for a socket address."""
     made = socket.socket(socket.AF_UNIX)
     handle = os.open(path.parent, os.O_RDONLY)
     try:
@@ -167,7 +166,7 @@ def make_two_axes(case: Path) -> None:
 
 
 def make_adjoint(case: Path) -> None:
-    """Make an adjoint run in run.oc that computes states of its forward run again. It has run a part of its steps."""
+    """Make an adjoint run in run.oc that computes states of its forward run again, and run a part of its steps."""
     sim = oc.Simulation(
         oc.stencils.acoustic(order=2), SHAPE, directory=case / "forward.oc", unstable=True,
         sources=oc.Source("u", (2.0, 2.0, 1.5), [1.0, 2.0]), **SMALL,
@@ -200,4 +199,4 @@ TEMPLATES: dict[str, Callable[[Path], object]] = {
     "array": make_array,
 }
 RUNS = ("waves", "waves", "unfinished", "new", "heat", "two-axes", "adjoint", "adjoint")
-"""Templates with a run in run.oc. The templates with the most features occur twice, so they are chosen more often."""
+"""Templates with a run in run.oc. The templates with the most features occur twice, to be chosen more often."""

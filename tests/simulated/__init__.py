@@ -1,7 +1,6 @@
-"""A deterministic simulator of storage, and random histories that test the transaction protocols on the simulated
-storage.
+"""A deterministic simulator of storage, and random histories that test the protocols of transactions on it.
 
-    files      Simulates files and folders, and the parts of them that a disk keeps when power fails.
+    files      Simulates files and folders, and what a disk keeps of them when power fails.
     system     Simulates the system calls of `outcrop.durable.SYSTEM` on these files. Processes take turns.
     chance     Chooses from one seed when a process is killed, when power fails, and when a call fails.
 

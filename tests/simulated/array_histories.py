@@ -1,8 +1,8 @@
 """Random histories of committed arrays. Processes make, change, commit and read an array. Some processes are killed,
 and sometimes the power fails. Later processes open the array again.
 
-After each part of a history, the content of the array must be that of the last commit that has returned, or of a commit
-that has begun since then. The rules are the same as in run_histories.py.
+After each part of a history, the array must have the content of the last complete commit, or of a commit that has begun
+since then. The rules are the same as in run_histories.py.
 """
 
 from __future__ import annotations
@@ -38,8 +38,7 @@ TILE_BYTES = 4096
 
 @dataclass(frozen=True)
 class Content:
-    """The content of an array. In these histories, all bytes of a tile have the same value, so one number describes a
-    tile."""
+    """The content of an array. All bytes of a tile have the same value, so one number describes a tile."""
 
     tiles: tuple[int, ...]
     generation: int = 0
@@ -184,7 +183,7 @@ class ArrayHistory:
         self.expected.settle(self._look(), self.system.crashed)
 
     def _is_disturbed(self) -> bool:
-        """Return True if a simulated fault has caused a system call to fail in this part."""
+        """Return True if a system call has failed in this part because of a simulated fault."""
         return self.chance.count["fault"] > self.faults
 
     def _numbered(self, number: int, one: Callable[[int], None]) -> Callable[[], None]:
@@ -218,7 +217,7 @@ class ArrayHistory:
         self.is_begun = True
         if now not in self.expected.seen:
             assert self._is_disturbed(), f"a process sees {now}"
-            return  # the last commit could not be read, so the commit before it was opened, with a warning
+            return  # the last commit could not be read, so Outcrop has opened the commit before it, with a warning
         for _ in range(self.random.choice([1, 2, 4])):
             tiles = list(now.tiles)
             for tile in {self.random.randrange(len(tiles)) for _ in tiles}:
@@ -257,7 +256,7 @@ class ArrayHistory:
 
 @contextlib.contextmanager
 def simulated(system: SimulatedSystem, random: Random) -> Iterator[None]:
-    """Let the code of arrays use the simulated system calls inside this context."""
+    """Make the code of arrays use the simulated system calls inside this context."""
     core = SimpleNamespace(**{**vars(_core), "SlotFile": SimulatedSlotFile})
     calls = SimpleNamespace(**{**vars(os), "fstat": system.fstat})
 

@@ -1,5 +1,5 @@
-"""Choose which process runs, and when a process is killed, the power fails, or a call fails. All choices follow from
-one seed.
+"""Choose which process runs, and when a process is killed, the power fails, or a call fails. One seed determines all
+choices.
 
 Processes are threads, and only one of them runs at a time. Another thread can continue only at certain system calls.
 The seed selects these calls, so the same seed always gives the same history.
@@ -14,12 +14,11 @@ from random import Random
 from typing import Any
 
 CALLS_MOST = 100_000
-"""If a process makes more system calls than this number, it is in an endless loop."""
+"""A process that makes more system calls than this number is in an endless loop."""
 
 
 class Killed(BaseException):
-    """The exception that ends the code of a killed process. After the kill, all system calls of this process raise this
-    exception."""
+    """The exception that ends a killed process. All system calls of the process raise it after the kill."""
 
 
 class Process:
@@ -96,7 +95,7 @@ class Turns:
             thread.join()
 
     def hand_over(self) -> None:
-        """Let another process run, and wait until the calling process has its turn again."""
+        """Let another process run, and wait for the next turn of the calling process."""
         own = self.current
         others = [one for one in self._running if one is not own]
         if own is not None and others:

@@ -1,4 +1,4 @@
-"""Keep track of the contents that storage may have while processes change it, and after kills and power cuts."""
+"""Record the contents that storage may have while processes change it, and after kills and power cuts."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ class Expected:
         self.begun: dict[int, list[Any]] = {}
 
     def begin(self, process: int, content: Hashable) -> None:
-        """From now on, allow this content, because a process has begun to write it."""
+        """Allow this content, which a process has begun to write."""
         self.begun.setdefault(process, []).append(content)
         self.kept.add(content)
 
     def announce(self, process: int, content: Hashable) -> None:
-        """Record that this content is now durable. Older content is then no longer allowed. Content that other
-        processes have begun to write is still allowed."""
+        """Record that this content is now durable. Older content is then not allowed. Content that other processes have
+        begun to write stays allowed."""
         self.begun[process] = []
         self.base = {content}
         self.kept = {content, *(one for others in self.begun.values() for one in others)}
 
     def withdraw(self, process: int, *contents: Hashable) -> None:
-        """Record that a process has given up its changes. From now on, of all contents that this process began to
-        write, only `contents` are allowed.
+        """Record that a process has given up its changes. Of the contents that this process began to write, only
+        `contents` remain allowed.
         """
         self.begun[process] = list(contents)
 
@@ -39,7 +39,7 @@ class Expected:
         return {*self.base, *(one for others in self.begun.values() for one in others)}
 
     def settle(self, content: Hashable, crashed: bool) -> None:
-        """Check that the found content is allowed. From now on, allow only this content."""
+        """Check that the found content is allowed. Then allow only this content."""
         allowed = self.kept if crashed else self.seen
         if content not in allowed:
             listed = "\n    ".join(map(str, sorted(allowed, key=str)))

@@ -74,8 +74,7 @@ class File(Inode):
         self.sizes.clear()
 
     def fail_to_flush(self, random: Random) -> None:
-        """Simulate an fsync that fails. Some pages are not written, but from now on, the system treats these pages as
-        written."""
+        """Simulate an fsync that fails. Some pages are not written, but the system then treats them as written."""
         for page in [page for page in self.versions if random.random() < 0.5]:
             self.lost[page] = self.versions.pop(page)
 
@@ -112,8 +111,8 @@ class Link(Inode):
 
 
 class Folder(Inode):
-    """A folder. Processes see `entries`. `kept` has the entries at the time of the last fsync. It is None if nothing
-    has changed since that time. `changes` has the changes since the last fsync.
+    """A folder. Processes see `entries`. `kept` has the entries at the time of the last fsync, or is None if nothing
+    has changed since then. `changes` has the changes since the last fsync.
     """
 
     kind = stat.S_IFDIR
@@ -134,7 +133,7 @@ class Folder(Inode):
 
 
 class Change:
-    """One change of names. A rename changes two names together. Each entry is a folder, a name in this folder, and the
+    """A change of names: one name, or the two names of a rename. Each entry is a folder, a name in this folder, and the
     new target of the name."""
 
     __slots__ = ("entries",)
@@ -148,8 +147,7 @@ class Change:
         _enter(((folder.entries, name, inode) for folder, name, inode in entries), count=True)
 
     def become_kept(self, flushed: Folder | None = None) -> None:
-        """Make the change durable in all folders that it affects, except `flushed`. The caller makes the whole folder
-        `flushed` durable."""
+        """Make the change durable in all folders that it affects, except `flushed`, which the caller makes durable."""
         _enter((folder.kept, name, inode) for folder, name, inode in self.entries if folder is not flushed)
         for folder in {id(folder): folder for folder, _, _ in self.entries if folder is not flushed}.values():
             folder.changes.remove(self)

@@ -1,6 +1,6 @@
-"""Bugs that tests put into the protocols on purpose. A search through random histories must find each of these bugs.
+"""Deliberate bugs in the protocols. A search through random histories must find each of these bugs.
 
-Each bug is a context manager. Inside the context, `Directory` or the code of runs or arrays is changed.
+Each bug is a context manager that changes `Directory`, or the code of runs or arrays.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def no_flush_before_rename() -> Iterator[None]:
 
 @contextlib.contextmanager
 def flush_of_the_wrong_file() -> Iterator[None]:
-    """The bug: after rows are appended to a file of records, the folder is flushed instead of the file."""
+    """The bug: the folder is flushed instead of the file of records to which rows were appended."""
 
     def write(self: Directory, name: str, offset: int, content: Any) -> None:
         with self.opened(name, os.O_RDWR) as handle:
@@ -51,7 +51,7 @@ def flush_of_the_wrong_file() -> Iterator[None]:
 
 @contextlib.contextmanager
 def cleanup_without_the_lock() -> Iterator[None]:
-    """The bug: if the start of a run is refused, it removes files that belong to another process."""
+    """The bug: a start of a run that is refused removes files of another process."""
     held = creation.hold_directories
 
     @contextlib.contextmanager

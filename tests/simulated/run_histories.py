@@ -1,9 +1,8 @@
 """Random histories of runs. Processes start a run, advance the run, assign values and read values. Some processes are
 killed, and sometimes the power fails. Later processes continue the run.
 
-After each part of a history, the run on disk must equal the last state whose commit has returned, or a state that a
-process began to commit later. If the commit of a state has not returned before a power cut, the storage may have this
-state or an earlier one.
+After each part of a history, the run on disk must have the last state whose commit has returned, or a state whose
+commit began later. After a power cut during a commit, the storage may have the new state or the state before it.
 
 All planes, rows and snapshots must belong to the same state.
 """
@@ -42,8 +41,7 @@ RUN, FURTHER = Path("/simulated/above/run"), Path("/simulated/further")
 
 @dataclass(frozen=True)
 class Content:
-    """The content of a run: rows, snapshots, and arrays. For each array that has values, one number determines all its
-    cells."""
+    """The content of a run: rows, snapshots, and arrays. One number determines all cells of an array."""
 
     identity: str = ""
     phase: str = "absent"
@@ -146,7 +144,7 @@ class RunHistory:
             self._check_ends(functions, processes, found, starts)
 
     def _is_disturbed(self) -> bool:
-        """Return True if a simulated fault has caused a system call to fail in this part."""
+        """Return True if a system call has failed in this part because of a simulated fault."""
         return self.chance.count["fault"] > self.faults
 
     def _numbered(self, number: int, one: Callable[[int], None]) -> Callable[[], None]:
@@ -269,8 +267,7 @@ class RunHistory:
             self.expected.announce(number, one)
 
     def _ways(self, now: Content, names: list[str], state_names: list[str], value: int) -> list[Content]:
-        """Return the contents that the run may have while a process assigns arrays, in the order in which these
-        contents appear."""
+        """Return the contents that the run has one after another while a process assigns arrays."""
         if now.phase == NEW:
             return [now.with_arrays(names, value, phase="ready")]
         before = dict(now.arrays)

@@ -1,5 +1,4 @@
-"""Substitutes for C++ code. With these substitutes, stores and snapshots of the engine also use the simulated
-system."""
+"""Substitutes for C++ code, so that stores and snapshots of the engine also use the simulated system."""
 
 from __future__ import annotations
 
@@ -120,7 +119,7 @@ def _read_bytes(file: FileBeneath, offset: int, count: int) -> bytes:
 
 @contextlib.contextmanager
 def simulated(system: SimulatedSystem, random: Random) -> Iterator[None]:
-    """Let the code of runs use the simulated system calls inside this context."""
+    """Make the code of runs use the simulated system calls inside this context."""
     core = SimpleNamespace(**{**vars(_core), "Store": SimulatedStore})
     system_calls = SimpleNamespace(close=system.close, fstat=system.fstat)
     with contextlib.ExitStack() as stack:

@@ -29,8 +29,8 @@ class Opened:
 
 
 class SimulatedSystem:
-    """One machine with one file system. `trace` is None, or a list to which each call adds a line. Calls outside the
-    method `run` have no random events, because they only prepare or examine the disk.
+    """One machine with one file system. `trace` is None, or a list to which each call adds a line. Random events happen
+    only during the method `run`.
     """
 
     def __init__(self, chance: Chance, trace: list[str] | None = None) -> None:
@@ -74,8 +74,7 @@ class SimulatedSystem:
             self._close(handle)
 
     def _enter(self, name: str, *arguments: object) -> None:
-        """Begin a system call. Every call except `close` uses this function. The next random event may happen in this
-        function."""
+        """Begin a system call. Every call except `close` uses this function, in which random events happen."""
         process = self._turns.current
         if process is None:
             return
@@ -141,7 +140,7 @@ class SimulatedSystem:
         self._end(process)
 
     def _some(self, count: int) -> int:
-        """Return the number of bytes that a read or write transfers. This number is at most `count`."""
+        """Return the number of bytes that a read or write transfers: at most `count`."""
         if self.calls + 1 == self._next and not self._what and count > 1:
             return 1 + self._random.randrange(count)
         return count
@@ -161,8 +160,8 @@ class SimulatedSystem:
         return inode
 
     def _find(self, path: object, dir_fd: int | None, follow: bool) -> tuple[Folder, str, Inode | None]:
-        """Return the folder that contains `path`, the name of the entry in this folder, and the file or folder that the
-        name leads to (or None). A link at the end of `path` is followed only if `follow` is true.
+        """Return the folder that contains `path`, the name in this folder, and the file or folder with this name (or
+        None). A link at the end of `path` is followed only if `follow` is true.
         """
         text = os.fspath(path)
         folder = self._start(text, dir_fd)

@@ -1,5 +1,5 @@
-"""Check that runs and arrays lose nothing in thousands of histories on simulated storage. In these histories, processes
-take turns and are killed, power fails, and system calls fail.
+"""Check that runs and arrays lose nothing in thousands of histories on simulated storage, in which processes are
+killed, power fails, and system calls fail.
 """
 
 import os
@@ -19,8 +19,8 @@ from strategies import SOAK
 COUNTS = {"runs": 300, "arrays": 600}
 FIRST = secrets.randbelow(1 << 40) if "OUTCROP_SOAK" in os.environ else 0
 TO_FIND_MUTATIONS = 300
-"""The number of histories within which each bug must be found. The correct code passes the same histories, because they
-are among COUNTS."""
+"""The number of histories in which the search must find each bug. The correct code passes these histories, because
+COUNTS includes them."""
 
 Mutation = Callable[[], AbstractContextManager[None]]
 
@@ -45,8 +45,8 @@ def test_a_bug_in_the_protocol_of_arrays_is_found(mutation: Mutation) -> None:
 
 
 def test_a_seed_always_gives_the_same_history() -> None:
-    """Check that a seed gives the same history in each process. The order of the elements of a set differs from process
-    to process, but it must not affect a history. Otherwise, a failure cannot be repeated.
+    """Check that a seed gives the same history in each process, so that a failure can be repeated. The order of a set's
+    elements differs between processes, and must not affect a history.
     """
     digests = {
         subprocess.run(

@@ -1,4 +1,4 @@
-// These tests check that assign() finds the minimum sum of costs. For comparison, they try all assignments.
+// These tests compare the result of assign() with the minimum over all assignments.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -17,8 +17,8 @@ struct Instance {
   std::vector<double> costs;
 };
 
-// Returns a random instance. Its costs are small whole numbers, so many of them are equal. Room is scarce, and some
-// groups are empty.
+// Returns random costs and rooms. The costs are small whole numbers, so many of them are equal. There is little room,
+// and some groups are empty.
 Instance random_instance(std::mt19937 &random) {
   const auto below = [&](unsigned limit) { return static_cast<std::uint32_t>(random() % limit); };
   while (true) {
@@ -83,7 +83,7 @@ TEST(AggregateAssignment, IsTheLeastThatTryingEverythingFinds) {
     ASSERT_GE(sum_of(one, in_turn), least) << i;
     dearer_in_turn += sum_of(one, in_turn) > least;
   }
-  EXPECT_GT(dearer_in_turn, 100);  // the test is useful only if the two methods often differ
+  EXPECT_GT(dearer_in_turn, 100);  // the test is useful only if the results of the two methods often differ
 }
 
 TEST(AggregateAssignment, EqualCostsGoToTheLowestColumns) {

@@ -9,7 +9,7 @@
 namespace outcrop::aggregate {
 namespace {
 
-constexpr double GIGABYTE = 1024.0 * 1024 * 1024;  // the authors' unit
+constexpr double GIGABYTE = 1024.0 * 1024 * 1024;  // the unit of time in the paper
 constexpr std::uint64_t MEGABYTE = 1024 * 1024;
 
 const std::vector<Tier> TIERS = {{"hbm", 0.010, 180 * GIGABYTE, UNLIMITED, Persistence::process},
@@ -70,7 +70,7 @@ TEST(AggregateCost, AggregatorsOfANodeShareItsCardsAndTiers) {
   EXPECT_DOUBLE_EQ(transfer(8, 8), alone);      // each aggregator has its own card
   EXPECT_DOUBLE_EQ(transfer(1, 8), alone * 8);  // all aggregators share one card
   EXPECT_DOUBLE_EQ(transfer(64, 64),
-                   // 64 cards are faster than the tier, so the tier limits the rate
+                   // the tier limits the rate, because it is slower than 64 cards
                    100.0 * MEGABYTE / (180 * GIGABYTE / 64));
 }
 
@@ -85,7 +85,7 @@ TEST(AggregateCost, TargetIsSharedByAllOrByThoseOfANode) {
   around.target.is_shared = false;
   const Cost local = cost(all, TIERS[0], around);
   EXPECT_DOUBLE_EQ(local.target_transfer, 100.0 * MEGABYTE / (10 * GIGABYTE / 4));
-  EXPECT_DOUBLE_EQ(local.target_latency, 0.001);  // without the network
+  EXPECT_DOUBLE_EQ(local.target_latency, 0.001);  // a local target is reached without the network
 }
 
 TEST(AggregateCost, PuttingBytesTogetherTakesSeveralRanks) {

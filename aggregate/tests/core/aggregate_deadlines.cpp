@@ -1,5 +1,5 @@
-// These tests check that ranks do not wait for ever for a stuck rank: a rank that is alive but does nothing. The
-// waiting ranks must fail within the time of the setting seconds_most.
+// These tests check that ranks do not wait forever for a stuck rank, which is alive but does nothing. The waiting ranks
+// must fail within the time of the setting seconds_most.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::uint64_t block = 20000, count = 20;
 constexpr double seconds_most = 0.2;
-constexpr auto guard = std::chrono::seconds(60);  // if a test takes longer than this, it has failed
+constexpr auto guard = std::chrono::seconds(60);  // the maximum time of a test
 
 Declaration in_turns(int rank, int size) {
   const auto ranks = static_cast<std::uint64_t>(size), number = static_cast<std::uint64_t>(rank);
@@ -26,8 +26,7 @@ struct Layout {
   int size, per_node;
 };
 
-// The operations of the test, in their order. Each case of the test names the first operation in which the stuck rank
-// takes no part.
+// The operations of the test, in their order. Each case of the test names the first operation without the stuck rank.
 enum class Part { plan, create, write, begin, read, staged, flush, close };
 
 struct Case {
@@ -63,8 +62,8 @@ TEST_P(AggregateDeadlines, AStuckRankDoesNotKeepTheOthers) {
   std::atomic<int> ended{0};
   std::atomic<bool> is_late{false};
   std::vector<std::string> told(static_cast<std::size_t>(size));
-  // Returns false if this rank is stuck from now on. The stuck rank first waits until all other ranks have ended. So
-  // the stuck rank answers none of the other ranks.
+  // Returns false if this rank is the stuck rank. The stuck rank returns only after all other ranks have ended, and so
+  // takes no part in their operations.
   const auto goes_on = [&](int rank, Part next) {
     if (rank != stuck || next != stuck_before) return true;
     const auto begin = std::chrono::steady_clock::now();
@@ -121,7 +120,7 @@ TEST_P(AggregateDeadlines, AStuckRankDoesNotKeepTheOthers) {
   }
 }
 
-// The last rank begins a step and never waits for it, so its messages never advance. This test checks that all other
+// The last rank begins a step and never waits for it, so its messages do not continue. This test checks that all other
 // ranks give up.
 TEST(AggregateDeadline, ARankThatNeverWaitsDoesNotKeepTheOthers) {
   constexpr int size = 4;
@@ -147,8 +146,7 @@ TEST(AggregateDeadline, ARankThatNeverWaitsDoesNotKeepTheOthers) {
   });
 }
 
-// A rank may compute between the start and the end of a step. This test checks that this time does not count as
-// waiting.
+// A rank may compute between the start and the end of a step. This test checks that the limit ignores this time.
 TEST(AggregateDeadline, ComputingIsNotWaiting) {
   constexpr int size = 3;
   const Folder folder;
@@ -160,7 +158,7 @@ TEST(AggregateDeadline, ComputingIsNotWaiting) {
     File file = File::create(plan, folder.file("computing"));
     Link(transport).barrier();
     transport.seconds_most = 0.05;
-    // The other ranks are late, so the copy thread of rank 0 has to wait longer than the limit.
+    // The other ranks are late, so the copy thread of rank 0 waits longer than the limit.
     if (rank > 0) std::this_thread::sleep_for(std::chrono::milliseconds(300));
     Operation begun = file.begin_write(spans);
     std::this_thread::sleep_for(std::chrono::milliseconds(rank == 0 ? 300 : 0));

@@ -13,7 +13,7 @@
 namespace outcrop::aggregate {
 namespace {
 
-// for each byte of an extent: its offset in the file and its offset in memory
+// the offsets of each byte of an extent: in the file and in memory
 using Bytes = std::map<std::uint64_t, std::uint64_t>;
 
 Bytes bytes_of(const Extent &extent, const Range &range) {
@@ -111,7 +111,7 @@ TEST(AggregateOverlap, IsFoundWhereAndOnlyWhereBytesMeet) {
   int overlapping = 0;
   for (int turn = 0; turn < 4000; ++turn) {
     Extent a = nested(random_extent(random)), b = nested(random_extent(random));
-    if (turn % 2 == 0) {  // in most programs, all ranks have extents of the same shape
+    if (turn % 2 == 0) {  // usually all ranks have extents of the same shape
       b = a;
       b.file_offset = below(random, 80);
     }

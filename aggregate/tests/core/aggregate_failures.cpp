@@ -1,4 +1,4 @@
-// These tests check that all ranks get the error of one rank, and that no rank waits for ever.
+// These tests check that all ranks get the error of one rank, and that no rank waits forever.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -214,7 +214,7 @@ TEST_P(AggregateFailures, ALostConnectionEndsTheWaiting) {
       told<CommunicationError>(ranks, size, [&](int rank, outcrop_transport &transport) {
         const Plan plan = Plan::make(transport, in_turns(rank, size), {.buffer_bytes = 8192});
         File file = File::create(plan, folder.file("lost"));
-        // ranks of the last node do not take part from now on
+        // ranks of the last node do not call the following functions
         if (rank / GetParam().per_node == (size - 1) / GetParam().per_node) {
           std::this_thread::sleep_for(std::chrono::milliseconds(50));
           ranks.fail();
@@ -233,13 +233,14 @@ TEST_P(AggregateFailures, RanksThatNeverComeAreNotWaitedForLongerThanIsSaid) {
         const Plan plan = Plan::make(transport, in_turns(rank, size), {.buffer_bytes = 8192});
         File file = File::create(plan, folder.file("lost"));
         transport.seconds_most = 0.2;
-        if (is_lost(rank)) return Link(transport).barrier();  // waits: ranks of other nodes do not call it
+        // this barrier waits, because ranks of other nodes do not call it
+        if (is_lost(rank)) return Link(transport).barrier();
         file.write(std::vector<std::span<const std::byte>>{memory});
       });
   for (const std::string &text : texts) EXPECT_NE(text.find("seconds_most"), std::string::npos) << text;
 }
 
-// This test checks that all ranks get the error of a full file system. Each write to /dev/full fails with this error.
+// This test checks that all ranks get the error of a full file system. Each write to /dev/full fails with that error.
 TEST(AggregateFull, AFullFileSystemIsToldToAll) {
   const char *full = "/dev/full";
   if (access(full, W_OK) != 0) GTEST_SKIP() << "there is no " << full;
@@ -268,7 +269,7 @@ TEST(AggregateNeighbours, ADeadProcessIsNoticed) {
   EXPECT_EQ(watch.ended(), -1);
   close(ends[1]);
   int ended = -1;
-  // The child has ended, but it stays a zombie until waitpid() is called. watch.ended() must find it.
+  // The child has ended, but it stays a zombie until waitpid() is called. watch.ended() must report it.
   for (int turn = 0; turn < 1000 && ended < 0; ++turn) {
     ended = watch.ended();
     std::this_thread::sleep_for(std::chrono::milliseconds(1));

@@ -24,8 +24,8 @@ bool write_text(const std::string &path, const std::string &text) {
   return file.good();
 }
 
-// Writes files like those of a control group. If `is_first` is true, the files have the names of version 1. Otherwise
-// they have the names of version 2.
+// Writes files like those of a control group, with the names of version 1 if `is_first` is true, and of version 2
+// otherwise.
 void make_group(const std::string &folder, bool is_first, const std::string &limit, int used, int cached) {
   std::filesystem::create_directories(folder);
   const std::string key = is_first ? "total_" : "";
@@ -53,8 +53,8 @@ TEST(AggregateMemory, TheGroupThatLeavesLeastCountsWithoutItsCachedFiles) {
   EXPECT_EQ(group_free_bytes("/no/such/file", "/"), unlimited);
 }
 
-// A control group of this machine. If the group cannot be made, is_there() returns false. The destructor
-// removes the group.
+// A control group of this machine. is_there() returns false if the group cannot be made. The destructor removes the
+// group.
 class Group {
  public:
   explicit Group(std::uint64_t limit_bytes) {

@@ -1,4 +1,4 @@
-// These tests check node files. Any number of ranks must be able to read the node files as one file. Merging must make
+// These tests check node files. Any number of ranks must be able to read the node files as one file. A merge must make
 // a file with the same bytes. Damage must be detected.
 #include <gtest/gtest.h>
 

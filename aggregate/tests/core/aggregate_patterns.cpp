@@ -1,5 +1,5 @@
 // These tests check the bytes of files and memory for many patterns. The file must be equal to a file that was written
-// without this library. Reading must return the data that were written.
+// without this library. Reads must return the data that were written.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 
@@ -15,11 +15,11 @@
 namespace outcrop::aggregate {
 namespace {
 
-using Memory = std::vector<std::vector<std::byte>>;  // of each variable
+using Memory = std::vector<std::vector<std::byte>>;  // memory of each variable
 
 std::byte content(std::uint64_t offset, std::uint64_t step) {
   const std::uint64_t word = (offset + step * 7919) * 0x9E3779B97F4A7C15;
-  return static_cast<std::byte>((word >> 40) | 1);  // the value is never zero, because bytes in holes are zero
+  return static_cast<std::byte>((word >> 40) | 1);  // the value is never zero, so that it differs from bytes in holes
 }
 
 // Returns the memory of a rank. If `filled` is true, the bytes of extents have the values of the file. All other bytes
@@ -177,7 +177,7 @@ void try_pattern(const RandomPattern &pattern, const Setting &setting, const std
     }
 }
 
-// Each random seed is a separate test, so that a seed that fails can be run alone.
+// Each random seed is a separate test, so that a failing seed can be run alone.
 class AggregatePatterns : public ::testing::TestWithParam<int> {};
 
 TEST_P(AggregatePatterns, AreWrittenAsPlainlyAndReadBack) {
@@ -245,7 +245,7 @@ TEST(AggregatePlan, LetsLongRunsStayWhereThatPays) {
 }
 
 // This test checks how ranks agree on the mode in which they open a file. In the result, `ample_room` is true only if
-// it is true on all ranks. If another member of the mode differs between ranks, an error is thrown.
+// it is true on all ranks. Other differences between ranks are errors.
 TEST(AggregateOpenMode, IsThatOfAllRanks) {
   for (const int unlike : {-1, 0, 2}) {
     ThreadRanks ranks(3, 2);
@@ -263,8 +263,7 @@ TEST(AggregateOpenMode, IsThatOfAllRanks) {
   EXPECT_FALSE(has_ample_room(~std::uint64_t{0}));
 }
 
-// This test checks that bytes are read through the page cache if the cache has ample room. The next reader then finds
-// the bytes in the cache.
+// This test checks that bytes are read through the page cache if the cache has ample room.
 TEST(AggregateSharedFile, ReadsThroughThePageCacheWhatHasRoomThere) {
   constexpr std::uint64_t bytes = 1 << 16;
   const Folder folder;
@@ -277,12 +276,13 @@ TEST(AggregateSharedFile, ReadsThroughThePageCacheWhatHasRoomThere) {
     return SharedFile(path, false, mode, false, {.ample_room = ample_room}, {}).reads_buffered(0, bytes);
   };
   EXPECT_TRUE(reads_buffered(CacheMode::automatic, true));
-  // If the page cache has no ample room, the file is read directly. If the file system supports only buffered
+  // Without ample room in the page cache, the file is read directly. If the file system supports only buffered
   // transfers, both calls return true.
   EXPECT_EQ(reads_buffered(CacheMode::automatic, false), reads_buffered(CacheMode::direct, true));
 }
 
-// This test checks that ranks that perform their own I/O write through the page cache if the cache has ample room.
+// This test checks ranks that perform their own I/O. They must write through the page cache if the cache has ample
+// room.
 TEST(AggregateSharedFile, WritesOwnBytesThroughThePageCacheWhereTheyHaveRoom) {
   const Folder folder;
   const std::string path = folder.file("file");
@@ -297,8 +297,8 @@ TEST(AggregateSharedFile, WritesOwnBytesThroughThePageCacheWhereTheyHaveRoom) {
   EXPECT_EQ(writes_buffered(true, {.ample_room = true, .own = false}), only_way);
 }
 
-// This test writes bytes through the page cache and makes them durable. It then checks that the file has all bytes.
-// The device begins to write the first bytes while later bytes are still being copied.
+// This test writes bytes through the page cache, makes them durable, and checks that the file has all bytes. The device
+// begins to write the first bytes while later bytes are still being copied.
 TEST(AggregateSharedFile, WritesOwnBytesBackThatMustLast) {
   constexpr std::size_t bytes = (std::size_t{5} << 20) + 77;
   const Folder folder;

@@ -1,5 +1,5 @@
-// These tests check that no other placement is better than the chosen one, that tiers without enough room or
-// persistence are not used, and that explanations are right.
+// These tests check three properties of placements. No other placement is better than the chosen placement. Tiers
+// without enough room or persistence are not used. Explanations are right.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -97,7 +97,7 @@ TEST(AggregatePlacement, PersistenceIsAFilterAndATierCanBeAskedFor) {
   dram.tier = "dram";
   const Placement asked = place(machine, PUBLISHED_BYTES, 1, dram);
   EXPECT_EQ(asked.choices[0].chosen.tier, 1U);
-  EXPECT_EQ(asked.choices[0].rank, 1U);  // all places have the same tier, so only the topology decides
+  EXPECT_EQ(asked.choices[0].rank, 1U);  // there is only one tier, so only the topology decides
   EXPECT_EQ(asked.choices[0].verdicts[0], Verdict::not_requested);
   dram.tier = "flash";
   EXPECT_THROW(place(machine, PUBLISHED_BYTES, 1, dram), InputError);
@@ -116,8 +116,8 @@ double any(std::mt19937 &random, double least, double most) {
   return std::uniform_real_distribution<double>(least, most)(random);
 }
 
-// Returns a random instance with up to 4 nodes, up to 3 ranks on each node, 2 tiers and random distances. The faster
-// tier often lacks room.
+// Returns a random machine and tallies: up to 4 nodes, up to 3 ranks on each node, 2 tiers and random distances. The
+// faster tier often lacks room.
 Instance random_instance(std::mt19937 &random) {
   Instance one;
   const auto below = [&](unsigned limit) { return static_cast<std::uint32_t>(random() % limit); };
@@ -148,8 +148,8 @@ Instance random_instance(std::mt19937 &random) {
   return one;
 }
 
-// Finds the minimum cost by trying all placements that keep three rules. Each tier has enough room, a rank has at most
-// one domain, and aggregators are spread evenly over the nodes.
+// Tries all placements that keep three rules, and returns the minimum cost. Each tier has enough room, a rank has at
+// most one domain, and aggregators are spread evenly over the nodes.
 class Everything {
  public:
   Everything(const Instance &one, std::uint32_t max_on_node)

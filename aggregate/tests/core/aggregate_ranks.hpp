@@ -19,7 +19,7 @@
 
 namespace outcrop::aggregate {
 
-// Runs act(rank, transport) in one thread for each rank. If act() throws exceptions, rethrows the exception of the
+// Runs act(rank, transport) in one thread for each rank. If ranks throw exceptions, rethrows the exception of the
 // lowest rank.
 inline void on_ranks(ThreadRanks &ranks, int size, const std::function<void(int, outcrop_transport &)> &act) {
   std::vector<std::exception_ptr> thrown(static_cast<std::size_t>(size));
@@ -56,7 +56,7 @@ class Folder {
   std::string path_;
 };
 
-// Calls visit(file offset, memory offset, bytes) for each block of an extent. Finds the blocks by nested loops over all
+// Calls visit(file offset, memory offset, bytes) for each block of an extent. Finds the blocks by loops over all
 // repetitions, without the arithmetic under test.
 template <typename Visit>
 void expand(const Extent &extent, Visit &&visit, std::size_t level = 0, std::uint64_t file = 0,
@@ -73,7 +73,7 @@ using Random = std::mt19937_64;
 
 inline std::uint64_t below(Random &random, std::uint64_t end) { return random() % end; }
 
-// A random declaration for each rank, without overlaps. `windows` has ranges of the file in which tests look up the
+// A random declaration for each rank, without overlaps. `windows` has ranges of the file in which tests search for
 // extents.
 struct RandomPattern {
   std::vector<Declaration> ranks;

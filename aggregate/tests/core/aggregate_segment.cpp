@@ -1,4 +1,4 @@
-// These tests check that two processes can map the same segment, and that attaching another kind of file is refused.
+// These tests check that two processes can map the same segment, and that another kind of file is refused.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>

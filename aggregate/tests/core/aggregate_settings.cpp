@@ -1,5 +1,4 @@
-// These tests check from which source a setting is taken, that ROMIO's names of settings work, and that errors have one
-// line.
+// These tests check the source of each setting, ROMIO's names of settings, and that errors have one line.
 #include <gtest/gtest.h>
 
 #include <string>

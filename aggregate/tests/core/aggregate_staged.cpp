@@ -16,7 +16,7 @@
 namespace outcrop::aggregate {
 namespace {
 
-// A small file system in memory. The destructor removes this file system.
+// A small file system in memory, which the destructor removes.
 class SmallDisk {
  public:
   SmallDisk(const std::string &folder, const char *size)
@@ -66,7 +66,7 @@ class AggregateStaged : public ::testing::Test {
 };
 
 // This test checks that reads return the newest bytes, and that the drain keeps the newest bytes. The steps have random
-// bases and can overlap. Therefore, different aggregators can have the same byte in different steps.
+// bases and may overlap, so a byte may belong to different aggregators in different steps.
 TEST_F(AggregateStaged, TheNewestBytesAreReadAndDrainedWhereverStepsOverlap) {
   constexpr int size = 4;
   Random random(7);
@@ -178,7 +178,7 @@ TEST_F(AggregateStaged, AFullTierIsToldToAllAndTheFileCanStillBeUsed) {
   for (std::uint64_t i = 0; i < found.size(); ++i) ASSERT_EQ(found[i], value(5, i)) << i;
 }
 
-// This test checks that close() empties the stage although the program keeps its operations after closing the file.
+// This test checks that close() empties the stage, even if the program keeps its operations after close().
 TEST_F(AggregateStaged, AFileThatIsClosedIsGivenUpThoughItsOperationsAreKept) {
   constexpr int size = 3;
   ThreadRanks ranks(size, 0);

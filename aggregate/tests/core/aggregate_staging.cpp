@@ -1,5 +1,5 @@
-// These tests check how the library decides whether steps are staged. The costs with and without a stage must follow
-// the model, and the library must choose the lower cost.
+// These tests check the decision whether steps are staged. The costs with and without a stage must follow the model,
+// and the library must choose the lower cost.
 #include <gtest/gtest.h>
 
 #include <cmath>

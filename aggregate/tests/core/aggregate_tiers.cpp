@@ -1,6 +1,6 @@
-// These tests check that buffers are on the chosen tier. If a tier is memory, the pages of the buffers must be on the
-// given NUMA node. If a tier is a folder, their mapped files must be in this folder. If a tier has no room, the next
-// tier must be used. The data must be correct on all tiers.
+// These tests check that buffers are on the chosen tier. On a tier in memory, the pages of the buffers must be on the
+// given NUMA node. On a tier in a folder, the mapped files must be in this folder. If a tier has no room, the next tier
+// must be used. The data must be correct on all tiers.
 #include <gtest/gtest.h>
 #include <linux/mempolicy.h>
 #include <sys/syscall.h>
@@ -57,7 +57,7 @@ TEST(AggregateTiers, NodesThatAreNotThereAreNamed) {
 }
 
 TEST(AggregateTiers, NodesWithTooLittleLeftAreRefusedBeforeAnythingIsTaken) {
-  if (!std::filesystem::exists("/sys/devices/system/node/node0/meminfo")) GTEST_SKIP() << "the system does not tell";
+  if (!std::filesystem::exists("/sys/devices/system/node/node0/meminfo")) GTEST_SKIP() << "the system does not report";
   const std::span<std::byte> too_much(static_cast<std::byte *>(nullptr), std::size_t{1} << 60);
   EXPECT_THROW(allocate_on_nodes(too_much, first_node), InputError);
 }
@@ -79,7 +79,7 @@ TEST(AggregateTiers, FilesAreMappedInTheirFolder) {
   }
 }
 
-// A machine file with the given tiers. write() lets ranks write a file together on this machine, checks the file, and
+// A machine file with the given tiers. write() makes ranks write a file together on this machine, checks the file, and
 // returns the explanation or error of the first rank.
 class Ladder {
  public:

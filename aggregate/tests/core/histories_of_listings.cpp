@@ -70,8 +70,8 @@ class Life {
     announced_ = turn;
   }
 
-  // Checks that an index exists, and that it is not older than the last announced index. Checks that the node files
-  // have all bytes of the index. Checks the merged file in the same way.
+  // Checks that an index exists, that it is not older than the last announced index, and that the node files have all
+  // of its bytes. Checks the merged file in the same way.
   void check(Files &files) {
     const auto folder = files.folder("home");
     const std::vector<std::string> names = folder->names();

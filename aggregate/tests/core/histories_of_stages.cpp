@@ -53,8 +53,8 @@ class Life {
   }
 
  private:
-  // Ends the history: recovers the stage, and checks that the target has all sealed steps, also after another power
-  // cut.
+  // Ends the history: recovers the stage, and checks that the target has all sealed steps. Repeats the check after
+  // another power cut.
   void end_well() {
     storage_.run_well([this](Files &files) {
       const Recovery found = aggregate::recover_stage(stage_name, target_name, 0, files);

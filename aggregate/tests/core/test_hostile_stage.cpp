@@ -1,5 +1,5 @@
-// These tests check that stage folders that other users have made can do no harm. The library may write, read, make or
-// remove only the caller's own files. Any invalid list or file name must lead to one of our errors, in one line.
+// These tests check that stage folders of other users can do no harm. The library may write, read, make or remove only
+// the caller's own files. Any invalid list or file name must lead to one of our errors, in one line.
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -61,7 +61,7 @@ std::string nonsense(Random &random, const std::string &outside) {
 }
 
 // Returns the text with one random change: another field or byte, a repeated line, or a missing end. In most cases, the
-// checksum fits the changed text.
+// text has a checksum that is right for the changed text.
 std::string mutated(const std::string &whole, Random &random, const std::string &outside) {
   std::string text(checked_lines(whole, "whole"));
   const auto place = [&] { return text.empty() ? 0 : random() % text.size(); };
@@ -110,7 +110,7 @@ class Hostile : public ::testing::Test {
   std::string victim() const { return outside() + "/victim"; }
   std::string staged(const std::string &ending) const { return stage() + "/step-7.writer-3." + ending; }
 
-  // Makes the stage folder that a process leaves if it is killed after it has staged a step.
+  // Makes the stage folder of a process that was killed after it had staged a step.
   void leave_a_step() const {
     fs::remove_all(stage());
     fs::create_directory(stage());
@@ -176,8 +176,7 @@ TEST_F(Hostile, AListOfAnotherFileIsRefused) {
   EXPECT_EQ(text_in(victim()), victim_text);
 }
 
-// This test checks that recovery does no harm if a link, a pipe, a folder or a device is in the place of a file of the
-// stage.
+// This test replaces a file of the stage by a link, a pipe, a folder or a device. Recovery must do no harm.
 TEST_F(Hostile, NamesOfAStageThatAreNoFilesAreRefused) {
   const std::map<std::string, std::function<void(const std::string &)>> kinds{
       {"link", [&](const std::string &path) { fs::create_symlink(victim(), path); }},

@@ -1,5 +1,5 @@
-// These tests check that staged steps reach the target completely and in order after any kill. Lost steps must be
-// reported.
+// These tests check that all staged steps are in the target, completely and in order, after any kill. Lost steps must
+// be reported.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -93,8 +93,7 @@ class StageTest : public testing::Test {
     return stage_list_of({reinterpret_cast<const char *>(text.data()), text.size()}, path);
   }
 
-  // Writes the bytes of a step to `expected`. Finds the runs of the step from the same random numbers that the writer
-  // of the step has used.
+  // Writes the bytes of a step to `expected`. Uses the same random numbers as the writer of the step.
   static void put_step(std::mt19937_64 &random, std::uint64_t step, Bytes &expected) {
     for (const auto &[at, length] : runs(random))
       for (std::size_t i = at; i < at + length; ++i) expected[i] = value(step, i);
@@ -227,8 +226,8 @@ TEST_F(StageTest, KilledAtAnyMomentEveryStepIsRecoveredOrNamed) {
   EXPECT_GE(moments.size(), 7u) << "the kills must hit different moments";
 }
 
-// A kill can interrupt the staging or the draining of a step. Each of the next three tests begins with a stage in such
-// a state.
+// A kill may interrupt the staging or the draining of a step. Each of the next three tests begins with such an
+// interrupted stage.
 TEST_F(StageTest, AListThatWasNotWrittenToItsEndIsNone) {
   std::filesystem::create_directories(stage());
   File::create(file("step-7.writer-0.data"), 5000);

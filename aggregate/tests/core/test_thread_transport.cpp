@@ -1,4 +1,4 @@
-// These tests check the transport for ranks that are threads. This transport must keep the contract of all transports.
+// These tests check that the transport for ranks that are threads keeps the contract of all transports.
 #include <gtest/gtest.h>
 
 #include <exception>
@@ -29,7 +29,7 @@ TEST_P(ThreadTransport, KeepsTheContract) {
         transport.free(transport.self);
       } catch (const std::exception &error) {
         broken[static_cast<std::size_t>(rank)] = error.what();
-        ranks.fail();  // without this call, the other ranks wait for ever
+        ranks.fail();  // without this call, the other ranks wait forever
       }
     });
   for (std::thread &thread : threads) thread.join();

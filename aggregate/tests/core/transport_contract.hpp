@@ -1,8 +1,7 @@
 // Test cases for the contract of transport.h, which every transport must keep. All ranks run the cases together.
 //
-// The cases use no test library, because ranks can be threads or processes, depending on the transport. Each case gets
-// a new transport. If the transport breaks the contract, the case throws an exception, and the caller must end all
-// ranks.
+// The cases use no test library, because the ranks of a transport may be threads or processes. Each case gets a new
+// transport. If the transport breaks the contract, the case throws an exception, and the caller must end all ranks.
 #pragma once
 
 #include <span>
@@ -14,7 +13,7 @@ namespace outcrop::aggregate {
 struct ContractCase {
   const char *name;
   void (*run)(outcrop_transport &transport);
-  bool fails = false;  ///< true if the case passes only if the transport has failed at its end
+  bool fails = false;  ///< true if the transport must have failed at the end of the case
 };
 
 std::span<const ContractCase> contract_cases();

@@ -1,8 +1,8 @@
 // This header rounds numbers of bytes to an alignment, and allocates memory for planes. The memory comes directly from
 // the system, is aligned to 2 MiB, and has huge pages if possible. The allocation does not touch the pages. So the
-// thread that will use a page can be the first to touch it, and the system then takes the page from memory near this
-// thread. The size is rounded up to a multiple of 4 KiB only, because a multiple of a huge page could exceed the
-// budget.
+// thread that uses a page can be the first thread that touches it. The system takes each page from memory near the
+// thread that first touches the page. The size is rounded up to a multiple of 4 KiB. A multiple of a huge page could
+// exceed the budget.
 #pragma once
 
 #include <sys/mman.h>

@@ -1,5 +1,5 @@
-// This file defines the errors that files, devices, memory, other processes and input can cause. An error inside the
-// program never throws one of these types. Assertions detect errors inside the program.
+// This file defines the errors that files, devices, memory, other processes and input can cause. Errors in the program
+// itself do not throw these types, but fail assertions.
 #pragma once
 
 #include <cstdint>

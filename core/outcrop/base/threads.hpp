@@ -1,5 +1,5 @@
-// This file has tools for threads. The tools set the floating-point mode of a thread, on which the bits of results
-// depend, and divide work among threads.
+// This file sets the floating-point mode of a thread, and divides work among threads. The bits of results depend on the
+// floating-point mode.
 #pragma once
 
 #if defined(__SSE__)
@@ -19,8 +19,8 @@ namespace outcrop {
 
 /// Sets the floating-point mode of this thread to the default mode of IEEE 754: results are rounded to nearest, and
 /// subnormal numbers are kept. The destructor restores the previous mode. Some libraries, such as Devito's operators,
-/// change the floating-point mode and do not restore the previous mode. New threads inherit this changed mode. Without
-/// StandardRounding, such a library would change the results of a run.
+/// change the floating-point mode and do not restore the previous mode. New threads inherit the changed mode, and the
+/// changed mode would change the results of a run.
 class StandardRounding {
  public:
   StandardRounding() : before_(read()) { write(standard); }

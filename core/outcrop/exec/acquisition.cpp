@@ -41,7 +41,8 @@ void PointTable::add(const Grid &grid, std::size_t list, const std::vector<Cell>
   for (std::size_t i = 0; i < cells.size(); ++i) {
     const Cell &cell = cells[i];
     assert(cell.z >= 0 && cell.z < grid.nz && cell.x >= 0 && cell.x < grid.nx);
-    assert((cell.y >= 0 || grid.rim_y_low < 0) && (cell.y < grid.ny || grid.rim_y_high < 0));  // or a neighbour's row
+    // a rim below 0: a neighbour has these rows
+    assert((cell.y >= 0 || grid.rim_y_low < 0) && (cell.y < grid.ny || grid.rim_y_high < 0));
     points_.push_back({grid.position(cell.z), cell.y, cell.x, list, i});
   }
 }
@@ -99,8 +100,8 @@ Samples::Samples(const Grid &grid, const Window &window, const Fields &fields, s
   after_.sort(grid);
 }
 
-// Samples the receivers that sample after a step, and the receivers that sample before the next step. Both kinds of
-// receivers read the same values.
+// Samples the receivers that read values after a step, and the receivers that read values before the next step. Both
+// kinds of receivers read the same values.
 void Samples::take(long done, long steps, long position, const Rectangle &cells) const {
   if (done > 0) write(after_, done, done - 1, position, cells);
   if (done < steps) write(before_, done, done, position, cells);

@@ -1,22 +1,21 @@
 // Performs all work of a pass except the updates: point sources, receivers, sums and snapshots. This work happens while
 // the rows are in a cache, so no plane is loaded a second time.
 //
-// A block may also update cells that another block owns. Each block adds sources to all cells that it updates. But it
+// A block may also update cells that another block owns. Each block adds sources to all cells that it updates. A block
 // samples and sums only the cells that it owns.
 //
-// The same holds for the rows of a neighbouring rank. With deep halos, both ranks update the same cells, and each rank
-// samples, sums and writes only its own rows. With split tiling, only one rank updates a cell, and this rank samples and
-// sums the cell, even if a neighbour owns it. The owner writes the cell to snapshots, after it has received the finished
-// rows.
+// A rank may also update cells of a neighbouring rank. With deep halos, both ranks update the same cells, and each rank
+// samples, sums and writes only its own rows. With split tiling, only one rank updates a cell. This rank samples and
+// sums the cell, even if a neighbour owns the cell. The rank that owns the cell receives the finished rows and writes
+// the cell to snapshots.
 //
-// The points are sorted by plane. After a thread has updated some rows of some planes, the same thread looks up the
-// points in these rows:
+// The points are sorted by plane. A thread that has updated some rows also looks up the points in these rows:
 //
 //     position      0   1   2   3   4
 //     first         0   0   3   3   5   5
 //     points        y: 2 2 7     1 9
 //
-// If a number of `first` equals the next number, the plane has no points. In each plane, points are sorted by row.
+// A plane has no points if its number in `first` equals the next number. In each plane, points are sorted by row.
 // Points in the same cell keep their order.
 //
 // No locks are needed. Only one thread updates a row, and other threads wait for the tile of the row before they read
@@ -49,8 +48,8 @@ struct PointInjection {
   const std::byte *values = nullptr;  ///< index: [step of the pass][cell]; values have the type of the grid
 };
 
-/// Values that the sources of the lead add to cells. Step i of the lead adds them to cells of the field `fields[i]`,
-/// directly after its stage `stage`.
+/// Values that the sources of the lead add to cells (problem.hpp explains the lead). Step i of the lead adds the values
+/// to cells of the field `fields[i]`, directly after the stage `stage`.
 struct LeadInjection {
   long stage = 0;
   std::vector<std::size_t> fields;
@@ -58,7 +57,8 @@ struct LeadInjection {
   const std::byte *values = nullptr;  ///< index: [step of the lead][cell]; values have the type of the grid
 };
 
-/// Cells of a field that are sampled at each step: before its first stage if `before` is true, otherwise at its end.
+/// Cells of a field that are sampled at each step: before the first stage if `before` is true, otherwise at the end of
+/// the step.
 struct PointSamples {
   std::size_t field = 0;
   std::vector<Cell> cells;
@@ -76,7 +76,7 @@ struct AcquisitionRequests {
   std::string backend = "auto";  ///< the backend that writes snapshots
   StagingSizes staging;          ///< sizes of the staging buffer for snapshots
   bool only_own = false;         ///< true if blocks may also update cells that they do not own
-  bool only_own_rows = false;    ///< true if a neighbouring rank also updates the cells of its own rows
+  bool only_own_rows = false;    ///< true if neighbouring ranks also update their own rows
 
   bool empty() const {
     return injections.empty() && lead_injections.empty() && samples.empty() && sums.empty() && snapshots.empty();
@@ -118,7 +118,7 @@ class PointTable {
 
  private:
   std::vector<Point> points_;
-  std::vector<std::size_t> first_;  // by position
+  std::vector<std::size_t> first_;  // index: position
 };
 
 /// Adds the sources of the steps of a pass, or of the steps of its lead. All arguments must outlive this object.
@@ -128,8 +128,8 @@ class Injections {
              const std::vector<PointInjection> &lists);
   Injections(const Grid &grid, const Window &window, const Lead &lead, const std::vector<LeadInjection> &lists);
 
-  /// Adds the values of the sources in a part of a plane. Must be called after `level` has updated this part. Levels
-  /// are counted from the first level of these steps.
+  /// Adds the values of the sources in a part of a plane. Must be called after the level `level` has updated this part.
+  /// Levels are counted from the first level of the pass or of the lead.
   void add(long level, long position, const Rectangle &cells) const;
   bool empty() const { return lists_.empty(); }
 
@@ -146,7 +146,7 @@ class Injections {
   const Grid &grid_;
   const Window &window_;
   std::vector<List> lists_;
-  std::vector<PointTable> tables_;  // by stage
+  std::vector<PointTable> tables_;  // index: stage
 };
 
 /// Samples the receivers of a pass. All arguments must outlive this object.
@@ -157,7 +157,7 @@ class Samples {
   /// Samples a part of a plane after `done` of the `steps` steps of a pass.
   void take(long done, long steps, long position, const Rectangle &cells) const;
 
-  /// Records the samples of all steps of the pass at once, for cells that do not change in any step.
+  /// Records the samples of all steps of the pass in one call. The cells must be cells that no step changes.
   void take_rim(long steps, long position, const Rectangle &cells) const;
   bool empty() const { return lists_.empty(); }
 
@@ -192,7 +192,7 @@ class Acquisition {
   /// Processes receivers, sums and snapshots for cells of a plane that no step changes. These rows are not folded.
   void rim(long position, const Rectangle &cells);
 
-  /// Writes rows to snapshots that a neighbouring rank updates, and that have their values after `done` steps now.
+  /// Writes rows that a neighbouring rank has updated to snapshots. The rows must hold their values after `done` steps.
   void received(long done, long position, const Rectangle &rows) {
     snapshots_.write(done, position, position + 1, rows);
   }
@@ -210,7 +210,7 @@ class Acquisition {
   void take(long done, long z0, long z1, const Rectangle &cells);
 
   const Grid &grid_;
-  const long lead_, stages_, steps_;  // the levels of the lead, the levels of a step, the steps of the pass
+  const long lead_, stages_, steps_;  // numbers of levels in the lead, levels in a step, and steps in the pass
   const bool only_own_, only_own_rows_;
   OwnedCells own_;
   Injections injections_, lead_injections_;

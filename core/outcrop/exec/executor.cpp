@@ -12,7 +12,7 @@
 namespace outcrop {
 namespace {
 
-// Measures the time of a phase. The destructor adds the seconds since the construction to a counter.
+// Measures the time of a phase. The destructor adds the lifetime of the object, in seconds, to a counter.
 class Timer {
  public:
   explicit Timer(std::atomic<double> &seconds) : seconds_(seconds) {}
@@ -185,7 +185,7 @@ void Executor::perform(const CopyAction &action) {
 
 void Executor::perform(const UpdateAction &action) {
   const long reach = grid_.skew_z * action.levels;
-  // number of planes by which the first level that uses the state lags behind zeta
+  // the first level that uses the state lags behind zeta by this number of planes
   const long lead = grid_.skew_z * stages_.lead.levels;
   // The update waits only for the planes that it needs. The reads of the next slab are in flight, and later planes
   // arrive during the update.
@@ -275,8 +275,8 @@ std::uint32_t Executor::sum_fringe(std::size_t ring, long z, const Rectangle &ce
   return crc32c({window_.cell(ring, z, cells.y0, cells.x0), bytes});
 }
 
-// Compares the checksums of fringes after the read with their checksums before the write. A fringe is written and read
-// in the same pass, so the checksums stay in memory.
+// Compares the checksums of fringes that were read with their checksums before they were written. A fringe is written
+// and read in the same pass, so the checksums stay in memory.
 void Executor::check_fringes(const std::vector<ArrayRing> &pairs, long z0, long z1) {
   if (!checks_) return;
   for (const ArrayRing &pair : pairs) {
@@ -440,8 +440,8 @@ void Executor::wait_for_writes(std::size_t ring, long z0, long z1) {
 }
 
 // Waits until the planes z0 <= z < z1 of each state that the pass reads have arrived. If `is_update` is true, z1 is the
-// end of a slab. If `is_update` is true, the function waits for the planes below z1 + Fields::ahead() of the field.
-// Later planes belong to the next slab. Adds the rows that have arrived to the checksums of the states.
+// end of a slab, and the function waits for all planes below z1 + Fields::ahead(). Adds the rows that have arrived to
+// the checksums of the states.
 void Executor::wait_for_history(long z0, long z1, bool is_update) {
   if (store_ == nullptr) return;
   std::vector<std::pair<std::size_t, long>> arrived;  // pairs of the number of a state and a plane of this state
@@ -460,7 +460,7 @@ void Executor::wait_for_history(long z0, long z1, bool is_update) {
     const long end = is_update ? std::min(grid_.nz, z1 + fields_.ahead(ring)) : z1;
     check_fringes(array_rings(Array::recomputed, static_cast<long>(i)), z0, end);
   }
-  if (!checks_ || arrived.empty()) return;  // a job without planes would wake the threads for nothing
+  if (!checks_ || arrived.empty()) return;  // without planes there is no work for the threads
   const Timer timer(counters_.seconds_checksum);
   team_.for_each(static_cast<long>(arrived.size()), [&](long place) {
     const auto [index, z] = arrived[static_cast<std::size_t>(place)];

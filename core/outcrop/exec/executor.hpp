@@ -9,15 +9,15 @@
 //       Update ──► CRC32C ──► Write z ──► slot.writing ──► the I/O thread starts the next Read of that slot afterwards
 //                                                     └──► the executor waits before it copies to that slot
 //
-// If the grid is the part of a rank, some Write actions send rows to neighbouring ranks (faces.hpp). Some Read actions
-// receive rows from neighbouring ranks. The executor also puts the transfers of rows between ranks into queues. Before
-// the executor uses rows, it waits until these rows are received. Before an update or a copy overwrites rows, the
-// executor waits until these rows are sent.
+// In a run of several ranks, some Write actions send rows to neighbouring ranks, and some Read actions receive rows
+// from neighbouring ranks (faces.hpp). The executor also puts these transfers into queues. Before the executor uses
+// rows, it waits until the rows are received. Before an update or a copy overwrites rows, the executor waits until the
+// rows are sent.
 //
 // An action applies to all fields. Each field has its own rings and arrays (problem.hpp). The update computes the
 // checksum of a plane while the rows of the plane are in a cache (transfers.hpp). So a damaged plane is detected only
-// after the update has used all rows of the plane. The detection is early enough, because the result of a pass becomes
-// valid only at the commit.
+// after the update has used all rows of the plane. This is early enough: the result of a pass becomes valid only at the
+// commit.
 //
 // A pass of a rank may begin before all ranks have committed the previous pass. The first write of a pass overwrites the
 // older generation. So the caller may give a function `before_write`, which waits for the other ranks.
@@ -63,15 +63,15 @@ struct CarryAction {
   long level;
 };
 
-/// Starts to read cells of planes z0 <= z < z1 into rings. The array decides into which rings:
+/// Starts to read cells of planes z0 <= z < z1 into rings. The kind of array determines the rings:
 ///
 /// * Cells of `source` go into the rings that hold the values before the first step.
 /// * Cells of `other` and `fringes` go into the first copies if `level` is even, and into the second copies if `level`
 ///   is odd.
 /// * For `recomputed` and `history`, `level` is the number of the field.
 /// * For `faces` and `static_faces`, `level` is the side from which the rows are received.
-/// * `stairs` are rows from the neighbour with higher rows. They go into the rings that `level` updates, or into the
-///   rings of the source if `level` is 0.
+/// * `stairs` are rows from the neighbour with higher rows. If `level` is 0, they go into the rings of the source.
+///   Otherwise they go into the rings that `level` updates.
 /// * `finished` are rows from the neighbour with lower rows.
 struct ReadAction {
   long z0, z1;
@@ -85,7 +85,7 @@ struct ReadAction {
 struct CopyAction {
   long z0, z1;
   Rectangle cells, own;
-  long recomputed = -1;  ///< if not negative, the rim is copied to the recomputed field with this number
+  long recomputed = -1;  ///< number of the recomputed field to which the rim is copied, or a negative number
 };
 
 /// Updates the levels 1 to `levels` of the slab zeta0 <= zeta < zeta1. Only cells inside `region` are updated.
@@ -105,9 +105,10 @@ struct WriteAction {
 };
 
 /// Adds cells of planes z0 <= z < z1 to the checksums of these planes. A plan needs this action for cells that no
-/// update of this rank adds. If `array` is `source`, the action adds the cells to the checksums of the source and of
-/// the static fields. The slots must then hold the values that were read from disk. If `array` is `target`, the action
-/// adds the cells to the checksums of the target. The slots must then hold the values that will be written to disk.
+/// update of this rank adds to the checksums. If `array` is `source`, the action adds the cells to the checksums of the
+/// source and of the static fields. The slots must then hold the values that were read from disk. If `array` is
+/// `target`, the action adds the cells to the checksums of the target. The slots must then hold the values that will be
+/// written to disk.
 struct CheckAction {
   long z0, z1;
   Rectangle cells;
@@ -120,14 +121,14 @@ struct CommitAction {};
 using Action = std::variant<BlockAction, CarryAction, ReadAction, CopyAction, UpdateAction, WriteAction, CheckAction,
                             CommitAction>;
 
-/// One trip of the window over the grid. A plan has only a few different passes. The executor runs each different pass
+/// One trip of the window over the grid. A plan has only a few different passes, and the executor runs each of them
 /// many times.
 struct Pass {
   std::vector<Action> actions;
   long levels = 0;
 };
 
-/// The wall-clock time of each phase, in seconds. A value is the sum over all passes.
+/// The wall-clock time of each phase, in seconds, summed over all passes.
 struct ExecutorCounters {
   std::atomic<double> seconds_read_wait{0}, seconds_write_wait{0}, seconds_face_wait{0}, seconds_update{0},
       seconds_copy{0}, seconds_checksum{0}, seconds_commit{0};
@@ -149,23 +150,23 @@ struct ExecutorOptions {
 class Executor {
  public:
   /// If the caller provides no memory for the window, the constructor allocates the memory and touches every page.
-  /// `store` may be null if no action transfers planes, as in measurements and with all arrays in memory. Throws
-  /// InputError if memory cannot be allocated or locked.
+  /// `store` may be null if no action transfers planes. Measurements and runs with all arrays in memory have no
+  /// transfers. Throws InputError if memory cannot be allocated or locked.
   Executor(const Grid &grid, const ExecutorOptions &options, const Fields &fields, Stages stages, Store *store);
 
   /// Runs one pass and returns the results of acquisition. The samples of receivers are stored at the addresses in
   /// `requests`. `scalars` has one set of scalars for each step of the pass, or one set for all steps. `lead_scalars`
-  /// has the scalars of the steps of the lead. If `before_write` is not empty, the thread of the caller calls it once,
-  /// before the first write to a target. Until it returns, the targets do not change. Throws StorageError,
-  /// CorruptionError, CommunicationError, Cancelled, or the exception of `before_write`. After an error, the links are
-  /// cancelled, and the executor must not be used again.
+  /// has the scalars of the steps of the lead. If `before_write` is not empty, run() calls it once in the calling
+  /// thread, before the first write to a target. The targets do not change before this call returns. Throws
+  /// StorageError, CorruptionError, CommunicationError, Cancelled, or the exception of `before_write`. After an error,
+  /// the links are cancelled, and the executor must not be used again.
   AcquisitionResults run(const Pass &pass, const PassFiles &files, std::vector<std::byte> scalars,
                          AcquisitionRequests requests = {}, std::vector<std::byte> lead_scalars = {},
                          std::function<void()> before_write = {});
 
-  /// Exchanges the two rings of a field whose planes stay in the window. The caller calls swap_rings() after each pass
-  /// with an odd number of levels. After the exchange, the first ring again holds the newest values, with which the
-  /// next pass begins. The caller must not call swap_rings() while run() is active.
+  /// Exchanges the two rings of a field whose planes stay in the window. The caller must call swap_rings() after each
+  /// pass with an odd number of levels. After the exchange, the first ring again holds the newest values. swap_rings()
+  /// must not be called while run() is active.
   void swap_rings();
 
   /// Makes run() throw Cancelled soon. Any thread may call cancel().

@@ -131,10 +131,10 @@ void Faces::loop(Lane &lane) {
   }
 }
 
-// Collects the first jobs of a lane that can be transferred together. Stores the rows of the collected jobs in `batch`,
-// and returns the number of jobs. The caller has checked that the first job can begin. A later job is added only if
-// this job can also begin now. So no job waits for a later job. Two jobs that receive the same rows are not transferred
-// together. The rows of the first job must be checked before the second job overwrites these rows.
+// Collects the first jobs of a queue that can be transferred together. Stores the rows of these jobs in `batch`, and
+// returns the number of these jobs. The caller has checked that the first job can begin. A later job is added only if
+// it can also begin now. So no job waits for a later job. Two jobs that receive the same rows are not transferred
+// together, because the rows of the first job must be checked before the second job overwrites them.
 std::size_t Faces::gather(const Lane &lane, std::span<std::span<std::byte>> batch) const {
   std::size_t count = 0, bytes = 0;
   Ticket begun = lane.jobs.front().after;
@@ -156,8 +156,8 @@ void Faces::finish(Lane &lane, std::size_t count) {
   finished_.notify_all();
 }
 
-// For each side, waits for the last job that transfers one of the rows. Then the function forgets the finished job and
-// all earlier jobs of the side. The earlier jobs are also finished, because the jobs of a side are finished in order.
+// For each side, waits for the last job that transfers at least one of the rows. Then removes this job and all earlier
+// jobs of the side from the list. The earlier jobs are also finished, because the jobs of a side are finished in order.
 template <typename Wait>
 void SlotFaces::wait_for(std::vector<Rows> &jobs, long y0, long y1, const Wait &wait) {
   if (jobs.empty()) return;

@@ -7,16 +7,16 @@
 //                      │         ▼
 //     rank j       ... last rows |  halo  |                      side 1: the neighbour with higher rows
 //
-// Each link has a thread that sends and a thread that receives. Each thread of a link takes jobs from its own bounded
+// Each link has a thread that sends and a thread that receives. Each of these threads takes jobs from its own bounded
 // queue, in the order in which the plan lists the jobs. The plans of both neighbours list the faces of a link in the
-// same order. A job may name a request of the I/O thread (pump.hpp). A job that names a request begins only after the
-// request is complete. So rows are sent as soon as they have been read, while the executor updates other planes. A
-// thread transfers several short jobs by one system call, and reports each job when this job is finished.
+// same order. A job may name a request of the I/O thread (pump.hpp). Such a job begins only after the request is
+// complete. So rows are sent as soon as they have been read, while the executor updates other planes. A thread
+// transfers several short jobs by one system call, and reports each job when the job is finished.
 //
 // In split tiling, a rank sends rows of each level while it updates a plane ("stairs"), and rows of the last level
-// ("finished"). So several faces of a slot may be in transfer at the same time. For each slot, class SlotFaces
-// remembers the rows of the faces in transfer. A thread that uses other rows of the slot does not wait for the
-// transfers of faces.
+// ("finished"). So several faces of a slot may be in transfer at the same time. For each slot, class SlotFaces stores
+// the rows of the faces in transfer. A thread that uses other rows of the slot does not wait for the transfers of
+// faces.
 //
 // The first failure stops all jobs and cancels both links, so that the neighbouring ranks also stop. Every thread that
 // waits for a job throws the first failure.
@@ -57,13 +57,13 @@ class Faces {
 
   /// send() and receive() start to transfer rows after the request `after` of the pump is complete. The memory of the
   /// rows must stay valid until the job is finished or this object is destroyed. send() and receive() return the number
-  /// of the job, counted separately for each side and direction. send() and receive() throw the first failure of a job,
-  /// or Cancelled after a cancel. They throw InputError if the rank has no neighbour on this side.
+  /// of the job, counted separately for each side and direction. They throw the first failure of a job, or Cancelled
+  /// after a cancel. They throw InputError if the rank has no neighbour on this side.
   Ticket send(std::size_t side, std::span<std::byte> rows, Ticket after) { return submit(0, side, rows, after); }
   Ticket receive(std::size_t side, std::span<std::byte> rows, Ticket after) { return submit(1, side, rows, after); }
 
-  /// wait_until_sent() and wait_until_received() wait until a job is finished. The ticket `no_ticket` counts as
-  /// finished.
+  /// wait_until_sent() and wait_until_received() wait until a job is finished. For the ticket `no_ticket`, they return
+  /// at once.
   void wait_until_sent(std::size_t side, Ticket ticket) { wait(0, side, ticket); }
   void wait_until_received(std::size_t side, Ticket ticket) { wait(1, side, ticket); }
 
@@ -89,7 +89,7 @@ class Faces {
 
     Link &link;
     const std::size_t direction;
-    BoundedQueue<Job> jobs;  // the jobs in the order of the plan; the first ones are being transferred
+    BoundedQueue<Job> jobs;  // the jobs in the order of the plan; the first jobs of the list are being transferred
     Ticket submitted = no_ticket, finished = no_ticket;
     std::condition_variable work;
     std::thread thread;
@@ -111,7 +111,7 @@ class Faces {
   std::mutex mutex_;
   std::condition_variable finished_;
   std::deque<Lane> lanes_;
-  std::array<std::array<Lane *, side_count>, 2> lane_of_{};  // the index of a lane is its direction and then its side
+  std::array<std::array<Lane *, side_count>, 2> lane_of_{};  // indices: direction, side
   bool stopping_ = false, cancelled_ = false;
   std::exception_ptr failure_;  // the failure that stopped the jobs, or null
   std::array<std::atomic<std::uint64_t>, 2> bytes_{};
@@ -120,19 +120,18 @@ class Faces {
 /// The faces that are being sent from one slot or received into this slot. Only one thread may use a SlotFaces object.
 class SlotFaces {
  public:
-  /// add_sent() and add_received() remember the job that transfers the rows y0 <= y < y1.
+  /// add_sent() and add_received() store the job that transfers the rows y0 <= y < y1.
   void add_sent(std::size_t side, long y0, long y1, Ticket ticket) { sending_.push_back({side, y0, y1, ticket}); }
   void add_received(std::size_t side, long y0, long y1, Ticket ticket) { receiving_.push_back({side, y0, y1, ticket}); }
 
-  /// wait_until_sent() and wait_until_received() wait until every job that transfers one of the rows y0 <= y < y1 is
-  /// finished.
+  /// wait_until_sent() and wait_until_received() wait for all jobs that transfer at least one of the rows y0 <= y < y1.
   void wait_until_sent(Faces &faces, long y0, long y1);
   void wait_until_received(Faces &faces, long y0, long y1);
 
   /// Waits until all jobs of this slot are finished.
   void wait(Faces &faces);
 
-  /// Forgets all jobs of this slot. All jobs of the slot must be finished before the call.
+  /// Removes all jobs of this slot from the list. All jobs of the slot must be finished before the call.
   void clear() {
     sending_.clear();
     receiving_.clear();

@@ -16,8 +16,8 @@ constexpr int carry_bits = std::bit_width(ExactSum::at_once) - 1;
 
 #define OUTCROP_INLINE inline __attribute__((always_inline))
 
-// If the bits of absolute values are read as integers, the integers have the same order as the values. Infinity and NaN
-// give the largest integers.
+// The bits of absolute values, read as integers, have the same order as the values. Infinity and NaN give the largest
+// integers.
 using Bits = std::int64_t;
 constexpr Bits sign_mask = ~(Bits{1} << 63);
 
@@ -28,8 +28,9 @@ OUTCROP_INLINE Bits largest_of(const double *values, std::size_t count) {
 }
 
 // Splits each number into a high part and a low part. Replaces the numbers by their low parts, and returns the sum of
-// the high parts. To get the high part, `unit` is added and then subtracted. The addition rounds the number to a
-// multiple of a power of two that depends only on `unit`. No other operation of this function rounds.
+// the high parts. To get the high part, the function adds `unit` and then subtracts it. The addition rounds the number
+// to a multiple of a power of two. This power of two depends only on `unit`. No other operation of this function
+// rounds.
 OUTCROP_INLINE double take_high_parts(double *values, std::size_t count, double unit) {
   constexpr std::size_t width = 8;
   double sums[width] = {};
@@ -57,7 +58,7 @@ constexpr std::size_t group_bytes = 64;
 template <typename Value>
 constexpr long group_cells = group_bytes / sizeof(Value);
 
-// Collects sums of groups, so that ExactSum can add many of them at once.
+// Collects sums of groups, so that ExactSum can add many sums together.
 struct GroupSums {
   static constexpr std::size_t capacity = ExactSum::at_once;
 
@@ -71,8 +72,8 @@ struct GroupSums {
   }
 };
 
-// The compiler's type for a vector register. The register width does not change the result. With wider registers, more
-// of these additions happen at the same time.
+// The compiler's type for a vector register. The register width does not change the result. Wider registers perform
+// more additions at the same time.
 template <typename Value, std::size_t count>
 struct RegisterOf {
   using Type [[gnu::vector_size(count * sizeof(Value))]] = Value;
@@ -80,8 +81,8 @@ struct RegisterOf {
 template <typename Value, std::size_t count>
 using Register = typename RegisterOf<Value, count>::Type;
 
-// Adds the two halves of a group repeatedly until one register of doubles remains. Does the same with the squares of
-// the values.
+// Adds the two halves of a group repeatedly until one register of doubles remains. The squares of the values are added
+// in the same way.
 template <std::size_t width, typename Value>
 OUTCROP_INLINE void add_to_width(const Value *cells, Register<double, width> &sum, Register<double, width> &square) {
   constexpr std::size_t parts = group_cells<Value> / width;
@@ -101,8 +102,8 @@ OUTCROP_INLINE void add_to_width(const Value *cells, Register<double, width> &su
   square = squares[0];
 }
 
-// Adds the first half of every group to the second half of the same group. In both registers, each group has `left`
-// successive numbers.
+// Adds the first half of every group to the second half of the same group. In the input and in the result, each group
+// has `left` successive numbers.
 template <std::size_t left, typename Numbers, std::size_t... place>
 OUTCROP_INLINE void join(const Numbers &one, const Numbers &other, Numbers &joined, std::index_sequence<place...>) {
   constexpr std::size_t half = left / 2;
@@ -110,7 +111,7 @@ OUTCROP_INLINE void join(const Numbers &one, const Numbers &other, Numbers &join
            __builtin_shufflevector(one, other, (place / half * left + place % half + half)...);
 }
 
-// Adds the halves of several groups at once, until each group has one number. The number of groups equals the register
+// Adds the halves of several groups together, until each group has one number. The number of groups equals the register
 // width.
 template <std::size_t width, std::size_t left = width>
 OUTCROP_INLINE void add_halves(Register<double, width> *groups, double *sums) {
@@ -132,7 +133,7 @@ OUTCROP_INLINE void add_groups(const Value *cells, GroupSums &groups) {
   groups.count += width;
 }
 
-// Updates the minimum and the maximum. Comparisons with NaN are false, so a NaN changes neither the minimum nor the
+// Updates the minimum and the maximum. Comparisons with NaN are false, so a NaN does not change the minimum and the
 // maximum.
 template <std::size_t width, typename Value>
 OUTCROP_INLINE void extend(const Value *row, long x0, long x1, FieldSum &total) {
@@ -229,7 +230,7 @@ void ExactSum::add(double value) {
   const auto bits = std::bit_cast<std::uint64_t>(value);
   const std::uint64_t fraction = bits & ((std::uint64_t{1} << mantissa_bits) - 1);
   const auto exponent = static_cast<unsigned>(bits >> mantissa_bits) & 0x7ffu;
-  // value = mantissa * 2^(shift - 1074). Subnormal numbers have no leading one bit. They have the same exponent as the
+  // value = mantissa * 2^(shift - 1074). Subnormal numbers have no leading bit 1. They have the same exponent as the
   // smallest normal numbers.
   const std::uint64_t mantissa = exponent == 0 ? fraction : fraction | std::uint64_t{1} << mantissa_bits;
   const unsigned shift = exponent == 0 ? 0 : exponent - 1;
@@ -244,7 +245,8 @@ void ExactSum::add(double value) {
 
 void ExactSum::add(double *values, std::size_t count) {
   assert(count <= at_once);
-  constexpr int lowest = -900, highest = 1023 - carry_bits;  // limits that avoid overflow and subnormal high parts
+  // between these limits, no high part overflows or is subnormal
+  constexpr int lowest = -900, highest = 1023 - carry_bits;
   static const Compiled &functions = compiled();
   while (const Bits largest = functions.largest(values, count)) {
     const int above = static_cast<int>(largest >> mantissa_bits) - 1022;  // all absolute values are below 2^above
@@ -264,7 +266,7 @@ void ExactSum::add(const ExactSum &other) {
   if (++adds_ == max_adds) carry();
 }
 
-// Moves the carries to higher limbs. Afterwards, each limb except the last is at least 0 and below 2^32.
+// Moves the carries to higher limbs. After this function, each limb except the last is at least 0 and below 2^32.
 void ExactSum::carry() {
   for (std::size_t i = 0; i + 1 < limbs; ++i) {
     limbs_[i + 1] += limbs_[i] >> limb_bits;

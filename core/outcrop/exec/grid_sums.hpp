@@ -1,13 +1,13 @@
 // Computes sums over all cells of a field after a step, part by part, while rows are in a cache.
 //
-// The result must depend neither on the plan nor on the threads, which determine the parts and their order. So the
-// cells are divided into groups of 64 bytes. No plan divides a group. The cells of a group are added in a fixed order
-// (cells after nx count as 0), and the sums of the groups are then added exactly:
+// The plan and the threads determine the parts and their order, but the result must not depend on them. So the cells
+// are divided into groups of 64 bytes. No plan divides a group. The cells of a group are added in a fixed order (cells
+// after nx count as 0), and the sums of the groups are then added exactly:
 //
 //     |0 1 2 3 4 5 6 7|8 9 ...
 //
-// In float64, a group has 8 cells. The sums 0+4, 1+5, 2+6 and 3+7 are computed first. Then four sums become two sums in
-// the same way, and two sums become one sum.
+// In float64, a group has 8 cells. The sums 0+4, 1+5, 2+6 and 3+7 are computed first. In the same way, the four sums
+// are reduced to two sums, and the two sums to one sum.
 //
 // ExactSum adds doubles without rounding, so the order of the doubles does not matter. The sum is an integer in units
 // of the smallest double:
@@ -17,11 +17,11 @@
 //
 // A limb holds 32 bits of the sum and 31 bits for carries. From time to time, the carries are moved to the next limb.
 // The addition of a number changes three limbs. This representation is Kulisch's long accumulator. Infinities and NaNs
-// are added separately, also in any order.
+// are added separately.
 //
-// Many numbers are added at once. Each number is split into a high part and a low part, all at the same bit. This bit
-// is so high that the sum of the high parts needs no rounding. The low parts are split again at a lower bit, until all
-// low parts are zero:
+// Many numbers are added together. All numbers are split at the same bit into a high part and a low part. This bit is
+// so high that the sum of the high parts needs no rounding. The low parts are split again at a lower bit, until all low
+// parts are zero:
 //
 //     largest     1.01100|101
 //     others      0.00110|011          sum of high parts ──► limbs

@@ -89,8 +89,8 @@ namespace {
 
 constexpr double stream_scalar = 3.0;
 
-// Copies one cache line at a time. Without the assembler statement, the compiler would replace the loop by memcpy() of
-// the C library. For long arrays, memcpy() writes past the caches.
+// Copies one cache line at a time. The assembler statement keeps the compiler from replacing the loop by a call of
+// memcpy(). For long arrays, memcpy() writes to memory without using the caches.
 [[gnu::always_inline]] inline void copy(const double *__restrict first, const double *, double *__restrict result,
                                         std::size_t count) {
   std::array<double, 8> line;
@@ -126,8 +126,8 @@ void plain(Read first, Read second, Written result) {
   loop(first.data(), second.data(), result.data(), result.size());
 }
 
-// With stores of 16 bytes, the speed is limited by the core and not by the memory. Stores of more than 32 bytes are not
-// faster.
+// With stores of 16 bytes, the core limits the speed, and not the memory. Stores of more than 32 bytes are not faster
+// than stores of 32 bytes.
 #if defined(__x86_64__)
 template <auto loop>
 __attribute__((target("avx2"))) void wide(Read first, Read second, Written result) {
@@ -172,7 +172,7 @@ std::uint64_t next_random(std::uint64_t &state) {  // xorshift64* (Vigna 2016)
   return state * 0x2545F4914F6CDD1D;
 }
 
-// Marks a value as used, so that the compiler does not remove the loops that compute the value.
+// Keeps the compiler from removing the loops that compute the value.
 template <typename Value>
 void use(const Value &value) {
   asm volatile("" : : "g"(&value) : "memory");
@@ -183,9 +183,9 @@ struct ThreadArrays {
   std::span<double> a, b, c;
 };
 
-// Reads all elements of array a. The loop reads eight streams at once, because a single stream has too few cache lines
-// in flight to use the full bandwidth. The loop adds the elements as integers. The addition of doubles would be slower,
-// because the compiler must not change the order of these additions.
+// Reads all elements of array a. The loop reads eight streams at the same time, because a single stream has too few
+// cache lines in flight to use the full bandwidth. The loop adds the elements as integers. The addition of doubles
+// would be slower, because the compiler must not change the order of these additions.
 void read(const ThreadArrays &arrays) {
   constexpr std::size_t streams = 8;
   const double *const a = arrays.a.data();
@@ -348,7 +348,7 @@ StreamSeconds Stream::run(StreamLoop loop, std::span<const double> first, std::s
   failure.rethrow();
   StreamSeconds seconds{seconds_since(start), 0};
   if (flush == StreamFlush::collective && !result.empty()) {
-    constexpr unsigned min_flushing_threads = 8;  // fewer threads do not fill the queue of a device
+    constexpr unsigned min_flushing_threads = 8;  // with fewer threads, a device does not reach its full speed
     const Clock::time_point looped = Clock::now();
     flush_in_parallel(*mapping, offset(0), result.size_bytes(), std::max(min_flushing_threads, team_.size()));
     seconds.flush = seconds_since(looped);

@@ -5,11 +5,12 @@
 //     copy  c = a     scale  b = s c     add  c = a + b     triad  a = b + s c
 //
 // The measured speeds count each byte of the arrays in a formula once, as STREAM does. Before a processor writes to a
-// cache line, it fetches the line from memory. The measured speeds do not count these fetched bytes. The loops are
-// written so that compilers cannot replace them by library functions that write past the caches.
+// cache line, it fetches the line from memory. The measured speeds do not count these fetched bytes. Compilers must not
+// replace the loops by library functions that write to memory without using the caches. The code of the loops prevents
+// this replacement.
 //
-// Stream works on any memory, including mapped files. Stream can make its results durable. Stream has the following
-// modes, after A. Jackson:
+// Stream works on any memory, including mapped files, and can make its results durable. Stream has three modes, which
+// follow A. Jackson:
 //
 //     none         only the loop runs; the result is not made durable
 //     individual   each element is written back before the next element is stored; msync writes back whole pages
@@ -35,17 +36,17 @@
 namespace outcrop {
 
 /// Measures updates of slabs. The planes have the layout of the planes of `grid`, but the streaming axis has no end.
-/// The constructor allocates and touches the memory of the window, so that the first access to this memory is not
-/// measured.
 class UpdateMeter {
  public:
-  /// Allocates and touches `rings` rings of `ring_planes` planes.
+  /// Allocates `rings` rings of `ring_planes` planes. The constructor touches the memory of the rings, so that the
+  /// first access to this memory is not measured.
   UpdateMeter(const Grid &grid, Stages stages, ThreadPlacement placement, std::size_t rings, long ring_planes);
 
   /// Updates `repeats` slabs of `slab_planes` planes and `levels` levels. Before the measurement, one more slab is
   /// updated to warm up the caches. Returns the cell updates per second of each slab. Each slot holds the cells `frame`
   /// of a plane. Only the cells inside `region` are updated. If `shifted` is true, small slots begin at different
-  /// places in a page, as large slots do. Throws InputError if the slabs need more memory than the window has.
+  /// offsets in a page, as large slots do (window.hpp). Throws InputError if the slabs need more memory than the window
+  /// has.
   std::vector<double> measure(const Tiling &tiling, long levels, long slab_planes, const Rectangle &frame,
                               const UpdateRegion &region, int repeats, bool shifted = false);
 
@@ -72,9 +73,9 @@ StreamLoop find_stream_loop(const std::string &name);
 class MemoryMeter {
  public:
   /// Allocates three arrays of `array_bytes` bytes each. An array should have at least four times the size of the
-  /// last-level cache. If `nodes` is not empty, the pages of the arrays come from these nodes alternately. If `nodes`
-  /// is empty, a page comes from the node of the thread that first touches the page. Throws InputError if the system
-  /// refuses to bind the memory.
+  /// last-level cache. The pages of the arrays come from the nodes `nodes` alternately. If `nodes` is empty, a page
+  /// comes from the node of the thread that first touches the page. Throws InputError if the system refuses to bind the
+  /// memory.
   MemoryMeter(ThreadPlacement placement, std::size_t array_bytes, const std::vector<unsigned> &nodes);
 
   /// Runs a loop on all threads. The loop "read" adds all elements of a. The loop "write" sets all elements of a. The
@@ -101,7 +102,7 @@ class MemoryMeter {
 enum class StreamFlush : unsigned char { none, individual, collective };
 
 struct StreamSeconds {
-  /// seconds of the loop and seconds of the flush; individual flushes count as part of the loop
+  /// the times of the loop and of the flush; individual flushes are part of the loop
   double loop = 0, flush = 0;
 };
 

@@ -2,17 +2,18 @@
 // the fields with their copies, and the kernels that a level calls.
 //
 // The window moves along the streaming axis, position by position. If the streaming axis is not periodic, position p is
-// plane p. On a periodic axis, the positions alternate between planes from the lower end and planes from the upper end.
-// On a periodic axis, the first and the last plane are neighbours in space. With alternating positions, all planes that
-// are neighbours in space have positions near each other. So a pass reads no plane twice:
+// plane p. On a periodic axis, the first and the last plane are neighbours in space. There, the positions alternate
+// between planes from the lower end and planes from the upper end. So planes that are neighbours in space have
+// positions near each other, and a pass reads no plane twice:
 //
 //     position   0   1    2   3    4   5   ...
 //     plane      0  n-1   1  n-2   2  n-3  ...
 //
 // On a periodic axis, a stencil of radius r reaches 2r positions, and the skew is 2r positions per level.
 //
-// Tiles use the rows of a periodic y axis alternately from the lower and the upper end ("folded rows"). On disk, planes
-// and rows have the order of the grid. In memory, rows also have the order of the grid.
+// On a periodic y axis, tiles count rows alternately from the lower and the upper end ("folded rows"). This order
+// applies only to tiles: in memory, rows have the order of the grid. On disk, both planes and rows have the order of
+// the grid.
 //
 // Each copy of a field in memory is in a ring of the window (window.hpp):
 //
@@ -48,9 +49,9 @@ inline long unfold(long position, long n) { return position % 2 == 0 ? position 
 /// `record_bytes` is the distance between records.
 ///
 /// The grid may be the part of a rank that has neighbouring ranks in y (faces.hpp). Rows are counted from the rank's
-/// first row. A rim of -2^40 rows on one side means that a neighbouring rank has the rows beyond this side. The rows of
-/// a neighbour have y < 0 or y >= ny. The rows of a neighbour exist only in memory, in frames that are larger than the
-/// plane. The region of a block determines which rows of a neighbour are updated.
+/// first row. A rim of -2^40 rows on one side means that a neighbouring rank owns the rows beyond this side. The rows
+/// of a neighbour have y < 0 or y >= ny. They exist only in memory, in frames that are larger than the plane. The
+/// region of a block determines which rows of a neighbour are updated.
 struct Grid {
   long nz = 0, ny = 0, nx = 0;
   long radius_z = 0, radius_y = 0;     ///< the radius of the stencil in z and y
@@ -59,8 +60,8 @@ struct Grid {
   bool periodic_z = false, periodic_y = false;
   /// true if the first block of a pass has the highest rows, and the last block has the lowest rows
   bool descends = false;
-  /// maximum distance, in positions, between an updated value and the values of the level below that the update reads;
-  /// at least 1
+  /// maximum distance, in positions, between an updated value and the values that its update reads from the level
+  /// below; at least 1
   long skew_z = 1, skew_y = 1;
   long statics_z = 0;  ///< maximum distance, in positions, at which an update reads static fields
   std::size_t item_bytes = 0;
@@ -78,8 +79,8 @@ struct Grid {
   /// Returns the number of the plane at a position.
   long plane(long position) const { return periodic_z ? unfold(position, nz) : position; }
 
-  /// Returns the position of plane z. If plane z lies outside the grid, beyond a periodic or mirror boundary, returns
-  /// the position of the plane in the grid with the same values.
+  /// Returns the position of plane z. If plane z lies beyond a periodic or mirror boundary, returns the position of the
+  /// plane in the grid that has the same values.
   long position(long z) const {
     if (periodic_z) return fold(((z % nz) + nz) % nz, nz);
     while (z < 0 || z >= nz) z = z < 0 ? -1 - z : 2 * nz - 1 - z;
@@ -104,8 +105,8 @@ inline Rectangle intersection(const Rectangle &a, const Rectangle &b) {
   return Rectangle{std::max(a.y0, b.y0), std::min(a.y1, b.y1), std::max(a.x0, b.x0), std::min(a.x1, b.x1)};
 }
 
-/// Converts a rectangle of folded rows to rows of a plane. On a periodic y axis, some rows of the rectangle are at the
-/// lower end of the plane, and the other rows are at the upper end. So the result has two rectangles.
+/// Converts a rectangle of folded rows to rows of a plane. On a periodic y axis, the result has two rectangles: rows at
+/// the lower end of the plane, and rows at the upper end.
 inline std::array<Rectangle, 2> unfolded(const Grid &grid, const Rectangle &folded) {
   if (!grid.periodic_y) return {folded, Rectangle{}};
   Rectangle low = folded, high = folded;
@@ -118,12 +119,12 @@ struct Field {
   bool read_only = false;  ///< true if no stage updates the field
   bool two_copies = false;
   bool has_previous = false;  ///< true if the previous value of the field is also stored on disk
-  /// true if the newest value is in the first copy and in the second copy alternately, step by step
+  /// true if each step stores the newest value in the other copy
   bool flips = false;
   bool is_history = false;  ///< true if a pass reads the values of the field from a state of another run
-  /// only for a history: an update of a slab reads this field up to this number of positions beyond the end of the slab
+  /// only for a history: number of positions beyond the end of a slab at which an update of the slab reads this field
   long ahead = 0;
-  /// if not negative, the field is recomputed, and its rim is copied from the field with this number
+  /// number of the field from which the rim of this recomputed field is copied; negative for other fields
   long follows = -1;
 
   bool recomputed() const { return follows >= 0; }
@@ -135,26 +136,26 @@ struct FieldValue {
   int age = 0;  ///< 0 for the newest value of the field, 1 for the previous value
 };
 
-/// The kinds of arrays from which or to which planes are transferred. Each kind has arrays for several fields.
+/// The kinds of arrays that are read or written. Each kind has arrays for several fields.
 enum class Array : std::uint8_t {
   source,   ///< the arrays of generation g, which a pass reads
   target,   ///< the arrays of generation g + 1, which a pass writes
   statics,  ///< the arrays of fields that no stage updates
-  /// an array with the size of the grid; it stores unfinished levels whose parity differs from the parity of the last
+  /// an array with the size of the grid; stores unfinished levels whose parity differs from the parity of the last
   /// level
   other,
   fringes,     ///< for each plane, the fringe rows of even levels, followed by the fringe rows of odd levels
   recomputed,  ///< for each plane, the fringe rows of the fields that the pass computes again
   history,     ///< states of another run, in files that have rows without padding
-  // The following kinds are not arrays on disk. A write sends rows to a neighbouring rank, and a read receives rows
-  // from a neighbouring rank (faces.hpp).
-  faces,         ///< rows of all arrays of the state, with the values before the first step
+  // The following kinds are not arrays on disk. For these kinds, a write sends rows to a neighbouring rank, and a read
+  // receives rows from a neighbouring rank (faces.hpp).
+  faces,         ///< rows of all arrays of the state, before the first step
   static_faces,  ///< rows of all static fields
   /// Rows of the fields that one level updates, or rows of all arrays of the state before the first level. A rank sends
   /// these rows to the neighbour with lower rows. The neighbour uses the received rows to update rows of both ranks.
   stairs,
-  /// Rows of all arrays of the state after the last step. A rank sends the rows that its neighbour with higher rows
-  /// owns to this neighbour.
+  /// Rows of all arrays of the state after the last step. A rank sends these rows to their owner, the neighbour with
+  /// higher rows.
   finished
 };
 
@@ -182,8 +183,8 @@ class Fields {
   const std::vector<FieldValue> &state() const { return state_; }       ///< the arrays that a pass reads and writes
   const std::vector<FieldValue> &statics() const { return statics_; }   ///< the arrays that a pass only reads
   const std::vector<std::size_t> &doubles() const { return doubles_; }  ///< the numbers of the fields with two copies
-  /// the numbers of the fields whose values are states of another run; each such field is used only at certain levels
-  /// of a pass
+  /// the numbers of the fields whose values are states of another run; a pass uses each of these fields only at certain
+  /// levels
   const std::vector<std::size_t> &histories() const { return histories_; }
   /// the numbers of the fields that a pass computes again; these fields have no arrays on disk
   const std::vector<std::size_t> &recomputed() const { return recomputed_; }
@@ -240,8 +241,8 @@ struct Lead {
 };
 
 /// The kernel calls of all levels of a pass. A level is one stage of a step. Usually, the list has the calls of two
-/// steps, and these calls repeat, because the two copies of a field alternate. If steps read a history, each step reads
-/// different rings. With a history, the list has the calls of all steps of a pass.
+/// steps, and a pass repeats these calls, because the two copies of a field alternate. If steps read a history, each
+/// step reads different rings, and the list has the calls of all steps of a pass.
 struct Stages {
   /// the calls of the lead, if there is a lead, followed by the calls of step 0, step 1, ...
   std::vector<StageCall> calls;
@@ -253,7 +254,7 @@ struct Stages {
   const StageCall &at(long level) const { return calls[static_cast<std::size_t>(level - 1) % calls.size()]; }
   const void *scalars_of(long level) const {
     if (lead.levels == 0) return scalars.of((level - 1) / per_step());
-    // the remainder is needed because a measurement may repeat the calls of a pass
+    // the remainder allows measurements that have more levels than a pass
     const long place = (level - 1) % static_cast<long>(calls.size());
     if (place < lead.levels) return lead.scalars.of(place / lead.per_step);
     return scalars.of((place - lead.levels) / per_step());

@@ -1,16 +1,15 @@
 // Class SlotFile stores an array in a file. The array is divided into tiles, and each tile has two slots in the file.
-// The last commit uses one of the two slots of a tile, and the next commit may write to the other slot. All tiles have
-// the same size, but the last tile may be shorter. In the drawing, stars mark the slots of the last commit. The slots
-// of the last commit are not overwritten before the next commit is complete:
+// The last commit uses one of the two slots of a tile, and the next commit may write to the other slot. So the slots of
+// the last commit stay unchanged until the next commit is complete. All tiles have the same size, but the last tile may
+// be shorter. In the drawing, stars mark the slots of the last commit:
 //
 //     in memory    | tile 0  | tile 1  | tile 2 |
 //     slots 0      | tile 0 *|         | tile 2*|
 //     slots 1      |         | tile 1 *|        |
 //
-// A commit has three steps. First, write_changed() writes each tile that has changed since the last commit to the free
-// slot of this tile, and makes the written tiles durable. Second, the caller durably stores the slot and the checksum
-// of every tile. Third, accept() makes the new commit the last commit. If an error occurs before accept(), the caller
-// can call write_changed() again.
+// A commit has three steps. First, write_changed() writes each changed tile to its free slot, and makes these tiles
+// durable. Second, the caller durably stores the slot and the checksum of every tile. Third, accept() makes the new
+// commit the last commit. If an error occurs before accept(), the caller can call write_changed() again.
 //
 // If the file allows direct I/O, several threads write tiles directly from the memory of the array, without the page
 // cache. If the file is in persistent memory, tiles are copied to the file, and the cache lines of the copies are
@@ -79,7 +78,7 @@ class SlotFile {
   const char *primitive() const;
 
  private:
-  // A commit, and for each tile a fingerprint of its bytes in memory.
+  // A commit, and a fingerprint of the bytes in memory for each tile.
   struct Known {
     CommittedTiles tiles{};
     std::vector<std::uint64_t> fingerprints{};  // empty if the fingerprints are not known

@@ -62,8 +62,8 @@ std::byte *StagingBuffer::take(std::uint32_t file, ByteRange bytes) {
   return slot.data + bytes.begin % sizes_.slot_bytes;
 }
 
-// Opens a slot of a file in free memory. If a slot was sent early, it may be opened a second time for its remaining
-// bytes. A slot that is opened a second time never becomes complete. It is sent early a second time, or at the end.
+// Opens a slot of a file in free memory. A slot that was sent early may be opened again for its remaining bytes. Such a
+// slot never becomes complete. It is sent early again, or at the end.
 StagingBuffer::StagingSlot &StagingBuffer::open(Key key) {
   const ByteRange &range = ranges_[key.first].range;
   const std::uint64_t begin = key.second * sizes_.slot_bytes;
@@ -75,9 +75,10 @@ StagingBuffer::StagingSlot &StagingBuffer::open(Key key) {
   return slot;
 }
 
-// Returns an open slot that no thread is filling, or null. Tiles use all planes of a slab in turn. So the slot that has
-// been unused for the longest time is often the next one to be used, and is a bad choice. But a slot that stayed unused
-// while all other slots were used several times has left this turn, and is sent.
+// Returns an open slot that no thread is filling, or null. Tiles use all planes of a slab one after another, again and
+// again. So the slot that has been unused for the longest time is often the next slot to be used, and is usually a bad
+// choice. This slot is a good choice only if the other slots were used several times since its last use. Then no tile
+// of the slab uses this slot any more.
 StagingBuffer::StagingSlot *StagingBuffer::slot_to_send_early() const {
   constexpr std::uint64_t turns = 8;
   StagingSlot *longest_unused = nullptr, *fullest = nullptr;
@@ -90,9 +91,8 @@ StagingBuffer::StagingSlot *StagingBuffer::slot_to_send_early() const {
   return fullest;
 }
 
-// Makes progress towards a free slot, in one of three ways. It sends an open slot early, or frees a slot that was sent.
-// Otherwise it waits until another thread has done one of these two things. A thread that fills a slot never waits
-// before put(), so no thread waits forever.
+// Sends an open slot early, or frees a slot that was sent. If neither is possible, waits until another thread changes a
+// slot. A thread that fills a slot never waits before put(), so no thread waits forever.
 void StagingBuffer::make_room(std::unique_lock<std::mutex> &lock) {
   if (open_.size() >= max_open_) {
     if (StagingSlot *early = slot_to_send_early(); early != nullptr) return send(*early, lock);
@@ -152,8 +152,8 @@ void StagingBuffer::write(StagingSlot &slot) {
     const std::uint64_t last = std::max(round_down(end, page_bytes), first);
     const std::uint32_t part = crc32c({slot.data + (begin - base), end - begin});
     target.sum.fetch_xor(crc32c_join(part, 0, crc32c_factor(target.range.end - end)), std::memory_order_relaxed);
-    // The file writes these parts through the page cache, because they are shorter than a page or the file is not
-    // direct.
+    // These parts go through the page cache, because they are shorter than a page or the file does not allow direct
+    // I/O.
     file.write(begin, slot.data + (begin - base), first - begin);
     file.write(last, slot.data + (last - base), end - last);
     if (begin < first || last < end) target.cached = true;
@@ -174,8 +174,8 @@ void StagingBuffer::free(StagingSlot &slot) {
   changed_.notify_all();
 }
 
-// Starts to write the pages of the page cache. The results of the system calls are ignored, because flush() reports
-// write errors.
+// Starts to write the pages of the page cache. Ignores the results of the system calls, because flush() reports write
+// errors.
 void StagingBuffer::write_behind() {
   for (std::size_t i = 0; i < ranges_.size(); ++i)
     if (ranges_[i].cached.exchange(false))
@@ -207,9 +207,8 @@ Snapshots::Snapshots(const Grid &grid, const Window &window, const Fields &field
   staging_.emplace(*store_, ranges, sizes);
 }
 
-// Writes the rows of the rim together with the updated rows next to them. Rows of the rim are complete long before the
-// updated rows. If they were written as soon as they are complete, a slot would have to be open for each plane that is
-// read ahead.
+// Writes the rows of the rim together with the updated rows next to them. The rows of the rim are complete long before
+// the updated rows. If they were written immediately, each plane that is read ahead would need an open slot.
 void Snapshots::write(long done, long z0, long z1, const Rectangle &cells) {
   Rectangle part = cells;
   if (part.y0 == grid_.first_row()) part.y0 = 0;
@@ -221,8 +220,8 @@ void Snapshots::write(long done, long z0, long z1, const Rectangle &cells) {
   }
 }
 
-// Writes the newest values also for snapshots of previous values. The executor copies them to the second copies only
-// after this call.
+// For snapshots of previous values, also writes the newest values of the rim. The executor copies the rim to the second
+// copies only after this call.
 void Snapshots::write_rim(long position, const Rectangle &cells) {
   const bool updated = position >= grid_.first_plane() && position < grid_.end_plane();
   if (updated && grid_.first_row() < grid_.end_row()) return;
@@ -230,8 +229,8 @@ void Snapshots::write_rim(long position, const Rectangle &cells) {
     write_box(file, fields_.ring(FieldValue{snapshots_[file].field, 0}, 0), position, position + 1, cells);
 }
 
-// Writes a part of each plane. If the part is as wide as the box, successive rows are also neighbours in the file, and
-// are written in one piece. If the part is a whole plane of the box, this is also true for successive planes.
+// Writes a part of each plane. If the part is as wide as the box, successive rows are neighbours in the file and are
+// written in one piece. If the part is a whole plane of the box, successive planes are also written in one piece.
 void Snapshots::write_box(std::uint32_t file, std::size_t ring, long z0, long z1, const Rectangle &cells) {
   const Snapshot &box = snapshots_[file];
   const Rectangle part = intersection(cells, Rectangle{box.y0, box.y1, box.x0, box.x1});
@@ -258,7 +257,8 @@ void Snapshots::write_rows(std::uint32_t file, std::size_t ring, long z0, long z
   const std::uint64_t row_bytes = static_cast<std::uint64_t>(rows.columns()) * grid_.item_bytes;
   const long plane = grid_.plane(z0) - box.z0;
   const long cell =
-      (plane * (box.y1 - box.y0) + rows.y0 - box.y0) * (box.x1 - box.x0) + rows.x0 - box.x0;  // in the box
+      // the number of the first cell in the box
+      (plane * (box.y1 - box.y0) + rows.y0 - box.y0) * (box.x1 - box.x0) + rows.x0 - box.x0;
   const std::uint64_t first = box.offset + static_cast<std::uint64_t>(cell) * grid_.item_bytes;
   const std::uint64_t last = first + static_cast<std::uint64_t>((z1 - z0) * rows.rows()) * row_bytes;
   const std::size_t slot_bytes = staging_->slot_bytes();

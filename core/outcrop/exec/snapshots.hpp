@@ -1,7 +1,7 @@
 // Writes boxes of fields to files while the fields are computed. No plane stays in memory longer because of a snapshot.
 //
-// A thread that updates rows at the last level of a step copies the cells in the box to a staging buffer. From the
-// staging buffer, the bytes are written to the file past the page cache:
+// A thread that updates rows at the last level of a step copies the cells in the box to a staging buffer. The bytes of
+// the staging buffer are written directly to the file, without the page cache:
 //
 //     file:  | header | box: z, y, x in C order, without padding | index |          offset = header bytes
 //                           ▒▒▒▒ rows of one tile
@@ -16,19 +16,19 @@
 //     free ──take()──► open ──put() of the last bytes──► sent ──pump──► free
 //                         └── if too many are open, the slot with the most bytes ──►
 //
-// The staging buffer also makes writes longer. A tile has only a few rows in each of many planes, and a device is slow
-// if each write is short. plan/staging.py chooses large slots, but not so large that too many of them are open. If too
-// many slots are open, the slot with the most bytes is sent early. If a slot has not been used for a long time, it is
-// sent first, because another block will fill it.
+// The staging buffer also joins short writes into long writes, with which devices are faster. A tile has only a few
+// rows in each of many planes. If too many slots are open, one slot is sent early: a slot that has not been used for a
+// long time (another block will fill it), or else the slot with the most bytes. plan/staging.py chooses the largest
+// slots that are rarely sent early.
 //
 // Direct I/O writes whole pages. Pages at both ends of the box, and pages of a slot that was sent early, may be
-// incomplete. All bytes of an incomplete page go through the page cache, including the bytes that come later. So no
-// page is written both directly and through the page cache. Boxes that cannot or should not be written directly go
-// through the page cache, too.
+// incomplete. All bytes of such a page go through the page cache, including the bytes that arrive later. So no page is
+// written both directly and through the page cache. If a file does not allow direct I/O, all its bytes go through the
+// page cache.
 //
-// The checksum of a slot is computed when the slot is sent, because its bytes are still in a cache then. A quarter of
-// the slots is reserved for transfers. If all processors are busy with updates, the I/O thread may wait about ten
-// milliseconds for a processor.
+// The checksum of a slot is computed when the slot is sent, because its bytes are then still in a cache. A quarter of
+// the slots is reserved for transfers. The reason is that the I/O thread may wait about ten milliseconds for a
+// processor during updates.
 #pragma once
 
 #include <atomic>
@@ -72,11 +72,12 @@ class StagingBuffer {
   std::size_t slot_bytes() const { return sizes_.slot_bytes; }
 
   /// Returns memory for these bytes of a file. All bytes must be in the same slot, and each byte may be taken only
-  /// once. Waits for a free slot if necessary. Any thread may call take(), but must call put() before it calls take()
-  /// again. Throws StorageError if a write failed.
+  /// once. Waits for a free slot if necessary. Any thread may call take(). A thread must call put() before it calls
+  /// take() again. Throws StorageError if a write failed.
   std::byte *take(std::uint32_t file, ByteRange bytes);
 
-  /// Marks bytes as complete, which were copied to the memory from take(). Throws StorageError if a write failed.
+  /// Marks bytes as complete. The caller must have copied the bytes to the memory that take() returned. Throws
+  /// StorageError if a write failed.
   void put(std::uint32_t file, ByteRange bytes);
 
   /// Starts to write the dirty pages of the page cache to the device.
@@ -86,7 +87,7 @@ class StagingBuffer {
   /// StorageError.
   void flush();
 
-  /// Returns the CRC32C of the bytes of a file, in the order of the file. The result is valid after flush().
+  /// Returns the CRC32C of all bytes of a file. The result is valid after flush().
   std::uint32_t sum(std::uint32_t file) const { return ranges_[file].sum.load(std::memory_order_relaxed); }
 
  private:
@@ -95,18 +96,18 @@ class StagingBuffer {
   struct StagingSlot {
     std::byte *data = nullptr;
     Key key{};
-    std::vector<ByteRange> present{};  // the bytes that the slot has: ascending ranges with gaps in between
+    std::vector<ByteRange> present{};  // the bytes that the slot has, as ascending ranges that do not touch
     std::size_t filled = 0;            // number of bytes in `present`
     std::size_t missing = 0;           // number of bytes of the slot that are still missing
-    unsigned writers = 0;              // number of threads that have called take() and not yet put()
-    std::uint64_t used = 0;            // the time of the last take(), counted in calls of take()
+    unsigned writers = 0;              // number of threads that have called take() and have not called put()
+    std::uint64_t used = 0;            // the number of calls of take() up to the last call for this slot
     std::vector<Ticket> tickets{};     // the transfers that write the slot
   };
   struct StagedRange {
     ByteRange range;
     std::atomic<bool> cached = false;        // true if some bytes are only in the page cache
     std::atomic<std::uint64_t> present = 0;  // number of bytes that put() has marked as complete
-    // CRC32C of the bytes sent, each part shifted by the bytes that follow it (transfers.hpp)
+    // exclusive or of the checksums of all sent parts, each shifted by the bytes behind the part (transfers.hpp)
     std::atomic<std::uint32_t> sum = 0;
   };
 
@@ -135,11 +136,12 @@ class StagingBuffer {
   Pump pump_;
 };
 
-/// A box z0 <= z < z1, and the same for y and x, of a field after `done` steps of the pass. If `done` is 0, the box has
-/// the values before the first step. The box is written to an existing file, from byte `offset` on.
+/// The cells z0 <= z < z1, y0 <= y < y1, x0 <= x < x1 of a field after `done` steps of the pass. If `done` is 0, the
+/// values before the first step are written. The cells are written to an existing file, and begin at byte `offset`.
 ///
-/// If `age` is 1, the box has the previous values of the field, which must be arrays on disk. The rim never changes, so
-/// the pass sets the rim of the previous values in z and y to the newest values. The box contains these values, too.
+/// If `age` is 1, the previous values of the field are written. They must be arrays on disk. The rim never changes, so
+/// the pass sets the rim of the previous values in z and y to the newest values. The snapshot contains the values of
+/// this rim, too.
 struct Snapshot {
   std::size_t field = 0;
   long done = 1;
@@ -164,7 +166,7 @@ class Snapshots {
   /// values after `done` steps. Does not throw. After a failure, write_behind() and flush() throw the error.
   void write(long done, long z0, long z1, const Rectangle &cells);
 
-  /// Writes the cells that no step changes. Skips the cells that write() writes.
+  /// Writes the cells that no step changes, except cells that write() writes.
   void write_rim(long position, const Rectangle &cells);
 
   /// Starts to write pages of the page cache to the devices. No other thread may call write() at that time. Throws
@@ -175,7 +177,7 @@ class Snapshots {
   void flush();
   bool empty() const { return snapshots_.empty(); }
 
-  /// Returns, for each box, the CRC32C of its bytes in the order of the file. The result is valid after flush().
+  /// Returns the CRC32C of the bytes of each box in the file. The result is valid after flush().
   std::vector<std::uint32_t> sums() const;
 
  private:

@@ -29,8 +29,7 @@ std::uint32_t await_change(const std::atomic<std::uint32_t> &value, std::uint32_
 
 constexpr std::size_t page_bytes = AlignedMemory::huge_bytes;
 
-// Touches the pages of each part. The threads of the node that owns a part divide the pages of this part among
-// themselves.
+// Touches the pages of each part. Only the threads of the node that owns a part touch the pages of this part.
 void touch(const std::vector<MemoryPart> &parts, Team &team) {
   std::vector<MemoryPart> pages;
   std::vector<unsigned> owners;
@@ -116,7 +115,7 @@ std::vector<std::size_t> cut_in_proportion(std::size_t total, const std::vector<
   std::size_t so_far = 0;
   for (const unsigned weight : weights) {
     so_far += weight;
-    first.push_back(total / sum * so_far + total % sum * so_far / sum);  // total * so_far could overflow
+    first.push_back(total / sum * so_far + total % sum * so_far / sum);  // because total * so_far could overflow
   }
   return first;
 }
@@ -157,7 +156,7 @@ std::vector<MemoryPart> memory_parts(const Window &window, const std::vector<uns
       parts.push_back({window.data() + next, end - next, node});
     next = end;
   };
-  unsigned before = 0;  // the node whose part ends where the next part begins
+  unsigned before = 0;  // the node that owns the bytes before the next part
   for (std::size_t i = 0; i < window.rings(); ++i) {
     const Ring &ring = window.ring(i);
     if (ring.slot_bytes() / all * fewest < page_bytes) return {};
@@ -182,7 +181,7 @@ void place_memory(const Window &window, Team &team) {
     team.touch(window.data(), window.size());
     return;
   }
-  if (placement.bound)  // a refusal of the system is ignored, because touch() places the pages in the same way
+  if (placement.bound)  // if the system refuses, touch() places the pages in the same way
     for (const MemoryPart &part : parts)
       if (!bind_memory(part.data, part.size, {placement.node_indices[part.node]})) break;
   touch(parts, team);

@@ -1,14 +1,14 @@
 // Defines a team of threads that run one job at a time. This file also divides the window and the work among NUMA
 // nodes.
 //
-// The team does not use OpenMP, because OpenMP would not help. The threads take the tiles of a slab one by one, and a
-// tile waits only for the tiles that it needs (tiles.hpp). So the threads need neither a parallel loop nor a barrier
-// inside a slab. Without OpenMP, the thread sanitizer sees every synchronisation. After a job, the threads spin for a
-// moment, because the next slab usually follows within microseconds. If no job follows, the threads sleep.
+// The team does not use OpenMP. The threads take the tiles of a slab one by one, and a tile waits only for the tiles
+// that it needs (tiles.hpp). So the threads need no parallel loop, and no barrier inside a slab. The thread sanitizer
+// sees every synchronisation of the team, but not the synchronisation inside OpenMP. After a job, the threads spin for
+// a moment, because the next slab usually follows within microseconds. If no job follows, the threads sleep.
 //
 // The threads of a team are its members. If ThreadPlacement::bound is true, each member is bound to a processor. The
-// thread that calls run() is member 0. The calling thread is bound only while the result of bind_caller() exists. A
-// longer binding would be inherited by every thread that the calling thread starts later.
+// thread that calls run() is member 0. This thread is bound only while the result of bind_caller() exists, because
+// threads that it starts while it is bound would inherit the binding.
 //
 // On several NUMA nodes, each node owns a part of every slot of the window. The memory of a part comes from the node
 // that owns the part. Threads of the node first take the tiles whose rows are in the node's part. The sizes of parts
@@ -18,14 +18,14 @@
 //     slot of plane z+1:  | node 0         | node 1         |
 //                           rows of the frame
 //
-// Each part is bound to its node. Containers often forbid the binding of memory. So a thread of the node is also the
-// first thread that touches the pages of the part. The system takes the memory of a page from the node of the thread
-// that touches the page first.
+// Each part is bound to its node. Containers often forbid the binding of memory. So a thread of the node also touches
+// the pages of the part first. The system takes the memory of a page from the node of the thread that first touches the
+// page.
 //
-// A page belongs to one node, and the pages of the window are huge (2 MiB). So parts begin at multiples of 2 MiB, and a
-// part loses or gains up to 1 MiB at each edge. Small pages would make every access slower. If the parts are smaller
-// than a huge page, pages come alternately from all nodes. With such small parts, nodes own tiles, but they own no
-// parts of the memory.
+// A page belongs to one node, and the pages of the window are huge (2 MiB), because small pages make every access
+// slower. So parts begin at multiples of 2 MiB, and a part loses or gains up to 1 MiB at each edge. If the parts are
+// smaller than a huge page, pages come alternately from all nodes. In this case, nodes own tiles, but no parts of the
+// memory.
 #pragma once
 
 #include <atomic>
@@ -104,10 +104,10 @@ class Team {
 /// items has a thread. Proof: assume that all threads wait. Let m be the first item that no thread has taken. Let f be
 /// the first item that is taken and not finished. All items before f are finished, so f waits for an item that no
 /// thread has taken. The item for which f waits comes before f, and it is m or a later item. So f > m, and all items
-/// before m are finished. Let T be a thread of the node that owns m. T also waits, in an item t. The queue of T still
-/// contains m, and a thread takes items of other nodes only if its own queue is empty. So T took t from its own queue.
-/// Queues keep the order, so t is before m and is therefore finished. But T waits in t, so t is not finished. The two
-/// statements contradict each other, so the assumption is wrong.
+/// before m are finished. Let T be a thread of the node that owns m, and let t be the item in which T waits. The queue
+/// of T still contains m, and a thread takes items of other nodes only if its own queue is empty. So T took t from its
+/// own queue. Queues keep the order, so t is before m and is therefore finished. But T waits in t, so t is not
+/// finished. This contradiction shows that the assumption is wrong.
 class NodeQueues {
  public:
   static constexpr std::size_t none = static_cast<std::size_t>(-1);
@@ -160,7 +160,7 @@ std::vector<long> first_rows(const Window &window, const std::vector<unsigned> &
 unsigned owner_of(long row, const std::vector<long> &first_rows);
 
 /// Returns the rows at which the diagonals of diamond_tiles() begin. The diagonals begin at every second edge between
-/// the parts of nodes. So each part has one edge at which diagonals begin, and nodes do not wait for each other. With
+/// the parts of nodes. So each part has one edge at which diagonals begin, and nodes rarely wait for each other. With
 /// one node, the result is row 0.
 std::vector<long> rows_to_begin_at(const std::vector<long> &first_rows);
 
@@ -177,8 +177,8 @@ struct MemoryPart {
 /// smaller than a huge page.
 std::vector<MemoryPart> memory_parts(const Window &window, const std::vector<unsigned> &node_threads);
 
-/// Makes all pages of a window resident, in memory near the threads that will use the pages. No thread may have touched
-/// a page of the window before this call.
+/// Makes all pages of a window resident, in memory near the threads that use the pages. No thread may have touched a
+/// page of the window before this call.
 void place_memory(const Window &window, Team &team);
 
 }  // namespace outcrop

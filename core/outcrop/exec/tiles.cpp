@@ -25,8 +25,8 @@ long lean_of(long levels, long diamond, unsigned threads) {
 }
 
 // Returns the distance between a tile at position p and the nearest row at which diagonals begin. The position and the
-// distance are counted in half tiles. The results for neighbouring positions differ by at most one. So a tile always
-// comes after the tiles that it needs, whatever rows `begin` has.
+// distance are counted in half tiles. The results for neighbouring positions differ by at most one. So a tile comes
+// after the tiles that it needs, for all values of `begin`.
 long distance(long p, long half, const std::vector<long> &begin) {
   long nearest = std::numeric_limits<long>::max();
   for (const long row : begin) {
@@ -54,8 +54,8 @@ struct BandChunk {
   long band, chunk;
 };
 
-// Returns the bands and chunks in the order in which threads take them. The tiles of a strip are delayed so much that
-// no band of the strip overtakes the last band of the previous strip.
+// Returns the bands and chunks in the order in which threads take them. The tiles of a strip come late enough that no
+// band of the strip overtakes the last band of the previous strip.
 std::vector<BandChunk> bands_in_order(long bands, const Chunks &chunks, unsigned threads) {
   const long strip = std::min(bands, 2 * static_cast<long>(threads));
   const long stagger = std::max(strip, chunks.at_once);

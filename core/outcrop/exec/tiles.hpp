@@ -5,8 +5,8 @@
 // Diamonds (after Bondhugula and Malas): a tile is a diamond of levels and rows of the grid. The tiles form a lattice.
 // The tiles with the lattice index q have their centres at level q*D. The centres of tiles with the same q are 2*r*D
 // rows of the grid apart. If q is odd, the centres are shifted by r*D rows. At each level, a tile has the rows y with
-// |y - centre| < r*(D - |level - q*D|). Two tiles touch a tile from below. A tile needs only the two tiles that touch
-// it from below, and waits only for them. So threads need no barrier between tiles with different centre levels:
+// |y - centre| < r*(D - |level - q*D|). A tile needs only the two tiles that touch it from below, and waits only for
+// them. So threads need no barrier between tiles with different centre levels:
 //
 //     level
 //      2D   |\    /\    /\    /|     q = 2
@@ -17,19 +17,19 @@
 //           0   r*D  2r*D ...   y
 //
 // Threads take tiles along diagonals that lean to lower y. So a tile reuses the data that the two tiles below it have
-// left in the last-level cache. Without this reuse of data, updates of thin slabs are slow. Let p be the position of a
-// tile in y, in units of half a tile. On a diagonal, p + lean*q is constant. With the chosen lean, about 2 * `threads`
-// tiles lie between a tile and the tiles that it needs. For example, if the lean is 3, threads take the tiles in the
+// left in the last-level cache. Without this reuse, updates of thin slabs are slow. Let p be the position of a tile in
+// y, in units of half a tile. On a diagonal, p + lean*q is constant. The lean is chosen so that about 2 * `threads`
+// tiles lie between a tile and the tiles that it needs. For example, with a lean of 3, threads take the tiles in the
 // order of these numbers:
 //
 //     q = 2       3    6
 //     q = 1     1    4    7
 //     q = 0   0    2    5   ...
 //
-// If several nodes own parts of the rows (team.hpp), each node updates its own part. At the edge between two parts,
-// either both nodes begin their updates or both nodes end their updates. So the tiles on both sides of an edge are
-// updated at about the same time, and no node waits long for another node. Diagonals begin at every second edge, and
-// each diagonal leans to the nearest row at which diagonals begin:
+// If several nodes own parts of the rows (team.hpp), each node updates its own part. Diagonals begin at every second
+// edge between two parts, and each diagonal leans to the nearest row at which diagonals begin. So both nodes at an edge
+// begin their updates there, or both end their updates there. The tiles on both sides of an edge are updated at about
+// the same time, and no node waits long for another node:
 //
 //     node 0 | node 1 | node 2 | node 3
 //      <------ ------> <------ ------>
@@ -37,21 +37,21 @@
 // Bands: if the grid has too few rows for several diamonds, the slab is divided into bands of levels. For example, a
 // grid with two axes has planes of one row. Each band is divided into tiles along the skewed coordinate zeta = z +
 // skew*(level - 1). A tile of a band has all rows and one range of zeta, which is called a chunk. An update reads
-// values with a lower level and with the same or a lower zeta. An update also overwrites a value, and earlier updates
-// must have read this value. The earlier updates that read an overwritten value also have a lower level and the same or
-// a lower zeta. So a tile needs only two tiles: the previous tile in its band, and the tile with the same chunk in the
-// band below. The two needed tiles have waited for their own needed tiles in the same way. So a tile begins only when
-// all tiles with lower bands and lower chunks are finished. The tiles on a diagonal of the drawing do not depend on
-// each other. Threads take tiles in the order of these numbers:
+// values with a lower level and with the same or a lower zeta. An update also overwrites an old value. The updates that
+// read the old value must be finished before. They also have a lower level and the same or a lower zeta. So a tile
+// waits for only two tiles: the previous tile in its band, and the tile with the same chunk in the band below. These
+// two tiles have waited in the same way. So all tiles with lower bands and lower chunks are finished when a tile
+// begins. The tiles on a diagonal of the drawing do not depend on each other. Threads take tiles in the order of these
+// numbers:
 //
 //     level   | 3 : 4 : 5 : 6
 //     band 1  +---+---+---+---
 //     band 0  | 1 : 2 : 3 : 4
 //               chunks     zeta
 //
-// If a slab has many bands, threads update only 2 * `threads` neighbouring bands at the same time. A strip is such a
-// group of 2 * `threads` bands. So each band uses data that the band below has left in the last-level cache. Threads
-// begin the next strip while they finish the last tiles of the current strip.
+// If a slab has many bands, threads update a strip of 2 * `threads` neighbouring bands at the same time. So each band
+// uses data that the band below has left in the last-level cache. Threads begin the next strip while they finish the
+// last tiles of the current strip.
 //
 // Sweeps (D = 0) update the levels one after another. Each level is divided into blocks of rows, or into chunks of zeta
 // if the grid has few rows. The blocks of a level do not wait for each other. Sweeps update cells in the same order as
@@ -73,7 +73,7 @@ struct Tile {
   long centre = 0;                       ///< the level at which the tile has its maximum number of rows
   /// at level `centre`, the tile has the rows y_low <= y < y_high; some of these rows may lie outside the grid
   long y_low = 0, y_high = 0;
-  long slope = 0;  ///< number of rows that each side of the tile loses per level away from the centre
+  long slope = 0;  ///< number of rows that each side of the tile loses with each level away from the centre
   /// the tile has the values zeta_low <= zeta < zeta_high, counted from the first zeta of the slab
   long zeta_low = 0, zeta_high = std::numeric_limits<int>::max();
   std::vector<std::size_t> needs{};  ///< indices of the tiles that must be finished before this tile begins

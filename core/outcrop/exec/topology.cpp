@@ -88,8 +88,8 @@ MemoryNode memory_node(hwloc_topology_t topology, hwloc_obj_t memory) {
   return node;
 }
 
-// Fills the list of a node's processors. The list begins with one processor of each core. After one processor of each
-// core, the list has a second processor of each core, and so on.
+// Fills the list of a node's processors. The list first has one processor of each core, then a second processor of each
+// core, and so on.
 void list_processors(NumaNode &node, hwloc_topology_t topology, hwloc_const_bitmap_t cpuset) {
   std::map<unsigned, unsigned> listed;  // for each core, the number of its processors that are already in the list
   std::vector<std::pair<unsigned, unsigned>> ranked;
@@ -105,8 +105,8 @@ void list_processors(NumaNode &node, hwloc_topology_t topology, hwloc_const_bitm
 }
 
 // Returns the memory of all nodes. Memory that is near to only a few processors comes before memory that is near to
-// many processors. If several kinds of memory are near to the same processors, ordinary memory comes first. The system
-// gives ordinary memory the lowest number.
+// many processors. If several kinds of memory are near to the same processors, ordinary memory comes first, because the
+// system gives ordinary memory the lowest number.
 std::vector<hwloc_obj_t> memory_from_near_to_far(hwloc_topology_t topology) {
   std::vector<hwloc_obj_t> memory;
   hwloc_obj_t next = nullptr;
@@ -233,9 +233,9 @@ std::vector<MemoryNode> memory_nodes(const std::string &description) {
 namespace outcrop {
 namespace {
 
-// Returns the number of threads of each node. Each thread goes to a node with a free core. If no node has a free core,
-// the thread goes to a node with a free processor. If several nodes are possible, the thread goes to the node with the
-// fewest threads per core.
+// Returns the number of threads of each node. Each thread goes to a node with a free core or, if there is none, to a
+// node with a free processor. If several nodes are possible, the thread goes to the node with the fewest threads per
+// core.
 std::vector<unsigned> threads_of_nodes(const std::vector<NumaNode> &nodes, unsigned threads) {
   std::vector<unsigned> counts(nodes.size(), 0);
   // 0: the node has a free core; 1: all cores of the node are in use, but a core has a free processor; 2: the node has

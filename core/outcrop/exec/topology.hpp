@@ -11,11 +11,11 @@
 // has one processor of each core, and then the second processor of each core. For example, the list of node 0 is 0 1 2
 // 3 8 9 10 11.
 //
-// A node consists of memory and of the processors that are nearer to this memory than to other memory. Memory that has
-// no processors of its own (CXL, or HBM beside the ordinary memory of a node) is not a node in this file. Only the
-// function memory_nodes() also lists such memory. The functions return only the nodes and processors that the cgroup,
-// the cpuset and the affinity of the process allow. The process may be allowed to use a processor, but not the memory
-// near this processor. Then the processor belongs to the first node.
+// A node consists of memory and of the processors that are nearer to this memory than to other memory. Some memory has
+// no processors of its own, such as CXL memory, or HBM beside the ordinary memory of a node. Such memory is not a node
+// in this file. Only the function memory_nodes() also lists such memory. The functions return only the nodes and
+// processors that the cgroup, the cpuset and the affinity of the process allow. If the process may use a processor, but
+// not the memory near this processor, the processor belongs to the first node.
 //
 // For tests, a topology can be synthetic. A synthetic topology is given in hwloc's notation, such as "numa:2 core:4
 // pu:2", or as a file in hwloc's XML format. The environment variables HWLOC_SYNTHETIC and HWLOC_XMLFILE also make
@@ -27,8 +27,8 @@
 //     2 threads on these nodes:              node 0: 0          node 1: 1
 //
 // On one node, threads are bound only on request. On a shared machine, a bound thread waits for its core even if
-// another core is idle. On several nodes, threads are bound by default. To wait for a core costs less time than to
-// access the memory of another node.
+// another core is idle. On several nodes, threads are bound by default, because waiting for a core takes less time than
+// access to the memory of another node.
 #pragma once
 
 #include <cstddef>
@@ -58,22 +58,21 @@ bool has_hwloc();  ///< whether the core was built with hwloc
 /// Returns the part of this system that the calling thread may use.
 Topology system_topology();
 
-/// Describes the memory of a NUMA node. The node may have no processors. A value is 0 if the firmware does not report
-/// it.
+/// Describes the memory of a NUMA node, which may have no processors. Values that the firmware does not report are 0.
 struct MemoryNode {
   unsigned os_index = 0;    ///< the number that the system gives the node
   std::uint64_t bytes = 0;  ///< its capacity
   std::string kind{};       ///< the name from hwloc or the driver: "HBM", "MCDRAM", "DRAM", "NVM", "CXL-DRAM", or ""
-  /// number of processors for which this memory is ordinary memory; 0 for CXL and additional HBM
+  /// number of processors that use this memory as ordinary memory; 0 for CXL memory and additional HBM
   unsigned processors = 0;
-  double read_bytes_per_second = 0, write_bytes_per_second = 0;  ///< speed for the processor with the fastest access
+  ///< the speed that the processor with the fastest access gets
+  double read_bytes_per_second = 0, write_bytes_per_second = 0;
   double latency_seconds = 0;
 };
 
 /// Returns all memory that may be used, in the order of the numbers that the system gives the nodes. If `description`
-/// is not empty, returns the memory of the described system. If `description` is empty, returns the memory of this
-/// system. Without hwloc, the result is one node whose values are all 0. Throws InputError if hwloc does not understand
-/// the description.
+/// is empty, returns the memory of this system, otherwise the memory of the described system. Without hwloc, the result
+/// is one node whose values are all 0. Throws InputError if hwloc does not understand the description.
 std::vector<MemoryNode> memory_nodes(const std::string &description = "");
 
 /// Returns true if hwloc reports this system, and false if an environment variable makes hwloc report another system.
@@ -99,8 +98,7 @@ class BoundThread {
 };
 
 /// Sets the nodes that provide memory for pages that are not resident yet. If `nodes` has several nodes, the pages come
-/// from these nodes alternately. If `nodes` has one node, all pages come from this node. Returns false if the system
-/// refuses the binding. Containers often make the system refuse.
+/// from these nodes alternately. Returns false if the system refuses the binding, as it often does in containers.
 bool bind_memory(std::byte *data, std::size_t size, const std::vector<unsigned> &nodes);
 
 enum class Bind : unsigned char {
@@ -109,8 +107,8 @@ enum class Bind : unsigned char {
   none        ///< never bind, and treat several nodes as one node
 };
 
-/// The node and the processor of a thread. Only nodes that have threads are counted. The processor has the number that
-/// the system gives it.
+/// The node and the processor of a thread. The nodes that have threads are numbered from 0. The number of the processor
+/// is the system's number.
 struct ThreadPlace {
   unsigned node = 0, processor = 0;
 
@@ -118,7 +116,7 @@ struct ThreadPlace {
 };
 
 struct ThreadPlacement {
-  /// one place for each thread of the team; threads on the same NUMA node are next to each other in this list
+  /// one place for each thread of the team, ordered by NUMA node
   std::vector<ThreadPlace> threads{ThreadPlace{}};
   std::vector<unsigned> node_threads{1};  ///< number of threads on each node, never 0
   std::vector<unsigned> node_indices{0};  ///< the number that the system gives each node

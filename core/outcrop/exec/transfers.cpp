@@ -13,7 +13,7 @@
 namespace outcrop {
 namespace {
 
-// number of bytes that are transferred from one array before the next array has its turn
+// number of bytes of one array that are transferred before a transfer of the next array begins
 constexpr std::size_t together_bytes = std::size_t{1} << 20;
 
 bool is_fringe(Array array) { return array == Array::fringes || array == Array::recomputed; }
@@ -45,11 +45,12 @@ Transfers::Transfers(const Grid &grid, const Window &window, const Fields &field
   if (store_ == nullptr) return;
   fringe_tickets_.resize(fields.rings() * static_cast<std::size_t>(grid.nz), no_ticket);
   PumpOptions options;
-  options.capacity = 4 * slots + 2;  // enough for four parts of each slot; if more parts are queued, submit() waits
+  // there is room for four parts of each slot; if more parts are queued, submit() waits
+  options.capacity = 4 * slots + 2;
   pump_ = std::make_unique<Pump>(*store_, options);
   // The queues have room for a job for each level in each slot, so the executor never waits for a place in a queue.
-  // Without this room, two neighbours could wait for each other forever, because each neighbour puts its sends into the
-  // queue before its receives.
+  // With shorter queues, two neighbours could wait for each other forever, because each neighbour queues its sends
+  // before its receives.
   const std::size_t jobs = slots * static_cast<std::size_t>(max_levels + 2);
   if (links != Links{}) faces_ = std::make_unique<Faces>(links, *pump_, jobs);
 }
@@ -129,8 +130,7 @@ Transfers::SlotState &Transfers::slot(std::size_t ring, long z) {
 }
 
 // Submits a request for a slot. The request begins after an earlier transfer of the slot is complete. A write begins
-// after the last write from the slot. A read begins after the write that followed the last read into the slot. If no
-// write has followed the last read, the new read begins after the last read.
+// after the last write from the slot. A read begins after all earlier transfers of the slot.
 void Transfers::submit(SlotState &state, Request request) {
   request.after = request.write ? state.writing : last_use(state);
   const Ticket ticket = pump_->submit(request);
@@ -151,7 +151,7 @@ void Transfers::transfer(bool write, const ArrayRing &pair, long z, const Rectan
   state.place = window_.place(pair.ring, z);
   if (!write && is_fringe(pair.array)) {
     state.fringe = cells;
-    // the previous block has submitted the write of this fringe, so the write is usually complete by now
+    // the previous block submitted the write of this fringe early, so the write is usually complete now
     pump_->wait(fringe_tickets_[fringe_index(pair.ring, z)]);
   }
   if (pair.array == Array::history) state.history = cells;
@@ -180,8 +180,7 @@ void Transfers::transfer(bool write, const ArrayRing &pair, long z, const Rectan
   tail.rows = 1;
   if (has_whole_rows && cells.y1 == grid_.ny) {
     // In the slot, rows of a neighbouring rank follow the last row of the plane. The last bytes of the plane fill only
-    // a part of a page, and are transferred separately. So the whole pages before the last bytes can be transferred
-    // without the page cache.
+    // a part of a page, and are transferred separately. So the other pages can be transferred without the page cache.
     const std::size_t after = (whole.offset + whole.length) % AlignedMemory::page_bytes;
     if (after > 0 && after < whole.length) {
       Request pages = whole;
@@ -284,7 +283,7 @@ void PlaneSums::add(long z, const std::byte *origin, std::size_t pitch_bytes, co
   const long rows_per_part = one_part ? cells.rows() : 1;
   const auto item = static_cast<std::ptrdiff_t>(grid_.item_bytes);
   const std::size_t part_bytes = static_cast<std::size_t>(rows_per_part * cells.columns()) * grid_.item_bytes;
-  // The bytes of the plane that follow a part are the rest of the part's last row, and then whole rows.
+  // The plane has these bytes behind a part: the rest of the part's last row, and then whole rows.
   const std::uint32_t rest_factor =
       crc32c_factor(static_cast<std::size_t>(grid_.pitch_cells() - cells.x1) * grid_.item_bytes);
   std::uint32_t sum = 0;
@@ -387,8 +386,8 @@ std::optional<Checks::Wrong> Checks::wrong(long z) {
   return std::nullopt;
 }
 
-// Completes a record with its checksum and seal. The executor may write parts of a record before all rows of the plane
-// are final. So the checksum is written with the last part.
+// Completes a record with its checksum and seal. The checksum is written with the last part of the record, because the
+// executor may write other parts before all rows of the plane are final.
 void Checks::finish_record(const ArrayRing &target, long z) const {
   const Sums &array = targets_[target.index];
   if (!array.sums.whole(z)) return;

@@ -2,26 +2,26 @@
 // transfers, and compute checksums.
 //
 // Class Transfers also moves faces, which are rows that neighbouring ranks exchange (faces.hpp). A face is sent after
-// the reads into its slot are complete. A face is received after the transfers for which a read into its slot would
-// wait. Before a slot is used for another plane, all faces of the slot must be sent and received.
+// the reads into its slot are complete. A face is received after the transfers of its slot are complete. All faces of a
+// slot must be sent and received before the slot is used for another plane.
 //
-// Class Transfers keeps a state for each slot. The transfers of a slot form a chain: each transfer starts after the
-// transfer before it. So when the last transfer of the chain is complete, all transfers of the chain are complete. If
-// every plane has its own slot, the chain also orders the transfers of different blocks: a block reads a plane only
-// after the earlier block has written it. Blocks that shift their planes use different slots for a plane, but they read
-// only fringes of each other. A fringe is read only after it has been written.
+// Class Transfers keeps a state for each slot. The transfers of a slot form a chain: each transfer starts when the
+// transfer before it is complete. So all transfers are complete when the last transfer is complete. If every plane has
+// its own slot, the chain also orders the transfers of different blocks. A block then reads a plane only after the
+// earlier block has written the plane. Blocks that shift their planes use different slots for a plane. Such blocks read
+// only fringes from each other, and a fringe is read only after it has been written.
 //
-// The file of fringes stores, plane by plane, `fringe_rows` rows of each ring of the updated fields. For each plane,
-// after the rows of the rings, the file stores `recomputed_rows` rows of each field that the pass computes again:
+// The file of fringes stores the planes one after another. A plane has `fringe_rows` rows of each ring of the updated
+// fields, and then `recomputed_rows` rows of each field that the pass computes again:
 //
 //     | plane 0: ring a | ring b | ... | recomputed field 0 | ... | plane 1: ring a | ...
 //
 // Class PlaneSums computes the checksums of planes in parts. The update of level 1 adds the rows that were read from
 // disk to the checksums of the sources. The update of the last level adds the rows that will be written to disk to the
 // checksums of the targets. During an update, the rows are in the caches nearest to the core. So the checksum takes a
-// third of the time that it would take with rows in memory. CRCs are linear. Each part of a plane has a CRC, which is
-// shifted by the number of bytes that follow the part. The exclusive or of the shifted CRCs is the CRC of the plane. So
-// threads may add the parts of a plane in any order:
+// third of the time that it takes with rows in memory. Threads may add the parts of a plane in any order, because CRCs
+// are linear. The CRC of each part is shifted by the number of bytes that follow the part. The exclusive or of the
+// shifted CRCs is the CRC of the plane:
 //
 //     |..part a..|....part b....|..part c..|        CRC = CRC(a) * x^(8|bc|) + CRC(b) * x^(8|c|) + CRC(c)
 //
@@ -48,8 +48,7 @@
 namespace outcrop {
 
 /// The files of one array. In the store, the files of the array have the numbers `first_file`, first_file + 1, and so
-/// on. Each file has `planes_per_file` planes. The seals of a target are written with the seed `seed`, and the seals of
-/// other arrays must have this seed (storage/checksums.hpp).
+/// on. Each file has `planes_per_file` planes. `seed` is the seed of the array's seals (storage/checksums.hpp).
 struct PlaneFiles {
   std::uint32_t first_file = 0;
   long planes_per_file = 1;
@@ -95,7 +94,7 @@ class Transfers {
 
   /// read() and write() start to transfer the planes z0 <= z < z1 of all pairs. Both functions transfer about 1 MiB of
   /// the first pair, then the same planes of the second pair, and so on. So neighbouring short planes form one
-  /// transfer, and a plane of all arrays arrives at about the same time.
+  /// transfer, and plane z of all arrays is complete at about the same time.
   void read(const std::vector<ArrayRing> &pairs, long z0, long z1, const Rectangle &cells) {
     transfer(false, pairs, z0, z1, cells);
   }
@@ -115,11 +114,11 @@ class Transfers {
   bool has_faces() const { return faces_ != nullptr; }
 
   /// wait_for_received() waits until the rows y0 <= y < y1 of plane z have been received, and wait_for_sent() waits
-  /// until these rows have been sent. If the slot holds another plane, the functions return at once.
+  /// until these rows have been sent. If the slot holds another plane, the functions return without waiting.
   void wait_for_received(std::size_t ring, long z, long y0, long y1);
   void wait_for_sent(std::size_t ring, long z, long y0, long y1);
 
-  /// Makes the slot of plane z hold plane z from now on. If the slot holds another plane, first waits until all faces
+  /// Records that the slot of plane z now holds plane z. If the slot holds another plane, first waits until all faces
   /// of the other plane are sent and received.
   void begin_plane(std::size_t ring, long z);
   void drain_faces();
@@ -128,15 +127,15 @@ class Transfers {
   void cancel_faces();
 
   /// Waits until all reads into the slot of plane z are complete. Returns true if the caller must now check the rows
-  /// that were read. The first call after a read of the checksum of the plane returns true, and the first call after a
-  /// read of a history returns true.
+  /// that were read. The first call after a read of the plane's checksum returns true, and so does the first call after
+  /// a read of a history.
   bool wait_for_read(std::size_t ring, long z);
   void wait_for_write(std::size_t ring, long z);
 
   /// Returns the rows of the last read of a history into the slot of plane z.
   const Rectangle &history_rows(std::size_t ring, long z) { return slot(ring, z).history; }
 
-  /// Returns the fringe rows that have been read into the slot of plane z since the last call, if any.
+  /// Returns the fringe rows that have been read into the slot of plane z since the last call of this function.
   Rectangle take_fringe(std::size_t ring, long z);
   bool has_fringe(std::size_t ring, long z);
 
@@ -163,7 +162,7 @@ class Transfers {
     long place = -1;  // the result of Window::place for the plane in the slot
     Ticket reading = no_ticket, writing = no_ticket;
     SlotFaces faces;
-    // true if the part that is being read ends with the checksum of the plane, or if the part belongs to a history
+    // true if the current read includes the checksum of the plane, or reads a history
     bool has_tail = false;
     Rectangle fringe{};   // the rows of the current read that belong to a fringe
     Rectangle history{};  // rows that were read from a history
@@ -186,8 +185,8 @@ class Transfers {
   const Fields &fields_;
   Store *const store_;
   PassFiles files_;
-  std::vector<std::vector<SlotState>> slots_;  // for each ring, the states of its slots
-  std::vector<Ticket> fringe_tickets_;         // for each fringe, the request that wrote the fringe last
+  std::vector<std::vector<SlotState>> slots_;  // the states of the slots of each ring
+  std::vector<Ticket> fringe_tickets_;         // the last request that wrote each fringe
   // `pump_` and `faces_` are the last members of the class, so that their threads end before the other members are
   // destroyed.
   std::unique_ptr<Pump> pump_;
@@ -208,7 +207,7 @@ class PlaneSums {
   /// Returns whether every byte of plane z has been added.
   bool whole(long z) const { return bytes_[index(z)].load(std::memory_order_relaxed) == grid_.plane_bytes; }
 
-  /// Returns the CRC32C of plane z. The result is valid once whole(z) is true.
+  /// Returns the CRC32C of plane z. The result is valid if whole(z) is true.
   std::uint32_t value(long z) const { return sums_[index(z)].load(std::memory_order_relaxed); }
 
  private:
@@ -217,7 +216,7 @@ class PlaneSums {
   const Grid grid_;
   std::vector<std::atomic<std::uint32_t>> sums_;
   std::vector<std::atomic<std::size_t>> bytes_;  // number of bytes of each plane that have been added
-  // factors that shift the CRC of a part by a number of rows; the index is the number of rows
+  // factor i shifts the CRC of a part by i rows
   std::vector<std::uint32_t> row_factors_;
 };
 
@@ -231,8 +230,8 @@ class HistorySums {
   void add(const Grid &grid, std::size_t index, long z, long y0, long y1, const std::byte *rows,
            std::size_t pitch_bytes);
 
-  /// Returns the file of a state whose bytes do not match the checksum of the state, if there is such a state. All rows
-  /// of all states must have been added before.
+  /// If the bytes of a state do not match the checksum of the state, returns the file of this state. All rows of all
+  /// states must have been added before.
   std::optional<HistoryFile> wrong() const;
 
  private:
@@ -251,13 +250,13 @@ class Checks {
 
   /// source_sums() and target_sums() return the rings whose checksums the traversal must compute
   /// (Traverse::sum_into()). The sources are the arrays that the pass reads: the updated fields, and the static fields
-  /// unless they stay in memory. Their cells are added to the checksums before level 1 updates the same cells. The
-  /// targets are the arrays that the pass writes. Their cells are added after the last level has updated them.
+  /// if they do not stay in memory. Cells of the sources are added to the checksums before level 1 updates these cells.
+  /// The targets are the arrays that the pass writes. Cells of the targets are added after the last level has updated
+  /// these cells.
   std::vector<RingSums> source_sums() { return pointers(sources_, reading_); }
   std::vector<RingSums> target_sums() { return pointers(targets_, targets_.size()); }
 
-  /// Keeps the checksum and the seal of plane z. The checksum and the seal were read into a slot of the ring together
-  /// with the plane.
+  /// Keeps the checksum and the seal of plane z, which were read into a slot of the ring together with the plane.
   void keep(std::size_t ring, long z);
 
   /// add_to_sources() and add_to_targets() add cells of the rim to the checksums. No update changes the cells of the
@@ -272,8 +271,8 @@ class Checks {
     bool whole = false;
   };
 
-  /// Checks plane z in each array whose cells of this plane have all been added. Compares the computed checksum and
-  /// seal of the plane with the stored ones, once for each array. Returns the damaged plane, if there is one.
+  /// Checks plane z in each array for which all cells of the plane have been added. Compares the computed checksum and
+  /// seal with the stored checksum and seal, once for each array. Returns the damaged plane, if there is one.
   std::optional<Wrong> wrong(long z);
 
   /// Writes the checksum and the seal behind plane z in the slot of the plane. Does nothing if some cells of the plane

@@ -6,22 +6,21 @@
 //
 //     slot:  | rows of the frame, one after the other | tail: crc32c, seal, zeros up to 4 KiB |
 //
-// The frame is the whole plane, or the rows and columns of a block. origin() is computed as if the frame included cell
-// (0, 0), with the row pitch of the frame. So the same formula gives the address of a cell for every frame. If the
-// frame has rows of neighbouring ranks (problem.hpp), it begins at a negative row or ends behind the plane. If the
-// frame does not end with the last row of the plane, the tail is at the end of the slot. There, the address of the tail
-// has the same alignment as the slot.
+// The frame is the whole plane, or the rows and columns of a block. origin() is the address that cell (0, 0) would have
+// if the frame contained this cell. So the same formula gives the address of a cell for every frame. If the frame has
+// rows of neighbouring ranks (problem.hpp), it begins at a negative row or ends behind the plane. If the frame ends
+// before or behind the last row of the plane, the tail is at the end of the slot, and is aligned like the slot.
 //
-// Successive blocks may shift their planes. With a shift, the slots of the first planes of a block follow the slots of
-// the last planes of the previous block. All planes of a field may stay in memory. The rings of such a field have
-// neither frames nor shifts. Planes are counted by position (problem.hpp).
+// Successive blocks may shift their planes: the slots of the first planes of a block then follow the slots of the last
+// planes of the previous block. If all planes of a field stay in memory, the rings of this field have no frames and no
+// shifts. Planes are counted by position (problem.hpp).
 //
 // Kernels load some bytes before and behind a plane. So the window has unused bytes ("guards") before the first slot
 // and behind the last slot of each ring.
 //
 // The size of a large slot is 512 bytes more than a multiple of the page size. So each slot begins 512 bytes further
 // into its page than the slot before it. Without these 512 bytes, cells at the same place in neighbouring planes would
-// compete for the 8 lines of one set of the first-level cache, and a stencil of radius 4 was a third slower. Small
+// compete for the 8 lines of one set of the first-level cache. A stencil of radius 4 would be a third slower. Small
 // slots follow each other without a gap, so that one transfer can move several planes. With more than 8 rings, each
 // ring also begins 512 bytes further into its page than the ring before it.
 #pragma once
@@ -41,8 +40,7 @@ namespace outcrop {
 /// I/O with memory that has this alignment.
 constexpr std::size_t shift_bytes = 512;
 
-/// Returns the size of a slot that holds `bytes` bytes. Slots are large if they hold more than 512 KiB. For smaller
-/// slots, it is more important that one transfer moves several planes.
+/// Returns the size of a slot that holds `bytes` bytes. Slots are large if they hold more than 512 KiB.
 constexpr std::size_t slot_bytes_for(std::size_t bytes) {
   const std::size_t whole = round_up(bytes, AlignedMemory::page_bytes);
   return whole > (std::size_t{512} << 10) ? whole + shift_bytes : whole;
@@ -89,12 +87,11 @@ class Ring {
 class Window {
  public:
   static constexpr std::size_t page_bytes = AlignedMemory::page_bytes, guard_bytes = 4096;
-  // the first-level cache of most processors has this number of lines in a set
+  // number of lines in a set of the first-level cache of most processors
   static constexpr std::size_t aligned_rings = 8;
 
-  /// Divides memory among the rings. If `given` is null, the constructor allocates the memory. If `given` is not null,
-  /// it is memory of the caller. The caller's memory must have at least bytes(rings) bytes, be aligned to 64 bytes, and
-  /// outlive this object.
+  /// Divides memory among the rings. If `given` is null, the constructor allocates the memory. Otherwise `given` is
+  /// memory of the caller: at least bytes(rings) bytes, aligned to 64 bytes. This memory must outlive this object.
   Window(const Grid &grid, const std::vector<RingSpec> &rings, std::byte *given = nullptr)
       : grid_(grid),
         size_(bytes(rings)),
@@ -126,8 +123,8 @@ class Window {
     return guard_bytes + (rings > aligned_rings ? page_bytes : 0);
   }
 
-  /// Sets the frame: the cells of a plane that each slot holds from now on. After this call, plane z is in slot (z +
-  /// shift) mod planes().
+  /// Sets the frame, the cells of a plane that each slot holds after this call. Plane z is then in slot (z + shift) mod
+  /// planes().
   void set_frame(const Rectangle &frame, long shift = 0) {
     frame_ = frame;
     shift_ = shift;
@@ -136,8 +133,8 @@ class Window {
     pitch_bytes_ = static_cast<std::size_t>(frame.columns()) * grid_.item_bytes;
   }
   const Rectangle &frame() const { return frame_; }
-  /// begin_row() and end_row() return the range of rows that belong to the plane or to the frame: begin_row() <= y <
-  /// end_row(). If the frame has no rows of neighbouring ranks, the range contains the rows of the plane.
+  /// The rows begin_row() <= y < end_row() are all rows that belong to the plane or to the frame. Without rows of
+  /// neighbouring ranks, they are the rows of the plane.
   long begin_row() const { return begin_row_; }
   long end_row() const { return end_row_; }
   bool ends_with_plane() const { return end_row_ == grid_.ny; }

@@ -14,7 +14,7 @@
  * of one of the operands. If a field has one version in memory, the new values replace the newest values. If a field
  * has two versions in memory, the new values replace the older values.
  *
- * The cells x0 and x1 begin at multiples of 64 bytes in the row. The boundaries of the grid are handled as follows:
+ * The cells x0 and x1 begin at multiples of 64 bytes in the row. Each axis has its own rule for boundaries:
  *   x   If the boundary is fixed, cells closer to the boundary than the radius in x get the value of the same cell of
  *       the newest operand. If the boundary is a mirror or periodic, the kernel reads other cells of the same row in
  *       place of the cells beyond the boundary.
@@ -27,8 +27,8 @@
  * kernel treats the rows of the neighbour as rows of the plane: row 0 is the first row in memory, ny counts all rows,
  * and the boundary on this side is fixed.
  *
- * `rows_at_once` is a hint: the number of rows that the inner loop of the kernel updates at once. The number is 1, or 2
- * for the same row of two planes, or 4 for two rows of two planes. The results do not depend on this number.
+ * `rows_at_once` is a hint: the number of rows that the inner loop of the kernel updates together. The number is 1, or
+ * 2 for the same row of two planes, or 4 for two rows of two planes. The results do not depend on this number.
  *
  * A kernel may read memory before the first cell and behind the last cell of a plane. On each side, the kernel reads at
  * most 64 bytes for each unit of the radius in x, rounded up to whole vectors. The window keeps this memory readable.

@@ -1,4 +1,4 @@
-// Computes CRC32C in one of three ways. The program chooses the way at run time, by the features of the processor:
+// Computes CRC32C in one of three ways. The features of the processor determine the way at run time:
 //
 //   fold         x86 with AVX-512 and VPCLMULQDQ: 512 bytes are folded onto the next 512 by carry-less products
 //   instruction  the CRC instruction of x86 (SSE4.2) or ARMv8; it takes three cycles, so three streams alternate
@@ -89,8 +89,7 @@ constexpr std::size_t stream_bytes = 2048;
 
 using Shift = std::array<std::array<std::uint32_t, 256>, 4>;
 
-// Returns a table. For each byte of the register, the table has the contribution of this byte to the register after
-// `stream_bytes` zero bytes.
+// Returns a table with the contribution of each byte of the register to the register after `stream_bytes` zero bytes.
 constexpr Shift make_shift() {
   Shift shift{};
   const std::uint32_t factor = power_of_x(8 * stream_bytes);
@@ -244,11 +243,11 @@ std::string plane_damage(long z, bool is_whole, const std::string &path, std::ui
 namespace {
 
 constexpr std::uint64_t golden_ratio = 0x9E3779B97F4A7C15;
-// several chains are computed side by side, because each step of a chain must wait for the step before it
+// several independent chains are computed at the same time, because each step of a chain waits for the step before it
 constexpr std::size_t chains = 8;
 
-// Mixes a word into the state. For a fixed `state`, different words give different results, and for a fixed `word`,
-// different states do. So a change of a single word always changes the fingerprint.
+// Mixes a word into the state. Two different words in the same state give different results. The same word in two
+// different states also gives different results. So a change of a single word always changes the fingerprint.
 constexpr std::uint64_t mix(std::uint64_t state, std::uint64_t word) {
   const std::uint64_t product = (state ^ word) * golden_ratio;
   return product ^ (product >> 32);

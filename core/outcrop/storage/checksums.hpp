@@ -35,9 +35,9 @@ std::span<const Crc32cVariant> crc32c_variants();
 
 // --- The seal of a plane: it identifies the plane --------------------------------------------------------------------
 //
-// The checksum behind a plane shows that the bytes of the plane belong together, but not where and when they were
-// written. So the checksum detects neither swapped planes or arrays, nor lost or misplaced writes. For this reason, a
-// seal follows the checksum:
+// The checksum behind a plane shows that the bytes of the plane belong together. It does not show where and when the
+// bytes were written. So the checksum does not detect swapped planes, swapped arrays, lost writes or misplaced writes.
+// For this reason, a seal follows the checksum:
 //
 //     record:  | plane | CRC32C: 4 bytes | seal: 4 bytes | zeros to a multiple of 4096 |
 //     seal  =  CRC32C of | z: 8 bytes | CRC32C of the plane: 4 bytes |, continued from the seed; all little endian
@@ -57,8 +57,8 @@ std::string plane_damage(long z, bool is_whole, const std::string &path, std::ui
 /// version of this program may compute a different number.
 ///
 /// A commit that skips a changed tile would mix two states. No checksum would detect the error later, because the
-/// checksum of the old tile is right. The 32 bits of a CRC are too few: a long run has 10^9 changed tiles, and one of
-/// them would look unchanged with a probability of about 1/4.
+/// checksum of the old tile is right. The 32 bits of a CRC are too few. A long run has 10^9 changed tiles, and the
+/// probability that at least one of them looks unchanged would be about 1/4.
 std::uint64_t fingerprint(std::span<const std::byte> bytes);
 
 }  // namespace outcrop

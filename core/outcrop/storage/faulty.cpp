@@ -18,8 +18,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Returns a random word. The word depends on the seed, on the number of the transfer, and on the number of the decision
-// that uses the word. It does not depend on the order of completions.
+// Returns a random word, which depends only on the seed, the number of the transfer, and the number of the decision. So
+// the order of completions does not change the faults.
 std::uint64_t random_word(std::uint64_t seed, std::uint64_t number, std::uint64_t question) {
   std::uint64_t word = seed * 0x9E3779B97F4A7C15 + number * 0xBF58476D1CE4E5B9 + question * 0x94D049BB133111EB;
   for (int round = 0; round < 2; ++round) {  // the last steps of the generator splitmix64
@@ -93,7 +93,7 @@ class FaultyStore final : public Store {
       delayed_.push_back({{transfer.tag, -failure}, due});
       return;
     }
-    // Reads are counted separately, because the number of writes between two reads differs from run to run.
+    // Reads have their own numbers, because the number of writes between two reads differs from run to run.
     const std::uint64_t read = transfer.write ? reads_ : reads_++;
     const bool flips = !transfer.write && (read == faults_.flip_at || happens(faults_.flip_rate, read, flip));
     pending_[number] = Pending{transfer, due, flips, read};

@@ -225,8 +225,8 @@ std::vector<std::string> components(const std::string &path) {
   return path.ends_with('/') || path.find('\0') != std::string::npos ? std::vector<std::string>() : names;
 }
 
-// Clears O_NONBLOCK, which is needed only while the file is opened. If O_NONBLOCK stays set, transfers of regular files
-// fail with EAGAIN on some systems.
+// Clears O_NONBLOCK. The flag is needed only while the file is opened. On some systems, transfers of regular files fail
+// with EAGAIN if the flag stays set.
 bool make_blocking(int descriptor) {
   const int flags = fcntl(descriptor, F_GETFL);
   return flags >= 0 && fcntl(descriptor, F_SETFL, flags & ~O_NONBLOCK) == 0;
@@ -258,7 +258,7 @@ int open_by_components(int folder, const std::string &path, int flags) {
     Descriptor next(openat(i == 0 ? folder : inside.get(), names[i].c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
     struct stat status {};
     if (next.get() < 0 || fstat(next.get(), &status) != 0) return -1;
-    if (S_ISLNK(status.st_mode)) return refuse(ELOOP);  // with O_PATH, a link itself is opened, not its target
+    if (S_ISLNK(status.st_mode)) return refuse(ELOOP);  // O_PATH opens the link and not its target
     inside = std::move(next);
   }
   return openat(names.size() == 1 ? folder : inside.get(), names.back().c_str(), flags | O_NOFOLLOW | O_CLOEXEC);

@@ -1,5 +1,5 @@
-// This header has the class of an open file, which is read and written at given offsets, and functions that open files
-// safely.
+// This header defines the class File, an open file that is read and written at given offsets. It also declares
+// functions that open files safely.
 //
 // If the file system supports O_DIRECT, a file has a direct and a buffered descriptor. The buffered descriptor serves
 // transfers that do not consist of whole pages, such as an index at the end of a file or some rows of a plane. It also
@@ -10,8 +10,8 @@
 // device.
 //
 // The content of a folder may be untrusted. A name in the folder may be a symbolic link, or may lead out of the folder
-// by "..". A name may also belong to a pipe, and opening a pipe can take for ever. So a path can be relative to the
-// descriptor of a folder that the caller trusts. Then only a regular file beneath this folder is opened, by one of two
+// by "..". A name may also belong to a pipe, and opening a pipe may never return. So the caller can give the descriptor
+// of a folder and a path relative to this folder. Then only a regular file beneath the folder is opened, by one of two
 // system calls:
 //
 //     openat2(RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS)     Linux 5.6 and later
@@ -69,8 +69,8 @@ class File {
   /// name exists.
   static File make(int folder, const std::string &name, mode_t mode, const std::string &label);
 
-  /// Makes an unnamed file in memory, which is deleted when it is closed. At first, the file contains `size` bytes of
-  /// zeros. Writes behind the end extend the file.
+  /// Makes an unnamed file in memory, which is deleted when it is closed. The new file contains `size` bytes of zeros.
+  /// Writes behind the end extend the file.
   static File anonymous(const std::string &label, std::uint64_t size, bool writable = true);
 
   /// Makes an unnamed file in `folder`, which is deleted when it is closed. Storage for all `size` bytes is allocated.
@@ -86,16 +86,16 @@ class File {
   const std::string &path() const { return path_; }
   const std::string &whole_path() const { return whole_path_; }
 
-  /// Marks the file as a scratch file. A store does not flush a scratch file, because its content is not needed after
-  /// the run.
+  /// Marks the file as a scratch file, whose content is not needed after the run. A store does not flush a scratch
+  /// file.
   void set_scratch(bool scratch) { scratch_ = scratch; }
   bool scratch() const { return scratch_; }
 
   bool is_part() const { return part_size_ > 0; }
   std::uint64_t begin() const { return begin_; }  ///< the byte of the whole file at which this part begins
 
-  /// Returns true if a transfer stays inside the part to which this file is restricted. Always returns true for a whole
-  /// file, because a whole file may grow.
+  /// Returns true if a transfer stays inside the part to which this file is restricted. A file that is not restricted
+  /// may grow, so the function returns true for all its transfers.
   bool holds(std::uint64_t offset, std::size_t length) const;
 
   bool writable() const { return writable_; }

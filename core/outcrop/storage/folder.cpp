@@ -173,7 +173,7 @@ class SystemFiles final : public Files {
     const struct stat status = status_of(handle.get(), path);
     if (status.st_uid != geteuid())
       throw InputError(path,
-                       " belongs to another user, who could change what is in it; remove it or choose another folder");
+                       " belongs to another user, who could change its content; remove it or choose another folder");
     if ((status.st_mode & 077) != 0 && fchmod(handle.get(), folder_for_owner) != 0)
       throw StorageError("close to others", path, errno);
     return std::make_unique<SystemFolder>(std::move(handle), path, mode_for_owner);

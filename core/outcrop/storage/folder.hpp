@@ -1,12 +1,12 @@
 // Classes for open folders and their files. Code that must survive a power cut uses these classes. Files::system() is
-// the file system of this machine. Tests use a model of storage instead, which loses unflushed bytes and kills
+// the file system of this machine. Tests replace it by a model of storage that loses unflushed bytes and kills
 // processes at any point.
 //
 //     Files ──► open Folder ──► OpenFile          a name is the plain name of a file in the folder, never a path
 //
 // The content of a folder may be untrusted. A Folder opens only regular files, and refuses links, pipes and devices.
-// create() never replaces a file. Files are removed and renamed in the folder that was opened, even if its path has
-// changed since then.
+// create() never replaces a file. Files are removed and renamed in the folder that was opened, even if the path of this
+// folder has changed.
 #pragma once
 
 #include <cstddef>
@@ -39,7 +39,7 @@ class FolderLock {
   virtual ~FolderLock() = default;
 };
 
-/// The time at which the blocks of a new file are allocated.
+/// Says when the blocks of a new file are allocated.
 enum class Allocation { at_once, as_written };
 
 /// All functions throw StorageError if the system refuses.
@@ -50,7 +50,7 @@ class Folder {
 
   /// Opens an existing file.
   virtual std::unique_ptr<OpenFile> open(const std::string &name, bool writable, bool direct) = 0;
-  /// Creates a file of `size` bytes. Fails if the name exists. After a failure, no new file exists.
+  /// Creates a file of `size` bytes. Fails if the name exists. A failure leaves no new file.
   virtual void create(const std::string &name, std::uint64_t size, Allocation allocation = Allocation::at_once) = 0;
   /// Renames the file `from` to `to`. An existing file `to` is replaced.
   virtual void rename(const std::string &from, const std::string &to) = 0;

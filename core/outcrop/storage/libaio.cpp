@@ -86,7 +86,8 @@ class LibaioStore final : public Store {
         in_kernel_ += static_cast<std::size_t>(result);
         continue;
       }
-      if ((result == 0 || result == -EAGAIN) && in_kernel_ > 0) break;  // the next completion makes room in the kernel
+      // the kernel has room again after the next completion
+      if ((result == 0 || result == -EAGAIN) && in_kernel_ > 0) break;
       refused_.push_back({tag_of(waiting_[next]), result == 0 ? -EAGAIN : result});
       free_.push_back(waiting_[next++]);
     }

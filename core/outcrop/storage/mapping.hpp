@@ -52,8 +52,8 @@ class Mapping {
 /// device. Throws StorageError.
 void flush_in_parallel(const Mapping &mapping, std::size_t begin, std::size_t length, unsigned threads);
 
-/// An instruction that writes cache lines back. The program chooses the instruction at run time. The best instruction
-/// is clwb, because it keeps the line in the cache. The other instructions remove the line from the cache.
+/// An instruction that writes cache lines back, chosen at run time. The best instruction is clwb, because it keeps the
+/// line in the cache. The other instructions remove the line from the cache.
 struct WriteBackVariant {
   const char *name;
   void (*write_back)(const std::byte *data, std::size_t length);

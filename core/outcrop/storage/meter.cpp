@@ -64,8 +64,8 @@ struct Share {
   int error = 0;
 };
 
-// Runs the requests of one thread. `move` makes one request and returns 0 or an errno. The clock is read only once for
-// several small requests, because reading the clock takes as long as a small request.
+// Runs the requests of one thread. `move` makes one request and returns 0 or an errno. Several small requests share one
+// reading of the clock, because reading the clock takes as long as a small request.
 template <typename Move>
 Share move_requests(const Workload &workload, Offsets offsets, Clock::time_point start, const Move &move) {
   constexpr std::size_t bytes_per_reading = std::size_t{64} << 10;
@@ -119,7 +119,7 @@ Moved measure_transfers(Store &store, const Workload &workload) {
         asked += workload.request_bytes;
         transfer = request_in(one.tag);
       }
-      // requests are not sent in batches, because the device would be idle before each batch
+      // requests are not sent in batches: the device would be idle before each batch
       store.submit({&transfer, 1});
     }
   }
@@ -150,7 +150,7 @@ Moved measure_threads(const std::string &path, bool mapped, const Workload &work
   const auto load_or_store = [&](std::uint64_t offset, std::byte *data) {
     std::byte *place = mapping->data() + offset;
     std::memcpy(workload.write ? place : data, workload.write ? data : place, length);
-    asm volatile("" : : "r"(data) : "memory");  // the compiler must not drop the load
+    asm volatile("" : : "r"(data) : "memory");  // the compiler must keep the load
     return 0;
   };
   const auto call = [&](std::uint64_t offset, std::byte *data) {

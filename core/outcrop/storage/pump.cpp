@@ -16,8 +16,7 @@ Pump::Pump(Store &store, const PumpOptions &options)
       queues_{TicketQueue(requests_.size()), TicketQueue(requests_.size())} {
   assert(options.chunk_bytes > 0);
   const std::size_t by_bytes = std::max<std::size_t>(options.in_flight_bytes / options.chunk_bytes, 1);
-  // A small request is a chunk of its own, so `in_flight_bytes` allows more small chunks in flight than chunks of full
-  // size.
+  // A small request is a chunk of its own. So `in_flight_bytes` allows more small chunks than full chunks in flight.
   chunks_.resize(std::min(store.depth(), std::max<std::size_t>(4 * by_bytes, 32)));
   free_chunks_.reserve(chunks_.size());
   for (std::size_t i = chunks_.size(); i > 0; --i) free_chunks_.push_back(i - 1);
@@ -38,7 +37,7 @@ Pump::~Pump() {
 
 Ticket Pump::submit(const Request &request) {
   std::unique_lock lock(mutex_);
-  // The wait always ends, because the previous request of the entry never waits for a later request.
+  // This wait always ends, because a request never waits for a later request.
   finished_.wait(lock, [&] {
     const Ticket next = last_ + 1;
     return stopped() || next <= requests_.size() || complete(next - requests_.size());
@@ -86,8 +85,8 @@ void Pump::cancel() {
 
 // --- with the lock held --------------------------------------------------------------------------------------------
 
-// Returns true if a request is complete. A request is also complete if its entry contains a later request, because an
-// entry is reused only after its request is complete.
+// Returns true if a request is complete. An entry is reused only after its request is complete. So a request is also
+// complete if its entry contains a later request.
 bool Pump::complete(Ticket ticket) const {
   if (ticket == no_ticket) return true;
   const QueuedRequest &found = queued(ticket);
@@ -120,8 +119,8 @@ bool Pump::gather_from(TicketQueue &queue) {
   if (!complete(next.request.after)) return false;
   const Request &request = next.request;
   const std::size_t row = next.issued / request.length, done = next.issued % request.length;
-  // If at most half a chunk would remain after a chunk, the remaining bytes are added to this chunk. Records are often
-  // a few KiB longer than a power of two.
+  // A remainder of at most half a chunk is added to the chunk before it. Records are often a few KiB longer than a
+  // power of two.
   const std::size_t rest = request.length - done;
   const std::size_t length = rest <= options_.chunk_bytes + options_.chunk_bytes / 2 ? rest : options_.chunk_bytes;
   if (in_flight_ > 0 && in_flight_bytes_ + length > options_.in_flight_bytes) return false;
@@ -142,7 +141,7 @@ bool Pump::gather_from(TicketQueue &queue) {
 }
 
 // If a chunk is a whole request, adds the following requests of the queue to the chunk. Adds only requests that may
-// start already, so no request has to wait for another request of the same chunk.
+// start now, so no request waits for another request of its chunk.
 void Pump::join(TicketQueue &queue, Chunk &chunk) {
   Transfer &whole = chunk.transfer;
   for (Ticket last = chunk.ticket; queue.count() > 0; queue.pop()) {
@@ -165,7 +164,7 @@ void Pump::join(TicketQueue &queue, Chunk &chunk) {
 // Fills batch_ with the transfers that must be submitted now.
 void Pump::gather() {
   batch_.clear();
-  if (stopped()) {  // chunks that wait for a retry count as in flight, so they must be removed from the count
+  if (stopped()) {  // chunks that wait for a retry were counted as in flight, so the count is reduced here
     for (const std::size_t number : retries_) release(number);
     retries_.clear();
     return;
@@ -231,8 +230,8 @@ void Pump::credit(Chunk &chunk, std::size_t moved) {
 // --- the thread ----------------------------------------------------------------------------------------------------
 
 void Pump::loop() {
-  // The time to wait after EAGAIN if no transfer is in flight. A transfer in flight frees resources when it is
-  // complete.
+  // The time to wait after EAGAIN if no transfer is in flight. Otherwise the pump waits for the next completion, which
+  // frees resources.
   constexpr std::chrono::milliseconds pause_again{1};
   std::unique_lock lock(mutex_);
   for (;;) {

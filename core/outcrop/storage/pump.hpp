@@ -8,13 +8,13 @@
 //
 // A request may name an earlier request, and starts only after this earlier request is complete. For example, a read
 // into a slot starts after the write from that slot. A read that waits does not delay writes, and a write that waits
-// does not delay reads. If a read and a write can both start, the pump alternates between reads and writes, chunk by
-// chunk. The pump transfers the remaining bytes after a short transfer, and repeats a transfer after EAGAIN or EINTR.
-// After the first failure, the pump starts no new transfer. It waits for the results of the transfers in flight. Every
-// thread that waits gets the error. The pump allocates no memory after its construction.
+// does not delay reads. If a read and a write can both start, chunks of reads and chunks of writes alternate. The pump
+// transfers the remaining bytes after a short transfer, and repeats a transfer after EAGAIN or EINTR. After the first
+// failure, the pump starts no new transfer, waits for the transfers in flight, and reports the error to every thread
+// that waits. The pump allocates no memory after its construction.
 //
-// Request number t is in entry t mod capacity. An entry is reused only after its previous request is complete. So when
-// request t is in the entry, request t - capacity is complete.
+// Request number t is in entry t mod capacity. An entry is reused only after its previous request, t - capacity, is
+// complete.
 #pragma once
 
 #include <array>
@@ -60,14 +60,14 @@ class Pump {
  public:
   explicit Pump(Store &store, const PumpOptions &options = {});
 
-  /// Waits for the transfers in flight, and drops all requests that have not started.
+  /// Waits for the transfers in flight. Requests that have not started are not performed.
   ~Pump();
 
   /// Appends a request to the queue. The memory of the request must stay valid until the request is complete or the
   /// pump is destroyed. If the pump has stopped, throws StorageError or Cancelled, as wait() and drain() do.
   Ticket submit(const Request &request);
 
-  /// Waits until the request is complete. `no_ticket` counts as complete.
+  /// Waits until the request is complete. Does not wait for `no_ticket`.
   void wait(Ticket ticket);
 
   /// Waits until all requests are complete.
@@ -83,8 +83,8 @@ class Pump {
   std::uint64_t bytes_written() const { return bytes_written_; }
 
  private:
-  // An entry of the ring, which contains a request. `issued` is the number of its bytes that have been divided into
-  // chunks. `remaining` is the number of its bytes that are not transferred yet.
+  // An entry of the ring, which contains a request. `issued` bytes of the request have been divided into chunks.
+  // `remaining` bytes have not been transferred yet.
   struct QueuedRequest {
     Request request;
     Ticket ticket = no_ticket;
@@ -97,7 +97,7 @@ class Pump {
     Ticket ticket = no_ticket;
     Transfer transfer;
   };
-  // The requests of one direction that are not completely divided into chunks yet. They are in the order of submission.
+  // The requests of one direction that are not completely divided into chunks yet, in the order of submission.
   using TicketQueue = BoundedQueue<Ticket>;
   struct FailedTransfer {
     Transfer transfer;
@@ -133,7 +133,7 @@ class Pump {
 
   // Only the I/O thread uses the following members.
   std::vector<Chunk> chunks_;
-  std::vector<std::size_t> free_chunks_, retries_;  // indices in chunks_; chunks in retries_ count as in flight
+  std::vector<std::size_t> free_chunks_, retries_;  // indices in chunks_; chunks in retries_ are counted as in flight
   std::vector<Transfer> batch_;
   std::vector<Completion> completions_;
   std::size_t in_flight_ = 0, in_flight_bytes_ = 0;

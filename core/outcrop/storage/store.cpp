@@ -51,7 +51,7 @@ Store::Location Store::locate(const Transfer &transfer) const {
 }
 
 void Store::move(Transfer whole) {
-  // This size is larger than a chunk of the pump, because this function has only one transfer in flight at a time.
+  // larger than a chunk of the pump, because this function has only one transfer in flight at a time
   constexpr std::size_t max_transfer_bytes = std::size_t{64} << 20;
   const std::lock_guard lock(moving_);
   while (whole.length > 0) {
@@ -98,8 +98,8 @@ struct Backend {
   MakeStore *make;
   bool automatic;  // true if "auto" may choose this backend
   bool direct;     // true if this backend can bypass the page cache
-  // true if this backend opens the files of the FileSpecs; if false, its files are in memory, and only their initial
-  // sizes come from the FileSpecs
+  // true if this backend opens the files of the FileSpecs; otherwise its files are in memory, and FileSpecs determine
+  // only their initial sizes
   bool on_disk;
 };
 
@@ -112,8 +112,8 @@ constexpr std::array backends{
     Backend{"memory", make_memory_store, false, false, false},  //
 };
 
-// Returns the reason why a backend does not work here. The result is empty if the backend works. This function makes a
-// test transfer, because some sandboxes allow the set-up of a backend and forbid its transfers.
+// Returns the reason why a backend does not work here. The result is empty if the backend works. The function makes a
+// test transfer, because some sandboxes allow a backend to be set up but forbid its transfers.
 std::string reason_against(const Backend &backend) {
   constexpr std::size_t length = 4096;
   try {
@@ -124,7 +124,7 @@ std::string reason_against(const Backend &backend) {
     std::memset(memory.data(), 0x5A, length);
     store->write(0, 0, memory.data(), length);
     store->read(0, 0, memory.data() + length, length);
-    if (std::memcmp(memory.data(), memory.data() + length, length) != 0) return "does not keep what is written";
+    if (std::memcmp(memory.data(), memory.data() + length, length) != 0) return "does not keep written bytes";
     return "";
   } catch (const std::runtime_error &error) {
     return error.what();

@@ -3,8 +3,9 @@
 //     submit(transfers) ──► at most depth() in flight ──► reap(completions)
 //
 // submit() and reap() of a store never throw. They report a failure as the result of a completion. So the caller always
-// knows which memory the system may still use. Transfers complete in any order. A transfer may be short, as with pread.
-// Only one thread may use a store at a time. Another thread may begin to use the store while no transfer is in flight.
+// knows which memory the system may still use. Transfers complete in any order. A transfer may be short, like a call of
+// pread(). Only one thread may use a store at a time. A second thread may take over the store if no transfer is in
+// flight.
 #pragma once
 
 #include <cstddef>
@@ -60,7 +61,7 @@ class Store {
   /// Returns the name of the backend in the table of store.cpp.
   virtual const char *name() const = 0;
 
-  /// Returns the maximum number of transfers in flight. The caller must not submit more.
+  /// Returns the maximum number of transfers in flight. The caller must not exceed this number.
   virtual std::size_t depth() const = 0;
 
   /// Starts the transfers. Later, reap() reports the end of each transfer exactly once.
@@ -87,7 +88,8 @@ class Store {
 
   /// Returns the alignment, in bytes, of offset, length and address for O_DIRECT. Returns 1 if no file is direct.
   std::size_t alignment() const;
-  /// Returns the alignment of addresses alone for O_DIRECT, which may be smaller. Returns 1 if no file is direct.
+  /// Returns the alignment, in bytes, of the address for O_DIRECT. It may be smaller than alignment(). Returns 1 if no
+  /// file is direct.
   std::size_t memory_alignment() const;
 
   /// Returns the reason why the store does not use the preferred backend or mode, or an empty text if the store uses
@@ -102,8 +104,8 @@ class Store {
 
  protected:
   /// The descriptor and the offset for the system call of a transfer. A transfer is not possible if the store has no
-  /// file with this number, if the file was not opened for writing, or if the transfer reaches beyond the part of the
-  /// file. The descriptor is then -1, and the system call fails with EBADF.
+  /// file with this number, if it writes to a read-only file, or if it reaches beyond the part of the file. The
+  /// descriptor is then -1, and the system call fails with EBADF.
   struct Location {
     int descriptor = -1;
     std::uint64_t offset = 0;
@@ -142,8 +144,8 @@ class BoundedQueue {
 
 // --- opening --------------------------------------------------------------------------------------------------------
 
-/// Deliberate faults for tests. The same seed gives the same faults. A rate is the probability of a fault for each
-/// transfer, from 0 to 1.
+/// Deliberate faults for tests. The same seed gives the same faults. A rate is the probability of a fault in a
+/// transfer.
 struct Faults {
   static constexpr std::uint64_t never = std::numeric_limits<std::uint64_t>::max();
 
@@ -168,8 +170,7 @@ struct StoreOptions {
   Faults faults;
 };
 
-/// The result of a trial of a backend. `reason` says why the backend does not work here. `reason` is empty if the
-/// backend works.
+/// The result of a trial of a backend. `reason` says why the backend does not work here, and is empty if it works.
 struct Probe {
   std::string name;
   std::string reason;
@@ -179,9 +180,9 @@ struct Probe {
 /// backends.
 std::vector<Probe> probe_backends();
 
-/// Opens the files with the backend of this name. The name "auto" chooses the first backend that works. Afterwards
-/// note() names the backends that do not work, and a file for which the system refuses O_DIRECT. Throws InputError for
-/// a backend that is unknown or does not work, and StorageError for a file that cannot be opened.
+/// Opens the files with the backend of this name. The name "auto" chooses the first backend that works. note() of the
+/// new store names the backends that do not work, and a file for which the system refuses O_DIRECT. Throws InputError
+/// for a backend that is unknown or does not work, and StorageError for a file that cannot be opened.
 std::unique_ptr<Store> open_store(const std::string &backend, const std::vector<FileSpec> &files,
                                   const StoreOptions &options = {});
 

@@ -3,11 +3,11 @@
 //     submit ──► todo ──► threads: move() ──► ready ──► reap
 //
 //     threads   pread and pwrite; works on every file system
-//     memory    pread and pwrite on files in memory, for tests and for runs without a disk. At first, a file in memory
+//     memory    pread and pwrite on files in memory, for tests and for runs without a disk. A new file in memory
 //               contains only zeros. It has the size of the file that it replaces, or is empty if no such file exists.
 //               Writes extend the file. The file is deleted together with the store
 //     mmap      copies from and to mapped files, always through the page cache. A device error in a mapping raises
-//               SIGBUS. So this backend is only for comparison, or for file systems where no other backend works
+//               SIGBUS. So this backend is only for comparison, and for file systems on which no other backend works
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -30,8 +30,8 @@
 namespace outcrop {
 namespace {
 
-// The maximum number of threads. If each transfer has a size of megabytes, this number of threads keeps a device busy.
-// The threads sleep in the kernel nearly all the time.
+// The maximum number of threads. This number of threads keeps a device busy if transfers have several megabytes. The
+// threads sleep in the kernel nearly all the time.
 constexpr std::size_t max_threads = 8;
 
 class PoolStore : public Store {
@@ -61,7 +61,7 @@ class PoolStore : public Store {
   std::condition_variable todo_changed_, ready_changed_;
   BoundedQueue<Transfer> todo_;
   BoundedQueue<Completion> ready_;
-  std::size_t in_flight_ = 0;  // number of transfers that are submitted but not reaped
+  std::size_t in_flight_ = 0;  // number of transfers that were submitted and not reaped
   bool stopping_ = false;
   std::vector<std::thread> threads_;
 };
@@ -98,7 +98,7 @@ void PoolStore::start_threads() {
   try {
     while (threads_.size() < threads_.capacity() && threads_.size() < in_flight_)
       threads_.emplace_back([this] { work(); });
-  } catch (const std::system_error &) {  // one thread is enough; without any thread, transfers return EAGAIN
+  } catch (const std::system_error &) {  // one thread can do all transfers; without a thread, transfers return EAGAIN
     while (threads_.empty() && todo_.count() > 0) ready_.push(Completion{todo_.pop().tag, -EAGAIN});
   }
 }
@@ -168,7 +168,7 @@ class MmapStore final : public PoolStore {
   }
 
  private:
-  // Drops the mapped pages of a finished transfer, because the system counts them as memory of this process. The
+  // Unmaps the pages of a finished transfer, because the system counts mapped pages as memory of this process. The
   // content of the pages stays in the page cache.
   static void forget(std::byte *place, std::size_t length) {
     const std::size_t into_page = reinterpret_cast<std::uintptr_t>(place) % AlignedMemory::page_bytes;

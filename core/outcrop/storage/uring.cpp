@@ -1,9 +1,10 @@
-// io_uring passes transfers to the kernel in batches, through a ring. Only the thread that has created a ring may use
-// this ring. The cheaper modes SINGLE_ISSUER and DEFER_TASKRUN require this restriction. But one thread opens a store,
-// and another thread uses the store. So the store creates a new ring when another thread begins to use the store.
+// io_uring passes transfers to the kernel in batches, through a ring. Only the thread that created a ring may use the
+// ring. The cheaper modes SINGLE_ISSUER and DEFER_TASKRUN require this restriction. But the thread that uses a store is
+// not the thread that opened it. So the store creates a new ring when another thread begins to use the store.
 //
-// A kernel once took the first transfer of a new ring and never completed it: it had not started the worker thread that
-// performs transfers which cannot be performed at once. So a new ring first makes a trial transfer with such a worker.
+// The kernel passes transfers that it cannot perform immediately to a worker thread. One kernel did not start this
+// thread for a new ring, and the first transfer was never completed. So a new ring first makes a trial transfer by a
+// worker thread.
 #include "outcrop/storage/store.hpp"
 
 #ifdef OUTCROP_HAVE_URING
@@ -44,15 +45,15 @@ using Ring = std::unique_ptr<io_uring, CloseRing>;
 // The time in which a new ring must complete the trial.
 constexpr std::chrono::seconds trial_limit{5};
 
-// Makes a first transfer with a new ring. Returns 0, or an errno: ETIMEDOUT if the transfer is not completed in time.
-// The kernel may then still perform the transfer later, even if the ring is closed. This does no harm, because a write
-// changes no memory, and the file stays open.
+// Makes a trial transfer with a new ring. Returns 0 or an errno. The errno is ETIMEDOUT if the transfer is not
+// completed in time. The kernel may still perform the transfer later, even after the ring is closed. A late transfer is
+// harmless, because a write changes no memory, and the file stays open.
 int try_ring(io_uring &ring) {
   static constexpr std::array<std::byte, 1> bytes{};
   static const File file = File::anonymous("trial", bytes.size());
   io_uring_sqe *const entry = io_uring_get_sqe(&ring);
   io_uring_prep_write(entry, file.descriptor(0, bytes.data(), bytes.size()), bytes.data(), bytes.size(), 0);
-  entry->flags |= IOSQE_ASYNC;  // so that a worker thread performs the transfer
+  entry->flags |= IOSQE_ASYNC;  // the flag makes a worker thread perform the transfer
   const auto deadline = std::chrono::steady_clock::now() + trial_limit;
   int result = 0;
   do result = io_uring_submit(&ring);
@@ -136,7 +137,7 @@ class UringStore final : public Store {
   // Creates a ring if the calling thread has no working ring. Returns 0 or an errno.
   int ensure_ring() {
     if (ring_ && owner_ == thread_number()) return 0;
-    if (in_kernel_ > 0) return EAGAIN;  // a broken ring is replaced when no transfers are left in it
+    if (in_kernel_ > 0) return EAGAIN;  // a broken ring is replaced when it has no transfers left
     try {
       make_ring();
     } catch (const StorageError &error) {
@@ -171,8 +172,9 @@ class UringStore final : public Store {
       }
       const bool later = result == 0 || result == -EAGAIN || result == -EBUSY;
       if (later && in_kernel_ > 0) return;
-      // The kernel refuses the entries, or no transfer in flight can make room for the entries. The transfers of the
-      // entries have not begun, but the ring still contains the entries. So this ring must not be used any more.
+      // Either the kernel refuses the entries permanently, or no transfer is in flight that could make room for them.
+      // The transfers of the entries have not begun, but the ring still contains the entries. So this ring must not be
+      // used any more.
       for (const std::uint64_t tag : waiting_) refused_.push_back({tag, later ? -EAGAIN : result});
       waiting_.clear();
       owner_ = no_thread;

@@ -22,7 +22,7 @@ constexpr std::uint64_t max_bytes = std::uint64_t{1} << 53, max_planes = std::ui
 struct CellType {
   const char *name;
   std::size_t bytes;
-  const char *fill;  // the value of cells that were never written, as JSON
+  const char *fill;  // the fill value of the Zarr array, as JSON
 };
 
 constexpr std::array cell_types{
@@ -95,7 +95,7 @@ StateLayout::StateLayout(std::vector<StateField> fields, std::string dtype)
     std::uint64_t bytes = cell;
     for (const std::uint64_t size : field.shape) {
       if (size == 0) throw InputError("field ", field.name, " has an axis without cells; sizes are at least 1");
-      if (size > max_bytes / bytes) throw InputError("field ", field.name, " is larger than files can be");
+      if (size > max_bytes / bytes) throw InputError("field ", field.name, " is larger than a file may be");
       bytes *= size;
     }
     if (field.shape.size() >= 3 && field.shape[0] > max_planes)
@@ -106,7 +106,7 @@ StateLayout::StateLayout(std::vector<StateField> fields, std::string dtype)
     buffer_bytes_ += round_up(bytes, AlignedMemory::page_bytes);
     state_bytes_ += bytes;
     stored_bytes_ += round_up(bytes + indices_.back().size(), AlignedMemory::page_bytes);
-    if (stored_bytes_ > max_bytes) throw InputError("a state of these fields is larger than files can be");
+    if (stored_bytes_ > max_bytes) throw InputError("a state of these fields is larger than a file may be");
     same_shapes_ = same_shapes_ && field.shape == fields_[0].shape;
   }
 }

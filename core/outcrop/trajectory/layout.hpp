@@ -6,12 +6,11 @@
 //
 // A file has the same content as a snapshot of a run. With three or more axes, the file is a shard of Zarr v3: its
 // inner chunks are the planes of the first axis, and the index follows the cells. With fewer axes, the file is a plain
-// chunk. The folder of a field contains a Zarr array with the shape (time, *shape). The names of the files have dots
-// instead of folders. With folders in the names, each state would need new folders, and each new folder would have to
-// be flushed.
+// chunk. The folder of a field contains a Zarr array with the shape (time, *shape). The names of the files contain
+// dots. With "/" instead of dots, each state would need new folders, and each new folder would have to be flushed.
 //
 // The manifest is a text file. A commit replaces the manifest by a rename. So a reader always finds a complete
-// manifest, either of the last commit or of the commit before.
+// manifest: of the last commit, or of the commit before.
 //
 //     outcrop trajectory 1
 //     identity 5c0f...            a random name; the MEMBER files of further directories have the same name
@@ -89,11 +88,11 @@ struct TrajectoryManifest {
   std::vector<StateField> fields;
   std::uint64_t states = 0, memory_states = 0;
   std::vector<Place> places;
-  std::vector<std::uint32_t> sums;  ///< for each committed state, the checksum of each field
+  std::vector<std::uint32_t> sums;  ///< index: [committed state][field]
 
   std::uint64_t committed() const { return sums.size() / fields.size(); }
 
-  /// Returns true if states in memory also have files, to which a commit can write them.
+  /// Returns true if states in memory also have files. A commit writes these states to their files.
   bool all_have_files() const;
 
   std::string to_text() const;

@@ -64,8 +64,8 @@ void write(const File &file, const std::string &content, std::uint64_t offset) {
   file.write(offset, reinterpret_cast<const std::byte *>(content.data()), content.size());
 }
 
-// Replaces a file. A reader sees either the old or the new content. If `durable` is true, this also holds after a power
-// cut.
+// Replaces a file. A reader sees either the old or the new content. If `durable` is true, the same holds for a reader
+// after a power cut.
 void replace_file(const OpenFolder &folder, const std::string &name, const std::string &content, bool durable) {
   const int handle = folder.handle.get();
   const std::string beside = name + ".tmp";
@@ -94,7 +94,7 @@ std::string read_file(const OpenFolder &folder, const std::string &name) {
 void lock(const OpenFolder &folder) {
   if (flock(folder.handle.get(), LOCK_EX | LOCK_NB) == 0) return;
   if (errno == EWOULDBLOCK)
-    throw InputError(folder.path, " is in use by another process, or by a trajectory of this one that is not closed");
+    throw InputError(folder.path, " is in use by another process, or by an open trajectory of this process");
   throw StorageError("lock", folder.path, errno);
 }
 
@@ -116,7 +116,7 @@ std::filesystem::path nearest_existing(std::filesystem::path path) {
 void require_empty(const std::string &path) {
   std::error_code error;
   if (!std::filesystem::is_empty(path, error))
-    throw InputError("directory ", path, " is not empty; give a new one, or open the trajectory in it");
+    throw InputError("directory ", path, " is not empty; give an empty directory, or open the trajectory in it");
 }
 
 // Checks a directory without changing anything. Returns the absolute path.
@@ -195,7 +195,8 @@ std::vector<std::filesystem::path> make_directory(const std::string &given) {
   if (error) throw InputError("directory ", given, " cannot be made: ", error.message());
   for (const std::filesystem::path &path : missing) {
     const Descriptor parent(::open(path.parent_path().c_str(), folder_flags));
-    if (parent.get() >= 0) fsync(parent.get());  // failures are ignored: flushing may not be permitted here
+    // failures are ignored, because the process may lack the permission to flush this folder
+    if (parent.get() >= 0) fsync(parent.get());
   }
   return missing;
 }
@@ -283,7 +284,7 @@ Places Places::open(const std::string &path) {
     if (folder.handle.get() < 0)
       throw StorageError("open", further, text_from("it holds states of ", path, ": ", reason(errno)), errno);
     if (read_file(folder, member_name) != member_text(manifest.identity, i))
-      throw StorageError("open", further, "it does not hold states of " + path + "; put back what was there", 0);
+      throw StorageError("open", further, "it does not hold states of " + path + "; restore its previous content", 0);
     lock(folder);
     places.folders_.push_back(std::move(folder));
   }
@@ -320,7 +321,7 @@ File Places::open_file(std::size_t field, std::uint64_t state, bool direct) {
   return file;
 }
 
-// Several threads flush files, because the system joins flushes of a device that are requested at the same time.
+// Several threads flush files at the same time, because the system joins such flushes of a device.
 void Places::flush(std::uint64_t first, std::uint64_t last) {
   in_parallel((last - first) * layout_.count(), flush_threads, [&](std::uint64_t file) {
     open_file(file % layout_.count(), first + file / layout_.count(), false).flush();
@@ -347,7 +348,7 @@ void Places::show_states() {
 
 // Removes all files. Files and folders that do not exist are ignored.
 void Places::remove_files() {
-  if (!folders_.empty()) {  // the manifest is removed first, because the other files are not used without it
+  if (!folders_.empty()) {  // the manifest is removed first, because without a manifest the other files are not used
     unlinkat(folders_[0].handle.get(), manifest_name, 0);
     unlinkat(folders_[0].handle.get(), (std::string(manifest_name) + ".tmp").c_str(), 0);
   }

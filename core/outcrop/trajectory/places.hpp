@@ -44,9 +44,9 @@ struct OpenFolder {
 
 class Places {
  public:
-  /// Makes a trajectory without states. `memory_bytes` of memory are available for states. Directories that exist must
-  /// be empty. Throws InputError if the directories and the memory have no room for `states` states, or if a directory
-  /// cannot be used. Throws StorageError. After a failure, no new file remains.
+  /// Makes an empty trajectory with `memory_bytes` of memory for states. Directories that exist must be empty. Throws
+  /// InputError if the directories and the memory have no room for `states` states, or if a directory cannot be used.
+  /// Throws StorageError. After a failure, no new file remains.
   static Places create(const StateLayout &layout, std::uint64_t states, std::uint64_t memory_bytes,
                        const std::vector<DirectoryLimit> &directories);
 

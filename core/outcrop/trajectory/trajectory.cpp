@@ -55,8 +55,7 @@ AlignedMemory memory_for(const StateLayout &layout, std::uint64_t states, std::s
   if (buffers > SIZE_MAX / 4 / bytes || states > SIZE_MAX / 4 / bytes)
     throw InputError("cannot take memory for ", states, " states and ", buffers, " buffers");
   const std::uint64_t needed = (states + buffers) * bytes, available = available_bytes();
-  // without this check, the system would allocate more memory than it has, and end the program when it touches the
-  // memory
+  // without this check, the system might allocate more memory than it has, and kill the program later
   if (needed > available)
     throw InputError("the states in memory and the buffers need ", needed, " bytes of memory, but ", available,
                      " are free; give less memory");
@@ -93,7 +92,8 @@ Trajectory::Trajectory(Places places, AlignedMemory memory, const TrajectoryOpti
     }
   const std::size_t count = buffers_of(options), bytes = layout().buffer_bytes();
   const std::uint64_t kept = memory_states();
-  std::memset(memory_.data(), 0, memory_.size());  // a slow first touch of each page, here and not in a push
+  // the first touch of a page is slow, so it happens here and not in a push
+  std::memset(memory_.data(), 0, memory_.size());
   for (std::size_t i = 0; i < kept; ++i) memory_states_.push_back(memory_.data() + i * bytes);
   in_memory_.resize(kept);
   buffers_.resize(count);
@@ -103,7 +103,7 @@ Trajectory::Trajectory(Places places, AlignedMemory memory, const TrajectoryOpti
   StoreOptions store_options;
   store_options.faults = options.faults;
   store_ = open_empty_store(options.io, count * layout().count(), store_options);
-  // A piece needs at most two requests. So submit() never waits for an entry in the ring of the pump.
+  // A piece needs at most two requests, so submit() never waits for an entry in the ring of the pump.
   PumpOptions pump_options;
   pump_options.capacity = 2 * pieces_.size() * count;
   pump_ = std::make_unique<Pump>(*store_, pump_options);
@@ -124,7 +124,7 @@ std::uint64_t Trajectory::push(std::span<const std::byte *const> fields) {
   require_open();
   const std::uint64_t state = states_;
   if (state == max_states())
-    throw InputError("the trajectory in ", path(), " is full: it has its ", state,
+    throw InputError("the trajectory in ", path(), " is full: it has its maximum of ", state,
                      " states; make one with more states");
   if (state < places_.manifest().committed())
     throw InputError("state ", state, " of ", path(),
@@ -255,7 +255,7 @@ void Trajectory::wait(StateBuffer &buffer) {
   buffer.first = buffer.last = no_ticket;
 }
 
-// Waits until an earlier state with the same number, which was popped, is written. Two writes of one file must not
+// Waits for the write of an earlier, popped state with the same number, because two writes of one file must not
 // overlap.
 void Trajectory::wait_for_writes(std::uint64_t state) {
   for (StateBuffer &buffer : buffers_)
@@ -268,7 +268,7 @@ bool Trajectory::is_idle(const StateBuffer &buffer) const {
   return true;
 }
 
-// Returns the buffer that holds the state `state`, if the state was not popped. Otherwise returns null.
+// Returns the buffer that holds the state `state`, or null if no buffer holds it or the state was popped.
 Trajectory::StateBuffer *Trajectory::find(std::uint64_t state) {
   for (StateBuffer &buffer : buffers_)
     if (buffer.state == state && !buffer.is_held) return &buffer;
@@ -346,14 +346,14 @@ void Trajectory::read_ahead(std::uint64_t newest) {
     const std::uint64_t state = newest - i;
     if (is_in_memory(state) || find(state) != nullptr) continue;
     const StateBuffer &buffer = best();
-    if (!is_idle(buffer) || buffer.state >= newest - count) return;  // an empty `state` is less than any number
+    if (!is_idle(buffer) || buffer.state >= newest - count) return;  // an empty optional is less than any number
     start_reading(take(), state);
   }
 }
 
-// Computes the checksum of each field of a state from the checksums of the field's pieces.
+// Computes the checksum of each field of a state from the checksums of its pieces.
 void Trajectory::join_sums(std::uint32_t *sums) const {
-  std::fill_n(sums, layout().count(), 0);  // a text without bytes has the checksum 0
+  std::fill_n(sums, layout().count(), 0);  // the CRC32C of zero bytes is 0
   for (const Piece &piece : pieces_) sums[piece.field] = crc32c_join(sums[piece.field], piece.sum, piece.factor);
 }
 

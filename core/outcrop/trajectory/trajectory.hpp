@@ -6,12 +6,12 @@
 // States are counted from 0, in the order in which they were pushed. State k always has the same place: memory for the
 // first states, then the files in the first directory, then the files in the next directory. So states never move
 // between tiers. A push into memory copies the state to its place. A popped state must stay unchanged until the next
-// pop. So if a popped state was in memory, its memory becomes a buffer. A free buffer takes the place of this memory,
-// for the next state that is pushed with the same number.
+// pop. So the memory of the popped state becomes a buffer, and a free buffer becomes the new place of this state
+// number.
 //
 // A commit makes all pushed states durable. A program that was killed must find the states of its last commit again. So
-// committed states that are popped stay on storage until the next commit. A push is refused if its place still belongs
-// to such a state. If a program never commits, no push is refused for this reason.
+// committed states that are popped stay on storage until the next commit. Until then, pushes to the places of these
+// states are refused. A program that never commits gets no such refusal.
 //
 //     committed ▒▒▒▒▒▒▒▒▒▒▒▒       pop ──► ▒▒▒▒▒▒▒▒░░░░       push is refused: the place belongs to a committed state
 //                                  commit ──► ▒▒▒▒▒▒▒▒        push is possible
@@ -84,8 +84,8 @@ class Trajectory {
   /// errors as pop().
   void read(std::uint64_t state, std::span<std::byte *const> fields);
 
-  /// Makes all states durable that were pushed and not popped. After the commit, states that were popped before it can
-  /// no longer be recovered. Throws InputError if the directories have no files for the states in memory. Throws
+  /// Makes all states durable that were pushed and not popped. States that were popped before the commit cannot be
+  /// recovered after the commit. Throws InputError if the directories have no files for the states in memory. Throws
   /// StorageError.
   void commit();
 
@@ -102,11 +102,11 @@ class Trajectory {
     std::optional<std::uint64_t> state{};        // the state that the buffer holds or will hold after its read
     std::optional<std::uint64_t> files{};        // the state whose files are open for this buffer
     Ticket first = no_ticket, last = no_ticket;  // the first and the last transfer of these files
-    bool is_held = false;                        // true if the state was popped
+    bool is_held = false;                        // true if the state has been popped
     bool is_read = false;                        // true if the state comes from files and is not checked yet
   };
 
-  // The bytes begin <= i < end of a field, which one thread copies at once. `factor` is crc32c_factor(end - begin).
+  // The bytes begin <= i < end of a field, which one thread copies in one call. `factor` is crc32c_factor(end - begin).
   struct Piece {
     std::size_t field = 0, begin = 0, end = 0;
     std::uint32_t factor = 0, sum = 0;
@@ -140,8 +140,8 @@ class Trajectory {
   const std::uint64_t threads_;  // the number of threads that copy a state or compute its checksum
   std::vector<Piece> pieces_;
   AlignedMemory memory_;
-  std::vector<std::byte *> memory_states_;  // the address of each state that is kept in memory
-  std::vector<bool> in_memory_;  // for each state that is kept in memory, true if its memory has the state now
+  std::vector<std::byte *> memory_states_;  // index: number of the state; the address of the state's memory
+  std::vector<bool> in_memory_;             // index: number of the state; true if this state is now in its memory
   std::vector<StateBuffer> buffers_;
   std::vector<std::uint32_t> sums_;  // the checksum of each field of all states that were pushed so far
   std::uint64_t states_ = 0;

@@ -113,7 +113,7 @@ void settle_stages(Opened &opened, bool create) {
   opened.notes = gather_lines(engine.link, opened.notes);
 }
 
-// Creates the file at the user's path. If steps must be durable, also makes the file's name durable.
+// Creates the file at the user's path. Makes the name of the file durable if steps must be durable.
 void create_empty(const std::string &path, std::uint64_t size_bytes, bool durable) {
   const Descriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0666));
   if (file.get() < 0) throw StorageError("create", path, 0, 0, errno);
@@ -131,7 +131,7 @@ void create_anew(const std::string &path) {
   folder->create(name_in_folder(path), 0);
 }
 
-// Removes an index durably. Callers do this before they empty the node files of the index.
+// Removes an index durably. This must happen before the node files of the index are emptied.
 void remove_index(const std::string &path) {
   const std::unique_ptr<Folder> folder = Files::system().folder(folder_of(path));
   if (folder->remove(name_in_folder(index_of(path)))) folder->flush();
@@ -152,8 +152,8 @@ void create_files(Opened &opened) {
              [&] { create_anew(node_file_of(opened.path, rank)); });
 }
 
-// Collective. Returns the index of a file that has no steps yet. For each range of a step, the index names the node
-// file that will contain the range.
+// Collective. Returns the index of a file that has no steps yet. The index names the node file that will contain each
+// range of a step.
 NodeIndex make_index(const Opened &opened) {
   Engine &engine = *opened.engine;
   std::set<int> nodes;  // the nodes that have an aggregator
@@ -227,9 +227,9 @@ std::unique_ptr<Opened> open_file(std::shared_ptr<Engine> of_plan, const std::st
 
 // --- steps -----------------------------------------------------------------------------------------------------------
 
-// Collective. Prepares the stages for a step whose base is `base`. If the step can overlap a staged step that has
-// another base, drains and empties all stages. Without this, a later drain of the older step could overwrite bytes of
-// the newer step, because the two steps may have given the same bytes to different aggregators.
+// Collective. Prepares the stages for a step whose base is `base`. If the step can overlap a staged step with another
+// base, drains and empties all stages. Otherwise a late drain of the older step could overwrite bytes of the newer
+// step: a byte may belong to different aggregators in the two steps.
 void meet_staged(Opened &opened, bool write, std::uint64_t base) {
   if (!opened.is_staged() || !opened.writable) return;
   Engine &engine = *opened.engine;
@@ -273,8 +273,8 @@ void check(const Opened &opened, bool write, std::uint64_t base) {
                      std::to_string(opened.engine->summary.hull.end) + " go beyond 2^62 bytes");
 }
 
-// Makes the task of an operation. If this rank has an error, its task has no data and only reports the error to all
-// ranks. So no other rank waits for this rank.
+// Makes the task of an operation. If this rank has an error, its task has no data and only reports the error. So no
+// other rank waits for this rank.
 template <typename Memory>
 Task task_of(const Opened &opened, Task::Kind kind, std::span<const Memory> memory, std::uint64_t base,
              std::string wrong) {

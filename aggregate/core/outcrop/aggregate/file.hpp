@@ -17,7 +17,7 @@
 namespace outcrop::aggregate {
 
 struct FileOptions {
-  bool durable = false;  ///< true if a write ends only when its bytes are on the device
+  bool durable = false;  ///< true if a write ends when its bytes are on the device
   CacheMode cache_mode = CacheMode::automatic;
   /// the fixed size of a file that create() makes; the value 0 means that the file grows
   std::uint64_t size_bytes = 0;
@@ -39,8 +39,8 @@ struct FileOptions {
 /// A write or a read of one step. File::begin_write() or File::begin_read() has started it.
 ///
 /// While the caller computes, threads copy bytes inside the node and perform the I/O. Messages between nodes advance
-/// only in test() and wait(). The destructor of an operation waits until the operation has ended, and ignores the
-/// outcome. Operations can be moved.
+/// only in test() and wait(). The destructor of an operation waits until the operation has ended, and ignores errors.
+/// Operations can be moved.
 class Operation {
  public:
   Operation() = default;
@@ -76,15 +76,15 @@ class File {
 
   File(File &&) noexcept;
   File &operator=(File &&) noexcept;
-  /// If close() was not called, the destructor waits for this rank's operations and its stage, and ignores the
-  /// outcomes. In this case, node files get no index.
+  /// If close() was not called, the destructor waits for this rank's operations and its stage, and ignores errors. In
+  /// this case, node files get no index.
   ~File();
 
   /// These functions begin to write or read one step. `memory` has one span for each variable of this rank. Each span
   /// must have at least the declared size, and must stay valid until the operation has ended. The caller must not
   /// change bytes of a span during a write. `base` is added to all offsets of the file. `problem` is an error that this
-  /// rank has already found, or empty. A rank with an error takes part in the operation without data, and all ranks
-  /// throw the error.
+  /// rank has already found, or empty. If it is not empty, the rank takes part in the operation without data, and all
+  /// ranks throw the error.
   Operation begin_write(std::span<const std::span<const std::byte>> memory, std::uint64_t base = 0,
                         const std::string &problem = {});
   Operation begin_read(std::span<const std::span<std::byte>> memory, std::uint64_t base = 0,
@@ -97,8 +97,8 @@ class File {
 
   /// Waits until all written bytes are durable in the file. Staged bytes are drained first.
   void flush();
-  /// Waits until all operations have ended and the stage is drained. Afterwards the caller can only destroy the file.
-  /// If bytes cannot be drained, this function throws an error, and these bytes stay in the stage.
+  /// Waits until all operations have ended and the stage is drained. After close(), the caller can only destroy the
+  /// file. If bytes cannot be drained, this function throws an error, and these bytes stay in the stage.
   void close();
 
   const std::string &path() const;

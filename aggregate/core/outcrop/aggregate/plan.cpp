@@ -18,8 +18,8 @@ namespace {
 constexpr int tag_pattern = 32765;
 constexpr int nowhere = -1;
 
-// Describes one rank's part of a domain to all other ranks: the number of bytes of the part, and the length of the
-// message with the pattern of the part.
+// The message to all ranks about one rank's part of a domain: the number of bytes, and the length of the message with
+// the part's pattern.
 struct Announced {
   Tally tally;
   std::uint64_t words = 0;
@@ -68,8 +68,8 @@ void join_domains(std::vector<std::vector<Range>> &domains, std::size_t together
   domains = std::move(joined);
 }
 
-// Sends this rank's patterns to the aggregators. Returns one list of senders for each domain. If this rank is not the
-// aggregator of a domain, the domain's list is empty.
+// Sends this rank's patterns to the aggregators. Returns one list of senders for each domain. The list is empty if
+// another rank aggregates the domain.
 std::vector<std::vector<Sender>> exchange_patterns(const Link &link, std::span<const Announced> parts,
                                                    const std::vector<std::vector<std::uint64_t>> &own,
                                                    std::span<const int> aggregators) {
@@ -204,8 +204,8 @@ Plan Plan::make(outcrop_transport &transport, const Declaration &declaration, co
   engine->reading_only = options.reading_only;
   const std::vector<int> nodes = link.gather(link.node());
   const std::vector<Tally> tallies = tallies_of(parts.all);
-  // A plan for reading has no relays. Several ranks may read the same bytes, so their parts of a round can be too large
-  // for the slot of a relay.
+  // A plan for reading has no relays. Several ranks may read the same bytes, so their bytes of a round may not fit the
+  // slot of a relay.
   const bool can_merge = !summary.own && !options.reading_only;
   Election election = options.elect(
       {decision.domains.size(), tallies, nodes, summary.buffer_bytes, summary.buffers, can_merge, decision.owners});
@@ -275,8 +275,8 @@ Settings agreed_settings(outcrop_transport &transport, GivenSettings given, bool
   try {
     if (given.problem.empty()) read();
   } catch (const InputError &error) {
-    // If `first_has_environment` is true, the environment of rank 0 replaces this rank's environment below, and read()
-    // is called again. The second call finds all errors that remain, so the errors of this call are ignored.
+    // If `first_has_environment` is true, read() is called a second time below, with the environment of rank 0. So the
+    // errors of the first call are ignored.
     if (!first_has_environment) given.problem = error.what();
   }
   if (first_has_environment) {
@@ -311,7 +311,7 @@ PlacedPlan PlacedPlan::make(outcrop_transport &transport, const Declaration &dec
   options.aggregators = static_cast<std::uint32_t>(settings.count.value);
   options.reading_only = settings.reads_only.value;
   options.own_run_bytes = settings.own_run_bytes.value;
-  // Ranks may perform their own I/O only if the user has set nothing about aggregators or their buffers.
+  // Ranks perform their own I/O only if the user has given no settings of aggregators or their buffers.
   if (!settings.own_run_bytes.is_set() && !settings.tier.is_set() && !settings.persistence.is_set() &&
       !settings.count.is_set() && !settings.hosts.is_set())
     options.own_run_bytes = own_run_automatic;
@@ -336,7 +336,7 @@ std::vector<std::string> PlacedPlan::tiers() const {
 void PlacedPlan::set_stage(FileOptions &options, bool writable, const Texts &arguments) {
   const Settings settings = with_arguments(settings_, arguments);
   if (options.node_files && !arguments.contains("stage"))
-    return;  // node files are not staged; if an argument asks for both, opening the file throws an error
+    return;  // node files are not staged; open() throws an error if the arguments ask for both
   if (!settings.chooses_stage()) {
     options.stage_folder = settings.stage.value;
     if (!options.stage_folder.empty() || arguments.contains("stage_bytes"))
@@ -404,7 +404,7 @@ std::string PlacedPlan::explain(std::size_t max_domains, const std::string &libr
   std::string text = counted(placed_->machine.node_of_rank.size(), "rank") + " on " +
                      counted(placed_->machine.nodes(), "node") + (library.empty() ? "" : ", " + library) + ": " +
                      format_bytes(summary.bytes) + " a step\n";
-  if (summary.own) text += "every rank writes and reads its own bytes, which are few long runs: no bytes travel\n";
+  if (summary.own) text += "every rank writes and reads its own bytes, in a few long runs: ranks send no bytes\n";
   text += aggregate::explain(placed_->placement, placed_->machine, placed_->options, max_domains);
   if (staging_) text += aggregate::explain(*staging_, placed_->machine);
   const auto add = [&](const std::vector<std::string> &lines) {

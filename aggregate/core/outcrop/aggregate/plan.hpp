@@ -1,4 +1,4 @@
-// A plan holds everything about an access pattern that can be known before the first step. All ranks make the plan
+// A plan contains all decisions about an access pattern that are made before the first step. All ranks make the plan
 // together, once, and use it for every step.
 //
 //     rank 0..n-1   declaration ──► domains ──► tallies ──► elect: aggregators ──► patterns at the aggregators ──► overlaps?
@@ -6,7 +6,7 @@
 //
 // A tally is the number of bytes that one rank has in one domain. A domain is a list of ranges of the file. The
 // domain's aggregator is the rank that writes and reads these ranges. A round is a part of a domain that fits into one
-// buffer. If every rank has only a few long contiguous runs of bytes, each rank is its own aggregator, and ranks do not
+// buffer. Each rank is its own aggregator if every rank has only a few long contiguous runs of bytes. Then ranks do not
 // send bytes.
 //
 // Plan::make lets its caller choose the aggregators. PlacedPlan chooses the aggregators with the lowest cost on the
@@ -42,9 +42,9 @@ struct FileOptions;
 /// and its operations.
 class Plan {
  public:
-  /// A collective function. It makes a plan. `transport` must exist longer than the plan. Throws InputError on every
-  /// rank if ranks declare the same byte, if their options differ, or if options are invalid. For an overlap, the
-  /// message names both ranks and the offset. Throws CommunicationError.
+  /// Collective. Makes a plan. `transport` must outlive the plan. Throws InputError on every rank if ranks declare the
+  /// same byte, if their options differ, or if options are invalid. For an overlap, the message names both ranks and
+  /// the offset. Throws CommunicationError.
   static Plan make(outcrop_transport &transport, const Declaration &declaration, const PlanOptions &options = {});
 
   const PlanSummary &summary() const;
@@ -61,24 +61,23 @@ class Plan {
 
 // --- a plan whose aggregators are placed by cost ---------------------------------------------------------------------
 
-/// The texts of settings that one rank gives, separated by their source. `problem` is an error that this rank has
-/// already found, or empty.
+/// The texts of one rank's settings, separated by their source. `problem` is an error that this rank has already found,
+/// or empty.
 struct GivenSettings {
   Texts arguments, hints, environment;
   std::string problem = {};
 };
 
-/// A collective function. It reads this rank's settings, and checks that they are equal on all ranks. Only the folder
-/// and the bytes of a stage may differ. Returns the settings of this rank. If `first_has_environment` is true, all
-/// ranks use the environment of rank 0. Also sets the transport's time limit for waiting. Throws InputError on all
-/// ranks if the settings of any rank are invalid.
+/// Collective. Reads this rank's settings, and checks that they are equal on all ranks. Only the folder and the bytes
+/// of a stage may differ. Returns the settings of this rank. If `first_has_environment` is true, all ranks use the
+/// environment of rank 0. Also sets the transport's time limit for waiting. Throws InputError on all ranks if the
+/// settings of any rank are invalid.
 Settings agreed_settings(outcrop_transport &transport, GivenSettings given, bool first_has_environment = false);
 
 class PlacedPlan {
  public:
-  /// A collective function. It makes a plan from the result of agreed_settings(). `transport` must exist longer than
-  /// the plan. `sources` has facts about the machine that are not in the settings. Throws the same errors as
-  /// Plan::make() and find_machine().
+  /// Collective. Makes a plan from the result of agreed_settings(). `transport` must outlive the plan. `sources` has
+  /// data about the machine that are not in the settings. Throws the same errors as Plan::make() and find_machine().
   static PlacedPlan make(outcrop_transport &transport, const Declaration &declaration, const Settings &settings,
                          MachineSources sources = {});
 
@@ -97,9 +96,9 @@ class PlacedPlan {
   /// The plan keeps the last 1024 steps of each kind.
   void add_measured(const std::string &what, const Timing &timing);
 
-  /// Returns a text for users. The text shows the aggregators with the reasons for their choice, the decision about
-  /// staging, the settings, and the measured times of steps at this rank. The text describes the `max_domains` slowest
-  /// domains in detail. `library` is the name of the MPI library.
+  /// Returns a text for users. It contains the aggregators with the reasons, the decision about staging, the settings,
+  /// and the measured times of this rank's steps. The `max_domains` slowest domains are described in detail. `library`
+  /// is the name of the MPI library.
   std::string explain(std::size_t max_domains = 1, const std::string &library = {}) const;
 
  private:

@@ -6,7 +6,7 @@
 
 A file of the user with lines `rank: group switch port` has priority over all providers. The C++ core reads this file.
 
-Nodes are the leaves of a tree of switches. The distance between two nodes follows from the common part of their paths:
+Nodes are the leaves of a tree of switches. The common part of the paths of two nodes determines their distance:
 
     group 0 ──┬── switch 0 ──┬── node 0       0, 0, 0
               │              └── node 1       0, 0, 1      shares (0, 0) with node 0: the same switch
@@ -16,8 +16,8 @@ Nodes are the leaves of a tree of switches. The distance between two nodes follo
 The unit of distance is a link. In a dragonfly, each pair of switches in a group has a link, and each pair of groups has
 a link. In a fat tree, a path goes up to the common switch and down again.
 
-A provider does not examine the machine itself. It gets all facts from `Surroundings`, so tests of providers need no
-cluster. A provider returns the distances, or a text with the reason if it does not know them.
+A provider does not examine the machine. It gets all data from `Surroundings`, so tests of providers need no cluster. A
+provider returns the distances, or a text with the reason why it does not know them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ longest connection is node - switch - switch of the group - switch of the other 
 
 def tree_links(levels: int) -> tuple[float, ...]:
     """Return the distances in a tree. Entry s is the number of links between two nodes whose paths share the first s
-    parts. These links lead from one node up to the common switch, and down to the other node.
+    parts: the links up to the common switch and down again.
     """
     return tuple(2.0 * (levels - shared) for shared in range(levels + 1))
 
@@ -58,7 +58,7 @@ class PathDistances:
 
     @staticmethod
     def of(paths: Sequence[Sequence[Hashable]], links: tuple[float, ...]) -> PathDistances:
-        """Make distances from paths of the same length. The parts of a path can have any type, such as names."""
+        """Make distances from paths of the same length. The parts of a path can have any type."""
         levels = len(links) - 1
         assert paths and all(len(path) == levels for path in paths)
         numbers = np.empty((len(paths), levels), np.int64)
@@ -75,8 +75,8 @@ class PathDistances:
 
 @dataclass(frozen=True)
 class PmixAnswer:
-    """The answer of the PMIx server: the name of the host, the coordinates of the host in the fabric, or the reason why
-    the coordinates are missing.
+    """The answer of the PMIx server: the name of the host and its coordinates in the fabric, or the reason why the
+    coordinates are missing.
     """
 
     host: str = ""
@@ -89,8 +89,8 @@ NO_PMIX = PmixAnswer(refusal="MPI has loaded no PMIx library")
 
 @dataclass(frozen=True)
 class Facts:
-    """The facts of one rank (surroundings.py): its host, some environment variables, the name of the node in the
-    machine room of a Cray, and the answer of PMIx.
+    """The data of one rank (surroundings.py): its host, some environment variables, the Cray name of its node, and the
+    answer of PMIx.
     """
 
     host: str
@@ -101,9 +101,8 @@ class Facts:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """The facts of each node, and functions that find more facts. `run` returns the output of a command, or None if the
-    command fails. `ping_pong` returns the seconds that a small message takes between every two nodes, with a row for
-    each node.
+    """The data of each node, and functions that find more data. `run` returns the output of a command, or None if the
+    command fails. `ping_pong` returns the seconds of a small message between any two nodes, with a row for each node.
     """
 
     nodes: Sequence[Facts]
@@ -127,8 +126,8 @@ class TableDistances:
 
 @dataclass(frozen=True)
 class Found:
-    """The result of the search: the distances, their provider, and the reason of each earlier provider that did not
-    know the distances.
+    """The result of the search: the distances, their provider, and the reasons why earlier providers did not know the
+    distances.
     """
 
     distances: Distances
@@ -171,9 +170,7 @@ def by_slurm(around: Surroundings) -> Distances | str:
 
 
 def by_pmix(around: Surroundings) -> Distances | str:
-    """Return distances in a tree. The path of a node, from the top of the tree down, consists of the coordinates of the
-    node.
-    """
+    """Return distances in a tree. The path of a node from the top of the tree consists of its coordinates."""
     missing = next((node.pmix for node in around.nodes if not node.pmix.coordinates), None)
     if missing:
         return missing.refusal or "a node has no coordinates"
@@ -183,20 +180,20 @@ def by_pmix(around: Surroundings) -> Distances | str:
 
 
 def by_cray(around: Surroundings) -> Distances | str:
-    """Return distances that follow from the name of each node in the machine room."""
+    """Return distances from the Cray names of the nodes, which contain their places in the machine room."""
     names = [node.cray_name for node in around.nodes]
     return _by_names(names) if all(names) else "the nodes have no Cray names"
 
 
 def by_hosts(around: Surroundings) -> Distances | str:
-    """Return distances that follow from the names of the hosts. All names must match the same pattern in NAMES."""
+    """Return distances from the names of the hosts. All names must match the same pattern in NAMES."""
     return _by_names(around.hosts)
 
 
 def by_ping_pong(around: Surroundings) -> Distances | str:
-    """Return distances from measured seconds, as multiples of the shortest time between two nodes. Each time is the
-    mean of both directions. The distances are rounded to multiples of 0.5, because smaller differences cannot be
-    measured reliably.
+    """Return measured times as distances, in multiples of the shortest time between two nodes. Each time is the mean of
+    both directions. The distances are rounded to multiples of 0.5, because smaller differences cannot be measured
+    reliably.
     """
     nodes = len(around.nodes)
     if nodes < 3:
@@ -251,8 +248,8 @@ def _by_names(names: Sequence[str]) -> Distances | str:
 
 
 def _tree(paths: Iterable[Sequence[Hashable]]) -> PathDistances:
-    """Return the distances between nodes with these paths. Each path begins at the top of the tree. A path that is
-    shorter than the longest path is made longer by repeating its first part.
+    """Return the distances between nodes with these paths. Each path begins at the top of the tree. In shorter paths,
+    the first part is repeated, so that all paths have the same length.
     """
     listed = [list(path) for path in paths]
     levels = max(map(len, listed))
@@ -261,8 +258,8 @@ def _tree(paths: Iterable[Sequence[Hashable]]) -> PathDistances:
 
 
 def _switches_above(listed: str) -> dict[str, list[str]]:
-    """Return, for each node, the switches above this node, from the top down. A line of `listed` looks like
-    `SwitchName=s0 Level=0 LinkSpeed=1 Nodes=n[0-3]`.
+    """Return the switches above each node, from the top down. A line of `listed` looks like `SwitchName=s0 Level=0
+    LinkSpeed=1 Nodes=n[0-3]`.
     """
     above_node: dict[str, list[str]] = {}
     switches = [dict(re.findall(r"(\w+)=(\S+)", line)) for line in listed.splitlines()]

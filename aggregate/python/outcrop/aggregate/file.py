@@ -48,19 +48,17 @@ def create(
 
     Args:
         path: the path of the file that all ranks share.
-        plan: the plan. It describes the bytes that each rank writes in each step.
-        durable: if true, a write ends only when its bytes are on the device.
-        way: "buffered" uses the page cache, "direct" bypasses it, and "automatic" chooses between the two.
-        size_bytes: the final size of the file. The default 0 means that the file grows.
-        stage: a folder on a tier of each node. A write ends as soon as its bytes are durable in this folder. Later, the
-            bytes are copied to the file in the background. If an earlier program has left steps of this file in the
-            folder, these steps are deleted (see `File.notes`). With "auto", steps are staged on a tier of the machine
-            if the predicted time is shorter than without a stage.
-        stage_bytes: the maximum size of the stage on a node. 0 means all free space.
-        stage_persistence: for "auto": the minimum persistence of a stage: reboot, job or permanent.
-        seconds_between: for "auto": the seconds between two steps. The stage is drained during this time.
-        reads_back: for "auto": how often each step is read again soon after its write.
-        node_files: if true, each node writes its own file instead of the shared file. The file `path`.index lists these
+        plan: the plan, which describes the bytes that each rank writes in each step. durable: if true, a write ends
+        when its bytes are on the device. way: "buffered" uses the page cache, "direct" bypasses it, and "automatic"
+        chooses between the two. size_bytes: the final size of the file. The default 0 means that the file grows. stage:
+        a folder on a tier of each node. A write ends when its bytes are durable in this folder. Later, the bytes are
+        copied to the file in the background. Steps of this file that an earlier program has left in the folder are
+        deleted (see `File.notes`). With "auto", steps are staged on a tier of the machine if the predicted time is
+        shorter than without a stage. stage_bytes: the maximum size of the stage on a node. 0 means all free space.
+        stage_persistence: for "auto": the minimum persistence of a stage: reboot, job or permanent. seconds_between:
+        for "auto": the seconds between two steps, during which the stage is drained. reads_back: for "auto": the number
+        of times that each step is read soon after its write. node_files: if true, each node writes its own file instead
+        of the shared file. The file `path`.index lists these
             files.
 
     If an argument is None, the setting of the plan is used.
@@ -85,8 +83,8 @@ def open(
     node_files: bool = False,
 ) -> File:
     """Open an existing file to read it, and to write it if `writable` is true. The other arguments have the same
-    meaning as in `create`. If an earlier program has left steps in the stage, these steps are first copied to the file.
-    All ranks must call this function. Raises StorageError on all ranks.
+    meaning as in `create`. Steps that an earlier program has left in the stage are first copied to the file. All ranks
+    must call this function. Raises StorageError on all ranks.
     """
     stages = stage, stage_bytes, stage_persistence, seconds_between, reads_back
     place, settings = _checked(path, plan, way, 0, stages, durable=durable, node_files=node_files)
@@ -131,8 +129,8 @@ def merge(index: str | os.PathLike[str], target: str | os.PathLike[str]) -> int:
 
 
 class Request:
-    """A request is a write or read in progress. It keeps references to its arrays. Do not change these arrays before
-    the request has ended.
+    """A write or read in progress. It keeps references to its arrays. Do not change these arrays before the request has
+    ended.
     """
 
     def __init__(self, core: _aggregate.Request, what: str, plan: Plan) -> None:
@@ -204,7 +202,7 @@ class File:
 
     def begin_write(self, arrays: Arrays, base: int = 0) -> Request:
         """Begin to write a step. Do not change the arrays before the request has ended. At most four requests can be
-        active. With four active requests, this call first waits until the oldest of them has ended.
+        active. If there are four, this call first waits until the oldest request has ended.
         """
         return Request(self._act(self._core.begin_write, arrays, base), self._before + "write", self._plan)
 
@@ -231,8 +229,7 @@ class File:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # If only this rank has an error, the other ranks may never call close(). So this rank does not wait for the
-        # other ranks.
+        # If only this rank has an error, the other ranks may never call close(). So this rank does not wait for them.
         if kind is None or self._plan.size == 1 or (issubclass(kind, OutcropError) and kind is not CommunicationError):
             self.close()
 

@@ -4,10 +4,10 @@
                     │   must be the same
     mpi.h  ──► headers found by $MPICC, by mpi4py's compiler, near the library, or by an mpicc
 
-Each implementation of MPI has its own binary interface, and several implementations may be installed. A transport is
-compiled code that calls MPI, and crashes if it was compiled with the headers of another implementation. So Outcrop
-checks that the headers and the library belong to the same implementation. Outcrop looks for the mpirun in the
-installation of the library, in the folder of scripts of this Python, and in the folders of PATH.
+Each implementation of MPI has its own binary interface, and several implementations may be installed. The transport
+calls MPI, and crashes if it was compiled with the headers of another implementation. So Outcrop checks that the headers
+and the library belong to the same implementation. Outcrop looks for mpirun in the installation of the library, in
+Python's folder of scripts, and in the folders of PATH.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ OPEN_MPI_FLAGS = ("--oversubscribe", "--bind-to", "none")
 programs would all use the same first cores.
 """
 
-# The program below prints the macros by which a header identifies its implementation of MPI. Libraries that are derived
-# from MPICH (Intel, Cray) have the binary interface of MPICH, but other version numbers. Other libraries may have the
-# binary interface of the standard (MPI 5). The names are in quotes, because MPICH is also a macro, and the preprocessor
-# replaces it outside of quotes.
+# The program below prints the macros by which a header identifies its implementation of MPI. Libraries derived from
+# MPICH (Intel, Cray) have the binary interface of MPICH, but other version numbers. Other libraries may have the
+# standard binary interface of MPI 5. The names are in quotes, because the preprocessor would otherwise replace the
+# macro MPICH.
 PROBE = """
 #include <mpi.h>
 #if defined(OPEN_MPI)
@@ -62,8 +62,8 @@ class MpiVersion:
         return " ".join([self.name, *([".".join(map(str, self.version))] if self.version else [])])
 
     def fits(self, other: MpiVersion) -> bool:
-        """Return whether this MPI and `other` have the same binary interface. This is the case if their names are
-        equal. If both versions are known, the major versions must also be equal.
+        """Return whether this MPI and `other` have the same binary interface: the same name and, if both versions are
+        known, the same major version.
         """
         known = self.version and other.version
         return self.name == other.name and (not known or self.version[0] == other.version[0])
@@ -80,8 +80,8 @@ class MpiLibrary:
 
 @dataclass(frozen=True)
 class MpiHeaders:
-    """The headers of an MPI: the compiler flags that find them, the version of the MPI, and the program or folder that
-    gave the flags.
+    """The headers of an MPI: the compiler flags that find them, the version of the MPI, and the source of the flags (a
+    program or folder).
     """
 
     flags: tuple[str, ...]
@@ -204,8 +204,7 @@ class Launcher:
         return [str(self.program), *(flags if self.family == OPEN_MPI else []), *options, "-n", str(ranks)]
 
     def mpi_io(self) -> list[str]:
-        """Return the names that `mpirun --mca io NAME` of Open MPI accepts. Each name stands for an implementation of
-        MPI-IO."""
+        """Return the names of implementations of MPI-IO that `mpirun --mca io NAME` of Open MPI accepts."""
         if self.family != OPEN_MPI:
             return []
         lister = self.program.with_name("ompi_info")

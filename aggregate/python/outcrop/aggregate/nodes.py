@@ -5,8 +5,7 @@
     distances, from the first provider that knows them ────────────┘
     a file for `outcrop agg simulate`, or this node's tiers ──► node_tiers; the nodes need not exist
 
-aggregate/core/outcrop/aggregate/placement/machine.hpp describes the format of machine files, and the core reads these
-files.
+The core reads machine files. aggregate/core/outcrop/aggregate/placement/machine.hpp describes their format.
 """
 
 from __future__ import annotations
@@ -90,7 +89,7 @@ HEAD = """\
 @dataclass(frozen=True)
 class KnownMachine:
     """The description of the machine that one rank gives to the core. On the first rank of a node, `node_text` is the
-    text of a machine file, or `problem` is the reason why this text cannot be made. `Plan.explain` shows `lines`.
+    text of a machine file, or `problem` is the reason why there is no text. `Plan.explain` shows `lines`.
     """
 
     node_text: str
@@ -135,8 +134,8 @@ def text_of_this_node(file: Path | None, target: Path) -> str:
 
 
 def _find_distances(ranks: Ranks, facts: Any) -> Found:
-    """Return the distances between nodes from the first provider that knows them. All ranks must call this function.
-    All ranks get the same result.
+    """Return the distances between nodes from the first provider that knows them. All ranks must call this function,
+    and get the same result.
     """
     everyone = ranks.gather((ranks.node, facts))
     leaders = sorted({node for node, _ in everyone})
@@ -197,7 +196,7 @@ def parse_node_tiers(text: str, file: str) -> tuple[tuple[NodeTier, ...], Target
 
 
 def node_tier(tier: Tier) -> NodeTier:
-    """Return `tier` as a tier for buffers. If a figure of the tier is unknown, TYPICAL gives the figure."""
+    """Return `tier` as a tier for buffers. Figures of the tier that are unknown come from TYPICAL."""
     typical = TYPICAL[tier.kind]
     read, write, latency = tier.read_bytes_per_second, tier.write_bytes_per_second, tier.latency_seconds_write
     latency = tier.latency_seconds_read if latency is None else latency
@@ -248,7 +247,7 @@ def _tier_table(name: str, tier: Tier) -> str:
         name,
         kind=tier.kind,
         directory=str(tier.directory.absolute()) if tier.directory is not None else None,
-        # DRAM needs no NUMA nodes: the system allocates ordinary memory near the thread that first accesses it.
+        # DRAM needs no NUMA nodes, because the system allocates ordinary memory near the thread that first accesses it.
         nodes=None if tier.directory is not None or tier.kind == "dram" else ",".join(map(str, tier.nodes)),
         read=float(found.tier.empty_bytes_per_second),
         write=float(found.tier.fill_bytes_per_second),

@@ -1,11 +1,11 @@
-"""Choose the aggregator of each domain, and the tier of its buffers, on a described machine. The core makes this
-choice.
+"""Choose the aggregator of each domain, and the tier of its buffers, on a described machine. The choice is made by the
+core.
 
     Machine (network, tiers of nodes, target, ranks), Tallies (the bytes of each rank), PlacementOptions
         ──► place, place_best, predict ──► Placement: the rank of each domain, and the predicted seconds
 
 Nodes are numbered from 0. Bandwidths are in bytes per second, and times in seconds. `inf` means no limit.
-docs/explanation/aggregation-cost.md explains the figures, and how the cost follows from these figures.
+docs/explanation/aggregation-cost.md explains the figures and the cost.
 """
 
 from __future__ import annotations
@@ -44,8 +44,7 @@ class Network:
 
 @dataclass(frozen=True)
 class BufferTier:
-    """A tier of the nodes that can hold buffers. The rate at which its buffers are filled may differ from the rate at
-    which they are emptied."""
+    """A tier of the nodes that can hold buffers. Its buffers may be filled and emptied at different rates."""
 
     name: str
     latency_seconds: float
@@ -112,7 +111,7 @@ class Machine:
 @dataclass(frozen=True)
 class Tallies:
     """The number of bytes that each rank has in each domain. Rank `ranks[i]` has `bytes[i]` bytes in domain
-    `domains[i]`. A rank that has no bytes in a domain needs no entry for this domain.
+    `domains[i]`. Entries with 0 bytes are not needed.
     """
 
     domains: NDArray[np.uint32]
@@ -137,10 +136,10 @@ def place(machine: Machine, tallies: Tallies, domains: int, options: PlacementOp
 def place_best(
     machine: Machine, tallies: Tallies, domains: int, options: PlacementOptions, *, try_both: bool = True
 ) -> Placement:
-    """Return the fastest placement of `domains` domains or fewer. To get fewer domains, groups of 2, 4, 8, ...
-    neighbouring domains are joined.
+    """Return the fastest placement of `domains` domains, or of fewer domains: groups of 2, 4, 8, ... neighbouring
+    domains may be joined.
 
-    If `try_both` is true, this function compares two ways of sending: the ranks of a node send one message together, or
+    If `try_both` is true, the function compares two ways to send: the ranks of a node send one message together, or
     each rank sends its own messages. Raises InputError if no tier has room for the buffers.
     """
     _check(machine, tallies, domains)

@@ -56,9 +56,9 @@ def strided(
     memory_stride_bytes: int = 0,
     memory_offset: int = 0,
 ) -> Extent:
-    """Return an extent of `count` blocks of `block_bytes` bytes. In the file, a block begins every `stride_bytes`
-    bytes. In memory, a block begins every `memory_stride_bytes` bytes. With a memory stride of 0, the blocks are
-    adjacent in memory. Raises InputError for impossible numbers, and for blocks that overlap.
+    """Return an extent of `count` blocks of `block_bytes` bytes. The blocks begin every `stride_bytes` bytes in the
+    file, and every `memory_stride_bytes` bytes in memory. With a memory stride of 0, the blocks are adjacent in memory.
+    Raises InputError for impossible numbers, and for blocks that overlap.
     """
     numbers = {
         "offset": offset, "count": count, "block_bytes": block_bytes, "stride_bytes": stride_bytes,
@@ -124,7 +124,7 @@ class Plan:
 
     @property
     def end(self) -> int:
-        """The offset after the last byte of a step, if the step is written at base 0."""
+        """The offset after the last byte of a step that is written at base 0."""
         return self._core.end
 
     @property
@@ -134,9 +134,7 @@ class Plan:
 
     @property
     def seconds(self) -> float:
-        """The predicted seconds to write a step directly to the file. If `reads_only` is true, these are the predicted
-        seconds to read a step.
-        """
+        """The predicted seconds to write a step directly to the file, or to read a step if `reads_only` is true."""
         return self._core.seconds
 
     @property
@@ -150,9 +148,9 @@ class Plan:
         return self._core.settings
 
     def explain(self, domains: int = 1) -> str:
-        """Return a text that names the aggregators and the tiers of their buffers, with the reasons. The text describes
-        the `domains` slowest domains in detail. It also gives the predicted seconds of a step, and the measured seconds
-        of this rank's steps. One rank may call this function alone.
+        """Return a text that names the aggregators and the tiers of their buffers, with the reasons. The text also
+        gives the predicted seconds of a step, and the measured seconds of this rank's steps. It describes the `domains`
+        slowest domains in detail. One rank may call this function alone.
         """
         return self._core.explain(domains).rstrip("\n")
 
@@ -162,7 +160,7 @@ class Plan:
         self._ranks.close()
 
     def check_open(self) -> None:
-        """Raise InputError if the plan has been closed. The ranks of a closed plan cannot communicate."""
+        """Raise InputError if the plan has been closed."""
         if self._closed:
             raise InputError("the plan has been closed; close it after its files")
 
@@ -172,7 +170,7 @@ class Plan:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # After an error, other ranks may never call close(). This rank must not wait for them.
+        # After an error, other ranks may never call close(), so this rank does not wait for them.
         if kind is None:
             self.close()
 
@@ -203,29 +201,26 @@ def declare(
         communicator: an mpi4py communicator. With None, this process is the only rank, and MPI is not used.
         extents: the variables of this rank, as a list, or as a mapping from names to variables. Each variable is an
             extent or a list of extents. A rank may have no variables.
-        target: the folder of the files. The choice of aggregators depends on the bandwidth and the latency of the
-            storage at this folder. The default is the working directory.
-        machine: a file that describes the nodes. `outcrop agg machine` writes such a file. By default, the nodes have
+        target: the folder of the files. The bandwidth and the latency of its storage affect the choice of aggregators.
+        The default is the working directory. machine: a file that describes the nodes. `outcrop agg machine` writes
+        such a file. By default, the nodes have
             the tiers that `outcrop tiers` finds, with the figures of earlier measurements.
         reads_only: if true, ranks may declare the same bytes, and the plan cannot write.
         own_run_bytes: if the contiguous ranges of bytes of each rank have at least this mean length, each rank performs
-            its own I/O. 0 means never. The default is 64 KiB if all ranks are on one node and you set nothing about
-            aggregators. Otherwise the default is 0.
-        topology: a file with lines `rank: group switch port`.
-        hints: an mpi4py `Info` or a mapping. The names of hints are those of ROMIO, or begin with `outcrop_agg_`.
-        count: the number of aggregators. The default is the number with the shortest predicted time.
-        tier: the tier of the buffers.
-        persistence: the minimum persistence of that tier: process, reboot, job or permanent.
-        buffer: the size of each buffer in bytes, a multiple of 4096.
-        buffers: the number of buffers of each aggregator, 2 to 8.
-        hosts: the hosts that may have aggregators, as in ROMIO's cb_config_list.
-        transport: the transport between nodes: "messages" (two-sided), or "rma" (one-sided). If "rma" does not work,
+        its own I/O. 0 means never. The default is 64 KiB if all ranks are on one node and no setting of aggregators is
+        given. Otherwise the default is 0. topology: a file with lines `rank: group switch port`. hints: an mpi4py
+        `Info` or a mapping. Names of hints are ROMIO's names, or begin with `outcrop_agg_`. count: the number of
+        aggregators. The default is the number with the shortest predicted time. tier: the tier of the buffers.
+        persistence: the minimum persistence of that tier: process, reboot, job or permanent. buffer: the size of each
+        buffer in bytes, a multiple of 4096. buffers: the number of buffers of each aggregator, 2 to 8. hosts: the hosts
+        that may have aggregators, as in ROMIO's cb_config_list. transport: the transport between nodes: "messages"
+        (two-sided), or "rma" (one-sided). If "rma" does not work,
             messages are used. `explain` names the transport in use.
         seconds_most: the maximum time that a rank waits for other ranks. After this time, the rank raises
             CommunicationError. The default is no limit.
 
-    A setting that you do not pass as an argument is taken from `hints`. If `hints` does not have the setting, it is
-    taken from the variables OUTCROP_AGG_* in the environment of rank 0.
+    A setting that you do not pass as an argument comes from `hints`, or else from the variables OUTCROP_AGG_* in the
+    environment of rank 0.
 
     Raises InputError on all ranks for invalid arguments, or if two ranks declare the same byte. The message names the
     byte and both ranks.
@@ -271,8 +266,7 @@ def _variables(extents: Extents) -> tuple[list[str], list[list[Extent]], str]:
 
 
 def _given(arguments: Mapping[str, object], reads_only: bool) -> dict[str, str]:
-    """Return the arguments that are set. None and 0 count as missing, except that own_run_bytes may be 0. Raises
-    InputError.
+    """Return the arguments that are set. None and 0 count as missing. Only own_run_bytes may be 0. Raises InputError.
     """
     if not isinstance(reads_only, bool):
         raise InputError(f"reads_only {shown(reads_only)} must be True or False")
@@ -293,8 +287,8 @@ def read_settings(
     hints: Mapping[str, str] | None = None,
     environment: Mapping[str, str] = os.environ,
 ) -> Settings:
-    """Return the settings. Each setting is taken from the arguments, or else from the hints, or else from the
-    environment. An argument that is None or 0 counts as missing. Raises InputError for invalid values.
+    """Return the settings. Each setting comes from the arguments, or else from the hints, or else from the environment.
+    Arguments that are None or 0 count as missing. Raises InputError for invalid values.
     """
     given = {name: str(value) for name, value in (arguments or {}).items() if value}
     return _aggregate.settings(given, dict(hints or {}), environment_texts(environment))

@@ -5,8 +5,8 @@
                                                                  ▼
                                  address of the table of functions of transport.h, for the core
 
-The core is compiled without MPI, because many implementations of MPI exist. Only the transport depends on MPI. The
-transport is compiled when it is first used, as a kernel is (`outcrop.language.compile`).
+The core is compiled without MPI, because many implementations of MPI exist. Only the transport depends on MPI. Like a
+kernel, the transport is compiled when it is first used (`outcrop.language.compile`).
 """
 
 from __future__ import annotations
@@ -104,8 +104,8 @@ class Ranks:
 
     def gather(self, value: Value) -> list[Value]:
         """Return the values of all ranks, in the order of ranks. All ranks must call this function. Raises
-        CommunicationError if MPI fails, or if a rank does not call this function within the time of the setting
-        seconds_most.
+        CommunicationError if MPI fails, or if a rank does not call the function within `seconds_most` seconds (a
+        setting).
         """
         if self._users is None:
             return [value]
@@ -124,11 +124,11 @@ class Ranks:
             raise CommunicationError(table.error(table.self).decode(errors="replace"))
 
     def use_rma(self) -> str:
-        """Test one-sided communication. If the test succeeds, all messages except short ones are sent by one-sided
-        communication from then on. All ranks must call this function before other communication.
+        """Test one-sided communication. If the test succeeds, all later messages except short messages are sent by
+        one-sided communication. All ranks must call this function before other communication.
 
-        Returns "" if the test succeeds, and the reason on all ranks if it fails. If MPI hangs in the test, the program
-        prints a line and ends. Raises CommunicationError.
+        Returns "" if the test succeeds, and otherwise the reason on all ranks. If a call of MPI never returns, the
+        program prints a line and ends. Raises CommunicationError.
         """
         if self._users is None:
             return "there is only one process"
@@ -153,9 +153,8 @@ class Ranks:
 
 @lru_cache
 def compile_transport(library: MpiLibrary) -> Path:
-    """Return the path of the transport for this MPI. Compiles the transport if it is not in the cache. A second call in
-    the same process does not search the cache again. Raises InputError if no C++ compiler or no headers of this MPI are
-    found.
+    """Return the path of the transport for this MPI. Compiles the transport if it is not in the cache. Raises
+    InputError if no C++ compiler or no headers of this MPI are found.
     """
     compiler = find_compiler("C++")
     headers = find_headers(library, compiler)
@@ -166,8 +165,8 @@ def compile_transport(library: MpiLibrary) -> Path:
     content = [*compiler_identity(compiler), *flags, str(library.path), library.text, *texts]
 
     def build(beside: Path) -> None:
-        # The path of the library is given, so that the compiler links with the library that is already loaded. A name
-        # such as -lmpi could refer to another library.
+        # The path of the library makes the compiler link with the library that is already loaded. A name such as -lmpi
+        # could refer to another library.
         sources = [str(file) for file in files if file.suffix == ".cpp"]
         command = [*compiler, *flags, *sources, str(library.path), "-o", str(beside)]
         run_compiler(command, f"the transport over {library.version}")

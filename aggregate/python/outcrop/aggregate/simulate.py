@@ -4,7 +4,7 @@
     tiers, network, target ─┼─► machine ─► core ────┼─► round robin: the same number, on one node after the other
     workload ──► tallies ───┘                       └─► as ROMIO: one aggregator on each node, one buffer
 
-The same model predicts the times of all placements, so two times differ only because their placements differ.
+One model predicts the times of all placements, so differences of times come only from differences of placements.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Row:
     bytes_per_second: float
 
     def to_json(self) -> dict[str, Any]:
-        """Return the row as JSON data. `seconds_by_term` has the terms of the cost of the slowest domain."""
+        """Return the row as JSON data. `seconds_by_term` has the terms of the slowest domain's cost."""
         cost = self.placement.choices[self.placement.slowest].cost
         return {
             "name": self.name,
@@ -115,7 +115,7 @@ class Simulated:
     pattern: Pattern
     rows: tuple[Row, ...]
     note: str = ""
-    """A remark, if larger numbers of aggregators might be faster but were not tried. Otherwise ""."""
+    """A remark if larger numbers of aggregators may be faster but were not tried, otherwise ""."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -129,7 +129,7 @@ class Simulated:
 
 def check_ranks(nodes: int, ranks_per_node: int, aggregators: int | None, name: str = "--aggregators") -> None:
     """Raise InputError for more ranks than can be simulated, and for more aggregators than ranks. `name` is the option
-    or setting that has the number of aggregators.
+    or setting with the number of aggregators.
     """
     ranks = nodes * ranks_per_node
     if ranks > MAX_RANKS:
@@ -207,8 +207,8 @@ def _as_romio(machine: Machine, pattern: Pattern) -> Placement:
 
 def _staged(scenario: Scenario, machine: Machine, pattern: Pattern, tallies: Tallies, domains: int) -> Iterator[Row]:
     """Yield a row for staging on the fastest tier that keeps its files at least until the job ends. The predicted time
-    does not include the copy to the target. Yields nothing if no tier keeps files so long, or if the nodes do not share
-    the target.
+    does not include the copy to the target. Yields nothing if there is no such tier, or if the nodes do not share the
+    target.
     """
     lasting = [one.tier for one in scenario.tiers.tiers if one.tier.persistence >= Persistence.JOB]
     if not lasting or not scenario.target.is_shared:

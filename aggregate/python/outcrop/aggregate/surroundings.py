@@ -1,11 +1,10 @@
-"""Collect facts about the node of each rank. The module `distances` uses the facts of all ranks to find the distances
-between nodes.
+"""Collect data about the node of each rank. The module `distances` uses these data to find the distances between nodes.
 
     every rank: facts_here() ──► gathered from all ranks ──► surroundings_of(...) ──► distances.find_distances
 
-PMIx: when a process starts, the launcher gives the coordinates of the node to the process. So no call below waits for
-the PMIx server. Outcrop uses only a PMIx library that MPI has loaded and initialised. The structures below have the
-layouts of pmix_common.h, versions 3 to 5.
+PMIx: the launcher passes the coordinates of the node to each process at its start. So no call below waits for the PMIx
+server. Outcrop uses only a PMIx library that MPI has loaded and initialised. The structures below have the layouts of
+pmix_common.h, versions 3 to 5.
 
     MPI ──loads──► libpmix ◄──at the start── server of the launcher (Open MPI's prte, Slurm, PALS)
                       ▲
@@ -93,8 +92,8 @@ def ask_pmix(library: Path | None = None) -> PmixAnswer:
     except (OSError, AttributeError) as error:
         return PmixAnswer(refusal=f"{path} cannot be used: {error}")
     own = _Process()
-    # PMIx ends only with as many calls of PMIx_Finalize as calls of PMIx_Init. So PMIx_Finalize below does not end the
-    # PMIx of MPI.
+    # PMIx counts the calls of PMIx_Init, and ends only after the same number of calls of PMIx_Finalize. So
+    # PMIx_Finalize below does not end the PMIx of MPI.
     if not is_ready or pmix.PMIx_Init(ctypes.byref(own), None, ctypes.c_size_t(0)) != 0:
         return PmixAnswer(refusal="MPI does not use PMIx")
     try:
@@ -106,7 +105,7 @@ def ask_pmix(library: Path | None = None) -> PmixAnswer:
 
 
 def loaded_pmix(maps: Path = MAPS) -> Path | None:
-    """Return the path of the PMIx library that this process has loaded, or None if it has loaded none."""
+    """Return the path of the PMIx library that this process has loaded, or None."""
     try:
         lines = maps.read_text().splitlines()
     except OSError:
@@ -166,7 +165,7 @@ def facts_here(environment: Mapping[str, str] = os.environ, root: Path = Path("/
 def surroundings_of(
     facts: Sequence[Facts], node_of_rank: Sequence[int], ping_pong: Callable[[], Floats] | None = None
 ) -> Surroundings:
-    """Return the surroundings of ranks. `facts` has the facts of all ranks, in the order of ranks. A node has the facts
+    """Return the surroundings of ranks. `facts` has the data of all ranks, in the order of ranks. A node has the data
     of its first rank.
     """
     first: dict[int, Facts] = {}
@@ -194,9 +193,9 @@ def _cray_name(root: Path) -> str:
 
 
 def measure_ping_pong(communicator: Any, leaders: Sequence[int]) -> Floats:
-    """Return the seconds that a message takes between every two nodes, with a row for each node. `leaders` are the
-    first ranks of the nodes, ascending. All ranks of the mpi4py communicator must call this function. Messages use a
-    duplicate of the communicator.
+    """Return the seconds of a message between any two nodes, with a row for each node. `leaders` are the first ranks of
+    the nodes, ascending. All ranks of the mpi4py communicator must call this function. Messages use a duplicate of the
+    communicator.
     """
     over = communicator.Dup()
     try:
@@ -219,8 +218,8 @@ def measure_ping_pong(communicator: Any, leaders: Sequence[int]) -> Floats:
 def partners(own: int, nodes: int) -> Iterator[int | None]:
     """Yield the partner of the node `own` in each round, or None in a round in which this node has no partner. The
     numbers of two partners add up to the number of the round, modulo the number of rounds. By this rule, one node in
-    each round would be its own partner. If the number of nodes is even, the partner of this node is the last node, to
-    which the rule does not apply. If the number is odd, this node has no partner in the round.
+    each round would be its own partner. With an even number of nodes, the partner of this node is the last node, to
+    which the rule does not apply. With an odd number, this node has no partner.
     """
     rounds = nodes - 1 + nodes % 2
     for number in range(rounds):

@@ -6,7 +6,7 @@
     FILE             a line for each rank, `rank: group switch port`; distances as in a dragonfly
 
 Nodes reach the target through gateways. A gateway is every 128th node of a torus, the first switch of each group of a
-dragonfly, or the top of a fat tree. A FILE does not describe gateways. With a FILE, each node has the same distance to
+dragonfly, or the top of a fat tree. A FILE does not describe gateways. So each node of a FILE has the same distance to
 the target: the longest distance from the first node to another node.
 """
 
@@ -52,9 +52,9 @@ class Topology:
 
 @dataclass(frozen=True)
 class TorusDistances:
-    """Distances in a torus. Along each axis, the nodes form a ring, and the shorter way around the ring counts. The
-    distance between two nodes is the sum of their distances along all axes. Node numbers increase fastest along the
-    last axis.
+    """Distances in a torus. The nodes form a ring along each axis, and the distance along an axis is the shorter way
+    around the ring. The distance between two nodes is the sum of their distances along all axes. Node numbers increase
+    fastest along the last axis.
     """
 
     shape: tuple[int, ...]
@@ -173,9 +173,8 @@ def _by(sizes: tuple[int, ...]) -> str:
 def near_equal(count: int, axes: int) -> tuple[int, ...]:
     """Return `axes` factors of `count`, ascending and nearly equal. Their product is `count`.
 
-    The factors are found one by one. After each factor, `count` is divided by this factor. If n factors are still
-    missing, the next factor is the largest divisor of the remaining `count` that is not larger than the n-th root of
-    the remaining `count`.
+    The factors are found one by one. After each factor, `count` is divided by this factor. If n factors are missing,
+    the next factor is the largest divisor of the remaining `count` up to its n-th root.
     """
     assert count > 0 and axes > 0
     factors: list[int] = []

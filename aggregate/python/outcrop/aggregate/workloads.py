@@ -4,9 +4,8 @@
     hacc-aos   HACC-IO, array of structures: particles of 38 bytes, first those of rank 0, then those of rank 1, ...
     hacc-soa   HACC-IO, structure of arrays: nine variables, one after the other, each in the order of ranks
 
-For any place in the file, a pattern computes how many bytes before this place belong to each rank. The difference
-between the numbers for two places is the number of bytes that the rank has between these places. So no list of segments
-is needed.
+A pattern computes the number of bytes of each rank before any place in the file. The difference between the numbers for
+two places is the number of bytes of the rank between these places. So no list of segments is needed.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ class Pattern(Protocol):
     def file_bytes(self) -> int: ...
 
     def bytes_before(self, place: int) -> Counts:
-        """Return, for each rank, how many of the first `place` bytes of the file belong to the rank."""
+        """Return the number of bytes of each rank among the first `place` bytes of the file."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ enum { rows = 50, columns_each = 3, header_bytes = 100, steps = 3 };
 static int rank, size;
 
 /* Ends the program after an error. All ranks get the error of one rank, so all ranks call this function. It does not
-   call MPI_Abort, because MPI_Abort can lose lines that other ranks have printed. */
+   call MPI_Abort, because MPI_Abort may lose the output of other ranks. */
 static void end_all(const char *doing) {
   fprintf(stderr, "rank %d, %s: %s\n", rank, doing, outcrop_agg_error());
   MPI_Finalize();
@@ -133,8 +133,8 @@ static void refuses(int code, int expected, const char *words) {
   require(strstr(outcrop_agg_error(), words) != NULL, words);
 }
 
-/* Writes and checks a file with RMA. The file must be correct whether RMA works with this MPI or not, and the plan must
-   say which of the two is true. */
+/* Writes and checks a file with RMA. The file must be correct even if RMA does not work with this MPI, and the plan
+   must say whether RMA works. */
 static void use_rma(const char *path, uint64_t step_bytes) {
   MPI_Info hints = MPI_INFO_NULL;
   MPI_Info_create(&hints);
@@ -149,7 +149,7 @@ static void use_rma(const char *path, uint64_t step_bytes) {
   outcrop_agg_free_plan(&plan);
 }
 
-/* Checks that ranks which only read may declare the same bytes. All ranks read the columns of the first rank. */
+/* Checks that ranks may declare the same bytes if they only read. All ranks read the columns of the first rank. */
 static void read_shared(const char *path) {
   MPI_Info hints = MPI_INFO_NULL;
   MPI_Info_create(&hints);

@@ -57,8 +57,8 @@ contains
     call outcrop_agg_free_declaration(declaration)
   end function
 
-  ! Checks that, after a step was written, the plan's text is complete to its last line. Without a plan, the text must
-  ! be empty.
+  ! Checks that the plan's text is complete to its last line after a step was written. Without a plan, the text must be
+  ! empty.
   subroutine explained
     character(:), allocatable :: text
     text = outcrop_agg_explain(plan)

@@ -1,8 +1,7 @@
-/* A function by which the programs of these tests end all ranks after they have printed an error.
+/* A function that ends all ranks of a test program after an error was printed.
 
-   The launcher forwards the output of ranks. When a rank calls MPI_Abort, the launcher ends at once. The output that
-   the launcher has not read yet is then lost: with MPICH, 11 and 13 of 300 lines. So the function waits before it
-   calls MPI_Abort. */
+   The launcher forwards the output of ranks. When a rank calls MPI_Abort, the launcher ends immediately, and output
+   that it has not read yet is lost. So the function waits before it calls MPI_Abort. */
 #ifndef OUTCROP_TESTS_MPI_END_ALL_RANKS_H
 #define OUTCROP_TESTS_MPI_END_ALL_RANKS_H
 

@@ -1,7 +1,6 @@
-// These tests check one-sided messages. Such messages must keep the contract of all transports, with slots of the
-// default size and with small slots. The library must find broken windows before it uses them. mpirun starts this
-// program. The argument `hang` simulates an MPI whose calls never return. The argument `never` simulates an MPI whose
-// transfers never end.
+// These tests check one-sided messages. They must keep the contract of all transports, with slots of the default size
+// and with small slots. The library must find broken windows before it uses them. mpirun starts this program. The
+// argument `hang` simulates calls of MPI that never return. The argument `never` simulates transfers that never end.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -51,14 +50,14 @@ void run(const ContractCase &one, outcrop_transport &transport, const std::strin
   transport.free(transport.self);
 }
 
-/// Runs all cases of the contract, except for those in which the transport fails. After a failure, MPI_Finalize frees
-/// the windows. With MPICH over UCX, MPI_Finalize then aborts the program.
+/// Runs all cases of the contract in which the transport does not fail. After a failure, MPI_Finalize frees the
+/// windows, and aborts the program with MPICH over UCX.
 void keeps_the_contract(std::size_t slot_bytes) {
   for (const ContractCase &one : contract_cases())
     if (!one.fails) run(one, *open_one_sided(slot_bytes), "slots of " + std::to_string(slot_bytes) + " bytes");
 }
 
-/// Opens a transport while windows are broken. Checks the text of the error, and that the transport still works without
+/// Opens a transport while windows are broken. Checks the text of the error. The transport must still work without
 /// windows.
 void refuses(Broken how, const std::string &words) {
   outcrop_transport *const transport = open();
@@ -72,8 +71,8 @@ void refuses(Broken how, const std::string &words) {
   run(contract_cases().front(), *transport, "after " + words);
 }
 
-/// This test checks that a rank can receive the last message first. Messages that no rank is receiving yet must not use
-/// slots.
+/// This test checks that a rank can receive the last message first. Messages must not use slots before a rank receives
+/// them.
 void slots_are_not_waited_for_in_a_circle() {
   constexpr int count = 40;
   constexpr std::size_t bytes = 100'000;  // this message needs five of the eight slots

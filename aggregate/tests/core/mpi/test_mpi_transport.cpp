@@ -92,8 +92,8 @@ void leaves_the_error_handler_alone() {
   transport->free(transport->self);
 }
 
-/// More than 2 GiB of addresses that need little memory. The same 64 MiB of memory are mapped 33 times, and one other
-/// page follows.
+/// More than 2 GiB of addresses that need little memory: the same 64 MiB are mapped 33 times, and one other page
+/// follows.
 class Folded {
  public:
   static constexpr std::size_t part = std::size_t{64} << 20, parts = 33, page = 4096, bytes = part * parts + page;
@@ -163,6 +163,6 @@ int main(int count, char **arguments) {
   outcrop_transport *const left = open(MPI_COMM_WORLD, 0);
   MPI_Finalize();
   refuses(MPI_COMM_NULL, "finalized");
-  left->free(left->self);  // a program may free the transport late if it has thrown an exception
+  left->free(left->self);  // a program that has thrown an exception may free the transport late
   return 0;
 }

@@ -58,18 +58,18 @@ typedef struct {
   const uint64_t *shape;
 } outcrop_trajectory_field;
 
-/* A directory, which must be new or empty, and the maximum number of bytes of the trajectory's files in it. The value 0
-   means all free bytes. */
+/* A new or empty directory, and the maximum number of bytes that the trajectory may use in it. The value 0 means all
+   free bytes. */
 typedef struct {
   const char *path;
   uint64_t limit_bytes;
 } outcrop_trajectory_directory;
 
-/* Makes a trajectory for `states` states. The first states are in `memory_bytes` of memory, the next in the first
-   directory, the next in the second, and so on. This function allocates all memory and makes all files. In addition,
-   three buffers for transfers need the memory of three states. The type of all cells is "float32", "float64",
-   "complex64", "complex128", "int32" or "int64". Fails if the states do not fit. The error then says how many states
-   fit in each place. */
+/* Makes a trajectory for `states` states. The first states are in `memory_bytes` of memory, the next states in the
+   first directory, then in the second directory, and so on. This function allocates all memory and makes all files.
+   Three buffers for transfers need the memory of three more states. The type of all cells is "float32", "float64",
+   "complex64", "complex128", "int32" or "int64". Fails if the states do not fit. The error then gives the number of
+   states that fit in each place. */
 OUTCROP_TRAJECTORY_API int outcrop_trajectory_create(const outcrop_trajectory_field *fields, size_t field_count,
                                                      const char *dtype, uint64_t states, uint64_t memory_bytes,
                                                      const outcrop_trajectory_directory *directories,
@@ -98,9 +98,9 @@ OUTCROP_TRAJECTORY_API int outcrop_trajectory_pop(outcrop_trajectory *trajectory
 OUTCROP_TRAJECTORY_API int outcrop_trajectory_read(outcrop_trajectory *trajectory, uint64_t number,
                                                    void *const *fields);
 
-/* Makes all states durable that were pushed and not popped. States that were popped before the commit can no longer be
-   recovered after it. Fails if the directories have no room for all states. A program that must survive a crash saves
-   its own data before it calls this function. */
+/* Makes all states durable that were pushed and not popped. States that were popped before the commit cannot be
+   recovered after the commit. Fails if the directories have no room for all states. A program that must survive a crash
+   saves its own data before it calls this function. */
 OUTCROP_TRAJECTORY_API int outcrop_trajectory_commit(outcrop_trajectory *trajectory);
 
 /* Closes the trajectory without a commit, and sets the handle to NULL. */

@@ -18,8 +18,8 @@ namespace {
 constexpr std::uint64_t page = AlignedMemory::page_bytes;
 
 // Adds a part of an extent to `regions`. The part begins at offset `file` of the file, and consists of all repetitions
-// of dim `level`. If the gap between two repetitions has at least `gap_bytes` bytes, adds each repetition separately.
-// If the gap is smaller, or if there would be too many regions, adds the whole part as one region.
+// of dim `level`. If the gaps between repetitions have at least `gap_bytes` bytes, the function adds each repetition
+// separately. If the gaps are smaller, or if there would be too many regions, it adds the whole part as one region.
 void split(const Extent &extent, std::size_t level, std::uint64_t file, std::uint64_t gap_bytes,
            std::size_t max_regions, std::vector<Region> &regions) {
   const detail::Walk walk = detail::walk_of(extent, {});
@@ -27,7 +27,7 @@ void split(const Extent &extent, std::size_t level, std::uint64_t file, std::uin
   for (std::size_t i = level; i < extent.dims.size(); ++i) bytes *= extent.dims[i].count;
   if (level < extent.dims.size()) {
     const Dimension &dim = extent.dims[level];
-    // If the gaps of this dim are too small, the gaps of the inner dims need no test, because they are smaller still.
+    // If the gaps of this dim are too small, the gaps of the inner dims need no test, because they are even smaller.
     if (dim.file_stride_bytes - walk.spans[level + 1] >= gap_bytes && regions.size() + dim.count <= 4 * max_regions) {
       for (std::uint64_t i = 0; i < dim.count; ++i)
         split(extent, level + 1, file + i * dim.file_stride_bytes, gap_bytes, max_regions, regions);
@@ -66,9 +66,8 @@ std::vector<Region> regions_of(const Pattern &pattern, std::uint64_t gap_bytes, 
 
 std::vector<std::vector<Range>> cut_domains(std::span<const Region> regions, std::size_t count,
                                             std::uint64_t alignment) {
-  // The density of a part of the file is the number of bytes that ranks access there, divided by the length of the
-  // part. The depth is the number of regions that contain the part. Both values change only at the start or end of a
-  // region.
+  // The density of a part of the file is the number of bytes that ranks access there, divided by the part's length. The
+  // depth is the number of regions that contain the part. Both change only at the start or end of a region.
   std::map<std::uint64_t, std::pair<double, int>> changes;
   double total = 0;
   for (const Region &region : regions) {
@@ -91,8 +90,7 @@ std::vector<std::vector<Range>> cut_domains(std::span<const Region> regions, std
     std::uint64_t begin = change->first;
     const std::uint64_t end = next->first;
     while (begin < end) {
-      // Domain n ends where domains 1 to n together have the fraction n / `count` of all bytes. The last domain takes
-      // all remaining bytes.
+      // Domains 1 to n together have the fraction n / `count` of all bytes. The last domain has all remaining bytes.
       const double missing = share * static_cast<double>(domains.size()) - assigned;
       if (domains.size() < count && missing < 1 && !domains.back().empty()) {
         domains.emplace_back();
@@ -128,7 +126,7 @@ Rounds cut_rounds(std::span<const Range> ranges, std::uint64_t buffer_bytes) {
         end_round();
         continue;
       }
-      // In the buffer, the range has the same offset within a page as in the file. So a full buffer ends at a page
+      // The range has the same offset within a page in the buffer and in the file. So a full buffer ends at a page
       // boundary of the file.
       const std::uint64_t length = std::min(rest.bytes(), buffer_bytes - position);
       rounds.ranges.push_back({{rest.begin, rest.begin + length}, position});
@@ -174,12 +172,12 @@ constexpr std::uint64_t mib = std::uint64_t{1} << 20;
 // The maximum number of contiguous runs for a rank that performs its own I/O.
 constexpr std::size_t max_own_regions = 1024;
 constexpr std::uint64_t usual_own_run_bytes = 64 << 10;
-// If the gap between two contiguous runs of a rank is shorter than this length, both runs and the gap are treated as
-// one region. The rank still does not write to the gap.
+// Two contiguous runs of a rank belong to one region if the gap between them is shorter than this length. The rank does
+// not write to the gap.
 constexpr std::uint64_t gap_bytes = 64 << 10;
 constexpr std::size_t max_regions = 262144, min_regions_of_rank = 64;
 // Direct transfers of 8 MiB reach the full rate of a device. Direct transfers of 2 MiB reach five sixths of the full
-// rate. With four buffers, the ranks and the device are both busy nearly all the time.
+// rate. With four buffers, the ranks and the device are busy nearly all the time.
 constexpr std::uint64_t max_buffer_bytes = 8 * mib, min_buffer_bytes = mib;
 constexpr std::uint32_t usual_buffers = 4;
 constexpr std::uint64_t min_domain_bytes = mib;

@@ -1,6 +1,5 @@
-// A plan makes its decisions once, before the first step. The decisions are the domains, their aggregators and their
-// buffers. First, each rank sends a description of its pattern to all other ranks. Then all ranks compute the same
-// decisions from the same data.
+// Before the first step, a plan decides on the domains, their aggregators and their buffers. First, each rank sends a
+// description of its pattern to all other ranks. Then all ranks compute the same decisions from the same data.
 //
 // The user's file is divided into regions, domains and rounds. Regions belong to a rank, a domain belongs to an
 // aggregator, and rounds belong to a domain.
@@ -57,7 +56,7 @@ struct BufferedRange {
 
 struct Rounds {
   std::vector<BufferedRange> ranges;
-  std::vector<std::uint32_t> ends;  ///< for each round, the index in `ranges` of the first range after the round
+  std::vector<std::uint32_t> ends;  ///< element i is the index in `ranges` of the first range after round i
 
   std::size_t count() const { return ends.size(); }
   std::span<const BufferedRange> of(std::size_t round) const {
@@ -86,22 +85,21 @@ struct ElectionInputs {
   std::size_t domains = 0;
   /// one tally for each domain and rank, sorted by domain and then by rank; each tally has at least 1 byte
   std::span<const Tally> tallies;
-  std::span<const int> nodes;      ///< for each rank, the lowest rank on its node
+  std::span<const int> nodes;      ///< index: rank; the lowest rank on the rank's node
   std::uint64_t buffer_bytes = 0;  ///< the size of one buffer, in bytes
   std::uint32_t buffers = 0;       ///< the number of buffers of each aggregator
-  bool can_merge = false;  ///< true if ranks of one node may send their bytes in one message, by a relay (node.hpp)
-  /// The aggregator of each domain, if each rank performs its own I/O. If ranks do not perform their own I/O, the list
-  /// is empty.
+  bool can_merge = false;  ///< true if a relay may send the bytes of all ranks of its node in one message (node.hpp)
+  /// The aggregator of each domain, if each rank performs its own I/O. Otherwise the list is empty.
   std::span<const int> owners;
 };
 
 struct Election {
   std::vector<int> aggregators;  ///< the aggregator of each domain, after domains are merged
   std::uint32_t together = 1;    ///< the number of neighbouring domains that are merged into one domain
-  /// for each domain, the tier of its buffers, as an index of PlanOptions::media; if empty, all domains use tier 0
+  /// index: domain; the tier of the domain's buffers, as an index of PlanOptions::media. If empty, all domains use tier
+  /// 0
   std::vector<std::uint32_t> tiers = {};
-  /// true if the ranks of a node send their bytes to an aggregator on another node in one message, by a relay
-  /// (node.hpp)
+  /// true if a relay sends the bytes of all ranks of its node to an aggregator on another node (node.hpp)
   bool merged = false;
 };
 
@@ -109,30 +107,28 @@ struct Election {
 /// ranks.
 using Elect = std::function<Election(const ElectionInputs &)>;
 
-/// Returns the ranks `inputs.owners` as aggregators, if this list is not empty. Otherwise, elects one rank for each
-/// domain, in the order of the domains. The candidates are the ranks that have bytes in the domain. The rank that was
-/// elected for the fewest earlier domains wins. If several ranks were elected equally often, the rank with the most
-/// bytes in the domain wins. If these ranks also have the same number of bytes, the lowest rank wins.
+/// Returns `inputs.owners` if this list is not empty. Otherwise, elects one rank for each domain, in the order of the
+/// domains. The candidates are the ranks that have bytes in the domain. Three criteria decide, in this order: the
+/// smallest number of earlier domains of the rank, the largest number of bytes in the domain, the lowest rank.
 Election elect_by_bytes(const ElectionInputs &inputs);
 
 // --- the plan ------------------------------------------------------------------------------------------------------
 
-/// A special value of PlanOptions::own_run_bytes: the library chooses the value. It chooses 64 KiB if all ranks are on
-/// one node and the user has not given the number of aggregators, because an aggregator saves little time on one node.
-/// In all other cases it chooses 0, so ranks never perform their own I/O: a file system that several nodes share is
-/// faster with few writers.
+/// A special value of PlanOptions::own_run_bytes: the library chooses the value. It chooses 64 KiB on one node without
+/// a given number of aggregators, because aggregators save little time on one node. Otherwise it chooses 0, so ranks
+/// never perform their own I/O: a file system that several nodes share is faster with few writers.
 constexpr std::uint64_t own_run_automatic = ~std::uint64_t{0};
 
-/// The options of a plan. All ranks must give the same options. Only `media` may differ between ranks, but its length
-/// must be the same. If `buffer_bytes`, `buffers` or `aggregators` is 0, the plan chooses the value.
+/// The options of a plan. All ranks must give the same options. Only the elements of `media` may differ between ranks.
+/// If `buffer_bytes`, `buffers` or `aggregators` is 0, the plan chooses the value.
 struct PlanOptions {
   std::uint64_t buffer_bytes = 0;  ///< the size of one buffer in bytes; it must be a multiple of 4096
   std::uint32_t buffers = 0;       ///< the number of buffers of each aggregator, from 2 to 8
-  std::uint32_t aggregators = 0;   ///< the number of domains, if ranks do not perform their own I/O
+  std::uint32_t aggregators = 0;   ///< the number of domains, unless ranks perform their own I/O
   /// the maximum number of aggregators on each node, if `aggregators` is 0
   std::uint32_t aggregators_on_node = 1;
-  /// Each rank performs its own I/O if, on every rank, the mean length of the contiguous runs is at least this number
-  /// of bytes. If the value is 0, ranks never perform their own I/O.
+  /// Each rank performs its own I/O if the mean length of contiguous runs is at least this number of bytes on every
+  /// rank. If the value is 0, ranks never perform their own I/O.
   std::uint64_t own_run_bytes = 0;
   bool reading_only = false;  ///< if true, several ranks may declare the same bytes, and the plan cannot write
   Elect elect = elect_by_bytes;
@@ -144,33 +140,33 @@ struct PlanOptions {
 /// A summary of a plan. All members except `places` and `notes` have the same values on all ranks.
 struct PlanSummary {
   std::uint64_t bytes = 0;  ///< the number of bytes that all ranks together declare for one step
-  /// the smallest range of the file that contains all bytes of a step with base 0; the base is added to all offsets
+  /// the smallest range of the file that contains all bytes of a step with base 0
   Range hull;
   std::vector<int> aggregators;  ///< the aggregator of each domain
   std::vector<std::uint64_t> domain_bytes;
-  std::vector<std::uint32_t> tiers;  ///< for each domain, the tier of its buffers, as an index of PlanOptions::media
+  ///< index: domain; the tier of the domain's buffers, as an index of PlanOptions::media
+  std::vector<std::uint32_t> tiers;
   std::vector<Tally> tallies;
-  std::vector<int> nodes;  ///< for each rank, the lowest rank on its node
+  std::vector<int> nodes;  ///< index: rank; the lowest rank on the rank's node
   std::uint64_t buffer_bytes = 0;
   std::uint32_t buffers = 0;
   bool own = false;                 ///< true if each rank performs its own I/O
-  std::vector<std::string> places;  ///< for each tier, a line that says where this node's buffers on the tier are
-  /// the reason why this rank could not share memory with the other ranks of its node; otherwise empty
+  std::vector<std::string> places;  ///< one line for each tier, which says where this node's buffers on the tier are
+  /// the reason why this rank cannot share memory with the other ranks of its node, or empty
   std::vector<std::string> notes;
 };
 
 struct Decision {
   std::vector<std::vector<Range>> domains;
-  std::vector<int> owners;  ///< the rank that owns each domain, if each rank performs its own I/O; otherwise empty
+  std::vector<int> owners;  ///< the owner of each domain, if each rank performs its own I/O; otherwise empty
   PlanSummary summary;      ///< decide() sets only `bytes`, `hull`, `own`, `buffers` and `buffer_bytes`
-  /// A byte that two ranks both declare, if such a byte exists. decide() searches for such a byte only if each rank
-  /// performs its own I/O and the plan can write.
+  /// A byte that two ranks both declare, if there is one. decide() searches for such a byte only if each rank performs
+  /// its own I/O and the plan can write.
   std::optional<Overlap> overlap;
 };
 
-/// A collective function. It makes all decisions of a plan. `problem` is the reason why this rank's declaration is
-/// invalid, or "" if the declaration is valid. Throws InputError on all ranks if any rank has a problem or invalid
-/// options.
+/// Collective. Makes all decisions of a plan. `problem` is the reason why this rank's declaration is invalid, or "" if
+/// it is valid. Throws InputError on all ranks if any rank has a problem or invalid options.
 Decision decide(const Link &link, const Pattern &pattern, const PlanOptions &options, const std::string &problem);
 
 }  // namespace outcrop::aggregate

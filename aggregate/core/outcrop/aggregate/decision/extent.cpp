@@ -10,7 +10,7 @@ namespace outcrop::aggregate {
 
 namespace {
 
-constexpr std::uint64_t max_offset = std::uint64_t{1} << 62;  // the system's type of file offsets can hold this value
+constexpr std::uint64_t max_offset = std::uint64_t{1} << 62;  // the system's type for file offsets can hold this value
 
 std::uint64_t checked(std::uint64_t a, std::uint64_t b, bool multiply, const char *what) {
   std::uint64_t result = 0;
@@ -24,8 +24,8 @@ std::uint64_t checked(std::uint64_t a, std::uint64_t b, bool multiply, const cha
 std::uint64_t product(std::uint64_t a, std::uint64_t b, const char *what) { return checked(a, b, true, what); }
 std::uint64_t sum(std::uint64_t a, std::uint64_t b, const char *what) { return checked(a, b, false, what); }
 
-// Joins a dim with the next inner dim, or with the blocks, if neither the file nor the memory has gaps between the
-// repetitions of the dim.
+// Joins a dim with the next inner dim, or with the blocks, if there are no gaps between its repetitions in the file and
+// in memory.
 void join(Extent &extent) {
   while (!extent.dims.empty()) {
     const Dimension &inner = extent.dims.back();
@@ -186,7 +186,7 @@ std::uint64_t Pattern::bytes_in(const Range &range) const {
 std::vector<std::uint64_t> Pattern::serialised(std::span<const Range> ranges) const {
   std::vector<std::uint64_t> words;
   for (const DeclaredExtent &declared : extents_) {
-    // The ranges are sorted, so this loop tests only the ranges that overlap the hull.
+    // This loop tests only the ranges that overlap the hull, because the ranges are sorted.
     auto from = std::ranges::upper_bound(ranges, declared.hull.begin, {}, &Range::end);
     bool found = false;
     for (; from != ranges.end() && from->begin < declared.hull.end && !found; ++from)
@@ -217,8 +217,8 @@ Pattern Pattern::parsed(std::span<const std::uint64_t> words) {
 
 namespace {
 
-// One repetition of the outer dims of an extent. The repetition consists of the inner dims from `level` on, and begins
-// at offset `file` of the file.
+// One repetition of the outer dims of an extent. It consists of the inner dims from `level` on, and begins at offset
+// `file` of the file.
 struct ExtentTail {
   const detail::Walk &walk;
   std::size_t level;
@@ -232,9 +232,9 @@ struct ExtentTail {
 
 std::optional<std::uint64_t> common_of(const ExtentTail &a, const ExtentTail &b);
 
-// Returns a byte that both extents contain. The first dims of the extents must have the same stride. Then the
-// difference j - i alone decides whether repetition i of `a` overlaps repetition j of `b`, and only three values of j -
-// i are possible.
+// Returns a byte that both extents contain. The first dims of the extents must have the same stride. So the difference
+// j - i alone decides whether repetition i of `a` overlaps repetition j of `b`. Only three values of j - i are
+// possible.
 std::optional<std::uint64_t> common_in_step(const ExtentTail &a, const ExtentTail &b) {
   const auto stride = static_cast<__int128>(a.dim().file_stride_bytes);
   const auto count_a = static_cast<__int128>(a.dim().count), count_b = static_cast<__int128>(b.dim().count);

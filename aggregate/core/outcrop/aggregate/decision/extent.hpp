@@ -1,17 +1,17 @@
 // Extents and patterns describe which bytes of a file a rank writes or reads, and where these bytes are in the rank's
 // memory.
 //
-// An extent describes repeated blocks by a few numbers instead of a list. A dim gives the number of repetitions, and
-// the distance between their starts:
+// An extent describes repeated blocks by a few numbers. Each dim of an extent has a number of repetitions, and a
+// stride, the distance between the starts of two repetitions:
 //
 //     file    ..[block]....[block]....[block]......[block]....[block]....[block]..
 //               └─ file stride ─┘          dims[1]: 3 blocks
 //               └───────── file stride ────────────┘          dims[0]: 2 repetitions of dims[1]
 //
-// A contiguous extent has no dims, and a strided extent has one dim. If a subarray does not cover an axis completely,
-// it has a dim for this axis. The first dim has the largest file stride, and its repetitions contain the other dims. A
-// repetition begins only after the end of the previous repetition. Therefore, simple arithmetic finds the blocks of an
-// extent that lie in a given range of the file. The blocks are found in the order of the file.
+// A contiguous extent has no dims, and a strided extent has one dim. A subarray has a dim for each axis that it does
+// not cover completely. The first dim has the largest file stride, and its repetitions contain the other dims. A
+// repetition begins only after the end of the previous repetition. So simple arithmetic finds the blocks of an extent
+// that lie in a given range of the file, in the order of the file.
 #pragma once
 
 #include <algorithm>
@@ -35,7 +35,7 @@ struct Range {
 
 inline Range common(const Range &a, const Range &b) { return {std::max(a.begin, b.begin), std::min(a.end, b.end)}; }
 
-/// Appends a range to sorted ranges. If the range begins where the last range ends, extends the last range instead.
+/// Appends a range to sorted ranges. If the range begins at the end of the last range, extends the last range instead.
 inline void append(std::vector<Range> &ranges, const Range &range) {
   if (!ranges.empty() && ranges.back().end == range.begin)
     ranges.back().end = range.end;
@@ -110,8 +110,8 @@ namespace detail {
 
 struct Walk {
   std::span<const Dimension> dims;
-  // Element i is the length of the file range that contains all repetitions of dim i. The element after the last dim is
-  // the length of one block.
+  // Element i is the length of the file range that contains all repetitions of dim i. The last element is the length of
+  // one block.
   std::array<std::uint64_t, Extent::max_dims + 1> spans{};
   std::uint64_t block = 0;
   Range clip;
@@ -125,8 +125,7 @@ inline Walk walk_of(const Extent &extent, const Range &clip) {
   return walk;
 }
 
-// Returns {first, last}. The repetitions first to last - 1 of dim `level` can have bytes in `walk.clip`; the other
-// repetitions have none.
+// Returns {first, last}. Only the repetitions first to last - 1 of dim `level` can have bytes in `walk.clip`.
 inline std::array<std::uint64_t, 2> touched(const Walk &walk, std::size_t level, std::uint64_t file) {
   const Dimension &dim = walk.dims[level];
   const std::uint64_t inside = walk.spans[level + 1];
@@ -179,7 +178,8 @@ void visit_batches(const Extent &extent, const Range &range, Visit &&visit) {
 
 // --- patterns ------------------------------------------------------------------------------------------------------
 
-/// For each variable of a rank, the extents that every step writes or reads. A rank without data has no variables.
+/// The extents of each variable of a rank. Every step writes or reads these extents. A rank without data has no
+/// variables.
 struct Declaration {
   std::vector<std::vector<Extent>> variables;
 };
@@ -191,9 +191,8 @@ struct DeclaredExtent {
   Range hull;
 };
 
-/// The extents of all variables of a rank, sorted by their places in the file. The order makes it fast to find the
-/// extents in a range. The sender and the receiver of a message both use this order for the bytes of the message
-/// (messages.cpp).
+/// The extents of all variables of a rank, sorted by their offsets in the file. In sorted extents, a search for the
+/// extents in a range is fast. The bytes of a message have the same order (messages.cpp).
 class Pattern {
  public:
   Pattern() = default;
@@ -215,8 +214,8 @@ class Pattern {
       if (extents_[i].hull.end > range.begin) visit(extents_[i]);
   }
 
-  /// Returns a message that describes the extents with bytes in at least one of the ranges to another rank. The message
-  /// does not contain the places of the extents in memory.
+  /// Returns a message for another rank that describes the extents with bytes in at least one of the ranges. The
+  /// message does not contain the places of the extents in memory.
   std::vector<std::uint64_t> serialised(std::span<const Range> ranges) const;
   static Pattern parsed(std::span<const std::uint64_t> words);
 
@@ -225,7 +224,7 @@ class Pattern {
   std::size_t first_in(const Range &range) const;
 
   std::vector<DeclaredExtent> extents_;
-  std::vector<std::uint64_t> ends_;  // element i is the largest end of the hulls of extents 0 to i
+  std::vector<std::uint64_t> ends_;  // element i is the maximum end of the hulls of extents 0 to i
   std::vector<std::uint64_t> memory_bytes_;
   std::uint64_t bytes_ = 0, blocks_ = 0;
 };

@@ -29,7 +29,8 @@ struct FreeTransport {
 }  // namespace
 
 struct outcrop_agg_plan {
-  std::unique_ptr<outcrop_transport, FreeTransport> transport;  // is freed after the plan, which uses it
+  // the plan uses the transport, so the transport is freed after the plan
+  std::unique_ptr<outcrop_transport, FreeTransport> transport;
   std::optional<PlacedPlan> placed;
   std::string carried = "messages";  // the name of the transport between nodes (outcrop_agg_transport)
   std::string explanation;

@@ -1,5 +1,5 @@
-// One-sided messages between ranks (RMA): receivers fetch messages from windows of the senders. With some versions of
-// MPI, such fetches do not work. So this library tests fetches before it uses them, in four steps:
+// One-sided messages between ranks (RMA): receivers fetch messages from windows of the senders. Fetches do not work
+// with some versions of MPI. So this library tests fetches before it uses them, in four steps:
 //
 //     communicators ─► window ─► open ─► probe: each rank fetches from two others, and compares the bytes
 //
@@ -28,9 +28,9 @@
 
 namespace outcrop::aggregate {
 
-/// A time limit for collective calls of MPI. With some versions of MPI, such a call hangs: it never returns, and then
-/// no other call of MPI works, not even MPI_Finalize. So, after the time limit, the process prints one line with advice
-/// for the user, and ends. Then mpirun ends the other processes.
+/// A time limit for collective calls of MPI. With some versions of MPI, a collective call may never return. Then no
+/// other call of MPI works, not even MPI_Finalize. So the process prints one line with advice for the user after the
+/// time limit, and ends. Then mpirun ends the other processes.
 class Deadline {
  public:
   Deadline(std::chrono::duration<double> limit, std::string line)
@@ -63,8 +63,7 @@ class Deadline {
 
 /// An MPI window. Each rank has memory that is divided into slots. All other ranks can read this memory, even while its
 /// owner does not call MPI. Ranks fetch data (MPI_Rget) and never put data. A rank can test without waiting whether the
-/// bytes of a fetch have arrived. For a put, MPI has no such test: only a call that waits can find out whether the
-/// bytes have arrived.
+/// bytes of a fetch have arrived. For a put, only a call that waits can find this out.
 class MpiWindow {
  public:
   /// Collective. The constructor may hang (see Deadline). Throws std::runtime_error.
@@ -83,8 +82,8 @@ class MpiWindow {
   MpiWindow &operator=(const MpiWindow &) = delete;
 
   /// Begins access to the windows of all ranks. All ranks must have a window. The windows must have MPI's unified
-  /// memory model. With MPI's separate memory model, a rank must lock its own window before other ranks can see new
-  /// data in the window.
+  /// memory model. In MPI's separate memory model, a rank must lock its own window before other ranks can see new data
+  /// in the window.
   void open() {
     int *model = nullptr, found = 0;
     check(MPI_Win_get_attr(window_, MPI_WIN_MODEL, &model, &found), "asking for the memory model of a window");
@@ -92,7 +91,7 @@ class MpiWindow {
     check(MPI_Win_lock_all(MPI_MODE_NOCHECK, window_), "beginning access to a window");
     open_ = true;
   }
-  /// After this call, the destructor does not free the window, and so does not wait for ranks that have failed.
+  /// After this call, the destructor does not free the window, so it does not wait for ranks that have failed.
   /// MPI_Finalize frees the window.
   void release() { window_ = MPI_WIN_NULL; }
 
@@ -127,12 +126,12 @@ class MpiWindow {
 ///     MPI_Rget from the slot
 ///     fetched ───────── tag: first_slot + slot ───►  the slot is free
 ///
-/// A message takes slots only after its receiver has begun to receive. So messages never wait for each other in a
-/// circle. A ticket is a number that the receiver gives to a message. The sender uses this number as the tag of the
-/// message's headers. Tickets keep the messages with one tag in order. The pieces of one message arrive in order.
-/// Pieces of different messages arrive in any order.
+/// A message takes slots only after its receiver has begun to receive. So messages cannot block each other forever. A
+/// ticket is a number that the receiver gives to a message. The sender uses this number as the tag of the message's
+/// headers. Tickets keep the messages with one tag in order. The pieces of one message arrive in order, and pieces of
+/// different messages arrive in any order.
 ///
-/// No function waits. Each call of advance() advances all messages of this rank that are under way.
+/// No function waits. Each call of advance() continues all messages of this rank that are under way.
 class MpiGets {
  public:
   /// The caller owns the communicators and the window, and frees them. Each message must have at least one byte.
@@ -173,7 +172,7 @@ class MpiGets {
       if (message.busy) advance(message);
   }
 
-  /// Returns true if the message of this request has ended. After that, the caller must not use the request again.
+  /// Returns true if the message of this request has ended. The caller must not use the request after this result.
   bool over(outcrop_request request) {
     const auto index = static_cast<std::size_t>(request & ~(mark | sends));
     if ((request & sends) != 0) {
@@ -198,8 +197,9 @@ class MpiGets {
     return std::ranges::none_of(sendings_, busy) && std::ranges::none_of(receivings_, busy);
   }
 
-  /// Cancels all messages that are under way. Afterwards this object must never be destroyed, because MPI may still use
-  /// the object's memory. Returns false if MPI may also still use memory that a caller has passed to receive().
+  /// Cancels all messages that are under way. After abandon(), this object must never be destroyed, because MPI may
+  /// still use the object's memory. Returns false if MPI may also still use memory that a caller has passed to
+  /// receive().
   bool abandon() noexcept {
     const auto deadline = deadline_of_abandoned();
     bool all_fetched = true;
@@ -225,7 +225,7 @@ class MpiGets {
     std::uint64_t slot = 0, bytes = 0, bytes_of_message = 0;
   };
   struct Sending {
-    std::span<const std::byte> rest;  ///< the bytes that are not in a slot yet
+    std::span<const std::byte> rest;  ///< the bytes that have not been copied to a slot yet
     std::size_t bytes = 0, slots = 0;
     int to = 0, tag = 0;
     Ticket ticket = 0;
@@ -375,8 +375,7 @@ class MpiOneSided {
     gets_.emplace(tickets_over_.value, pieces_over_.value, *window_);
   }
   /// Sends test messages, and compares the bytes that arrive with the bytes that were sent. Also throws
-  /// std::runtime_error if a message does not arrive within the time limit. In this case, messages may still be under
-  /// way.
+  /// std::runtime_error if a message does not arrive within the time limit. Messages may then still be under way.
   void probe(int rank, int size, std::chrono::duration<double> limit) {
     const auto deadline = std::chrono::steady_clock::now() + limit;
     const std::size_t bytes = slots * slot_bytes_ + slot_bytes_ / 2;  // this test message is larger than a window
@@ -413,7 +412,7 @@ class MpiOneSided {
     tickets_over_.release();
     pieces_over_.release();
   }
-  /// Does the same as MpiGets::abandon(). Afterwards this object must never be destroyed.
+  /// Does the same as MpiGets::abandon(). After abandon(), this object must never be destroyed.
   bool abandon() noexcept { return !gets_ || gets_->abandon(); }
 
  private:

@@ -4,15 +4,15 @@
 //     gather, barrier   ──► the second duplicate, by MpiCollectives
 //     one-sided         ──► two more duplicates and a window, by MpiOneSided, if the user asks for it and the probe succeeds
 //
-// After a failure, this library frees no communicator. To free a communicator, MPI may wait for all ranks, and so also
-// for a rank that has failed. MPI_Finalize frees the communicators instead.
+// After a failure, this library frees no communicator, because MPI may then wait for a rank that has failed.
+// MPI_Finalize frees the communicators.
 //
-// The error handler of the user's communicator has no effect, because this library returns errors of MPI to its caller.
-// MPICH is an exception. MPICH passes errors of transfers that are under way to the handler of MPI_COMM_WORLD, which
-// only the user can set. MPI's default handler, MPI_ERRORS_ARE_FATAL, prints a message and ends the program. mpi4py
+// This library returns errors of MPI to its caller, so the error handler of the user's communicator has no effect.
+// MPICH is an exception: it passes errors of transfers that are under way to the handler of MPI_COMM_WORLD. Only the
+// user can set this handler. The default handler, MPI_ERRORS_ARE_FATAL, prints a message and ends the program. mpi4py
 // sets MPI_ERRORS_RETURN.
 //
-// The files mpi_* include no header of this project except for mpi_* and transport.h. So Python can compile these files
+// The files mpi_* include only the headers mpi_* and transport.h of this project. So Python can compile these files
 // against any MPI.
 
 #include <cstdio>
@@ -96,10 +96,10 @@ class MpiTransport {
   }
   void barrier() { collectives_->barrier(); }
 
-  /// Collective. Makes receivers fetch messages from windows from now on. No message may be under way. Returns the
+  /// Collective. After this call, receivers fetch messages from windows. No message may be under way. Returns the
   /// reason if windows do not work, otherwise "". The ranks begin each step (mpi_one_sided.hpp) only if the previous
-  /// step has succeeded on all ranks. If a call of MPI hangs, the deadline ends the process. The probe has its own,
-  /// shorter time limit. After the probe has exceeded this limit, the ranks can still use MPI for other messages.
+  /// step has succeeded on all ranks. If a call of MPI never returns, the deadline ends the process. The probe has its
+  /// own, shorter time limit. A probe that exceeds this limit fails, but MPI still works for other messages.
   std::string use_one_sided(std::size_t slot_bytes, std::chrono::duration<double> limit) {
     const Deadline deadline(3 * limit, "rank " + std::to_string(table.rank) + " on " + table.host + ": " + table.name +
                                            " hangs in one-sided communication; do not set transport = rma");
@@ -121,11 +121,11 @@ class MpiTransport {
     if (problem.empty()) {
       one_sided_ = std::move(tried);
     } else if (tried) {
-      // If the probe did not end in time, its requests are still under way. All memory that these requests use must
+      // The requests of a probe that did not end in time are still under way. All memory that these requests use must
       // stay allocated.
       const bool left_behind = all_have_windows && !tried->idle();
       if (left_behind) tried->abandon();
-      if (!first_problem(all_have_windows && !left_behind ? "" : "this cannot be freed by all").empty())
+      if (!first_problem(all_have_windows && !left_behind ? "" : "a rank cannot free its windows").empty())
         tried->release();
       if (left_behind) static_cast<void>(tried.release());
     }
@@ -175,8 +175,8 @@ class MpiTransport {
     copy_text(mpi_library_name(), table.name);
   }
 
-  // Waits for all ranks at a barrier before a window is freed. To free a window, MPI waits for all ranks without a time
-  // limit. The barrier of this library has a time limit.
+  // Waits for all ranks before a window is freed. When MPI frees a window, it waits for all ranks without a time limit.
+  // The barrier of this library has a time limit.
   void meet_before_freeing() noexcept {
     try {
       barrier();
@@ -214,7 +214,7 @@ class MpiTransport {
   std::string failure_;
 };
 
-/// While this object exists, calls of MPI with this communicator return their errors, and do not call the user's error
+/// While this object exists, calls of MPI with this communicator return errors and do not call the user's error
 /// handler.
 class ErrorsReturn {
  public:
@@ -234,8 +234,8 @@ class ErrorsReturn {
   MPI_Errhandler before_ = MPI_ERRHANDLER_NULL;
 };
 
-/// Throws an error if the communicator cannot be used. All ranks find the same error. So no rank waits in a collective
-/// call for a rank that has thrown an error.
+/// Throws an error if the communicator cannot be used. All ranks throw the same error, so no rank waits in a collective
+/// call for another rank.
 void check_usable(MPI_Comm communicator) {
   int begun = 0, over = 0, inter = 0;
   MPI_Initialized(&begun);

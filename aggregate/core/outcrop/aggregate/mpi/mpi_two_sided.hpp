@@ -1,10 +1,9 @@
 // Helpers for calls of MPI: texts of errors, waiting, messages of any size, and collective calls.
 //
-// While MPI waits, it keeps a core busy. If a node has more ranks than cores, another rank or an I/O thread may need
-// this core. So this library never lets MPI wait. It begins an operation, and then tests the operation repeatedly, with
-// pauses. Times were measured with eight ranks on two cores, with MPICH. A barrier takes 0.6 to 0.7 ms with tests and
-// pauses, and 15 to 32 ms if MPI waits. If each rank sends 64 KiB to the same rank, all messages together take 0.4 ms
-// with tests and pauses, and 2 to 19 ms if MPI waits.
+// MPI keeps a core busy while it waits. Another rank or an I/O thread may need this core. So this library never lets
+// MPI wait. It begins an operation, and then tests the operation repeatedly, with pauses. With MPICH and eight ranks on
+// two cores, a barrier takes 0.6 to 0.7 ms with tests and pauses, and 15 to 32 ms if MPI waits. Messages of 64 KiB from
+// each rank to the same rank take 0.4 ms with tests and pauses, and 2 to 19 ms if MPI waits.
 #pragma once
 
 // These macros leave out the C++ bindings of old versions of MPI. The bindings cause warnings, and this library does
@@ -62,12 +61,12 @@ inline std::string mpi_library_name() {
   return text;
 }
 
-/// A communicator that this library owns. If release() was not called, the destructor frees the communicator. All ranks
-/// must call the destructor together.
+/// A communicator that this library owns. The destructor is collective, and frees the communicator if release() was not
+/// called.
 class Communicator {
  public:
   Communicator() = default;
-  /// A collective function. It makes a duplicate of `original`.
+  /// Collective. Makes a duplicate of `original`.
   explicit Communicator(MPI_Comm original) { check(MPI_Comm_dup(original, &value), "duplicating a communicator"); }
   ~Communicator() {
     if (value != MPI_COMM_NULL) MPI_Comm_free(&value);
@@ -84,7 +83,7 @@ class Communicator {
 /// How calls of a transport wait for other ranks.
 struct WaitPolicy {
   bool crowded = false;                  ///< true if this node has at least as many ranks as cores
-  const double *seconds_most = nullptr;  ///< the transport's time limit, which may change; the value 0 means no limit
+  const double *seconds_most = nullptr;  ///< the transport's time limit, which may change; 0 means no limit
 };
 
 /// Pauses between two tests of an operation. The first pauses do nothing, later pauses give the core to other threads,
@@ -131,8 +130,7 @@ class Backoff {
   Clock::time_point begun_;
 };
 
-/// Returns a deadline for transfers that are still under way after a failure. The caller waits for these transfers
-/// until the deadline.
+/// Returns the time until which a caller waits for transfers that are under way after a failure.
 inline std::chrono::steady_clock::time_point deadline_of_abandoned() {
   return std::chrono::steady_clock::now() + std::chrono::seconds(1);
 }
@@ -206,8 +204,7 @@ class MpiMessages {
   }
 
  private:
-  /// The state of one message. A later message uses the same object again, so that `chunks` is not allocated for each
-  /// message.
+  /// The state of one message. Later messages use the same object again, so `chunks` is not allocated for each message.
   struct Message {
     bool sending = false;
     std::size_t bytes = 0;
@@ -255,8 +252,7 @@ class MpiMessages {
     return slot + 1;
   }
 
-  /// Returns true if the message of this request has ended. Afterwards another message can use the element of slots_
-  /// that this message has used.
+  /// Returns true if the message of this request has ended. Its element of slots_ is then free for another message.
   bool over(outcrop_request request) {
     Message &message = slots_[request - 1];
     for (; message.finished < message.chunks.size(); ++message.finished) {
@@ -289,8 +285,8 @@ class MpiMessages {
 /// cannot confuse the messages of these calls with other messages.
 class MpiCollectives {
  public:
-  /// The caller owns the communicator, and frees it. A function of this class that waits calls `meanwhile` repeatedly.
-  /// Without these calls, ranks can wait for ever for messages that only `meanwhile` advances.
+  /// The caller owns the communicator, and frees it. A function of this class that waits calls `meanwhile` repeatedly,
+  /// because other ranks may wait for messages that only `meanwhile` continues.
   MpiCollectives(MPI_Comm communicator, std::size_t chunk_bytes, const WaitPolicy &policy,
                  std::function<void()> meanwhile)
       : communicator_(communicator),

@@ -17,9 +17,9 @@
        outcrop_agg_free_plan(&plan);
 
    Functions return 0 or an error code. After an error, outcrop_agg_error() returns one line with rank, file and offset.
-   If one rank has an error, the function returns this error on all ranks. All ranks of a plan must call the functions
-   that are marked as collective, in the same order. Only one thread of a rank may call this library at a time. If this
-   is the main thread, the level MPI_THREAD_FUNNELED is enough. Offsets and sizes are in bytes and have 64 bits. */
+   If one rank has an error, the function returns this error on all ranks. All ranks of a plan must call the collective
+   functions in the same order. Only one thread of a rank may call this library at a time. If only the main thread calls
+   it, the level MPI_THREAD_FUNNELED is enough. Offsets and sizes are in bytes and have 64 bits. */
 #ifndef OUTCROP_AGGREGATE_H
 #define OUTCROP_AGGREGATE_H
 
@@ -41,7 +41,7 @@ enum outcrop_agg_code {
   OUTCROP_AGG_OK = 0,
   OUTCROP_AGG_INPUT = 1,         /* an argument, a hint or an environment variable is invalid */
   OUTCROP_AGG_STORAGE = 2,       /* a file cannot be opened, written, read or flushed, or it is damaged */
-  OUTCROP_AGG_COMMUNICATION = 3, /* MPI has failed, or a rank has ended; then you can only free objects */
+  OUTCROP_AGG_COMMUNICATION = 3, /* MPI has failed, or a rank has ended; after this error you can only free objects */
   OUTCROP_AGG_MEMORY = 4,        /* there is not enough memory */
   OUTCROP_AGG_BUG = 5            /* a bug of this library */
 };
@@ -58,8 +58,8 @@ typedef struct outcrop_agg_declaration outcrop_agg_declaration;
 /* Makes a declaration of `variables` variables without extents. A rank may have 0 variables. */
 OUTCROP_AGG_API int outcrop_agg_declare(size_t variables, outcrop_agg_declaration **made);
 
-/* The functions below add an extent to a variable. An extent says which bytes of the file belong to the variable, and
-   where they are in the variable's memory. This function adds one contiguous block. */
+/* The functions below add an extent to a variable. An extent describes bytes of the file that belong to the variable,
+   and their places in the variable's memory. This function adds one contiguous block. */
 OUTCROP_AGG_API int outcrop_agg_add_contiguous(outcrop_agg_declaration *declaration, size_t variable,
                                                uint64_t file_offset, uint64_t bytes, uint64_t memory_offset);
 /* Adds `count` blocks with a stride in the file and in memory. If memory_stride_bytes is 0, blocks are contiguous in
@@ -79,9 +79,9 @@ OUTCROP_AGG_API void outcrop_agg_free_declaration(outcrop_agg_declaration **decl
 
 typedef struct outcrop_agg_plan outcrop_agg_plan;
 
-/* Collective over an intracommunicator, which is duplicated. Makes a plan with the lowest predicted cost: chooses the
-   aggregators, their number, and the tiers of their buffers. A setting comes from a hint, or from an environment
-   variable if the hint is missing.
+/* Collective. Makes a plan: chooses the aggregators, their number, and the tiers of their buffers, with the lowest
+   predicted cost. The communicator must be an intracommunicator, and is duplicated. Each setting comes from a hint, or
+   from an environment variable if the hint is missing.
 
    (settings: written by scripts/write_settings.py)
 
@@ -133,15 +133,14 @@ typedef struct outcrop_agg_plan outcrop_agg_plan;
    equal on all ranks, except for a stage's folder and bytes. */
 OUTCROP_AGG_API int outcrop_agg_make_plan(MPI_Comm communicator, const outcrop_agg_declaration *declaration,
                                           MPI_Info hints, outcrop_agg_plan **made);
-/* Stores, in `bytes`, the minimum size of the memory of one of this rank's variables. */
+/* Sets `bytes` to the minimum size of the memory of one of this rank's variables. */
 OUTCROP_AGG_API int outcrop_agg_memory_bytes(const outcrop_agg_plan *plan, size_t variable, uint64_t *bytes);
 /* Returns a text of several lines. The text shows the aggregators with the reasons for their choice, the predicted
    seconds, the places of buffers, and the measured seconds of this rank's steps. Returns "" after an error. The text is
    valid until the next call with this plan. */
 OUTCROP_AGG_API const char *outcrop_agg_explain(outcrop_agg_plan *plan);
-/* Returns the transport between nodes. If you have set outcrop_agg_transport to rma, and a test between all ranks has
-   succeeded, the result is "rma". If the test has failed, the result is "messages, though ...", with the rank and the
-   error. Otherwise the result is "messages". */
+/* Returns the transport between nodes: "messages" or "rma". If you have set outcrop_agg_transport to rma, but a test
+   between all ranks has failed, returns "messages, though ...", with the rank and the error. */
 OUTCROP_AGG_API const char *outcrop_agg_transport(const outcrop_agg_plan *plan);
 /* Collective: frees the plan and sets the handle to NULL. Close all files of the plan first. */
 OUTCROP_AGG_API void outcrop_agg_free_plan(outcrop_agg_plan **plan);

@@ -23,8 +23,8 @@ namespace outcrop::aggregate {
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free && sizeof(std::atomic<std::uint32_t>) == 4);
 
 // No notification is lost, because all operations on both counters are sequentially consistent. Either notify() sees
-// that a thread waits, or the system sees the new count and does not let the thread sleep. A waiter that is killed
-// never decrements `waiting_`. After such a kill, each notify() makes an unnecessary system call, which is harmless.
+// that a thread waits, or the system sees the new count and does not let the thread sleep. If a waiter is killed,
+// `waiting_` stays too large, and each notify() makes an unnecessary but harmless system call.
 void EventCount::notify() {
   notifications_.fetch_add(1);
   if (waiting_.load() > 0) syscall(SYS_futex, &notifications_, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
@@ -60,8 +60,8 @@ int ProcessWatch::ended() const {
 
 // --- relays --------------------------------------------------------------------------------------------------------
 
-// The maximum size of a relay's table. If a relay needs a larger table, the relay is not used. Each of the ranks that
-// would use the relay then sends its own messages.
+// The maximum size of a relay's table. If the table would be larger, the ranks send their own messages without the
+// relay.
 constexpr std::uint64_t max_table_words = std::uint64_t{1} << 20;
 
 std::size_t Relay::place_of(int rank_of_node) const {
@@ -115,7 +115,7 @@ Node::Node(const Link &link, std::span<const int> aggregators, const BufferLayou
 }
 
 // Makes the shared memory in one or two attempts. The first attempt uses the nodes that the transport reports. If the
-// ranks of a node cannot share memory, the second attempt treats each of these ranks as a separate node.
+// ranks of a node cannot share memory, a second attempt treats each of these ranks as a separate node.
 void Node::share(const Link &link, std::span<const int> aggregators, const BufferLayout &layout) {
   struct SharingFailure {
     char text[300];
@@ -176,7 +176,7 @@ std::string Node::take_segments(const Link &link) {
   return reason;
 }
 
-// Decides which segments this node needs, and where the round states and buffers are. Each domain of this node has one
+// Determines the segments of this node, and the places of round states and buffers. Each domain of this node has one
 // round state. Each tier in use has one segment, which contains the buffers of all domains on this tier.
 void Node::lay_out(std::span<const int> aggregators, const BufferLayout &layout) {
   state_of_domain_.assign(aggregators.size(), no_state);
@@ -219,8 +219,8 @@ void Node::lay_out_relays(const BufferLayout &layout) {
   }
 }
 
-// Finds the addresses of the parts of the first segment. The segment contains only zeros, and zeros are the valid
-// initial state of each part.
+// Finds the addresses of the parts of the first segment. The segment contains only zeros, which are a valid initial
+// state of each part.
 void Node::place() {
   end_ = reinterpret_cast<NodeEnd *>(segments_.front()->data());
   events_ = reinterpret_cast<EventCount *>(end_ + 1);
@@ -278,7 +278,7 @@ void Node::check_processes() const {
     return;
   if (const int index = processes_.ended(); index >= 0)
     throw CommunicationError("rank " + std::to_string(ranks_[static_cast<std::size_t>(index)]) +
-                             " has ended before its part was done");
+                             " has ended before its work was complete");
 }
 
 void Node::give_up(const std::string &reason) {

@@ -7,16 +7,16 @@
 //
 // The rounds of a domain are numbered, and the numbers continue from one operation to the next. With k buffers, round s
 // uses buffer s mod k. The aggregator opens the rounds in this order. In a write, the aggregator opens a round when the
-// buffer is free. In a read, it opens a round when the buffer holds the data of the round. Each rank with a part in the
-// round copies its part, and then decrements `pending`. When `pending` reaches 0, the aggregator writes the buffer, or
-// reads the data of a later round into the buffer. Ranks without a part do not access the state of the round.
+// buffer is free. In a read, the aggregator opens a round when the buffer holds the data of the round. Each rank that
+// has bytes in the round copies its bytes, and then decrements `pending`. When `pending` reaches 0, the aggregator
+// writes the buffer, or reads the data of a later round into the buffer. Ranks that have no bytes in the round do not
+// access its state.
 //
 //     aggregator   pending[s mod k] = parts ; opened = s+1 ; notify the ranks with a part      … pending == 0: it owns the buffer
 //     rank                                   opened > s: copy ; --pending, the last notifies the aggregator
 //
-// The aggregator of a domain may be on another node, and ranks of this node may send to it by a relay. This node then
-// also has `pending` and `opened` for the domain. The relay opens these rounds, and its slots take the place of the
-// buffers.
+// If ranks of this node send to an aggregator on another node by a relay, this node also has `pending` and `opened` for
+// the domain. The relay opens these rounds, and its slots take the place of the buffers.
 #pragma once
 
 #include <array>
@@ -38,14 +38,14 @@ namespace outcrop::aggregate {
 
 // --- waiting -------------------------------------------------------------------------------------------------------
 
-/// An event count, on which a thread or process sleeps until another thread or process notifies it. The waiter must not
-/// keep its core busy, because the other process may need the same core.
+/// An event count: a thread or process sleeps until another thread or process notifies it. The sleeping thread does not
+/// use its core, because the other process may need the same core.
 ///
 ///     waiter: seen = count(); test the condition; if it does not hold: wait(seen)
 ///     other:  make the condition true; notify()
 ///
-/// If notify() is called between the test and wait(), wait() returns at once. So no notification is lost. Event counts
-/// work in memory that processes share. Memory that contains only zeros is a valid initial state.
+/// If notify() is called between the test and wait(), wait() returns immediately. So no notification is lost. Event
+/// counts work in memory that processes share. Memory that contains only zeros is a valid initial state.
 class alignas(64) EventCount {
  public:
   std::uint32_t count() const { return notifications_.load(); }
@@ -58,8 +58,7 @@ class alignas(64) EventCount {
   std::atomic<std::uint32_t> notifications_{0}, waiting_{0};
 };
 
-/// Finds out whether other processes of this node have ended. A rank that waits for another process calls ended()
-/// repeatedly.
+/// Finds out whether other processes of this node have ended. A waiting rank calls ended() repeatedly.
 class ProcessWatch {
  public:
   ProcessWatch() = default;
@@ -78,16 +77,15 @@ class ProcessWatch {
 };
 
 // --- relays --------------------------------------------------------------------------------------------------------
-// If several ranks of a node have bytes in a domain whose aggregator is on another node, they collect these bytes in
-// shared memory. One of these ranks, the relay, sends one message for each round. Reading works in the opposite
-// direction.
+// Several ranks of a node may have bytes in a domain whose aggregator is on another node. They collect these bytes in
+// shared memory. One of these ranks, the relay, sends one message for each round. Reads work in the opposite direction.
 //
 //     rank 4 ─┐  each packs its bytes behind those of the ranks before it
 //     rank 5 ─┼─► [ 4 4 | 5 5 5 | 7 ]  a slot of the node ── rank 5, one message ──► the aggregator, on another node
 //     rank 7 ─┘
 //
-// A table in the same memory contains, for each round and each rank, the length of the rank's part. The ranks write the
-// table once, when the plan is made.
+// A table in the same memory contains the number of bytes of each rank in each round. The ranks write the table once,
+// when the plan is made.
 
 /// The number of bytes of one rank in one domain.
 struct Tally {
@@ -98,9 +96,9 @@ struct Tally {
 
 struct Relay {
   std::size_t domain = 0;
-  /// The rank that sends and receives for all ranks of this relay: the rank with the most bytes in the domain.
+  /// The rank that sends and receives for all ranks of this relay. It is the rank with the most bytes in the domain.
   int rank = 0;
-  std::vector<int> ranks;   ///< all ranks of the node that have bytes in the domain, ascending
+  std::vector<int> ranks;   ///< all ranks of the node that have bytes in the domain, in ascending order
   std::uint64_t bytes = 0;  ///< the number of bytes that these ranks have in the domain
   std::uint32_t rounds = 0;
 
@@ -118,7 +116,7 @@ struct RelayInputs {
 class Relays {
  public:
   Relays() = default;
-  /// `nodes` contains, for each rank, the lowest rank on its node. `aggregators` contains the aggregator of each
+  /// Element i of `nodes` is the lowest rank on the node of rank i. `aggregators` contains the aggregator of each
   /// domain.
   Relays(const RelayInputs &inputs, std::span<const int> nodes, std::span<const int> aggregators);
 
@@ -155,7 +153,7 @@ struct BufferLayout {
   std::uint64_t slot_bytes = 0;          ///< the size of one buffer
   std::uint32_t buffers = 0;             ///< the number of buffers of each domain
   std::span<const std::uint32_t> tiers;  ///< the tier of each domain's buffers
-  /// the medium of each tier on this node; if empty, all tiers are ordinary memory
+  /// the medium of each tier on this node; if the list is empty, all tiers are ordinary memory
   std::span<const Medium> media;
   RelayInputs relayed = {};
 };
@@ -170,7 +168,7 @@ class Node {
   const std::vector<int> &ranks() const { return ranks_; }  ///< the ranks of this node, ascending
   std::size_t local() const { return local_; }              ///< the index of this rank in ranks()
   bool leads() const { return local_ == 0; }
-  std::span<const int> nodes() const { return nodes_; }  ///< for each rank, the lowest rank on its node
+  std::span<const int> nodes() const { return nodes_; }  ///< element i is the lowest rank on the node of rank i
   /// Returns the lowest rank of each node, ascending.
   const std::vector<int> &leaders() const { return leaders_; }
   /// Returns the index of a rank in ranks(), or -1 if the rank is on another node.
@@ -180,12 +178,12 @@ class Node {
   EventCount &event() const { return events_[local_]; }
   OutcomeSlot &outcome(std::uint64_t operation) const { return outcomes_[operation % outcome_slots]; }
   RoundState &round_state(std::size_t domain) const { return round_states_[state_of_domain_[domain]]; }
-  /// Opens a round that has `parts` parts, and notifies the ranks of this node that have a part. `locals` has the
-  /// indices of the notified ranks in ranks().
+  /// Opens a round in which `parts` ranks have bytes, and notifies the ranks of this node that have bytes. `locals` has
+  /// the indices of the notified ranks in ranks().
   void open_round(std::size_t domain, std::uint64_t number, std::uint32_t parts,
                   std::span<const std::uint32_t> locals) const;
   bool opened(std::size_t domain, std::uint64_t number) const { return round_state(domain).opened.load() > number; }
-  /// Returns the counter of the parts of a round that are not copied yet.
+  /// Returns the counter of the ranks that have not copied their bytes of a round yet.
   std::atomic<std::uint32_t> &pending(std::size_t domain, std::uint64_t number) const {
     return round_state(domain).pending[number % buffers_];
   }
@@ -201,8 +199,7 @@ class Node {
   /// Returns the part of a relay's table for one round. Element i is the number of bytes that rank `relay.ranks[i]` has
   /// in the round. The table is in shared memory, and initially contains zeros.
   std::span<std::uint64_t> relay_table(const Relay &relay, std::uint32_t round) const;
-  /// Keeps the shared memory mapped until the process ends. The caller needs this if a transfer may still use the
-  /// memory.
+  /// Keeps the shared memory mapped until the process ends. Needed if a transfer may still use the memory.
   void keep_memory() const;
 
   static constexpr std::uint32_t check_after_microseconds = 500000;
@@ -210,7 +207,7 @@ class Node {
   /// Waits for a notification of the event, but not longer than `max_microseconds`. Throws CommunicationError if a
   /// process of this node has ended, or if a rank has called give_up().
   void wait(EventCount &event, std::uint32_t seen, std::uint32_t max_microseconds = check_after_microseconds) const;
-  /// Throws the same errors as wait(), but does not wait. Whether processes have ended is checked at most once in
+  /// Throws the same errors as wait(), but does not wait. Checks whether processes have ended at most once in
   /// `check_after_microseconds`.
   void check_processes() const;
   /// Makes each later call of wait() on this node throw an error. The error contains the reason that the first caller
@@ -245,11 +242,11 @@ class Node {
   std::size_t local_ = 0;
   std::uint32_t buffers_ = 0;
   Relays relays_;
-  // for each domain with a relay, the index in `tables_` at which the relay's table begins
+  // key: domain with a relay; the index in `tables_` at which the relay's table begins
   std::vector<std::uint64_t> table_of_domain_;
   std::size_t relay_segment_ = 0;  // 0 if no relay exists
   std::vector<std::size_t> state_of_domain_;
-  std::vector<BufferLocation> locations_;  // for each round state, the place of the buffers of its domain
+  std::vector<BufferLocation> locations_;  // index: round state; the place of the buffers of its domain
   std::vector<SegmentSpec> specs_;         // the first segment holds everything except buffers and slots
   std::vector<std::shared_ptr<Segment>> segments_;
   NodeEnd *end_ = nullptr;
@@ -259,8 +256,7 @@ class Node {
   std::uint64_t *tables_ = nullptr;
   ProcessWatch processes_;
   mutable std::atomic<std::int64_t> checked_at_{0};  // the time of the last check, in nanoseconds of the steady clock
-  // Each rank also keeps a reason of its own. A rank needs its own reason if the first rank that gave up was killed
-  // before it wrote its reason.
+  // Each rank also keeps its own reason, because the first rank that gives up may be killed before it writes a reason.
   std::atomic<std::uint32_t> claimed_here_{0}, has_reason_here_{0};
   std::string reason_here_;
   std::vector<std::string> notes_;

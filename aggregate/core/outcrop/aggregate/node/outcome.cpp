@@ -90,8 +90,8 @@ void Outcome::post_receives() {
   if (parent_ >= 0) requests_.push_back(link_.receive(bytes_of(final_), parent_, tag_down));
 }
 
-// Collects the outcomes of this node and of all leaders below this leader in the tree. If an outcome is not known yet,
-// returns false. Otherwise sends the first failure of these outcomes to this leader's parent, and returns true.
+// Collects the outcomes of this node and of all leaders below this leader in the tree. Returns false if an outcome is
+// not known yet. Otherwise sends the first failure to this leader's parent, and returns true.
 bool Outcome::send_up() {
   const OutcomeSlot &slot = node_.outcome(operation_);
   if (slot.node_ready.load() != operation_ + 1 || !link_.test(std::span(requests_).first(children_.size())))

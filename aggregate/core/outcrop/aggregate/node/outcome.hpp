@@ -6,9 +6,8 @@
 //     each leader                 sets settled, and notifies all ranks of its node
 //
 // The outcomes of a node are in eight slots, and a rank has at most four operations in progress. When the last rank of
-// a node arrives in operation n, all ranks of the node have begun operation n. So all ranks have seen the outcome of
-// operation n - 4, and no rank needs its slot any more. The last rank clears this slot, and operation n + 4 uses it
-// again.
+// a node arrives in operation n, all ranks of the node have begun operation n. So they have all seen the outcome of
+// operation n - 4, and the slot of operation n - 4 is free. The last rank clears this slot for operation n + 4.
 #pragma once
 
 #include <array>
@@ -45,8 +44,8 @@ struct Failure {
   void raise() const;
 };
 
-/// Runs act(). If act() throws an error that the system or the user can cause, returns this error. Other exceptions are
-/// bugs and are not caught.
+/// Runs act(). If act() throws an error that the system or the user can cause, returns this error. Does not catch other
+/// exceptions, because they are bugs.
 template <typename Act>
 Failure attempt(Failure::Kind kind, int rank, Act &&act) {
   try {
@@ -84,8 +83,8 @@ class Outcome {
 
   /// Records a failure of this rank. Only the first failure on a node is kept.
   void record(const Failure &failure);
-  /// Each aggregator of this node calls this function when the aggregator has written its part. Returns true in the
-  /// last of the `writers` calls.
+  /// Each aggregator of this node calls this function when it has written its part. Returns true in the last of the
+  /// `writers` calls.
   bool wrote(std::uint32_t writers);
   /// Each rank calls this function when all of its parts are done.
   void arrive();
@@ -94,8 +93,8 @@ class Outcome {
   /// Returns the outcome of the operation. The result is valid only after settled() has returned true.
   const Failure &failure() const;
 
-  /// Advances the messages of a leader. Returns true when no messages are left. Only the thread that may use the
-  /// transport calls this function. This thread advances operations in the order in which they began.
+  /// Continues the messages of a leader. Returns true when no messages are left. Only the thread that may use the
+  /// transport calls this function. The calls follow the order in which the operations began.
   bool advance();
   bool sends() const { return phase_ != Phase::over; }
 
@@ -111,7 +110,7 @@ class Outcome {
   const Link &link_;
   const std::uint64_t operation_;
   Phase phase_ = Phase::begin;
-  std::vector<int> children_;  // the leaders that are directly below this leader in the tree
+  std::vector<int> children_;  // the leaders directly below this leader in the tree
   int parent_ = -1;
   std::array<Failure, 2> from_children_{};
   Failure final_{};

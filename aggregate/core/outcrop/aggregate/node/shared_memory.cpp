@@ -39,16 +39,16 @@ std::map<int, std::weak_ptr<Segment>> made;
 
 Descriptor file_in_memory(std::uint64_t bytes) {
   if (const std::uint64_t available = available_bytes(); bytes > available)
-    throw InputError("the buffers of this node need " + std::to_string(bytes) + " bytes, but it has " +
-                     std::to_string(available) + " available; choose smaller or fewer buffers");
+    throw InputError("the buffers of this node need " + std::to_string(bytes) + " bytes, but only " +
+                     std::to_string(available) + " bytes are available; choose smaller or fewer buffers");
   Descriptor file(memfd_create("outcrop", MFD_CLOEXEC));
   if (file.get() < 0 || ftruncate(file.get(), static_cast<off_t>(bytes)) != 0)
     throw InputError("cannot allocate " + std::to_string(bytes) + " bytes of shared memory: " + std::strerror(errno));
   return file;
 }
 
-// Makes a file without a name, and allocates all of its blocks. If the file system is full, the allocation reports an
-// error. Without the allocation, the first access to a page ends the process by a signal.
+// Makes a file without a name, and allocates all of its blocks. If the file system is full, the allocation fails with
+// an error. Without the allocation, a later access to a page would end the process by a signal.
 Descriptor file_in_folder(std::uint64_t bytes, const std::string &folder) {
   try {
     const outcrop::File file = outcrop::File::unnamed(folder, bytes);
@@ -107,7 +107,7 @@ std::shared_ptr<Segment> Segment::make(std::uint64_t bytes, std::uint64_t huge_f
   Descriptor file = medium.folder.empty() ? file_in_memory(bytes) : file_in_folder(bytes, medium.folder);
   std::shared_ptr<Segment> segment(new Segment(std::move(file), bytes));
   if (!medium.numa_nodes.empty()) allocate_on_nodes({segment->data_, bytes}, medium.numa_nodes);
-  // Older systems refuse this advice. The result is ignored, because small pages also work.
+  // The result is ignored, because older systems refuse this advice, and small pages also work.
   const std::uint64_t begin = round_up(huge_from, huge), end = round_down(bytes, huge);
   if (begin < end && medium.folder.empty()) madvise(segment->data_ + begin, end - begin, MADV_COLLAPSE);
   const std::lock_guard lock(made_mutex);
@@ -172,14 +172,14 @@ std::uint64_t free_bytes(std::uint32_t node) {
 void bind(std::span<std::byte> memory, std::span<const std::uint32_t> nodes) {
   std::vector<unsigned long> mask(*std::ranges::max_element(nodes) / mask_bits + 1);
   for (const std::uint32_t node : nodes) mask[node / mask_bits] |= 1UL << node % mask_bits;
-  // The system reads one bit less than this argument says, so 1 is added to the number of bits.
+  // The system reads one bit fewer than this argument, so 1 is added to the number of bits.
   if (syscall(SYS_mbind, memory.data(), memory.size(), MPOL_BIND, mask.data(), mask.size() * mask_bits + 1, 0) != 0)
     throw refused(nodes, std::strerror(errno));
 }
 
 void touch(std::span<std::byte> memory, std::span<const std::uint32_t> nodes) {
   if (madvise(memory.data(), memory.size(), MADV_POPULATE_WRITE) == 0) return;
-  // EINVAL means that the system is older and does not know this advice.
+  // EINVAL means that the system is too old to know this advice.
   if (errno != EINVAL) throw refused(nodes, std::strerror(errno));
   for (std::size_t at = 0; at < memory.size(); at += page)
     *const_cast<volatile std::byte *>(memory.data() + at) = std::byte{0};
@@ -191,7 +191,7 @@ void check(std::span<std::byte> memory, std::span<const std::uint32_t> nodes) {
   for (std::size_t index = 0; index < pages; index += step) addresses.push_back(memory.data() + index * page);
   std::vector<int> node_of_page(addresses.size(), -1);
   if (syscall(SYS_move_pages, 0, addresses.size(), addresses.data(), nullptr, node_of_page.data(), 0) != 0)
-    throw refused(nodes, std::string("the system does not tell the nodes of pages: ") + std::strerror(errno));
+    throw refused(nodes, std::string("the system does not report the nodes of pages: ") + std::strerror(errno));
   for (const int node : node_of_page) {
     if (node < 0) throw refused(nodes, std::string("a page is not in memory: ") + std::strerror(-node));
     if (std::ranges::find(nodes, static_cast<std::uint32_t>(node)) == nodes.end())
@@ -230,7 +230,7 @@ std::string why_not_on_nodes(std::span<const std::uint32_t> nodes) {
 namespace {
 
 constexpr std::uint64_t unlimited = std::numeric_limits<std::uint64_t>::max();
-// In control groups of version 1, a limit of at least this size means that no limit is set.
+// In control groups of version 1, a value of at least this size means that there is no limit.
 constexpr std::uint64_t max_limit = std::uint64_t{1} << 60;
 
 // The names of files, and of lines in the file memory.stat, in one version of control groups.
@@ -285,7 +285,7 @@ std::uint64_t group_free_bytes(const std::string &own, const std::string &root) 
     if (!controllers.empty() && ("," + controllers + ",").find(",memory,") == std::string::npos) continue;
     const Version &version = controllers.empty() ? second : first;
     const std::string top = controllers.empty() ? root : root + "/memory";
-    for (;; path.resize(path.rfind('/'))) {  // goes from the group up to the top of the tree of groups
+    for (;; path.resize(path.rfind('/'))) {  // from the group up to the top of the tree of groups
       least = std::min(least, free_bytes(top + path, version));
       if (path.find('/') == std::string::npos) break;
     }

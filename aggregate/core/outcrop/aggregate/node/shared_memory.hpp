@@ -6,7 +6,7 @@
 // has ended or was killed. Other processes open the file through /proc/PID/fd of the process that made the file. Ranks
 // that are threads of one process use the same mapping.
 //
-// High-bandwidth memory and CXL memory are NUMA nodes. Memory of NUMA nodes is allocated in four steps:
+// High-bandwidth memory and CXL memory are NUMA nodes. The functions allocate memory of NUMA nodes in four steps:
 //
 //     compare with the free bytes ─► bind, before any page is touched ─► touch ─► check on which nodes the pages are
 //
@@ -37,8 +37,8 @@ std::string where(const Medium &medium);
 
 class Segment {
  public:
-  /// The data by which another rank finds a segment. The data are valid until the process that made the segment
-  /// releases it.
+  /// The data by which another rank finds a segment. They are valid until the process that made the segment releases
+  /// it.
   struct Address {
     std::int32_t process = 0, descriptor = -1;
     std::uint64_t device = 0, inode = 0, bytes = 0;
@@ -82,7 +82,7 @@ std::string why_not_on_nodes(std::span<const std::uint32_t> nodes);
 // --- how much is available -----------------------------------------------------------------------------------------
 
 /// Returns the number of bytes that this process can allocate without swapping and within the limits of its control
-/// groups. If the system does not report this, returns the maximum of the type.
+/// groups. Returns the maximum of the type if the system does not report the number.
 std::uint64_t available_bytes();
 
 /// Returns the number of further bytes that this process can allocate within the limits of all its control groups

@@ -12,8 +12,8 @@ namespace {
 constexpr double FAR = std::numeric_limits<double>::infinity();
 constexpr std::uint32_t NONE = std::numeric_limits<std::uint32_t>::max();
 
-// Finds the assignment with the minimum cost by shortest augmenting paths with potentials, as in the method of Jonker
-// and Volgenant. Rows are added one by one. Each new row takes the cheapest path to a column with room. Rows on this
+// Finds the assignment with the minimum cost by the method of Jonker and Volgenant (shortest augmenting paths with
+// potentials). Rows are added one by one. Each new row takes the cheapest path to a column with room. The rows on this
 // path move to the next column of the path. Each row, column and group has a potential p. With the cost c of an arc, c
 // + p(row) - p(column) and p(column) - p(group) are at least 0 on each arc that a path may take. On the arcs of the
 // current assignment, both expressions are 0.
@@ -81,7 +81,7 @@ class Search {
         if (group_rows_[group] < columns_.group_room[group]) return group;
         scan_group(group);
       } else {
-        assert(nearest < count_);  // a column is always left, because all rows fit into the columns
+        assert(nearest < count_);  // the columns have room for all rows, so a column is always left
         scan_column(nearest);
       }
     }
@@ -172,7 +172,7 @@ class Search {
   std::vector<std::vector<std::uint32_t>> rows_on_;
   std::vector<std::uint32_t> group_rows_;
   std::vector<double> distance_;
-  // for each column, the row or group from which the search reached the column
+  // index: column; the row or group from which the search reached the column
   std::vector<std::uint32_t> from_row_, from_group_;
   std::vector<char> is_done_;
   std::vector<double> group_distance_;

@@ -1,15 +1,14 @@
-// This file predicts the time for collecting the bytes of a domain at an aggregator A, and for moving these bytes to
-// the target T. The domain has W bytes, and rank i has w_i of these bytes.
+// This file predicts the time in which an aggregator A collects the bytes of a domain and moves them to the target T.
+// The domain has W bytes, and rank i has w_i of these bytes.
 //
 //     ranks i ────messages────► buffer on a tier of A's node ────────► target T
 //        max(Lnet, Lmem) d(i,A) + w_i / min(Bnet, Bmem)        Lnet d(A,T) + W / Bnet
 //     ranks of A's own node ──► copied:  Lmem + w_A / Bmem
 //
 // This is the model of Tessier, Gressier and Vishwanath for MA-TAPIOCA. A cost is the sum of two kinds of terms:
-// latency L times distance d, and bytes w divided by bandwidth B. Reading has the same formula as writing, but with the
-// bandwidths of the opposite direction. If there is one network card, one rank per node, one aggregator and one round,
-// our model and the published model are the same. For all other cases, our model extends the published model as
-// follows:
+// latency L times distance d, and bytes w divided by bandwidth B. Reads have the same formula as writes, with the
+// bandwidths of the opposite direction. With one network card, one rank per node, one aggregator and one round, our
+// model equals the published model. For other cases, our model has these extensions:
 //
 //   contention  Aggregators work at the same time. They share the network cards and tiers of their node, and the
 //               target. One aggregator uses at most one card. So the share of a card that an aggregator uses is
@@ -48,7 +47,7 @@ struct Contention {
   std::uint32_t in_all = 1;   ///< the number of aggregators on all nodes together
 };
 
-/// The number of rounds of a domain, and the number of buffers. The rounds use the buffers in turn.
+/// The number of rounds of a domain, and the number of buffers, which the rounds use one after another.
 struct Buffering {
   std::uint64_t rounds = 1;
   std::uint32_t buffers = 2;
@@ -111,12 +110,12 @@ std::vector<Tally> sorted_tallies(std::span<const Tally> tallies);
 std::span<const Tally> tallies_of(std::span<const Tally> sorted, std::size_t domain);
 
 /// Returns one table for each element of `all`. A table has a row for each domain and a column for each node. A value
-/// of the table is the sum of the distances that the messages of the row's domain travel to the column's node.
+/// is the sum of the distances from the senders of the domain's messages to the node.
 std::vector<std::vector<double>> distances_gathered(std::span<const NodeTallies *const> all, std::size_t nodes,
                                                     const Distances &distances);
 
-/// Returns one value for each domain. The value is the sum of the distances that the domain's messages travel to the
-/// aggregator of the domain. The aggregator of domain d is on node `node_of_domain[d]`.
+/// Returns one value for each domain: the sum of the distances from the senders of the domain's messages to the
+/// aggregator. The aggregator of domain d is on node `node_of_domain[d]`.
 std::vector<double> distances_gathered_at(const NodeTallies &tallies, std::size_t nodes, const Distances &distances,
                                           std::span<const std::uint32_t> node_of_domain);
 
@@ -140,8 +139,8 @@ class DomainCosts {
   const NodeTallies &tallies() const { return tallies_; }
   const PlacementOptions &options() const { return options_; }
 
-  /// Returns the bytes that an aggregator on `node` collects. `distance` is the sum of the distances that the domain's
-  /// messages travel to the node.
+  /// Returns the bytes that an aggregator on `node` collects. `distance` is the sum of the distances from the senders
+  /// of the domain's messages to the node.
   Gathering gathering(std::size_t domain, std::uint32_t node, double distance) const;
 
   Buffering buffering(std::size_t domain) const;
@@ -152,7 +151,7 @@ class DomainCosts {
  private:
   /// The times that the slowest and the second slowest node need to merge the bytes of a domain, and the number of the
   /// slowest node. All nodes merge at the same time, so the slowest node determines the time. The aggregator's node
-  /// does not merge. So if the aggregator is on the slowest node, the second slowest node determines the time.
+  /// does not merge bytes. If it is the slowest node, the second slowest node determines the time.
   struct Merging {
     double slowest = 0;
     double second = 0;

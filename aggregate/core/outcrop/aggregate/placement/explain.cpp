@@ -13,7 +13,7 @@ namespace {
 
 // Returns a text such as "1 ms = messages 0.4 ms + ...". The text leaves out terms that are 0.
 std::string sum(const Cost &cost) {
-  const std::array<std::pair<const char *, double>, 6> terms = {{{"putting together in nodes", cost.merge},
+  const std::array<std::pair<const char *, double>, 6> terms = {{{"merging in nodes", cost.merge},
                                                                  {"messages", cost.messages},
                                                                  {"transfer", cost.transfer},
                                                                  {"own copy", cost.copy},
@@ -32,10 +32,10 @@ std::string compared(double seconds, double chosen) {
   return format_seconds(seconds) + ", " + format_seconds(more < 0 ? -more : more) + (more < 0 ? " less" : " more");
 }
 
-// The reasons why tiers were not chosen, in the order of Verdict.
+// The reasons why tiers were not chosen, in the order of the enum Verdict.
 constexpr std::array<const char *, 6> reasons = {"",
                                                  "",
-                                                 ", but other aggregators have all of its room",
+                                                 ", but other aggregators use all of its room",
                                                  ", but it has no room for the buffers",
                                                  ", but its persistence is lower than requested",
                                                  ", but another tier was requested"};
@@ -68,7 +68,7 @@ std::string explain_choice(const Placement &placement, const Machine &machine, s
   if (choice.runner_up)
     text += "  next best: node " + std::to_string(choice.runner_up->node) + ", " +
             machine.tiers[choice.runner_up->tier].name + ": " + compared(choice.runner_up->cost.total(), seconds) +
-            (choice.runner_up_taken ? ", but other aggregators have all places there" : "") + "\n";
+            (choice.runner_up_taken ? ", but other aggregators use all places there" : "") + "\n";
   return text;
 }
 
@@ -81,10 +81,10 @@ std::string explain(const Placement &placement, const Machine &machine, const Pl
                      std::to_string(placement.contention.on_node) + " on a node, buffers of " +
                      std::to_string(options.buffers) + " x " + format_bytes(options.buffer_bytes) + ": " +
                      tiers_taken(placement, machine) + "\n";
-  text += placement.merged ? "ranks of a node put their bytes together and send them as one message\n"
+  text += placement.merged ? "ranks of a node merge their bytes and send them as one message\n"
                            : "every rank sends its own message\n";
   text += "predicted " + format_seconds(placement.seconds) + ", when the last domain is done\n";
-  if (!placement.is_least) text += "each domain in turn took the cheapest place that was left\n";
+  if (!placement.is_least) text += "each domain, one after another, took the cheapest free place\n";
   for (const std::string &note : placement.notes) text += note + "\n";
   std::vector<std::size_t> slowest(placement.choices.size());
   std::iota(slowest.begin(), slowest.end(), std::size_t{0});

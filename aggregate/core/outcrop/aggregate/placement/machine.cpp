@@ -146,8 +146,8 @@ FileTarget target_of(TextTable &table) {
 }
 
 // Returns the text of a target table for a folder, with the rates of the tier whose directory contains the folder. If
-// the directories of several tiers contain the folder, uses the directory with the longest path. If no directory
-// contains the folder, returns an empty text.
+// several directories contain the folder, uses the longest path. Returns an empty text if no directory contains the
+// folder.
 std::string target_on(const std::vector<NodeTier> &tiers, const std::string &folder) {
   std::error_code ignored;
   const auto path = std::filesystem::weakly_canonical(std::filesystem::absolute(folder, ignored), ignored);
@@ -172,9 +172,8 @@ std::string why_unusable(const Medium &medium) {
 }
 
 constexpr std::string_view blanks = " \t\r";
-// The numbers of links between two ranks. The place of a rank has three parts: group, switch and port. Element i is for
-// two ranks whose places are equal in the first i parts and differ in the next part. The last element is for two ranks
-// with equal places.
+// The number of links between two ranks. The place of a rank has three parts: group, switch and port. Element i is the
+// number of links between ranks whose places are equal in exactly the first i parts.
 constexpr std::array<double, 4> LINKS = {5, 3, 2, 0};
 
 std::string_view next_line(std::string_view &text) {

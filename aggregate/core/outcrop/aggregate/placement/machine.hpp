@@ -4,9 +4,8 @@
 //     first rank of each node: its text, with unusable tiers and a target added ─► texts of all nodes ─┐
 //     distances: a file of the ranks' places, or a provider of the caller ────────────────────────────┴─► Machine
 //
-// A text describes each node. The text is the content of a machine file, which `outcrop agg machine` writes. Without a
-// machine file, the node finds out the sizes and rates of its own hardware, and writes them into the text. The text has
-// these tables:
+// A text describes each node. It is the content of a machine file, which `outcrop agg machine` writes. Without a
+// machine file, each node detects its own tiers and makes the text. The text has these tables:
 //
 //     [hbm]                      a tier of each node; its name
 //     kind = "hbm"               hbm, dram, cxl, nvm: memory; dax, nvme, ssd, hdd, disk, tmpfs: files; default disk
@@ -49,7 +48,7 @@ namespace outcrop::aggregate {
 inline constexpr double UNLIMITED = std::numeric_limits<double>::infinity();
 
 /// Says how long a tier keeps its content: until the process ends, until the system reboots, until the job ends, or
-/// forever. The values are equal to the values of Persistence in outcrop.tiers.
+/// forever. The values are those of Persistence in outcrop.tiers.
 enum class Persistence : std::uint8_t { process, reboot, job, permanent };
 
 std::string in_words(Persistence persistence);
@@ -62,20 +61,20 @@ struct Network {
   std::uint32_t cards_on_node = 1;
 };
 
-/// A tier on which a node can have buffers. Both in writes and in reads, buffers on this tier are filled at the rate
-/// `fill` and emptied at the rate `empty`.
+/// A tier on which a node can have buffers. Writes and reads fill buffers on this tier at the rate `fill`, and empty
+/// them at the rate `empty`.
 struct Tier {
   std::string name;
   double latency_seconds = 0;
   double fill_bytes_per_second = UNLIMITED;
   double empty_bytes_per_second = UNLIMITED;
   Persistence persistence = Persistence::process;
-  /// true if the tier is a file system that each node has for itself; steps can be staged on such a tier
+  /// true if the tier is a file system of one node; steps can be staged on such a tier
   bool holds_files = false;
 };
 
-/// The storage that holds the file. Nodes reach a shared target through the network. If the target is not shared, each
-/// node writes to its own device without the network.
+/// The storage that holds the file. Nodes write to a shared target through the network. If the target is not shared,
+/// each node writes to its own device.
 struct Target {
   double latency_seconds = 0;
   /// the rate of the whole target if it is shared; otherwise the rate of each node's device
@@ -138,26 +137,25 @@ struct NodeDescription {
 /// invalid.
 NodeDescription parse_node(std::string_view text, const std::string &file);
 
-/// Returns the text of this node with additions that only this node can make. The first addition is a table of the
-/// tiers that cannot be used on this node, with the reasons. The second addition, a target for `target_folder`, is made
-/// only if the text has no target. If the directory of a tier contains the folder, the target has the rates of this
-/// tier. Otherwise the target has assumed rates for the folder's file system. Throws InputError if the text is invalid.
+/// Returns the text of this node with two additions. The first addition is a table of the tiers that cannot be used on
+/// this node, with the reasons. If the text has no target, the second addition is a target for `target_folder`. This
+/// target has the rates of the tier whose directory contains the folder, or else assumed rates for the folder's file
+/// system. Throws InputError if the text is invalid.
 std::string text_of_this_node(const std::string &text, const std::string &file, const std::string &target_folder);
 
-/// A description that joins the descriptions of all nodes. Tiers with the same name on several nodes count as one tier.
+/// A description of all nodes. Tiers with the same name on several nodes count as one tier.
 struct JoinedNodes {
   std::vector<Tier> tiers;
   std::vector<std::uint64_t> room_bytes;   ///< the same values, in the same order, as Machine::room_bytes
-  std::vector<std::vector<Medium>> media;  ///< for each node, the medium of each tier
+  std::vector<std::vector<Medium>> media;  ///< indices: node, tier
   FileTarget target;
   Network network;
-  /// lines of text for users, which say where sizes and rates come from and which tiers cannot be used
+  /// lines of text for users: the origins of sizes and rates, and tiers that cannot be used
   std::vector<std::string> lines;
 };
 
-/// Joins the descriptions of all nodes. If several nodes have a tier, the rates on the first of these nodes are used
-/// for all nodes. The target and the network are those of node 0. Throws InputError if no node has a tier, or if node 0
-/// has no target.
+/// Joins the descriptions of all nodes. A tier that several nodes have gets the rates of the first of these nodes. The
+/// target and the network are those of node 0. Throws InputError if no node has a tier, or if node 0 has no target.
 JoinedNodes join_nodes(std::vector<NodeDescription> nodes);
 
 // --- distances between nodes -----------------------------------------------------------------------------------------
@@ -170,9 +168,9 @@ using RankPlace = std::array<std::string, 3>;
 std::vector<RankPlace> parse_rank_places(std::string_view text, const std::string &file);
 
 /// Returns the distances between nodes. `text` gives the places of the ranks, in the form that parse_rank_places()
-/// reads. The distance is the number of links on the way in a dragonfly network: 2 within a switch, 3 within a group, 5
-/// between groups. Throws InputError if `text` and `node_of_rank` have different numbers of ranks, or if ranks of one
-/// node have different places.
+/// reads. The distance is the number of links between two nodes in a dragonfly network: 2 within a switch, 3 within a
+/// group, 5 between groups. Throws InputError if `text` and `node_of_rank` have different numbers of ranks, or if ranks
+/// of one node have different places.
 Distances distances_by_places(std::string_view text, const std::string &file,
                               std::span<const std::uint32_t> node_of_rank);
 
@@ -181,8 +179,7 @@ Distances distances_by_node();
 
 // --- the machine that the ranks run on -------------------------------------------------------------------------------
 
-/// The sources from which find_machine() describes a machine. The first three members may differ between ranks. All
-/// other members must be the same on all ranks.
+/// The sources from which find_machine() describes a machine. Only the first three members may differ between ranks.
 struct MachineSources {
   /// The text that describes this node. Only the first rank of the node needs to give this text. If the text is empty,
   /// find_machine() makes it.
@@ -192,7 +189,8 @@ struct MachineSources {
   std::string machine_file;  ///< the name of the machine file; empty if there is none
   std::string target_folder = ".";
   std::string topology_file;  ///< the name of a file with the places of ranks; if empty, `distances` is used
-  Distances distances;  ///< a function that gives the distances between nodes; if empty, distances_by_node() is used
+  ///< a function that gives the distances between nodes; if it is empty, distances_by_node() is used
+  Distances distances;
   std::string distances_known;     ///< a text with the origin of the distances, such as "distances by Slurm"
   std::vector<std::string> lines;  ///< further lines of text for DetectedMachine::lines
   bool reads_only = false;
@@ -202,7 +200,7 @@ struct DetectedMachine {
   Machine machine;
   std::vector<Medium> media;       ///< the medium of each tier on this rank's node
   std::vector<std::string> hosts;  ///< the name of each node's host
-  /// lines of text for users, which say where sizes and rates come from and which tiers cannot be used
+  /// lines of text for users: the origins of sizes and rates, and tiers that cannot be used
   std::vector<std::string> lines;
 };
 
@@ -210,13 +208,13 @@ struct DetectedMachine {
 /// the argument is the lowest rank on the node of rank i.
 std::vector<std::uint32_t> number_nodes(std::span<const int> lowest_rank_on_node);
 
-/// A collective function. It returns the texts of all ranks. If a rank has a problem, all ranks throw an InputError
-/// such as "rank 3: problem".
+/// Collective. Returns the texts of all ranks. If a rank has a problem, all ranks throw an InputError such as "rank 3:
+/// problem".
 std::vector<std::string> gather_texts(const Link &link, const std::string &mine, const std::string &problem);
 
-/// A collective function. It describes the machine on which the ranks run. If `sources` has no text for a node, this
-/// function reads the machine file. If no machine file is given either, this function measures the memory of the node
-/// in less than a second. Throws InputError on all ranks if a file cannot be read or is invalid.
+/// Collective. Describes the machine on which the ranks run. If `sources` has no text for a node, reads the machine
+/// file. If there is no machine file, measures the memory of the node in less than a second. Throws InputError on all
+/// ranks if a file cannot be read or is invalid.
 DetectedMachine find_machine(const Link &link, const MachineSources &sources);
 
 }  // namespace outcrop::aggregate

@@ -23,7 +23,7 @@ struct Capacity {
   std::uint32_t max_on_node = 1;  // the maximum number of aggregators on a node
 };
 
-// Returns too_volatile or not_requested if the options exclude a tier. Otherwise returns `chosen`.
+// Returns too_volatile or not_requested if the options exclude the tier, otherwise `chosen`.
 Verdict filtered(const Tier &tier, const PlacementOptions &options) {
   if (!options.tier.empty() && tier.name != options.tier) return Verdict::not_requested;
   return tier.persistence < options.persistence ? Verdict::too_volatile : Verdict::chosen;
@@ -60,8 +60,8 @@ std::vector<std::uint32_t> find_slots(const Machine &machine, const PlacementOpt
   return slots;
 }
 
-// Returns true if, for every domain, buffers on tier `one` cost at most as much as buffers on tier `other`. If the two
-// costs are equal for every domain, returns `is_first`.
+// Returns true if buffers on tier `one` cost at most as much as buffers on tier `other` for every domain. If the costs
+// are equal for every domain, returns `is_first`.
 bool dominates(const Tier &one, const Tier &other, bool is_first) {
   if (one.latency_seconds > other.latency_seconds || one.fill_bytes_per_second < other.fill_bytes_per_second ||
       one.empty_bytes_per_second < other.empty_bytes_per_second)
@@ -71,8 +71,8 @@ bool dominates(const Tier &one, const Tier &other, bool is_first) {
          one.empty_bytes_per_second > other.empty_bytes_per_second;
 }
 
-// Returns true if placement can ignore a tier of a node, because another tier of the node dominates it and has room for
-// all aggregators that the node may have.
+// Returns true if placement can ignore a tier of a node. This is the case if another tier of the node is at least as
+// cheap for every domain and has room for all aggregators of the node.
 bool superfluous(const Machine &machine, std::span<const std::uint32_t> slots, std::size_t tier, std::uint32_t needed) {
   for (std::size_t other = 0; other < slots.size(); ++other)
     if (other != tier && slots[other] >= needed && dominates(machine.tiers[other], machine.tiers[tier], other < tier))
@@ -94,8 +94,8 @@ void add_columns(Capacity &capacity, const Machine &machine) {
   }
 }
 
-// Returns the smallest number n such that all domains have a place if each node has at most n aggregators. A node whose
-// value in `limits` is lower than n has at most this lower number. Returns 0 if no such number exists.
+// Returns the smallest number n for which all domains have a place if each node has at most n aggregators. A node has
+// at most `limits` aggregators. Returns 0 if no such number exists.
 std::uint32_t spread(std::span<const std::uint32_t> limits, std::size_t domains) {
   std::vector<std::uint32_t> sorted(limits.begin(), limits.end());
   std::sort(sorted.begin(), sorted.end());
@@ -142,8 +142,8 @@ Capacity find_capacity(const Machine &machine, std::span<const std::uint32_t> ra
 
 // --- choosing --------------------------------------------------------------------------------------------------------
 
-// The maximum number of steps of assign(). A step is the test of one column. For D domains and C columns, assign()
-// needs at most D * D * C steps. MAX_STEPS steps take some seconds.
+// The maximum number of steps of assign(), which take some seconds. A step is the test of one column. For D domains and
+// C columns, assign() needs at most D * D * C steps.
 constexpr double MAX_STEPS = 4e10;
 
 // Computes the cost of each domain on each tier of each node.
@@ -173,9 +173,8 @@ struct Candidates {
   }
 };
 
-// Returns the rank that becomes the aggregator of a domain. Chooses the rank with the most bytes of the domain, among
-// the ranks of the node that are not yet aggregators. If several of these ranks have the same number of bytes, chooses
-// the lowest rank.
+// Returns the rank that becomes the aggregator of a domain. Chooses the rank with the most bytes of the domain among
+// the ranks of the node that are not yet aggregators. If several ranks have the most bytes, chooses the lowest rank.
 std::uint32_t rank_on(std::uint32_t node, std::span<const Tally> tallies, const Machine &machine,
                       std::vector<char> &is_taken) {
   const std::size_t ranks = machine.node_of_rank.size();
@@ -213,7 +212,7 @@ Choice make_choice(std::size_t domain, std::uint32_t rank, std::uint32_t tier, c
   return choice;
 }
 
-// Compares each choice with other places, and says why the other places were not chosen.
+// Compares each choice with other places, and stores the reasons why the other places were not chosen.
 class Verdicts {
  public:
   Verdicts(const Machine &machine, const PlacementOptions &options, const Capacity &capacity,
@@ -278,8 +277,8 @@ void find_slowest(Placement &placement) {
   placement.seconds = seconds(*slowest);
 }
 
-// Adds a note for each excluded tier. If a choice is not the cheapest because other aggregators use the cheaper places,
-// also adds a note about this choice.
+// Adds a note for each excluded tier, and for each choice that is not the cheapest because other aggregators use the
+// cheaper places.
 void add_notes(Placement &placement, const Machine &machine, const PlacementOptions &options) {
   for (const Tier &tier : machine.tiers)
     if (filtered(tier, options) == Verdict::too_volatile)
@@ -315,8 +314,7 @@ std::vector<Tally> merge_domains(std::span<const Tally> tallies, std::uint32_t t
   return sorted_tallies(merged);
 }
 
-// The inputs of one placement that place_best() tries: a number of domains, and whether the ranks of a node send
-// together or separately.
+// The inputs of one of the placements that place_best() tries.
 struct Attempt {
   Attempt(const Machine &machine, std::vector<Tally> tallies, std::size_t domains, const PlacementOptions &options,
           std::uint32_t domains_together)
@@ -377,9 +375,9 @@ Placement place(const Machine &machine, std::span<const Tally> tallies, std::siz
 Placement place_best(const Machine &machine, std::span<const Tally> tallies, std::size_t domains,
                      const PlacementOptions &options, bool try_both) {
   const std::vector<Tally> sorted = sorted_tallies(tallies);
-  // if each node has only one rank, there is no difference between sending together and sending separately
+  // with one rank per node, sending together and sending separately are the same
   const bool is_alone = machine.nodes() == machine.node_of_rank.size();
-  // a deque does not move its elements, so their addresses remain valid
+  // a deque keeps the addresses of its elements
   std::deque<Attempt> all;
   std::vector<const NodeTallies *> all_tallies;
   for (std::uint32_t together = 1; together == 1 || domains > together / 2; together *= 2) {
@@ -445,8 +443,8 @@ double seconds_with(const Machine &machine, const Placement &placement, const Ta
 
 namespace {
 
-// Places domains whose aggregators are given. All domains use the same tier. It is the tier with the shortest predicted
-// time among the tiers that have room for all domains.
+// Places domains whose aggregators are given. All domains use the same tier: the tier with the shortest predicted time
+// that has room for all domains.
 Placement place_owned(const Machine &machine, std::span<const Tally> tallies, std::span<const std::uint32_t> ranks,
                       const PlacementOptions &options) {
   std::vector<std::uint32_t> on_node(machine.nodes());
@@ -469,8 +467,8 @@ Placement place_owned(const Machine &machine, std::span<const Tally> tallies, st
   return *std::move(best);
 }
 
-// Places all domains of the inputs without merging domains. Tries two placements. In the first, each rank sends its own
-// messages. In the second, the ranks of a node send together. Returns the faster placement.
+// Places all domains of the inputs without merging domains. Tries two placements, and returns the faster placement. In
+// the first placement, each rank sends its own messages. In the second placement, the ranks of a node send together.
 Placement place_exactly(const Placed &placed, const ElectionInputs &inputs) {
   PlacementOptions apart = placed.options;
   apart.merged = false;

@@ -3,17 +3,16 @@
 //     tallies of ranks ──► tallies of nodes ──► cost of each domain on each node and tier ──► assign ──► rank of the node
 //      (bytes by domain)    + distances          filters: persistence, requested tier         capacity: rooms
 //
-// A cost depends on the node and the tier, but not on the rank, because the ranks of a node share memory. So the first
-// step chooses a node and a tier for each domain, such that the sum of costs is minimal. The second step chooses a rank
-// of this node as the aggregator. This is the rank with the most bytes of the domain, among the ranks that are not yet
-// aggregators. A rank is the aggregator of at most one domain.
+// The ranks of a node share memory, so a cost depends on the node and the tier, but not on the rank. The first step
+// chooses a node and a tier for each domain, so that the sum of costs is minimal. The second step chooses the rank with
+// the most bytes of the domain as the aggregator. It considers only ranks of the node that are not yet aggregators,
+// because a rank is the aggregator of at most one domain.
 //
-// The aggregators of a node share the node's cards, tiers and local target. So aggregators are spread evenly over the
-// nodes. The cost assumes the same number of aggregators on each node.
+// The aggregators of a node share the node's network cards, tiers and local target. So aggregators are spread evenly
+// over the nodes. The cost assumes the same number of aggregators on each node.
 //
 // Capacity and persistence exclude tiers. Each tier of a node has room for the buffers of a certain number of
-// aggregators. If a domain cannot use a cheaper tier because the tier is full, the domain's Choice records this tier,
-// and a note names it.
+// aggregators. If a cheaper tier is full, the Choice of the domain contains this tier, and a note names it.
 //
 // All functions of this file are deterministic and have no side effects. So ranks that have the same tallies and the
 // same machine compute the same placement.
@@ -39,8 +38,8 @@ struct Option {
   Cost cost;
 };
 
-/// The reason why a tier of the node was chosen or was not chosen. `dearer` means that the tier has a higher cost.
-/// `taken` means that other aggregators use all room of the tier.
+/// The reason why a tier of the node was chosen or not. `dearer` means that the tier has a higher cost. `taken` means
+/// that other aggregators use all room of the tier.
 enum class Verdict : std::uint8_t { chosen, dearer, taken, no_room, too_volatile, not_requested };
 
 struct Choice {
@@ -52,7 +51,7 @@ struct Choice {
   std::uint64_t rank_bytes = 0;     ///< the number of bytes that the rank `rank` has in the domain
   std::uint64_t node_bytes = 0;     ///< the number of bytes that all ranks of the chosen node have in the domain
   std::vector<Option> tiers;        ///< all tiers of the chosen node
-  std::vector<Verdict> verdicts;    ///< for each element of `tiers`, the reason why this tier was chosen or not
+  std::vector<Verdict> verdicts;    ///< the reason for each element of `tiers`
   std::optional<Option> runner_up;  ///< the cheapest place on another node
   bool runner_up_taken = false;     ///< true if other aggregators use all the room of the tier in `runner_up`
   std::uint32_t wanted_tier = 0;    ///< the cheapest tier on the chosen node, even if it has no room
@@ -65,7 +64,7 @@ struct Placement {
   Contention contention;
   bool merged = false;
   bool is_least = true;        ///< true if no other placement has a lower sum of costs
-  std::uint32_t together = 1;  ///< the number of given domains that were merged into each domain of this placement
+  std::uint32_t together = 1;  ///< the number of the caller's domains in each domain of this placement
   /// lines about excluded tiers, and about choices that are not the cheapest, with the reasons
   std::vector<std::string> notes;
 };
@@ -74,26 +73,25 @@ struct Placement {
 Placement place(const Machine &machine, std::span<const Tally> tallies, std::size_t domains,
                 const PlacementOptions &options);
 
-/// Places domains, and also chooses their number. First tries the given domains. Then merges neighbouring domains in
-/// groups of 2, 4, 8 and so on, and tries each size of groups. Returns the placement with the shortest time. If several
-/// times are equal, returns the placement with the fewest domains. If `try_both` is true, tries each number of domains
-/// twice. The first time, the ranks of a node send one message together; the second time, each rank sends its own
-/// messages.
+/// Places domains, and also chooses their number. First tries the given domains. Then tries merged domains: groups of
+/// 2, 4, 8, ... neighbouring domains. Returns the placement with the shortest time. If several times are equal, returns
+/// the placement with the fewest domains. If `try_both` is true, tries each number of domains twice: the ranks of a
+/// node send one message together, or each rank sends its own messages.
 Placement place_best(const Machine &machine, std::span<const Tally> tallies, std::size_t domains,
                      const PlacementOptions &options, bool try_both);
 
-/// Returns the predicted time of a placement, with `target` in place of the machine's target. If `reading` is false,
-/// bytes go to the target. If `reading` is true, bytes come from the target, so this function swaps the rates of
-/// filling and emptying of each tier.
+/// Returns the predicted time of a placement, with `target` in place of the machine's target. If `reading` is true,
+/// bytes are read from the target, so the rates of filling and emptying of each tier are exchanged. Otherwise bytes are
+/// written to the target.
 double seconds_with(const Machine &machine, const Placement &placement, const Target &target, bool reading);
 
-/// Predicts the costs of a given placement, and returns the placement with these costs. For each domain, `ranks`
-/// contains the aggregator, and `tiers` contains the tier of the aggregator's buffers. No rank may occur twice.
+/// Predicts the costs of a given placement, and returns the placement with these costs. `ranks` contains the aggregator
+/// of each domain, and `tiers` the tier of the aggregator's buffers. No rank may occur twice.
 Placement predict(const Machine &machine, std::span<const Tally> tallies, const PlacementOptions &options,
                   std::span<const std::uint32_t> ranks, std::span<const std::uint32_t> tiers);
 
-/// Returns a text of several lines. The text describes the placement with its notes, and then the `max_domains` slowest
-/// domains with the costs of other places for their aggregators.
+/// Returns a text of several lines: the placement with its notes, and the `max_domains` slowest domains with the costs
+/// of other places for their aggregators.
 std::string explain(const Placement &placement, const Machine &machine, const PlacementOptions &options,
                     std::size_t max_domains = 1);
 
@@ -104,10 +102,10 @@ struct Placed {
   Placement placement;
 };
 
-/// Returns a function that elects aggregators. The returned function places domains on `placed->machine` with
-/// `placed->options`, and stores the result in `placed`. The returned function takes the size and the number of buffers
-/// from its inputs. If `exactly` is true, the number of domains stays the same. Otherwise place_best() chooses the
-/// number. The returned function throws InputError if each rank performs its own I/O and the buffers have no room.
+/// Returns a function that elects aggregators. This function places domains on `placed->machine` with
+/// `placed->options`, and stores the result in `placed`. It takes the size and the number of buffers from its inputs.
+/// If `exactly` is true, it keeps the number of domains. Otherwise place_best() chooses the number. It throws
+/// InputError if each rank performs its own I/O and the buffers have no room.
 Elect elect_by_cost(std::shared_ptr<Placed> placed, bool exactly);
 
 // --- staging ---------------------------------------------------------------------------------------------------------
@@ -117,29 +115,28 @@ Elect elect_by_cost(std::shared_ptr<Placed> placed, bool exactly);
 //     staged     [ write to the tier ] computing [ wait ][ write to the tier ] computing ...   [ read from the tier ]
 //                                      [ drained: tier ─► target ]
 //
-// The cost of a step is the time for which the program waits. The program waits for the write. If the drain takes
-// longer than the computing between two steps, the program waits until the drain has ended. The program also waits for
-// each read of the step. The drain alternates between reading from the tier and writing to the target. With staging,
-// the thread of an aggregator also allocates pages and computes checksums (StagingRates).
+// The cost of a step is the time for which the program waits. The program waits for the write and for each read of the
+// step. If the drain takes longer than the computing between two steps, the program also waits until the drain has
+// ended. The drain alternates between reading from the tier and writing to the target. With staging, the thread of an
+// aggregator also allocates pages and computes checksums (StagingRates).
 //
-// A tier can be used if it is a file system of the nodes, has the requested persistence, and has room for a step. If
-// the target is local to the node and writes need not be durable, steps are not staged, because the page cache has the
-// same effect.
+// A tier can be used if it is a file system of the nodes, has the requested persistence, and has room for a step. Steps
+// are not staged if the target is local to the node and writes need not be durable, because the page cache has the same
+// effect.
 
-/// The expected use of steps by the program.
+/// The way in which the program is expected to use steps.
 struct StepUsage {
   /// the time for which the program computes between the end of a write and the next write
   double seconds_between = 0;
-  /// the number of times that the program is expected to read a step back, soon after its write and with the same plan
+  /// the expected number of times that the program reads a step soon after its write, with the same plan
   double reads_back = 0;
-  bool durable = false;                        ///< true if a write ends only when its bytes are on the device
+  bool durable = false;                        ///< true if a write ends when its bytes are on the device
   Persistence persistence = Persistence::job;  ///< the minimum persistence of a stage
   std::uint64_t room_bytes = 0;  ///< the maximum size of a stage on a node; the value 0 means all room of the tier
 };
 
-/// The rates at which an aggregator's thread performs the work that staging adds, without the transfers from or to the
-/// tier. The values were measured by scripts/staged_beside_direct.py on the machine of docs/decisions.md, with a stage
-/// in memory.
+/// The rates of the work that staging adds to an aggregator's thread, without the transfers from or to the tier. The
+/// values were measured by scripts/staged_beside_direct.py on the machine of docs/decisions.md, with a stage in memory.
 struct StagingRates {
   double write_bytes_per_second = 2.5e9;  ///< the rate of allocating pages and computing a checksum
   double read_bytes_per_second = 8e9;     ///< the rate of testing a checksum
@@ -149,7 +146,7 @@ struct StagingRates {
 struct StepForecast {
   double write = 0;
   double wait = 0;  ///< the time for which the program waits until the drain has ended
-  double read = 0;  ///< the time for reading the step back once
+  double read = 0;  ///< the time of one read of the step
   double total(const StepUsage &usage) const { return write + wait + usage.reads_back * read; }
 };
 
@@ -165,14 +162,14 @@ struct Staging {
   StepUsage usage;
   StepForecast straight;              ///< the times without a stage
   std::vector<StageOption> options;   ///< the cost of staging on each tier that is a file system
-  std::optional<std::size_t> chosen;  ///< the index in `options`; no value if steps are not staged
+  std::optional<std::size_t> chosen;  ///< the index of the chosen tier in `options`; no value if steps are not staged
 };
 
 /// Decides whether the steps of a placement are staged. The result is the same on all ranks.
 Staging decide_staging(const Machine &machine, const Placement &placement, const StepUsage &usage,
                        const StagingRates &rates = {});
 
-/// Returns a text with one line for writing directly and one line for each tier on which steps could be staged.
+/// Returns a text with one line for direct writes and one line for each tier on which steps could be staged.
 std::string explain(const Staging &staging, const Machine &machine);
 
 // --- assignment ------------------------------------------------------------------------------------------------------
@@ -185,7 +182,7 @@ std::string explain(const Staging &staging, const Machine &machine);
 // are equal, the lowest column is taken.
 
 struct Columns {
-  std::vector<std::uint32_t> group;       ///< for each column, the number of its group; the numbers must be ascending
+  std::vector<std::uint32_t> group;       ///< the group of each column, in ascending order
   std::vector<std::uint32_t> room;        ///< the room of each column
   std::vector<std::uint32_t> group_room;  ///< the room of each group
 };
@@ -197,8 +194,8 @@ std::uint64_t places(const Columns &columns);
 /// on. Costs must be finite and at least 0. All rows must fit into the columns.
 std::vector<std::uint32_t> assign(std::size_t rows, const Columns &columns, std::span<const double> costs);
 
-/// Gives each row, in the order of rows, the cheapest column that still has room. Usually the sum of costs is not
-/// minimal. This function is for inputs that are too large for assign().
+/// Gives each row, in the order of rows, the cheapest column that still has room. The sum of costs is usually not
+/// minimal. Use this function for inputs that are too large for assign().
 std::vector<std::uint32_t> assign_in_turn(std::size_t rows, const Columns &columns, std::span<const double> costs);
 
 }  // namespace outcrop::aggregate

@@ -56,7 +56,7 @@ std::uint64_t bytes_or_none(const GivenText &given) {
 
 std::uint64_t buffer_bytes(const GivenText &given) {
   const std::uint64_t bytes = parse_bytes(given.text, given.origin + " =");
-  // ROMIO accepts any size for this hint. So a size that is not a multiple of the page size is rounded up.
+  // ROMIO accepts any size for this hint, so the size is rounded up to a multiple of the page size.
   return given.origin == "hint cb_buffer_size" ? round_up(bytes, AlignedMemory::page_bytes) : bytes;
 }
 

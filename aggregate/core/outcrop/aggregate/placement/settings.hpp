@@ -1,13 +1,13 @@
 // This file handles the settings of users. A setting can come from an argument, an MPI info hint or an environment
-// variable. If several of these sources give a setting, an argument counts before a hint, and a hint counts before a
-// variable. If no source has the setting, its default is used.
+// variable. An argument has priority over a hint, and a hint has priority over a variable. If no source has the
+// setting, its default is used.
 //
 // setting_table() declares each setting once, with its names, its meaning, its default and the function that parses its
 // text. The functions below check arguments, hints and variables by this table. scripts/write_settings.py writes the
 // comment in outcrop_aggregate.h and the reference page from the table. A test compares both with the table.
 //
-// Hints that begin with cb_ are hints of ROMIO and have the same meaning as in ROMIO. Unknown hints are ignored, as MPI
-// requires. Unknown arguments are errors. Unknown variables that begin with OUTCROP_AGG_ are also errors.
+// Hints that begin with cb_ have the same meaning as in ROMIO. Unknown hints are ignored, as MPI requires. Unknown
+// arguments, and unknown variables that begin with OUTCROP_AGG_, are errors.
 #pragma once
 
 #include <cstdint>
@@ -87,17 +87,17 @@ using Texts = std::map<std::string, std::string>;
 /// Reads all settings. Throws InputError for an unknown argument or variable, and for an invalid value from any source.
 Settings read_settings(const Texts &arguments, const Texts &hints, const Texts &environment);
 
-/// Returns a copy of `settings` in which the given arguments replace the settings that they name. In these arguments,
-/// an empty text is a value, and does not count as missing. Throws the same errors as read_settings().
+/// Returns a copy of `settings` with the values of the given arguments. Here an empty text is a value, and does not
+/// count as missing. Throws the same errors as read_settings().
 Settings with_arguments(Settings settings, const Texts &arguments);
 
-/// Returns those environment variables that are settings, with their values. `variables` has the same form as `environ`
+/// Returns the environment variables that are settings, with their values. `variables` has the same form as `environ`
 /// of the C library.
 Texts settings_in_environment(const char *const *variables);
 
 /// Returns the maximum number of aggregators on each node. `list` has entries "host:number". An entry with the host *
-/// matches any host, and the number * means that there is no limit. If several entries match a host, the first of them
-/// counts. A host without an entry has no aggregators. Throws InputError if the list is invalid.
+/// matches any host, and the number * means that there is no limit. The first entry that matches a host counts. A host
+/// without an entry has no aggregators. Throws InputError if the list is invalid.
 std::vector<std::uint32_t> max_on_nodes(const std::string &list, std::span<const std::string> hosts);
 
 /// Returns the options of placement that follow from the settings. `hosts` contains the host of each node. Throws

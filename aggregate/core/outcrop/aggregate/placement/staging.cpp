@@ -9,7 +9,7 @@
 namespace outcrop::aggregate {
 namespace {
 
-// Returns how long a drain takes on the node with the most bytes. All nodes with aggregators drain at the same time.
+// Returns the time of a drain on the node with the most bytes. All nodes with aggregators drain at the same time.
 double seconds_of_drain(const Machine &machine, const Placement &placement, const Tier &tier,
                         const StagingRates &rates) {
   std::vector<std::uint64_t> bytes_on_node(machine.nodes());
@@ -28,16 +28,15 @@ double seconds_of_drain(const Machine &machine, const Placement &placement, cons
          static_cast<double>(max_domain_bytes) / rates.read_bytes_per_second;
 }
 
-// Returns a target that describes a tier of each node, so that the cost model can treat the tier as a target. The
-// aggregators of a node share the bandwidth of the tier. In addition, each aggregator needs 1 / `work` seconds for each
-// byte, independently of other aggregators.
+// Returns a tier of each node as a target for the cost model. The aggregators of a node share the bandwidth of the
+// tier. In addition, each aggregator needs 1 / `work` seconds for each byte, independently of other aggregators.
 Target as_target(const Tier &tier, double bytes_per_second, double work, const Contention &contention) {
   const double aggregators = contention.on_node;
   const double seconds = aggregators / bytes_per_second + 1 / work;  // the time for one byte
   return {tier.latency_seconds, aggregators / seconds, false};
 }
 
-// Returns, for each node, the size that a stage needs for one step. All aggregators of a node get equal parts of the
+// Returns the size that the stage of each node needs for one step. All aggregators of a node get equal parts of the
 // stage.
 std::vector<std::uint64_t> room_needed(const Machine &machine, const Placement &placement) {
   std::vector<std::uint64_t> count(machine.nodes()), bytes(machine.nodes());
@@ -63,7 +62,7 @@ std::string refusal_of(const Machine &machine, const std::vector<std::uint64_t> 
              ", where it has room for " + format_bytes(room);
   }
   if (!machine.target.is_shared && !usage.durable)
-    return "writes need not be durable, so the page cache does the same as a stage";
+    return "writes need not be durable, so the page cache has the same effect as a stage";
   return "";
 }
 

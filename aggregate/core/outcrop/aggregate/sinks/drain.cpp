@@ -21,7 +21,7 @@ namespace outcrop::aggregate {
 namespace {
 
 constexpr std::string_view head = "outcrop stage 1\n";
-constexpr std::array<std::string_view, 3> endings{".data", ".list", ".done"};  // the order is that of StageFile
+constexpr std::array<std::string_view, 3> endings{".data", ".list", ".done"};  // in the order of enum StageFile
 
 bool take_list(std::string_view text, StageList &list) {
   if (!take_all(text, head, "target ") || !take_rest(text, list.target)) return false;
@@ -60,7 +60,7 @@ std::optional<StageName> StageName::of(const std::string &text) {
   for (const StageFile kind : {StageFile::data, StageFile::list, StageFile::done})
     if (rest == endings[static_cast<std::size_t>(kind)]) {
       name.kind = kind;
-      // refuses names that write the numbers in another way, such as "step-007"
+      // refuses names with other spellings of the numbers, such as "step-007"
       return name.text() == text ? std::optional(name) : std::nullopt;
     }
   return std::nullopt;
@@ -83,8 +83,8 @@ std::unique_ptr<FolderLock> lock_stage(Folder &folder, std::uint32_t writer) {
 namespace {
 
 // Longer contiguous runs of bytes are read in parts of this size. Each run is read twice: first to check the checksum,
-// then to copy the bytes. Without this limit, an invalid list with a very long run can make the program allocate any
-// amount of memory.
+// then to copy the bytes. Without this limit, an invalid list with a very long run could make the program allocate too
+// much memory.
 constexpr std::uint64_t part_bytes = std::uint64_t{16} << 20;
 constexpr std::uint64_t max_target_end = std::uint64_t{1} << 62;
 
@@ -207,8 +207,8 @@ void remove_step(Folder &folder, std::uint64_t step, std::uint32_t writer) {
   folder.remove(name_of(step, writer, StageFile::list) + unfinished);
 }
 
-// Makes the removal of the list durable before other files are removed. A list that reappears after a power cut can
-// describe the data of another step.
+// Makes the removal of the list durable before other files are removed. Otherwise the list could reappear after a power
+// cut and describe the data of another step.
 void drop_step(Folder &folder, std::uint64_t step, std::uint32_t writer) {
   if (folder.remove(name_of(step, writer, StageFile::list))) folder.flush();
   remove_step(folder, step, writer);
@@ -216,8 +216,8 @@ void drop_step(Folder &folder, std::uint64_t step, std::uint32_t writer) {
 
 namespace {
 
-// Locks the folder for recovery. While the returned lock exists, no other process recovers this folder. So a writer's
-// lock that another process holds can only be held by the writer itself, which is then alive.
+// Locks the folder for recovery. No other process recovers this folder while the returned lock exists. So if a writer's
+// lock is held, the writer itself holds it and is alive.
 std::unique_ptr<FolderLock> lock_recovery(Folder &folder, double seconds) {
   std::unique_ptr<FolderLock> lock = folder.hold("recovery.lock", seconds);
   if (!lock) throw InputError(folder.path() + " is being recovered by another process; wait for it or stop it");
@@ -226,7 +226,7 @@ std::unique_ptr<FolderLock> lock_recovery(Folder &folder, double seconds) {
 
 using WriterLocks = std::map<std::uint32_t, std::unique_ptr<FolderLock>>;
 
-// Takes and returns the lock of each dead writer. While these locks exist, no new writer can use the same numbers. Adds
+// Takes and returns the lock of each dead writer. No new writer can use the same numbers while these locks exist. Adds
 // the living writers to `busy`.
 WriterLocks lock_dead_writers(Folder &folder, std::vector<std::uint32_t> &busy) {
   WriterLocks locks;
@@ -242,10 +242,9 @@ WriterLocks lock_dead_writers(Folder &folder, std::vector<std::uint32_t> &busy) 
   return locks;
 }
 
-// If a step still has a list, removes the done mark from all later steps of the same writer. The steps of a writer are
-// marked as done one after the other, by renaming. But after a power cut, the renaming of an earlier step may be lost,
-// although the renaming of a later step is kept. If a step is drained again, all later steps must be drained again,
-// too.
+// If a step still has a list, removes the mark `done` from all later steps of the same writer. The steps of a writer
+// are marked one after the other, by renaming. But a power cut may undo the renaming of an earlier step and keep the
+// renaming of a later step. If a step is drained again, all later steps must be drained again, too.
 void undo_after_lists(Folder &folder, const WriterLocks &dead) {
   std::set<std::uint32_t> writers;                     // the writers for which a list was found
   for (const auto &[key, kinds] : files_in(folder)) {  // the files are sorted by writer, then by step
@@ -269,21 +268,21 @@ Recovery with_dead_writers(const std::string &path, double seconds, Files &files
   const std::unique_ptr<FolderLock> alone = lock_recovery(*folder, seconds);
   const WriterLocks dead = lock_dead_writers(*folder, recovery.busy);
   settle(*folder, dead, recovery);
-  folder->flush();  // without this flush, removed files can reappear beside a new step with the same number
+  folder->flush();  // without this flush, removed files could reappear beside a new step with the same number
   return recovery;
 }
 
 void drain_dead_writers(Files &files, Folder &folder, const WriterLocks &dead, const std::string &target,
                         Recovery &recovery) {
   undo_after_lists(folder, dead);
-  // A writer that was killed may not have made its list durable. Without this flush, a power cut during the drain can
-  // remove the list. The target then has only a part of the step.
+  // A killed writer may have written its list without a flush. Without this flush, a power cut during the drain could
+  // remove the list, and leave only a part of the step in the target.
   folder.flush();
   std::set<std::uint32_t> stuck;
   for (const auto &[key, kinds] : files_in(folder)) {  // the files are sorted by writer, then by step
     const auto &[writer, step] = key;
     if (!dead.contains(writer) || stuck.contains(writer)) continue;
-    // A staged step has a data file and a list. The names of both files were durable before the step counted as staged.
+    // A staged step has a data file and a list. The names of both files are durable before a step counts as staged.
     const bool staged = kinds.contains(StageFile::list) && kinds.contains(StageFile::data);
     if (staged) {
       try {

@@ -21,7 +21,8 @@ constexpr std::string_view head = "outcrop node files 1\n";
 
 constexpr std::uint64_t max_end = std::uint64_t{1} << 62;
 
-// Returns true if the text is a plain file name. Paths are refused, because they can lead out of the index's folder.
+// Returns true if the text is a plain file name. Paths are refused, because they could lead out of the folder of the
+// index.
 bool is_plain_name(const std::string &name) {
   return !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos &&
          name.find('\0') == std::string::npos;
@@ -42,8 +43,7 @@ bool is_valid(const NodeIndex &index) {
          std::ranges::all_of(bases, fits) && std::ranges::adjacent_find(bases) == bases.end();
 }
 
-// Parses the lines of an index. Returns false if the lines are invalid, or if their order differs from the order in
-// to_text().
+// Parses the lines of an index. Returns false if the lines are invalid or in another order than in to_text().
 bool take_index(std::string_view text, NodeIndex &index) {
   if (!take_all(text, head, "size ", index.size_bytes, "\n")) return false;
   while (take(text, "file "))
@@ -127,7 +127,7 @@ void NodeFiles::read_step(std::uint64_t base, const Range &wanted, std::uint64_t
 
 bool NodeFiles::read(std::uint64_t offset, std::span<std::byte> bytes) {
   std::vector<Range> missing{{offset, offset + bytes.size()}};
-  for (std::size_t i = index_.bases.size(); i-- > 0 && !missing.empty();) {  // goes from the newest step to the oldest
+  for (std::size_t i = index_.bases.size(); i-- > 0 && !missing.empty();) {  // from the newest step to the oldest step
     std::vector<Range> rest;
     for (const Range &wanted : missing) read_step(index_.bases[i], wanted, offset, bytes, rest);
     missing = std::move(rest);
@@ -177,7 +177,7 @@ void copy_checked(NodeFiles &files, OpenFile &copy, std::uint64_t size) {
   std::vector<std::pair<std::uint64_t, std::uint32_t>> checksums;  // the offset and the checksum of each chunk
   for (std::uint64_t at = next(0); at < size; at = next(at + chunk_bytes)) {
     const std::span<std::byte> part = part_at(at);
-    if (!files.read(at, part)) continue;  // a hole stays a hole in the copy
+    if (!files.read(at, part)) continue;  // the copy has holes at the same places
     copy.write(at, part.data(), part.size());
     checksums.emplace_back(at, crc32c(part));
   }

@@ -1,5 +1,5 @@
 // Node files store one file in parts: one part for each node, and an index that lists the parts. The index is a listing
-// (text.hpp). The index is written last.
+// (text.hpp), and is written last.
 //
 //     out.node-0   out.node-4   ...   bytes at their offsets in the whole file, with holes for the bytes of other nodes
 //     out.index                       for each range of a step, the node file that has it; and the bases of all steps
@@ -62,12 +62,12 @@ class NodeFiles {
  public:
   NodeFiles(std::unique_ptr<outcrop::Folder> folder, NodeIndex index);
 
-  /// Reads bytes of the whole file. Bytes that no step has written are zeros. If no step has written any of the bytes,
-  /// returns false. Throws StorageError.
+  /// Reads bytes of the whole file. Bytes that no step has written are zeros. Returns false if no step has written any
+  /// of the bytes. Throws StorageError.
   bool read(std::uint64_t offset, std::span<std::byte> bytes);
 
-  /// Returns the offset of the first written byte at or after `offset`. If no such byte exists, returns the end of the
-  /// whole file.
+  /// Returns the offset of the first written byte at or after `offset`, or the end of the whole file if there is no
+  /// such byte.
   std::uint64_t next_written(std::uint64_t offset) const;
 
   /// Throws CorruptionError if a file is shorter than the index says. Throws StorageError.
@@ -95,7 +95,7 @@ std::uint64_t merge(const std::string &index, const std::string &target, Files &
 /// A sink that writes to the file of the aggregator's node, and reads from the files of all nodes.
 class NodeFile final : public Sink {
  public:
-  /// `path` is the path of the index. `own` is the file of the aggregator's node; null if the aggregator only reads.
+  /// `path` is the path of the index. `own` is the file of the aggregator's node, or null if the aggregator only reads.
   NodeFile(std::string path, NodeFiles files, std::unique_ptr<Sink> own)
       : path_(std::move(path)), files_(std::move(files)), own_(std::move(own)) {}
 

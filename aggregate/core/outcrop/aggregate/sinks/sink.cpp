@@ -61,8 +61,8 @@ class CallStore final : public Store {
 
 // --- how a file is opened ------------------------------------------------------------------------------------------
 
-// The page cache has ample room for a step that needs at most 1/ample_share of the available memory. The share is
-// smaller than 15 %, because Linux slows writers down when 15 % of the memory is waiting to be written to storage.
+// The page cache has ample room for a step that needs at most 1/ample_share of the available memory. This share is
+// smaller than 15 %, because Linux slows down writers when 15 % of the memory waits to be written to storage.
 constexpr std::uint64_t ample_share = 8;
 
 bool has_ample_room(std::uint64_t node_bytes) { return node_bytes <= available_bytes() / ample_share; }
@@ -88,14 +88,14 @@ constexpr std::uint64_t page = AlignedMemory::page_bytes;
 
 // If direct writes to a device are slower than this rate, writes through the page cache may be faster.
 constexpr double fast_bytes_per_second = 1.5e9;
-// Only transfers of at least this size are measured. The times of shorter transfers depend on latency more than on
+// Only transfers of at least this size are measured. The time of a shorter transfer depends more on latency than on
 // bandwidth.
 constexpr std::size_t min_measured_bytes = std::size_t{1} << 20;
-// Buffered reads are split into parts of this size. While this thread copies a part, the system reads the next part
-// from the device. A part is small enough to be still in the processor's cache when the thread copies it.
+// Buffered reads are split into parts of this size. The system reads the next part from the device while this thread
+// copies a part. A part fits into the processor's cache.
 constexpr std::uint64_t buffered_read_bytes = 128 << 10;
-// If writes must be durable, bytes are copied to the page cache in parts of `written_back_bytes`. After each copied
-// part, the device begins to write this part. A last part that is shorter than `min_written_back` is left to the flush.
+// If writes must be durable, bytes are copied to the page cache in parts of `written_back_bytes`. After each copy, the
+// device begins to write the copied part. The flush writes a last part that is shorter than `min_written_back`.
 constexpr std::size_t written_back_bytes = std::size_t{2} << 20, min_written_back = std::size_t{64} << 10;
 
 std::unique_ptr<Store> open_store(const std::string &path, bool writable, bool direct, const Faults &faults,
@@ -121,7 +121,7 @@ std::uint64_t cached_pages([[maybe_unused]] int descriptor, [[maybe_unused]] std
   return syscall(number, descriptor, range, counts, 0) == 0 ? counts[0] : 0;
 }
 
-// These rates are kept until the process ends, because later files on the same device use them, too.
+// The rates are kept until the process ends, because later files on the same device also use them.
 std::mutex rates_mutex;
 std::map<dev_t, DeviceRates> rates_of_devices;
 
@@ -171,8 +171,8 @@ Store *SharedFile::choose_for_reading(std::uint64_t offset, std::uint64_t length
   return 2 * cached * page >= length ? buffered_.get() : direct_.get();
 }
 
-// Writes bytes to the page cache. If the bytes must become durable, the device begins to write them at once. Later, the
-// flush waits until the device has finished, and reports errors of the device.
+// Writes bytes to the page cache. If the bytes must become durable, the device begins to write them immediately. The
+// later flush waits for the device, and reports its errors.
 void SharedFile::write_through_cache(std::uint64_t offset, const std::byte *data, std::size_t length) {
   if (!durable_) return buffered_->write(0, offset, data, length);
   const int descriptor = buffered_->files().front().buffered_descriptor();

@@ -31,8 +31,8 @@ class Sink {
  public:
   virtual ~Sink() = default;
 
-  /// Begins to write a step whose base is `base`. `step` is the number of the step, and must be higher than that of the
-  /// previous step.
+  /// Begins to write a step whose base is `base`. The number `step` must be higher than the number of the previous
+  /// step.
   virtual void begin_step([[maybe_unused]] std::uint64_t step, [[maybe_unused]] std::uint64_t base) {}
   virtual void end_step() {}
   virtual void drop_step() {}
@@ -57,31 +57,31 @@ class Sink {
     return false;
   }
 
-  /// Makes sure that later reads use only the file, and no bytes that the sink keeps. Must be called before other sinks
+  /// After this call, reads use only the file, and no bytes that the sink keeps. Must be called before other sinks
   /// write to the same places of the file.
   virtual void forget() {}
 };
 
 // --- how a file is opened ------------------------------------------------------------------------------------------
 
-/// How ranks open a file. All ranks must open a file with the same mode, because one rank must not bypass the page
-/// cache while another rank uses the page cache for the same file.
+/// The mode in which ranks open a file. It must be the same on all ranks: one rank must not bypass the page cache while
+/// another rank uses the page cache for the same file.
 struct OpenMode {
   bool staged = false, node_files = false;
   bool ample_room = false;  // true if the page cache has ample room for the bytes that a node transfers in a step
 };
 
-/// Returns true if the page cache of this node has ample room, at this moment, for `node_bytes` bytes.
+/// Returns true if the page cache of this node now has ample room for `node_bytes` bytes.
 bool has_ample_room(std::uint64_t node_bytes);
 
-/// A collective function. It returns the mode of all ranks. In the result, `ample_room` is true only if it is true on
-/// all ranks. Throws InputError if another member differs between ranks.
+/// Collective. Returns the mode of all ranks. In the result, `ample_room` is true only if it is true on all ranks.
+/// Throws InputError if another member differs between ranks.
 OpenMode agree_on_open_mode(const Link &link, const OpenMode &mine);
 
 // --- the shared file -----------------------------------------------------------------------------------------------
 // A direct transfer moves whole pages between the buffer and the device without a copy. After a direct transfer, no
-// bytes wait for a flush, and no pages are in the cache. Incomplete pages are always transferred through the cache. The
-// comment at the start of outcrop/storage/file.hpp gives the reason. CacheMode::automatic chooses as follows:
+// bytes wait for a flush, and no pages are in the cache. Incomplete pages are always transferred through the cache
+// (outcrop/storage/file.hpp gives the reason). CacheMode::automatic uses these rules:
 //
 //     writing, each rank performs its own I/O,   buffered, from the rank's memory, because a direct write needs a copy;
 //     ample room                                 if durable, the device begins to write each part during the next copy
@@ -89,15 +89,15 @@ OpenMode agree_on_open_mode(const Link &link, const OpenMode &mine);
 //     writing, not durable, all other cases      direct, if the device is as fast as copying
 //     reading                                    buffered, if the pages are in the cache, or if a step has ample room
 //
-// If direct writes to a device are slow, buffered writes to this device are measured, too. Later writes to the device,
-// also to other files, then use the kind of write that was faster in the last measurements. Ranks that perform their
-// own I/O ignore these measurements. All of these ranks use one common decision about ample room, because the median
-// time was longer when each rank decided separately. A buffered read takes about as long as a direct read, because the
-// system reads ahead. In addition, the next reader finds the pages in the cache. A step for which the cache has no
-// ample room is read directly, because its pages would displace other data from the cache.
+// If direct writes to a device are slow, buffered writes to this device are also measured. All later writes to the
+// device use the kind of write that was faster in the last measurements. Ranks that perform their own I/O ignore these
+// measurements. These ranks use one common decision about ample room, because the median time was longer with a
+// separate decision on each rank. A buffered read takes about as long as a direct read, because the system reads ahead,
+// and the next reader finds the pages in the cache. If the cache has no ample room for a step, the step is read
+// directly, because its pages would displace other data from the cache.
 
-/// Seconds per byte on one device, as last measured for direct writes and for buffered writes. The value 0 means that
-/// nothing was measured yet.
+/// The last measured seconds per byte on one device, for direct writes and for buffered writes. The value 0 means that
+/// there is no measurement yet.
 struct DeviceRates {
   std::atomic<double> direct{0}, buffered{0};
 };
@@ -114,7 +114,7 @@ struct Traffic {
 /// The file of all ranks. Only one thread at a time may use the object.
 class SharedFile final : public Sink {
  public:
-  /// `follows_links` must be false if this library has chosen the file's name, because another user can have made a
+  /// `follows_links` must be false if this library has chosen the file's name, because another user may have made a
   /// link with this name. A path that the user has given may be a link.
   SharedFile(const std::string &path, bool writable, CacheMode mode, bool durable, const Traffic &traffic,
              const Faults &faults, bool follows_links = true);

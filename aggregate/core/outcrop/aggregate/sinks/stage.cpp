@@ -19,8 +19,8 @@ namespace outcrop::aggregate {
 
 namespace {
 
-// Returns those runs of a sealed step that overlap the bytes `begin` to `end - 1` of the target. The runs are sorted
-// and do not overlap.
+// Returns the runs of a sealed step that overlap the bytes `begin` to `end - 1` of the target. The runs are sorted and
+// do not overlap.
 std::span<const StagedRun> runs_in(const std::vector<StagedRun> &runs, std::uint64_t begin, std::uint64_t end) {
   const auto first =
       std::ranges::upper_bound(runs, begin, {}, [](const StagedRun &run) { return run.target + run.length; });
@@ -28,7 +28,7 @@ std::span<const StagedRun> runs_in(const std::vector<StagedRun> &runs, std::uint
   return first < last ? std::span(first, last) : std::span<const StagedRun>();
 }
 
-// Returns how many of the target's bytes from `begin` to `end - 1` are in these runs.
+// Returns the number of bytes from `begin` to `end - 1` of the target that are in these runs.
 std::uint64_t covered(std::span<const StagedRun> runs, std::uint64_t begin, std::uint64_t end) {
   std::uint64_t bytes = 0;
   for (const StagedRun &run : runs) {
@@ -38,8 +38,8 @@ std::uint64_t covered(std::span<const StagedRun> runs, std::uint64_t begin, std:
   return bytes;
 }
 
-// Copies bytes of a run to `bytes`. `bytes` holds the range of the target that begins at offset `begin`, and only bytes
-// of the run in this range are copied. The complete run is read, because its checksum covers all of its bytes.
+// Copies bytes of a run to `bytes`, a range of the target that begins at offset `begin`. Copies only bytes in this
+// range, but reads the complete run, because its checksum covers all of its bytes.
 void copy_from(const OpenFile &data, const StagedRun &run, std::uint64_t begin, std::span<std::byte> bytes) {
   const std::uint64_t end = begin + bytes.size();
   const std::uint64_t first = std::max(begin, run.target), last = std::min(end, run.target + run.length);
@@ -79,8 +79,8 @@ Stage::~Stage() {
   remove_drained();
 }
 
-// Removes the files of drained steps. The names `done` of these steps must be durable before the data of the steps are
-// removed. If a file cannot be removed now, the next recovery removes it.
+// Removes the files of drained steps. The names `done` of these steps must be durable before their data are removed. If
+// a file cannot be removed now, the next recovery removes it.
 void Stage::remove_drained() noexcept {
   try {
     if (!steps_.empty()) folder_->flush();
@@ -139,9 +139,8 @@ void Stage::seal() {
   changed_.notify_all();
 }
 
-// If the step cannot be removed durably, the stage fails, and drains no newer step. The reason is that the list of the
-// removed step can reappear after a power cut. Recovery would then drain this old step, and overwrite bytes of newer
-// steps.
+// If the step cannot be removed durably, the stage fails, and drains no newer step. Otherwise the list of the removed
+// step could reappear after a power cut. Recovery would then drain this old step, and overwrite bytes of newer steps.
 void Stage::drop() {
   if (!file_) return;
   file_.reset();
@@ -194,7 +193,7 @@ void Stage::wait_for_drain(std::unique_lock<std::mutex> &lock, Condition &&condi
     while (!condition() && drain_next(lock)) continue;
 }
 
-// The draining thread runs this function: it drains steps until the stage ends or draining fails.
+// Drains steps until the stage ends or draining fails. The draining thread runs this function.
 void Stage::drain() {
   std::unique_lock lock(mutex_);
   while (!failure_) {
@@ -209,8 +208,8 @@ bool Stage::drain_next() {
   return drain_next(lock);
 }
 
-// Drains the oldest step that is not drained. A step that cannot be drained stays in the stage. Later steps stay, too,
-// because they can have newer bytes for the same places.
+// Drains the oldest step that is not drained. A step that cannot be drained stays in the stage, and so do later steps,
+// because they may have newer bytes for the same places.
 bool Stage::drain_next(std::unique_lock<std::mutex> &lock) {
   const auto found = std::ranges::find(steps_, false, &StagedStep::drained);
   if (failure_ || found == steps_.end()) return false;
@@ -232,7 +231,7 @@ bool Stage::drain_next(std::unique_lock<std::mutex> &lock) {
 }
 
 // Makes room in the stage: waits until the oldest step is drained, and then removes this step. If the stage has no
-// steps, throws an error, which says that `bytes` bytes do not fit.
+// steps, throws an error: `bytes` bytes do not fit.
 void Stage::evict(std::unique_lock<std::mutex> &lock, std::uint64_t bytes) {
   if (steps_.empty()) throw StorageError("stage", spec_.folder, 0, bytes, ENOSPC);
   wait_for_drain(lock, [this] { return steps_.front().drained; });

@@ -9,10 +9,10 @@
 //     evict   makes the folder durable, then removes the data, then the list
 //
 // The process may be killed at any moment. If a step has no list, its bytes are lost, and recovery reports the step. If
-// a step has a list, recovery drains the step again. A step may be drained twice, but then all later steps must be
-// drained again, too. After a power cut, the file of an earlier step can have the name `list` again, while the file of
-// a later step still has the name `done`. In this case, recovery drains the later step again, too. A lock on a file of
-// the folder tells whether a writer is alive. recover_stage() drains the steps of dead writers.
+// a step has a list, recovery drains the step again, and also all later steps. A power cut may undo the renaming of an
+// earlier step to `done` and keep the renaming of a later step. In this case, too, recovery drains the later step
+// again. A lock on a file of the folder tells whether a writer is alive. recover_stage() drains the steps of dead
+// writers.
 #pragma once
 
 #include <condition_variable>
@@ -83,21 +83,21 @@ StageList read_list(outcrop::Folder &folder, const StageName &name);
 /// CorruptionError, StorageError.
 std::span<const std::byte> read_run(const OpenFile &data, const StagedRun &run, std::byte *bytes);
 
-/// Returns the address in `memory` where a run of bytes of the data file is placed. The address and the run's offset in
-/// the data file are at the same position within a page, so that whole pages can bypass the page cache. `memory` must
-/// be one page longer than the run.
+/// Returns the address in `memory` for a run of bytes of the data file. The address and the run's offset in the data
+/// file have the same position within a page, so that whole pages can bypass the page cache. `memory` must be one page
+/// longer than the run.
 std::byte *place_of(const StagedRun &run, const AlignedMemory &memory);
 
 /// Removes the files of a step that is done. The data are removed first, because a `done` file without data is
 /// harmless.
 void remove_step(outcrop::Folder &folder, std::uint64_t step, std::uint32_t writer);
 
-/// Removes the files of a step that must not be drained. The list is removed first, and its removal is made durable. A
-/// step without a list does not count as staged.
+/// Removes the files of a step that must not be drained. The list is removed first, and durably, because a step without
+/// a list does not count as staged.
 void drop_step(outcrop::Folder &folder, std::uint64_t step, std::uint32_t writer);
 
-/// Returns the maximum number of bytes that a step occupies in the folder. The step consists of `bytes` bytes. `runs`
-/// is the number of contiguous runs of the step that have at least the length of a page.
+/// Returns the maximum number of bytes that a step of `bytes` bytes occupies in the folder. `runs` is the number of its
+/// contiguous runs that are at least one page long.
 std::uint64_t room_of_step(std::uint64_t bytes, std::size_t runs);
 
 /// Takes the lock of `writer` in `folder`. Throws InputError if another process holds this lock.
@@ -105,8 +105,8 @@ std::unique_ptr<FolderLock> lock_stage(outcrop::Folder &folder, std::uint32_t wr
 
 // --- draining and recovery (drain.cpp) -----------------------------------------------------------------------------
 
-/// Drains one step. Copies each run to `target` after checking its checksum, makes the target durable, and marks the
-/// step in `folder` as done. Throws InputError if the list belongs to another file. Throws CorruptionError,
+/// Drains one step. Checks the checksum of each run, copies the run to `target`, makes the target durable, and marks
+/// the step in `folder` as done. Throws InputError if the list belongs to another file. Throws CorruptionError,
 /// StorageError. After an error, the caller may try again.
 void drain_step(Files &files, outcrop::Folder &folder, const StageList &list, const std::string &target);
 
@@ -121,11 +121,11 @@ struct Recovery {
 };
 
 /// Drains the steps of dead writers in `folder` into `target`, in the order of steps. Removes lost steps and
-/// unnecessary files. If a step fails, the later steps of its writer are not drained, because they can have newer bytes
-/// for the same places. A step whose list belongs to a file other than `target` fails. If the folder does not exist,
-/// the result is empty. If another caller is recovering the folder, this function waits for the other caller. Throws
-/// StorageError if the folder cannot be read. Throws InputError if the folder belongs to another user, or if the other
-/// caller has not finished after `seconds`.
+/// unnecessary files. If a step fails, the later steps of its writer are not drained, because they may have newer bytes
+/// for the same places. A step fails if its list belongs to another file than `target`. If the folder does not exist,
+/// the result is empty. If another caller is recovering the folder, this function waits for it. Throws StorageError if
+/// the folder cannot be read. Throws InputError if the folder belongs to another user, or if the other caller has not
+/// finished after `seconds`.
 Recovery recover_stage(const std::string &folder, const std::string &target, double seconds = wait_for_ever,
                        Files &files = Files::system());
 
@@ -141,7 +141,7 @@ struct StageSpec {
   std::uint32_t writer = 0;  ///< the number of this writer; no other writer to this folder may have the same number
   /// the maximum size of all staged data; the value 0 means that only the file system limits the size
   std::uint64_t room_bytes = 0;
-  /// If true, a separate thread drains steps. If false, steps are drained by the thread that waits for the drain.
+  /// If true, a separate thread drains steps. Otherwise the thread that waits for the drain drains them.
   bool has_thread = true;
   Files &files = Files::system();
 };
@@ -158,36 +158,34 @@ class Stage {
   Stage(const Stage &) = delete;
   Stage &operator=(const Stage &) = delete;
 
-  /// Begins a step with at most `bytes` bytes. At most `runs` contiguous runs of the step may be as long as a page or
-  /// longer. If the stage has too little room, waits until its oldest steps are drained, and evicts them. `step` must
-  /// be higher than the number of the previous step. Throws StorageError if the stage has no room, or if draining has
-  /// failed.
+  /// Begins a step with at most `bytes` bytes. At most `runs` of its contiguous runs are at least one page long. If the
+  /// stage has too little room, waits until its oldest steps are drained, and evicts them. `step` must be higher than
+  /// the number of the previous step. Throws StorageError if the stage has no room, or if draining has failed.
   void begin(std::uint64_t step, std::uint64_t bytes, std::size_t runs);
 
   /// Adds a run to the current step. Throws StorageError.
   void append(std::uint64_t target, std::span<const std::byte> bytes);
 
-  /// Makes the current step durable. From then on, the step counts as staged. If this function throws StorageError, the
-  /// step is not staged.
+  /// Makes the current step durable, and so staged. If this function throws StorageError, the step is not staged.
   void seal();
 
   /// Removes the current step. Does nothing if no step has begun.
   void drop();
 
-  /// Reads bytes of the target from the stage. Uses the newest step that has any of these bytes. Returns false if this
-  /// step does not have all of these bytes, or if no step has any of them. Throws CorruptionError, StorageError.
+  /// Reads bytes of the target from the stage, from the newest step that has any of these bytes. Returns false if there
+  /// is no such step, or if this step does not have all of the bytes. Throws CorruptionError, StorageError.
   bool read(std::uint64_t target, std::span<std::byte> bytes);
 
   /// Waits until all sealed steps are durable in the target. If draining has failed, throws the error of the drain, and
   /// the steps stay in the stage.
   void finish();
 
-  /// Drains the oldest step that is not drained. This function is only for stages without a thread. Returns false if
-  /// all steps were already drained, or if draining has failed.
+  /// Drains the oldest step that is not drained. Only for stages without a thread. Returns false if all steps were
+  /// already drained, or if draining has failed.
   bool drain_next();
 
   /// Waits until all sealed steps are durable in the target, and then removes all steps from the stage. Throws the same
-  /// errors as finish(). Afterwards other writers may write to the target, because read() finds no old bytes.
+  /// errors as finish(). After this call, read() finds no old bytes, so other writers may write to the target.
   void forget();
 
  private:
@@ -225,11 +223,11 @@ class Stage {
 
 /// A sink that consists of the shared file and a stage. Writes go to the stage. A read uses the stage if the stage has
 /// all bytes of the read. Otherwise the read waits until all steps are drained, and uses the file. The stage's folder
-/// has one subfolder for each file. Each domain writes its data into the subfolder of its file.
+/// has one subfolder for each file, for the data of all domains.
 class StagedFile final : public Sink {
  public:
   /// `step` has the number and the total size of the contiguous runs of a step in this domain. Throws the same errors
-  /// as the constructor of Stage.
+  /// as Stage::Stage().
   StagedFile(StageSpec spec, const RunTotals &step, CacheMode mode, bool ample_room);
 
   void begin_step(std::uint64_t step, std::uint64_t base) override;

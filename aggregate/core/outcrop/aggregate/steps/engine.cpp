@@ -25,7 +25,7 @@ TaskThread::~TaskThread() {
 void TaskThread::post(std::function<void()> task) {
   {
     const std::lock_guard lock(mutex_);
-    // The thread starts before the task is added, because the start can throw an exception.
+    // The thread starts before the task is added, because the start may throw an exception.
     if (!thread_.joinable()) thread_ = std::thread([this] { loop(); });
     tasks_.push_back(std::move(task));
   }
@@ -77,7 +77,8 @@ DomainWork::DomainWork(std::size_t domain, Rounds rounds, std::vector<Sender> se
     parts_.push_back(
         static_cast<std::uint32_t>(local_parts_.size() - local_begins_.back() + remote_parts_.size() - remote_before));
     local_begins_.push_back(local_parts_.size());
-    dense_.push_back(present == whole);  // `present` counts no byte twice, because a plan that writes refuses overlaps
+    // no byte is counted twice in `present`, because a plan that writes refuses overlaps
+    dense_.push_back(present == whole);
   }
 }
 
@@ -212,8 +213,8 @@ void Aggregator::read_rounds(const Job &job) {
 }
 
 void Aggregator::move(const Job &job, std::size_t round) {
-  // The data begin in the buffer at the offset that the base has within its page. So each byte has the same offset
-  // within a page in the buffer and in the file (decision.hpp).
+  // In the buffer, the data begin at the offset of the base within its page. So each byte has the same offset within a
+  // page in the buffer and in the file (decision.hpp).
   std::byte *buffer = node_.buffer(work_.domain(), job.first_round + round) + job.base % AlignedMemory::page_bytes;
   const bool whole = !job.write && job.sink->reads_holes();
   use_sink(job, [&] {
@@ -241,7 +242,7 @@ void Engine::begin(const std::shared_ptr<Step> &step, bool beside) {
   }
 }
 
-// Advances only the oldest step until this step has ended, and then the next step. All ranks follow this order, so each
+// Continues only the oldest step until this step has ended, and then the next step. All ranks use this order, so each
 // message that a rank receives belongs to the step that the rank expects.
 void Engine::advance() {
   while (!under_way.empty() && under_way.front()->advance()) {
@@ -267,8 +268,8 @@ void Engine::settle_all() {
 void Engine::break_off(const std::string &reason) {
   node->give_up(reason);
   copier.drain();
-  // Messages read and write buffers in the Step objects and in the shared memory of the node. If the transport may
-  // still use these buffers, they are never freed.
+  // Messages use buffers in the Step objects and in the shared memory of the node. Buffers that the transport may still
+  // use are never freed.
   if (!link.abandon()) {
     new std::deque<std::shared_ptr<Step>>(under_way);
     node->keep_memory();

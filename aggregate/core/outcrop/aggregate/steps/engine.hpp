@@ -1,5 +1,5 @@
-// The engine has the data of a plan at one rank: the rank's parts of domains, its aggregators, and the operations under
-// way.
+// The engine has the data of a plan at one rank: the rank's bytes in domains, the rank's aggregators, and the
+// operations under way.
 //
 // An Aggregator object performs the I/O of one domain, in a thread of its own. In a write, ranks fill buffers, and the
 // aggregator writes the buffers. In a read, the aggregator reads data into buffers, and ranks empty the buffers. With k
@@ -9,8 +9,8 @@
 //     read      read round r into its buffer (waiting until round r-k has been emptied) ─► open it
 //
 // The thread of an aggregator never calls the transport, so the thread level MPI_THREAD_FUNNELED is sufficient. After a
-// failure of storage, an aggregator still opens all rounds and drops their bytes. So no rank waits for ever. All ranks
-// learn the failure from the outcome of the operation.
+// failure of storage, an aggregator still opens all rounds and ignores their bytes, so that no rank waits forever. The
+// outcome of the operation reports the failure to all ranks.
 #pragma once
 
 #include <condition_variable>
@@ -71,8 +71,8 @@ struct RemotePart {
   std::uint64_t bytes = 0;
 };
 
-/// The data that an aggregator has about its domain: which ranks have bytes in each round, and where these bytes are in
-/// the file.
+/// The data of an aggregator about its domain: the ranks that have bytes in each round, and the places of these bytes
+/// in the file.
 class DomainWork {
  public:
   DomainWork(std::size_t domain, Rounds rounds, std::vector<Sender> senders, const Node &node);
@@ -87,17 +87,16 @@ class DomainWork {
   std::span<const std::uint32_t> local_parts(std::size_t round) const {
     return std::span(local_parts_).subspan(local_begins_[round], local_begins_[round + 1] - local_begins_[round]);
   }
-  /// Returns the number of parts of the round. Each rank of this node with bytes in the round has one part, and each
-  /// message between nodes is one part. This number is the initial value of `pending` (node.hpp).
+  /// Returns the initial value of `pending` for the round (node.hpp): the number of ranks of this node with bytes in
+  /// the round, plus the number of messages from or to other nodes.
   std::uint32_t parts(std::size_t round) const { return parts_[round]; }
   bool has_remote(std::size_t round) const { return parts_[round] > local_parts(round).size(); }
 
-  /// Returns the ranges of a round in which ranks have bytes. Leaves out holes, which are ranges in which no rank has
-  /// bytes. The returned span is valid until the next call.
+  /// Returns the ranges of a round without holes. In a hole, no rank has bytes. The returned span is valid until the
+  /// next call.
   std::span<const BufferedRange> runs(std::size_t round);
 
-  /// Returns the sums over the contiguous runs of all rounds. The running time of this function is proportional to the
-  /// number of these runs.
+  /// Returns the sums over the contiguous runs of all rounds, in a time proportional to the number of these runs.
   RunTotals totals();
 
  private:
@@ -113,7 +112,7 @@ class DomainWork {
   std::vector<std::size_t> local_begins_;
   std::vector<bool> dense_;
   std::vector<BufferedRange> runs_;
-  // The round whose runs are in `runs_`. The runs are computed again only if another round is needed.
+  // The round whose runs are in `runs_`.
   std::size_t runs_round_ = ~std::size_t{0};
 };
 
@@ -174,8 +173,8 @@ struct Contribution {
   const Relay *relay = nullptr;
   Rounds rounds;
   std::vector<std::uint32_t> mine;   ///< the numbers of the rounds in which this rank has bytes
-  std::vector<std::uint64_t> bytes;  ///< for each round in `mine`, the number of this rank's bytes
-  /// The offset of this rank's bytes in the relay's message, for each round in `mine`. Empty if this rank uses no
+  std::vector<std::uint64_t> bytes;  ///< the number of this rank's bytes in each round of `mine`
+  /// The offset of this rank's bytes in the relay's message, for each round of `mine`. Empty if this rank uses no
   /// relay.
   std::vector<std::uint64_t> offsets;
 
@@ -199,20 +198,20 @@ class Engine {
  public:
   Engine(outcrop_transport &transport, Pattern own) : link(transport), pattern(std::move(own)) {}
 
-  /// Starts an operation. If too many operations are under way, first waits until the oldest of them has ended.
+  /// Starts an operation. If too many operations are under way, first waits until the oldest operation has ended.
   /// `beside` has the same meaning as in Step::start().
   void begin(const std::shared_ptr<Step> &step, bool beside);
-  /// Advances the messages of the steps under way, in the order in which the steps began. Does not wait. Throws
+  /// Continues the messages of the steps under way, in the order in which the steps began. Does not wait. Throws
   /// CommunicationError.
   void advance();
-  /// Returns true if a step has messages under way. These messages advance only when this rank calls advance().
+  /// Returns true if a step has messages under way. Only advance() continues these messages.
   bool sends() const;
   /// Waits for the oldest step under way. If the step fails, this function does not throw: the step keeps its error.
   void settle_oldest();
   /// Waits for all steps under way. If steps fail, this function does not throw: each step keeps its error.
   void settle_all();
-  /// Ends all operations at this rank after a failure. Afterwards the rank cannot begin operations, and callers may
-  /// free the memory that they have passed to operations.
+  /// Ends all operations at this rank after a failure. After this call, the rank cannot begin operations, and callers
+  /// may free the memory that they have passed to operations.
   void break_off(const std::string &reason);
   /// Returns true if the ranks are on several nodes.
   bool has_messages() const { return node->leaders().size() > 1; }

@@ -10,10 +10,9 @@ namespace outcrop::aggregate {
 
 namespace {
 
-// Ranges are copied in pieces of this size, which fit into a cache. Within a piece, all bytes of the first variable are
-// copied, then all bytes of the second variable, and so on. If the variables interleave in the file, as in an array of
-// structures, each variable needs one loop over the piece. The piece stays in the cache during all these loops. Sender
-// and receiver must use the same size, because the pieces determine the order of bytes in a message.
+// Ranges are copied in pieces of this size. Within a piece, the bytes of one variable after another are copied. A piece
+// stays in the cache during these loops, even if the variables interleave in the file, as in an array of structures.
+// Sender and receiver must use the same size, because the pieces determine the order of bytes in a message.
 constexpr std::uint64_t piece_bytes = std::uint64_t{256} << 10;
 
 // Blocks of equal length. Each block begins `stride` bytes after the previous block.
@@ -29,7 +28,7 @@ void copy_small(const Blocks &target, const Blocks &source, std::uint64_t count)
 }
 
 void copy_blocks(const Blocks &target, const Blocks &source, const Batch &batch) {
-  switch (batch.block) {  // the compiler copies a block of constant length in one instruction
+  switch (batch.block) {  // the compiler copies a block of constant length by one instruction
     case 1:
       return copy_small<1>(target, source, batch.count);
     case 2:
@@ -148,7 +147,7 @@ std::span<std::byte> Messages::RelaySlots::bytes(std::size_t item) const {
   return {node.buffer(work.relay->domain, number(item)), work.messages[item].bytes};
 }
 
-// Returns true if no message uses the slot, and no rank still copies to or from the slot.
+// Returns true if no message uses the slot and no rank copies to or from the slot.
 bool Messages::RelaySlots::free(std::size_t item) const {
   return user[slot(item)] == 0 && node.pending(work.relay->domain, number(item)).load() == 0;
 }
@@ -205,8 +204,7 @@ void Messages::add_domain(const DomainWork &work) {
   flow.items = work.remote_parts().size();
   flow.flights.resize(flights_of_aggregator);
   const int tag = tag_of(work.domain());
-  // Copies between message number `item` and the buffer. Then decrements `pending`, because a message is one part of
-  // its round.
+  // Copies between message number `item` and the buffer, and then decrements `pending`.
   const auto copy = [this, &work, first](std::size_t item, Flight &flight) {
     const Node &node = *engine_.node;
     const RemotePart &part = work.remote_parts()[item];

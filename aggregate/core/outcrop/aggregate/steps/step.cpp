@@ -8,8 +8,8 @@
 namespace outcrop::aggregate {
 namespace {
 
-// A waiting rank sleeps until an event of its node occurs. Messages from other nodes cause no such event. So, while
-// messages are under way, the rank wakes up after this time and tests whether messages have arrived.
+// A waiting rank sleeps until an event of its node occurs. Messages from other nodes cause no event. So a rank with
+// messages under way wakes up after this time and tests whether messages have arrived.
 constexpr std::uint32_t poll_microseconds = 100;
 
 double seconds_since(std::chrono::steady_clock::time_point begin) {
@@ -111,7 +111,7 @@ void Step::notify_opener(const Contribution &contribution) {
     node.round_state(contribution.domain).event.notify();
 }
 
-// Copies rounds of all domains as soon as they are opened, so that no aggregator has to wait for another aggregator.
+// Copies rounds of all domains as soon as they are opened, so that no aggregator waits for another aggregator.
 void Step::copy_rounds() {
   if (own_moved_) return;
   struct Cursor {
@@ -149,8 +149,8 @@ void Step::copy_rounds() {
 }
 
 // If this rank performs its own I/O through the page cache, moves its bytes between file and memory without a buffer,
-// and returns true. Otherwise returns false. In a read, each rank of a node begins at a different extent, because ranks
-// that read neighbouring extents at the same time slow each other down in the page cache.
+// and returns true. Otherwise returns false. In a read, each rank of a node begins at a different extent, because
+// simultaneous reads of neighbouring extents slow each other down in the page cache.
 bool Step::move_own() {
   if (!engine_.summary.own || task_.memory.empty() || engine_.aggregators.size() != 1) return false;
   if (engine_.under_way.size() > 1) return false;  // the I/O thread may be using the sink
@@ -222,9 +222,9 @@ void Step::wait() {
   failure_.raise();
 }
 
-// Returns how long a rank may sleep if it has been waiting since `begin`. Throws an error if the rank has waited longer
-// than the limit. Only the user can choose this limit: a rank cannot find out whether a rank on another node is slow,
-// hangs or has ended.
+// Returns the time for which a rank that waits since `begin` may sleep. Throws an error if the rank has waited longer
+// than the user's limit. A rank cannot find out whether a rank on another node is slow or has ended, so only the user
+// can choose this limit.
 std::uint32_t Step::microseconds_left(Clock::time_point begin) const {
   const double limit = engine_.link.seconds_most();
   if (limit == 0) return Node::check_after_microseconds;

@@ -1,5 +1,5 @@
 // A Step object performs one operation at one rank: a write or a read of one step of the program, or an operation
-// without data. The object copies this rank's parts of rounds, gives jobs to this rank's aggregators, exchanges
+// without data. The object copies this rank's bytes of rounds, gives jobs to this rank's aggregators, exchanges
 // messages with other nodes, and finds out the outcome.
 //
 //     begin ─┬─► copy: this rank's parts of its node's rounds     (the caller, or the copy thread beside it) ─┐
@@ -7,10 +7,9 @@
 //            └─► messages                                         (the caller, in test and wait)             ─┘     │
 //     over ◄── outcome settled ◄── all ranks have arrived ◄─────────────────────────────────────────────────────────┘
 //
-// The setting seconds_most limits how long a caller waits. A caller waits in wait(), and also during copying while no
-// round is open. If a caller exceeds the limit, its whole node gives up, and the copy threads and I/O threads of the
-// node stop. The threads have no time limit of their own, because a caller may compute for any time between begin and
-// wait.
+// The setting seconds_most limits the time for which a caller waits. A caller waits in wait(), and also in its copies
+// while no round is open. If a caller exceeds the limit, its whole node gives up, and the copy threads and I/O threads
+// of the node stop. These threads have no time limit, because a caller may compute for any time between begin and wait.
 #pragma once
 
 #include <array>
@@ -40,8 +39,8 @@ struct Timing {
   double seconds_messages = 0;  ///< time from the start of the operation until its last message has ended
   std::uint64_t bytes_storage = 0;
 
-  /// Returns how much of the copying and the transfers took place at the same time. The result is a fraction, from 0 to
-  /// 1, of the shorter of seconds_copying and seconds_storage. Returns no value if one of the times is 0.
+  /// Returns the time in which copies and transfers took place at the same time, as a fraction of the shorter of
+  /// seconds_copying and seconds_storage. Returns no value if one of these two times is 0.
   std::optional<double> overlap() const;
 };
 
@@ -82,16 +81,16 @@ void move_runs(const Pattern &pattern, std::span<std::byte *const> memory, std::
 /// The messages of an operation between ranks of different nodes. One end of each message is the aggregator of a
 /// domain. The other end is a rank that has bytes in a round of the domain, or a relay of several such ranks
 /// (node.hpp). In a write, ranks pack and send their bytes. When a round's buffer is open, the aggregator copies each
-/// received message to its places in the buffer. A read works in the opposite direction. For each domain, a few
-/// messages are under way at the same time, in the order of rounds.
+/// received message to its places in the buffer. A read works in the opposite direction. A few messages of each domain
+/// are under way at the same time, in the order of rounds.
 class Messages {
  public:
-  /// `memory` contains the addresses of this rank's variables. If the variables are invalid, `memory` is empty. In this
-  /// case, the rank sends zeros and drops the bytes that it receives.
+  /// `memory` contains the addresses of this rank's variables, or is empty if they are invalid. In this case, the rank
+  /// sends zeros and ignores the bytes that it receives.
   Messages(Engine &engine, bool write, std::uint64_t base, std::uint64_t operation_of_data,
            std::span<std::byte *const> memory);
 
-  /// Advances the messages as far as possible without waiting. Returns true if all messages have ended. Throws
+  /// Continues the messages as far as possible without waiting. Returns true if all messages have ended. Throws
   /// CommunicationError.
   bool advance();
   bool any() const { return !flows_.empty(); }
@@ -120,8 +119,7 @@ class Messages {
     const Node &node;
     std::uint64_t first = 0;  // the number of the first round of the operation
     std::size_t next_open = 0;
-    // For each slot, the index of the message that uses the slot, plus 1. The value 0 means that no message uses the
-    // slot.
+    // The index, plus 1, of the message that uses each slot. The value 0 means that no message uses the slot.
     std::array<std::size_t, max_buffers> user{};
     std::array<bool, max_buffers> arrived{};
 
@@ -146,8 +144,7 @@ class Messages {
 
 // --- the step ------------------------------------------------------------------------------------------------------
 
-/// The input of an operation. An operation of the kind `none` moves no data, and only tells all ranks whether a rank
-/// has failed.
+/// The input of an operation. An operation of the kind `none` moves no data, and only reports failures to all ranks.
 struct Task {
   enum Kind { none, write, read } kind = none;
   std::uint64_t base = 0;
@@ -159,13 +156,13 @@ struct Task {
   std::vector<std::shared_ptr<Sink>> sinks;  ///< the sink of each domain of this rank
 };
 
-/// An operation at this rank. The owner of a step must keep the engine, too, because a step does not own its engine.
+/// An operation at this rank. The engine must outlive the step.
 class Step : public std::enable_shared_from_this<Step> {
  public:
   Step(Engine &engine, Task task);
 
-  /// A collective function. It begins the operation. If `beside` is true or the ranks are on several nodes, the copy
-  /// thread copies this rank's bytes. Otherwise this function copies them.
+  /// Collective. Begins the operation. If `beside` is true or the ranks are on several nodes, the copy thread copies
+  /// this rank's bytes. Otherwise this function copies them.
   void start(bool beside);
   bool test();
   void wait();

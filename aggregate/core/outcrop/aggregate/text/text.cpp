@@ -80,7 +80,7 @@ constexpr std::uint64_t max_text_bytes = std::uint64_t{1} << 28;
 std::string content_of(const OpenFile &file) {
   const std::uint64_t bytes = file.size();
   if (bytes > max_text_bytes)
-    throw CorruptionError(file.path() + " has " + std::to_string(bytes) + " bytes, more than any such text has");
+    throw CorruptionError(file.path() + " has " + std::to_string(bytes) + " bytes, more than such a text may have");
   std::string text(bytes, '\0');
   file.read(0, std::as_writable_bytes(std::span(text)).data(), text.size());
   return text;
@@ -122,7 +122,7 @@ void write_durably(Folder &folder, const std::string &name, const std::string &t
 
 namespace {
 
-// Parses one line of a table. `rest_` is the part that is not parsed yet; it never begins with a blank.
+// Parses one line of a table. `rest_` is the part that is not parsed yet. It never begins with a blank.
 class Line {
  public:
   Line(std::string_view rest, std::string place) : rest_(rest), place_(std::move(place)) { take(0); }

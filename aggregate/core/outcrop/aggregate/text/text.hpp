@@ -1,5 +1,5 @@
-// This file has functions for texts. The functions format numbers for people, read and write listings (small files with
-// a checksum), and parse the tables of machine files.
+// The functions of this file format numbers for people, read and write listings (small files with a checksum), and
+// parse the tables of machine files.
 #pragma once
 
 #include <charconv>
@@ -34,10 +34,10 @@ std::string counted(std::uint64_t count, const std::string &what);
 std::uint64_t parse_bytes(const std::string &text, const std::string &name);
 
 // --- listings ------------------------------------------------------------------------------------------------------
-// A listing is a small text file. Its last line is the checksum of the other lines. A file without a valid last line
-// counts as damaged. Such a file can remain when a machine stops during a write.
+// A listing is a small text file. Its last line is the checksum of the other lines. A file without a valid last line is
+// damaged. Such a file may remain if a machine stops during a write.
 
-/// While a listing is being written, the name of its file has this suffix.
+/// The name of a listing has this suffix while the listing is being written.
 inline constexpr const char *unfinished = ".tmp";
 
 /// Returns the lines, followed by a line with their checksum.
@@ -53,9 +53,8 @@ std::string read_text(const std::string &path);
 std::string read_text(outcrop::Folder &folder, const std::string &name);
 
 /// Writes the text to a file with a temporary name, makes the file durable, renames it, and makes the folder durable.
-/// Readers see either the complete new file or the previous file, even after a power cut. Throws StorageError if an
-/// operation on the file or the folder fails. After an error, either file may have the name, until the folder is
-/// flushed.
+/// Readers see either the complete new file or the previous file, even after a power cut. Throws StorageError. After an
+/// error, readers may see either file until the folder is flushed.
 void write_durably(outcrop::Folder &folder, const std::string &name, const std::string &text);
 
 // --- parsing -------------------------------------------------------------------------------------------------------
@@ -76,7 +75,7 @@ bool take_number(std::string_view &text, Number &number) {
 }
 
 /// Removes several parts from the start of `text`, one after the other. A part is a word that must be there, or a
-/// variable that gets the number that is there. Returns false if `text` does not have these parts.
+/// variable that is set to the number that is there. Returns false if `text` does not have these parts.
 template <typename... Parts>
 bool take_all(std::string_view &text, Parts &&...parts) {
   const auto take_part = [&text](auto &part) {

@@ -23,8 +23,8 @@ struct Receive {
   std::optional<Message> message = {};
 };
 
-// The messages with one tag from one rank to another rank. A message waits for its receive, or a receive waits for its
-// message. Both cannot happen at the same time, so one of the two queues is always empty.
+// The messages with one tag from one rank to another rank. Either a message waits for its receive, or a receive waits
+// for its message. So one of the two queues is always empty.
 struct Channel {
   std::deque<Message> messages;
   std::deque<Receive *> receives;
@@ -39,8 +39,8 @@ struct Channel {
 
 }  // namespace
 
-// All ranks and their messages. One mutex guards all members. One mutex is slow, but tests check the order and the
-// content of messages, not the speed.
+// All ranks and their messages. One mutex guards all members. A single mutex is slow, but speed does not matter in
+// tests.
 class ThreadWorld {
  public:
   // The functions that the table of one rank calls. They throw std::runtime_error.
@@ -117,7 +117,7 @@ class ThreadWorld {
     }
     void barrier() { gather_all("", 0, nullptr); }
 
-    // Always returns true: after this call, no transfer uses memory of this rank, because messages are copied to this
+    // Always returns true. No transfer uses memory of this rank after this call, because messages are copied to this
     // memory only in calls of this rank.
     bool abandon() {
       const std::lock_guard lock(world_->mutex);

@@ -18,7 +18,7 @@
 namespace outcrop::aggregate {
 
 /// Calls the functions of a transport. All functions that move bytes or wait throw CommunicationError if the transport
-/// fails. rank(), size() and node() still work when the transport has been freed, because explain() of a closed plan
+/// fails. rank(), size() and node() still work after the transport has been freed, because explain() of a closed plan
 /// needs them.
 class Link {
  public:
@@ -56,7 +56,7 @@ class Link {
   /// caller has passed to it.
   bool abandon() const { return table_->abandon(table_->self) == 0; }
 
-  /// A collective function. It returns the values of all ranks, in the order of ranks.
+  /// Collective. Returns the values of all ranks, in the order of ranks.
   template <typename T>
   std::vector<T> gather(const T &mine) const {
     std::vector<T> all(static_cast<std::size_t>(size()));
@@ -64,9 +64,8 @@ class Link {
     return all;
   }
 
-  /// A collective function. It returns the lists of all ranks, one after the other. If `begins` is given, the function
-  /// also stores in `begins` the index at which each list begins. The list of rank r has the indices begins[r] to
-  /// begins[r + 1] - 1.
+  /// Collective. Returns the lists of all ranks, one after the other. If `begins` is given, also stores the index at
+  /// which each list begins. The list of rank r has the indices begins[r] to begins[r + 1] - 1.
   template <typename List, typename T = typename List::value_type>
   std::vector<T> gather_lists(const List &mine, std::vector<std::size_t> *begins = nullptr) const {
     const std::vector<std::uint64_t> bytes = gather(std::uint64_t{mine.size() * sizeof(T)});
@@ -102,7 +101,7 @@ class ThreadRanks {
   /// table's function `free` does nothing.
   outcrop_transport &transport(int rank);
 
-  /// Simulates a lost connection. All later calls of all ranks fail, and calls that are waiting now also fail.
+  /// Simulates a lost connection. All later calls of all ranks fail, and so do calls that are waiting now.
   void fail();
 
  private:

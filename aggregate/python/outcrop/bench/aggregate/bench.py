@@ -1,4 +1,4 @@
-"""`outcrop agg bench`: compare Outcrop with MPI-IO and plain system calls, when many ranks write and read one file.
+"""`outcrop agg bench`: many ranks write and read one file with Outcrop, MPI-IO and plain system calls.
 
     mpirun -n 8 outcrop agg bench -d SCRATCH
     outcrop agg bench -d SCRATCH --ranks 4,8,16
@@ -7,8 +7,8 @@ The first command measures on the 8 ranks that mpirun starts. The second command
 ranks.
 
 kernel.py contains the I/O kernels, which are the variables of known programs. way.py contains the ways to write and
-read the file. job.py determines the order of measurements. Usually one MPI program measures all ways. But Open MPI
-chooses its implementation of MPI-IO when a program starts. So each implementation needs its own program:
+read the file. job.py determines the order of measurements. Open MPI chooses its implementation of MPI-IO when a program
+starts, so each implementation needs its own program:
 
 Open MPI   mpirun --mca io ompio       outcrop, mpi-io:ompio, posix   ─┐ alternating, task by task
            mpirun --mca io romio321    mpi-io:romio321                ─┘
@@ -87,7 +87,7 @@ class BenchRequest:
             raise InputError(f"--ways {self.ways}: {unknown[0]!r} is unknown; there are {', '.join(WAYS)}")
 
     def job(self) -> Job:
-        """Return the job for the ranks. The folder of the job is not set yet."""
+        """Return the job for the ranks, without its folder."""
         left_out = {"yes": "write", "no": "write-durable"}.get(self.durable)
         return Job(
             folder="",
@@ -104,8 +104,8 @@ def bench(request: BenchRequest, ranks: str | None = None, png: Path | None = No
     """Measure all ways and print the figures. Returns the figures as JSON data on the first rank, and {} on other
     ranks.
 
-    `ranks` has numbers of ranks, separated by commas. `ranks` must be None if mpirun has started this process. Raises
-    InputError for invalid options. Raises StorageError if the device has no room or if an MPI program fails. Raises
+    `ranks` has numbers of ranks, separated by commas, or is None if mpirun has started this process. Raises InputError
+    for invalid options. Raises StorageError if the device has no room or if an MPI program fails. Raises
     CorruptionError if the bytes read differ from the bytes written.
     """
     job = request.job()
@@ -209,8 +209,8 @@ class Program:
 
 
 def programs_for(ways: Sequence[str], mpi_io: Sequence[str]) -> list[Program]:
-    """Return the programs that measure these ways. `mpi_io` has the implementations of MPI-IO from which the user of
-    this MPI can choose, or is empty if there is no choice.
+    """Return the programs that measure these ways. `mpi_io` has the implementations of MPI-IO that the user can choose,
+    or is empty if there is no choice.
     """
     if "mpi-io" not in ways or not mpi_io:
         return [Program(tuple(ways))]
@@ -239,7 +239,7 @@ def run_programs(launcher: Launcher, ranks: int, programs: Sequence[Program], jo
                 starts = launcher.command(ranks, *program.options)
                 command = [*starts, sys.executable, "-m", "outcrop.bench.aggregate.job", str(asked)]
                 said = (Path(folder) / f"{number}.said").open("w+")
-                # Extra threads of NumPy's libraries use memory and do not make the benchmark faster.
+                # More threads of NumPy's libraries need memory and do not make the benchmark faster.
                 environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
                 process = subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT, env=environment)
                 running.append((process, said))
@@ -252,8 +252,8 @@ def run_programs(launcher: Launcher, ranks: int, programs: Sequence[Program], jo
 
 
 def _wait(running: Sequence[tuple[subprocess.Popen[bytes], Any]]) -> None:
-    """Wait until all programs have ended. Raises StorageError when a program has failed. After a failure, the other
-    programs wait for ever, so the caller must end them.
+    """Wait until all programs have ended. Raises StorageError when a program has failed. The other programs then wait
+    forever, so the caller must end them.
     """
     while any(process.poll() is None for process, _ in running):
         if any(process.returncode for process, _ in running):
@@ -269,7 +269,7 @@ def _wait(running: Sequence[tuple[subprocess.Popen[bytes], Any]]) -> None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a process of mpirun. When mpirun receives the signal, it also ends its ranks."""
+    """End a process of mpirun. mpirun ends its ranks when it receives the signal."""
     if process.poll() is None:
         process.terminate()
         try:

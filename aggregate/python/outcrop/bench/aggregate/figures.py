@@ -71,8 +71,8 @@ def _of_way(way: str, declared: dict[str, Any], records: Iterable[dict[str, Any]
 
 def cell(mode: str, records: Sequence[dict[str, Any]], file_bytes: int) -> dict[str, Any]:
     """Return the figures of one mode of a workload, for all ways. `gain` is the median speed of Outcrop divided by the
-    median speed of the fastest other way. `gain_collective` compares only with MPI-IO. A gain is None if one of its two
-    speeds was not measured.
+    median speed of the fastest other way. `gain_collective` is the same quotient for MPI-IO only. A gain is None if one
+    of its two speeds was not measured.
     """
     ways = list(dict.fromkeys(sorted(record["way"] for record in records)))
     by_way = {way: [record for record in records if record["way"] == way] for way in ways}
@@ -118,8 +118,8 @@ def head(figures: dict[str, Any]) -> Iterator[str]:
 
 
 def table(figures: dict[str, Any]) -> Iterator[str]:
-    """Yield a table with a row for each mode and a column for each way. The last rows show the memory, and the times
-    that the measured speeds do not include.
+    """Yield a table with a row for each mode and a column for each way. The last rows show the memory, and times that
+    are not part of the measured speeds.
     """
     ways = figures["ways"]
     names = " | ".join(one["name"] for one in ways.values())
@@ -143,8 +143,8 @@ def table(figures: dict[str, Any]) -> Iterator[str]:
 
 
 def remarks(figures: dict[str, Any]) -> Iterator[str]:
-    """Yield remarks on cells in which Outcrop is slower than another way, and on cold reads of files that were partly
-    in the page cache.
+    """Yield remarks on table cells in which Outcrop is slower than another way, and on cold reads of files that were
+    partly in the page cache.
     """
     for cell in figures["cells"]:
         if cell["gain"] is not None and cell["gain"] < 1:
@@ -156,8 +156,8 @@ def remarks(figures: dict[str, Any]) -> Iterator[str]:
 
 
 def not_faster(figures: dict[str, Any], cell: dict[str, Any]) -> str:
-    """Return a remark on a cell in which Outcrop is slower. The remark gives the ratio of the speeds and says whether
-    the spreads overlap. The remark also says how much of a rank's time Outcrop spends on storage and on copying.
+    """Return a remark on a table cell in which Outcrop is slower. The remark gives the ratio of the speeds, says
+    whether the spreads overlap, and gives the shares of storage and of copying in a rank's time.
     """
     ours, other = cell["seconds"][OURS], cell["seconds"][cell["best_other"]]
     inside = ours["min"] <= other["max"] and other["min"] <= ours["max"]
@@ -172,7 +172,7 @@ def not_faster(figures: dict[str, Any], cell: dict[str, Any]) -> str:
 
 
 def summary(every: list[dict[str, Any]]) -> str:
-    """Return a line that gives the number of table cells in which Outcrop is not slower than other ways."""
+    """Return a line with the number of table cells in which Outcrop is not slower than other ways."""
     parts = []
     for key, others in (("gain_collective", "MPI-IO"), ("gain", "all others")):
         gains = [cell[key] for figures in every for cell in figures["cells"] if cell[key] is not None]

@@ -13,9 +13,9 @@ measured alternately, so that changes of the machine's load affect all ways equa
     read    drop the cached pages ─► open ─► (warm: read once) ─► │ read │ ─► close, compare
                              measured from barrier to barrier, for the slowest rank
 
-Each write creates a new file. All reads of a workload read the same file, which is prepared before the first
-measurement: each rank writes and flushes its part with plain system calls. Several MPI programs, each with its own
-ways, may share a schedule (bench.py). While one program performs a task, the other programs sleep (`Baton`).
+Each write creates a new file. All reads of a workload read the same file. Before the first measurement, each rank
+writes and flushes its part of this file with plain system calls. Several MPI programs, each with its own ways, may
+share a schedule (bench.py). While one program performs a task, the other programs sleep (`Baton`).
 """
 
 from __future__ import annotations
@@ -72,8 +72,7 @@ class Task:
 
 
 def schedule(workloads: Sequence[str], modes: Sequence[Mode], ways: Sequence[str], turns: int) -> Iterator[Task]:
-    """Yield all tasks in their order. Each workload is prepared by the program that measures the first way in
-    `ways`."""
+    """Yield all tasks in their order. The program with the first of the `ways` prepares each workload."""
     number = 0
     for workload in workloads:
         yield Task(number, workload, None, ways[0], 0)
@@ -87,7 +86,7 @@ def schedule(workloads: Sequence[str], modes: Sequence[Mode], ways: Sequence[str
 
 
 class Baton:
-    """A file with one byte for each completed task. If only one program runs, the path is None and no file is used."""
+    """A file with one byte for each completed task. With a single program, the path is None and no file is used."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -111,8 +110,8 @@ class Baton:
 
 @dataclass
 class Declared:
-    """A declared way of writing. The declaration took `seconds` seconds. `memory` and `bytes_by_rank` measure the
-    additional memory that each rank needs for the declaration and the first task.
+    """A way whose declaration is finished. `seconds` is the time that the declaration took. `memory` and
+    `bytes_by_rank` measure the additional memory that each rank needs for the declaration and the first task.
     """
 
     way: Way
@@ -152,7 +151,7 @@ class RankBench:
 
     def measure(self, task: Task, mode: Mode) -> dict[str, Any]:
         """Measure a task. Returns JSON data with the seconds of the slowest rank. `known` has the figures that the way
-        itself measures, with the maximum of all ranks. Raises CorruptionError if the bytes read are wrong.
+        itself measures: the maximum of all ranks. Raises CorruptionError if the bytes read are wrong.
         """
         measured = self._write(task, mode) if mode.is_write else self._read(task, mode)
         every = self._ranks.of_all(measured["known"])
@@ -225,7 +224,7 @@ class RankBench:
         return self.declared[name].way
 
     def _other_than(self, name: str) -> str:
-        """Return the name of another way, which reads back the file that the way `name` has written."""
+        """Return the name of the way that reads back the file of the way `name`."""
         return next((other for other in self.declared if other != name), "outcrop") if name == "posix" else "posix"
 
     def _note_memory(self, name: str) -> None:
@@ -265,8 +264,8 @@ def to_json(bench: RankBench, measured: list[dict[str, Any]]) -> dict[str, Any]:
 @dataclass(frozen=True)
 class Job:
     """The work of an MPI program. `ways` are the ways of all programs that share the schedule, and `own` are the ways
-    of this program. The program writes its figures to `output`. `baton` is the path of the file of the Baton, or "" if
-    this is the only program.
+    of this program. The program writes its figures to `output`. `baton` is the path of the Baton's file, or "" if this
+    is the only program.
     """
 
     folder: str

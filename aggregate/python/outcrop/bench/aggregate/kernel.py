@@ -102,8 +102,8 @@ KERNELS: dict[str, Callable[[int, int, int], Kernel]] = {
 
 
 class Contents:
-    """The random bytes of a rank's variables. The bytes depend on a number, the stamp. Each turn has its own stamp, so
-    the comparison detects bytes that were written in earlier turns.
+    """The random bytes of a rank's variables. They depend on a number, the stamp. Each turn has its own stamp, so the
+    comparison detects bytes of earlier turns.
     """
 
     def __init__(self, kernel: Kernel, rank: int) -> None:
@@ -118,7 +118,7 @@ class Contents:
         return self._bytes(self._stamped)
 
     def emptied(self) -> NDArray[np.uint8]:
-        """Return memory for a read. Each byte of this memory differs from the byte that the read must store there."""
+        """Return memory for a read. Each byte differs from the byte that the read must store at its place."""
         np.bitwise_not(self._stamped, out=self._found)
         return self._bytes(self._found)
 
@@ -132,5 +132,5 @@ class Contents:
 
 
 def _mixed(stamp: int) -> int:
-    """Return 64 bits for a stamp. Each byte differs from the same byte for the previous and for the next stamp."""
+    """Return 64 bits for a stamp. Each byte differs from the same byte of the previous stamp and of the next stamp."""
     return (stamp + 1) * 0x9E3779B97F4A7C15 % 2**64

@@ -6,9 +6,9 @@ posix       each rank transfers its own contiguous ranges of bytes, with one pwr
 
 declare ─► create or open ─► write or read ─► close     all calls are collective; only write and read are measured
 
-The file view of a kernel is an MPI datatype. mpi4py makes datatypes by calls of MPI that count in 64 bits, and ROMIO of
-MPICH 4.0 ends the program when it gets such a datatype. So this module calls MPI itself and makes the datatype by calls
-that count in 32 bits.
+The file view of a kernel is an MPI datatype. mpi4py makes datatypes by calls of MPI with counts of 64 bits. ROMIO of
+MPICH 4.0 ends the program when it gets such a datatype. So this module makes the datatype by direct calls of MPI with
+counts of 32 bits.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from outcrop.bench.aggregate.kernel import Kernel, Variable
 Memory = NDArray[np.uint8]
 WAYS = ("outcrop", "mpi-io", "posix")
 OPEN_MPI_CHOICE = "OMPI_MCA_io"
-"""The environment variable in which mpirun passes the user's choice of MPI-IO to the ranks."""
+"""The environment variable with the user's choice of MPI-IO, which mpirun passes to the ranks."""
 
 
 class Way(Protocol):
@@ -43,10 +43,10 @@ class Way(Protocol):
         """Open the file to read it."""
 
     def write(self, memory: Memory) -> dict[str, float]:
-        """Write all variables of this rank. Returns figures that only the way itself can measure on this rank."""
+        """Write all variables of this rank. Returns figures of this rank that only the way itself can measure."""
 
     def read(self, memory: Memory) -> dict[str, float]:
-        """Read all variables of this rank. Returns figures that only the way itself can measure on this rank."""
+        """Read all variables of this rank. Returns figures of this rank that only the way itself can measure."""
 
     def close(self) -> None:
         """Close the file."""
@@ -164,8 +164,7 @@ MAKERS: dict[str, Callable[[Any, Kernel, Path], Way]] = {"outcrop": OutcropWay, 
 
 
 def implementation_of_open_mpi(chosen: str) -> str:
-    """Return the implementation of MPI-IO that the user has chosen. The user's choice is needed, because an open file
-    does not tell its implementation."""
+    """Return the implementation of MPI-IO that the user has chosen. An open file does not report its implementation."""
     if not chosen:
         return "MPI-IO that Open MPI prefers"
     return "ROMIO" if chosen.startswith("romio") else chosen.upper()
