@@ -48,17 +48,19 @@ def create(
 
     Args:
         path: the path of the file that all ranks share.
-        plan: the plan, which describes the bytes that each rank writes in each step. durable: if true, a write ends
-        when its bytes are on the device. way: "buffered" uses the page cache, "direct" bypasses it, and "automatic"
-        chooses between the two. size_bytes: the final size of the file. The default 0 means that the file grows. stage:
-        a folder on a tier of each node. A write ends when its bytes are durable in this folder. Later, the bytes are
-        copied to the file in the background. Steps of this file that an earlier program has left in the folder are
-        deleted (see `File.notes`). With "auto", steps are staged on a tier of the machine if the predicted time is
-        shorter than without a stage. stage_bytes: the maximum size of the stage on a node. 0 means all free space.
-        stage_persistence: for "auto": the minimum persistence of a stage: reboot, job or permanent. seconds_between:
-        for "auto": the seconds between two steps, during which the stage is drained. reads_back: for "auto": the number
-        of times that each step is read soon after its write. node_files: if true, each node writes its own file instead
-        of the shared file. The file `path`.index lists these
+        plan: the plan, which describes the bytes that each rank writes in each step.
+        durable: if true, a write ends when its bytes are on the device.
+        way: "buffered" uses the page cache, "direct" bypasses it, and "automatic" chooses between the two.
+        size_bytes: the final size of the file. The default 0 means that the file grows.
+        stage: a folder on a tier of each node. A write ends when its bytes are durable in this folder. Later, the bytes
+            are copied to the file in the background. Steps of this file that an earlier program has left in the folder
+            are deleted (see `File.notes`). With "auto", steps are staged on a tier of the machine if the predicted time
+            is shorter than without a stage.
+        stage_bytes: the maximum size of the stage on a node. 0 means all free space.
+        stage_persistence: for "auto": the minimum persistence of a stage: reboot, job or permanent.
+        seconds_between: for "auto": the seconds between two steps, during which the stage is drained.
+        reads_back: for "auto": the number of times that each step is read soon after its write.
+        node_files: if true, each node writes its own file instead of the shared file. The file `path`.index lists these
             files.
 
     If an argument is None, the setting of the plan is used.

@@ -202,19 +202,22 @@ def declare(
         extents: the variables of this rank, as a list, or as a mapping from names to variables. Each variable is an
             extent or a list of extents. A rank may have no variables.
         target: the folder of the files. The bandwidth and the latency of its storage affect the choice of aggregators.
-        The default is the working directory. machine: a file that describes the nodes. `outcrop agg machine` writes
-        such a file. By default, the nodes have
+            The default is the working directory.
+        machine: a file that describes the nodes. `outcrop agg machine` writes such a file. By default, the nodes have
             the tiers that `outcrop tiers` finds, with the figures of earlier measurements.
         reads_only: if true, ranks may declare the same bytes, and the plan cannot write.
         own_run_bytes: if the contiguous ranges of bytes of each rank have at least this mean length, each rank performs
-        its own I/O. 0 means never. The default is 64 KiB if all ranks are on one node and no setting of aggregators is
-        given. Otherwise the default is 0. topology: a file with lines `rank: group switch port`. hints: an mpi4py
-        `Info` or a mapping. Names of hints are ROMIO's names, or begin with `outcrop_agg_`. count: the number of
-        aggregators. The default is the number with the shortest predicted time. tier: the tier of the buffers.
-        persistence: the minimum persistence of that tier: process, reboot, job or permanent. buffer: the size of each
-        buffer in bytes, a multiple of 4096. buffers: the number of buffers of each aggregator, 2 to 8. hosts: the hosts
-        that may have aggregators, as in ROMIO's cb_config_list. transport: the transport between nodes: "messages"
-        (two-sided), or "rma" (one-sided). If "rma" does not work,
+            its own I/O. 0 means never. The default is 64 KiB if all ranks are on one node and no setting of aggregators
+            is given. Otherwise the default is 0.
+        topology: a file with lines `rank: group switch port`.
+        hints: an mpi4py `Info` or a mapping. Names of hints are ROMIO's names, or begin with `outcrop_agg_`.
+        count: the number of aggregators. The default is the number with the shortest predicted time.
+        tier: the tier of the buffers.
+        persistence: the minimum persistence of that tier: process, reboot, job or permanent.
+        buffer: the size of each buffer in bytes, a multiple of 4096.
+        buffers: the number of buffers of each aggregator, 2 to 8.
+        hosts: the hosts that may have aggregators, as in ROMIO's cb_config_list.
+        transport: the transport between nodes: "messages" (two-sided), or "rma" (one-sided). If "rma" does not work,
             messages are used. `explain` names the transport in use.
         seconds_most: the maximum time that a rank waits for other ranks. After this time, the rank raises
             CommunicationError. The default is no limit.
