@@ -44,7 +44,8 @@ from outcrop.user_cache import keep_figures
 
 for tier in survey.find_tiers():
     memory, storage = (29e9, 30e9, 4e9, 8e9, 36e9, 2e-7, 2e-7, None), (3e9, 5e9, 2e8, 3e8, None, 6e-5, 6e-5, 3e-4)
-    keep_figures(survey.CACHE, survey._key(tier), Figures("measured", *(memory if tier.is_memory else storage)))
+    figures = Figures("measured", *(memory if tier.is_memory else storage))
+    keep_figures(survey.CACHE, {survey._key(tier): figures})
 """
 """A program that caches figures for all tiers, so that examples do not measure."""
 STORAGE_SHOWN = "vda"

@@ -26,18 +26,10 @@ class Planned:
     """The result of planning, for this machine or for another machine: a plan that stays within `budget_bytes` and has
     the sizes `given`.
 
-<<<<<<< HEAD
-    `considered` has the candidate of the plan itself and the best of the other candidates. `updates_origin` says where
-    the update rate comes from: "measured", "cached" (measured by an earlier run), "assumed", or a text that names the
-    machine whose file declares the rate.
-    `StorageRates.origin` says where the rates of the storage come from. `assumed` has the reason for each assumed rate:
-    {"updates": ..., "storage": ...}.
-=======
     `considered` contains the candidate of the plan itself and the best of the other candidates. `updates_origin` says
-    where the update rate comes from: "measured", "assumed", or a text that names the machine whose file declares the
-    rate. `StorageRates.origin` says where the rates of the storage come from. `assumed` contains the reason for each
-    assumed rate: {"updates": ..., "storage": ...}.
->>>>>>> wip-python
+    where the update rate comes from: "measured", "cached" (an earlier run has measured it), "assumed", or a text that
+    names the machine whose file declares the rate. `StorageRates.origin` says where the rates of the storage come from.
+    `assumed` contains the reason for each assumed rate: {"updates": ..., "storage": ...}.
     """
 
     problem: Problem
