@@ -128,7 +128,7 @@ class Devito(Peer):
         return Timing(answer.seconds, job.steps, answer.blocks, answer.version)
 
 
-class Program(Peer):
+class OtherProgram(Peer):
     """A program that takes options, and prints its tuned sizes and its time."""
 
     @abstractmethod
@@ -204,7 +204,7 @@ GIRIH_SIZES = {
 """The options of the sizes that Girih tunes, and their names in the output."""
 
 
-class Girih(Program):
+class Girih(OtherProgram):
     """The program mwd_kernel of Girih (KAUST), built with single precision. Time stepper 2 has diamond tiling.
 
     Girih tunes the diamond (`t-dim`), the wavefronts and the shape of groups of threads. The benchmark tries each size
@@ -254,9 +254,9 @@ YASK_STENCILS = ("3axis", "iso3dfd")
 """YASK's stencils for the heat equation and for acoustic waves."""
 
 
-class Yask(Program):
-    """The kernels of YASK (Intel), built with `stencil=3axis radius=1` and `stencil=iso3dfd radius=4` for the default
-    stencils. Their names are yask_kernel.3axis.ARCH.exe and yask_kernel.iso3dfd.ARCH.exe.
+class Yask(OtherProgram):
+    """The kernels of YASK (Intel) for its stencils 3axis and iso3dfd, with single precision. Their names are
+    yask_kernel.3axis.ARCH.exe and yask_kernel.iso3dfd.ARCH.exe. A kernel has one radius, which its name does not have.
 
     YASK tunes the sizes of blocks. It does not tune the number of steps of a block (`bt`), so the benchmark tries
     several numbers. YASK's first axis is the slowest.
@@ -329,7 +329,7 @@ def bench(
     """
     scale = SMALL if small else FULL
     scale = replace(scale, repeats=turns or scale.repeats)
-    programs: list[Program] = [*([Girih(girih)] if girih else []), *([Yask(yask)] if yask else [])]
+    programs: list[OtherProgram] = [*([Girih(girih)] if girih else []), *([Yask(yask)] if yask else [])]
     most = discover.available_cores()
     if threads is not None and threads > most:
         raise InputError(f"--threads {threads}: this process may use only {most} processors")
@@ -390,7 +390,7 @@ def bound_to(threads: int) -> Iterator[None]:
             os.environ |= {} if value is None else {name: value}
 
 
-def measure(directory: Path, scale: StencilScale, job: Job, programs: Sequence[Program]) -> dict[str, Any]:
+def measure(directory: Path, scale: StencilScale, job: Job, programs: Sequence[OtherProgram]) -> dict[str, Any]:
     """Set up all programs that have the stencil, let them take turns, and return the figures."""
     with new_folder(directory) as folder:
         where, planes_file = folder / "run.oc", folder / "planes.npy"
