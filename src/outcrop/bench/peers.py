@@ -71,10 +71,6 @@ class Job:
     def radius(self) -> int:
         return max(self.case.stencil.radii)
 
-    @property
-    def updates(self) -> int:
-        return math.prod(self.cells) * self.steps
-
 
 @dataclass(frozen=True)
 class Timing:
