@@ -3,14 +3,18 @@
 The benchmark makes missing directories. At the end, it removes them, and only the file with the figures remains.
 """
 
+import importlib.util
 import json
 import math
+import os
 from pathlib import Path
 
 import pytest
 
+from outcrop.bench import peers
 from outcrop.bench.core import SHARES
 from outcrop.cli.main import call
+from outcrop.errors import StorageError
 
 
 def test_small_bench_measures_everything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -170,3 +174,217 @@ def test_a_gradient_without_room_is_a_note(
     assert found["sums"] > 0 and "gradient_all" not in found
     assert any("no room for the history" in note for note in found["notes"])
     assert "note: heat2, gradient_all: no room" in capsys.readouterr().out
+
+
+GIRIH_OUTPUT = """\
+[AUTO TUNE]  Tuning time:  17.1 seconds
+###INFO: Modified nt from 096 to 098 for the intra-diamond method to work properly
+Started on Thu Nov 26 21:10:00 2026
+
+******************************************************
+Parameters settings
+******************************************************
+Time stepper name: Diamond
+Stencil Kernel name: star
+Stencil Kernel semi-bandwidth: 1
+Stencil Kernel coefficients: constant
+Precision: SP
+Global domain    size:134217728    nx:512    ny:256    nz:1024
+Rank 0 domain    size:134217728    nx:512    ny:256    nz:1024
+Number of time steps: 98
+Time unroll:   7
+Enable wavefronts: 1
+Wavefront parallel strategy: Relaxed synchronization wavefront
+Intra-diamond width:   16
+Multi-wavefront updates: 4
+User set thread group size: -1
+Thread group size: 2
+Threads along z-axis: 2
+Threads along y-axis: 1
+Threads along x-axis: 1
+Threads per cell    : 1
+OpenMP Threads: 2
+******************************************************
+
+******************************************************
+Performance results
+******************************************************
+Rank 0 TEST#01 time: 2.630668e+00
+******************************************************
+Total memory allocation per MPI rank: 1554 MiB
+Total time(s): 2.630668e+00
+time/test(s): 2.630668e+00
+
+Total RANK0 MStencil/s MIN: 5000.000000  
+Total RANK0 MStencil/s MAX: 5000.000000  
+******************************************************
+COMPLETED SUCCESSFULLY on Thu Nov 26 21:10:03 2026
+"""
+"""Lines of an output of Girih. performance_results() and print_param() in its src/utils.c print them."""
+YASK_OUTPUT = """\
+Num OpenMP threads used:   2
+
+Work-unit sizes in grid points (from largest to smallest):
+ global-domain-size:     x=1024 * y=256 * z=512
+ mega-block-size:        t=4 * x=1024 * y=256 * z=512
+ block-size:             t=4 * x=32 * y=32 * z=32
+ micro-block-size:       t=4 * x=32 * y=32 * z=32
+
+Other settings:
+ yask-version:           4.05.04
+ stencil-description:    3axis radius 1
+ element-size:           4 Bytes
+
+Final settings:
+ auto-tuner: mega-block-size:        t=4 * x=1024 * y=256 * z=512
+ auto-tuner: block-size:             t=4 * x=64 * y=64 * z=16
+ auto-tuner: micro-block-size:       t=4 * x=64 * y=64 * z=16
+
+Running 1 step(s) for warm-up...
+  Done in 0.031428 secs.
+
+Performance stats of 50th-percentile trial:
+ mid-num-steps-done:               96
+ mid-elapsed-time (sec):           3.200000
+ mid-throughput (num-points/sec):  4026531840.000000
+YASK DONE.
+"""
+"""Lines of an output of YASK. They are printed by src/kernel/yask_main.cpp and src/kernel/lib/setup.cpp."""
+
+
+def peers_job(name: str = "heat2", steps: int = 96) -> peers.Job:
+    return peers.Job(peers.KNOWN[name], (1024, 256, 512), steps, 2)
+
+
+def program(path: Path, text: str) -> Path:
+    """Make a program that prints `text`."""
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/sh\ncat <<'END'\n{text}END\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_the_output_of_girih_is_read(tmp_path: Path) -> None:
+    """Checks the command, the time, the number of steps that Girih has rounded up, and the tuned sizes. With these
+    sizes, the command leaves nothing to tune. An output for another grid or another precision is refused."""
+    girih, job = peers.Girih(program(tmp_path / "mwd_kernel", "")), peers_job()
+    timing = girih.parse(GIRIH_OUTPUT, job)
+    assert (timing.seconds, timing.steps) == (2.630668, 98)
+    assert timing.tuned == {
+        "mwd-type": 2, "thread-group-size": 2, "t-dim": 7, "num-wavefronts": 4, "thx": 1, "thy": 1, "thz": 2,
+    }  # fmt: skip
+    words = " ".join(girih.command(job, timing.tuned)[1:])
+    assert "--target-ts 2 --target-kernel 1 --n-tests 1" in words and "--nx 512 --ny 256 --nz 1024 --nt 96" in words
+    assert "--mwd-type 2 --thread-group-size 2 --t-dim 7 --num-wavefronts 4 --thx 1 --thy 1 --thz 2" in words
+    for old, new, message in (
+        ("nz:1024", "nz:512", "the grid"),
+        ("Precision: SP", "Precision: DP", "precision DP"),
+        ("OpenMP Threads: 2", "OpenMP Threads: 1", "threads 1"),
+        ("COMPLETED", "FAILED", "COMPLETED"),
+    ):
+        with pytest.raises(StorageError, match=message):
+            girih.parse(GIRIH_OUTPUT.replace(old, new), job)
+
+
+def test_the_output_of_yask_is_read(tmp_path: Path) -> None:
+    """Checks the command, the time and the tuned sizes. YASK's x axis is our z axis. Without sizes, YASK tunes. An
+    output of a kernel of another radius or for float64 is refused."""
+    kernel = program(tmp_path / "yask_kernel.3axis.avx2.exe", "")
+    yask, job = peers.Yask(tmp_path), peers_job()
+    timing = yask.parse(YASK_OUTPUT, job)
+    assert (timing.seconds, timing.steps, timing.version) == (3.2, 96, "4.05.04")
+    assert timing.tuned == {"bt": 4, "bx": 64, "by": 64, "bz": 16}
+    words = yask.command(job, timing.tuned)
+    assert words[0] == str(kernel) and "-no-pre_auto_tune" in words
+    assert "-gx 1024 -gy 256 -gz 512" in " ".join(words) and "-bt 4 -bx 64 -by 64 -bz 16" in " ".join(words)
+    assert "-no-pre_auto_tune" not in yask.command(job, {"bt": 4})
+    assert yask.covers(peers.KNOWN["heat2"]) and not yask.covers(peers.KNOWN["acoustic8"])
+    for old, new, message in (
+        ("radius 1", "radius 4", "radius 4"),
+        ("4 Bytes", "8 Bytes", "element 8"),
+        ("x=1024", "x=512", "the grid"),
+        ("YASK DONE", "", "YASK DONE"),
+    ):
+        with pytest.raises(StorageError, match=message):
+            yask.parse(YASK_OUTPUT.replace(old, new), job)
+
+
+def test_small_peers_bench_compares_the_same_computation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Checks that Devito has the results of Outcrop up to rounding, and that rates count the cells without the rim.
+    Programs without a path are reported in one line each. At the end, the files are removed."""
+    pytest.importorskip("devito")
+    target, names = tmp_path / "figures.json", ["heat2", "acoustic8"]
+    given = ["bench", "peers", "--small", "-d", str(tmp_path / "new"), "--json", str(target), "--only", ",".join(names)]
+    affinity = os.sched_getaffinity(0)
+    assert call([*given, "-n", "40", "36", "32", "-t", "5", "--turns", "2", "--threads", "1"]) == 0
+    said = capsys.readouterr().out
+    assert "Girih is absent; --girih PATH" in said and "YASK is absent; --yask PATH" in said
+    figures = json.loads(target.read_text())
+    assert [one["stencil"] for one in figures["stencils"]] == names
+    for one in figures["stencils"]:
+        assert (one["cells"], one["threads"]) == ([32, 36, 40], 1)
+        assert 0 < one["largest_difference_from_devito"] < 1e-5
+        assert set(one["seconds"]) == {"Outcrop", "Devito"}
+        for name, every in one["cells_per_second"].items():
+            assert every == pytest.approx([32 * 36 * 40 * 5 / seconds for seconds in one["seconds"][name]])
+            assert len(every) == 2 and one["setup_seconds"][name] > 0
+    assert [path.name for path in tmp_path.iterdir()] == ["figures.json"]
+    assert os.sched_getaffinity(0) == affinity and "OMP_PROC_BIND" not in os.environ
+
+
+def test_peers_bench_measures_other_programs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Checks the benchmark with programs that print outputs of Girih and YASK, without Devito. The rate of Girih counts
+    the steps that Girih has computed. A program that fails, or that tunes for too long with all options, ends the
+    benchmark with one line."""
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "devito" else find_spec(name))
+    given = ["bench", "peers", "--small", "-d", str(tmp_path / "new"), "--json", str(tmp_path / "figures.json")]
+    given += ["--only", "heat2", "-n", "40", "36", "32", "--threads", "1"]
+    printed = GIRIH_OUTPUT.replace("nx:512    ny:256    nz:1024", "nx:40 ny:36 nz:32").replace(
+        "Threads: 2", "Threads: 1"
+    )
+    girih = program(tmp_path / "mwd_kernel", printed)
+    printed = YASK_OUTPUT.replace("x=1024 * y=256 * z=512", "x=32 * y=36 * z=40").replace("used:   2", "used:   1")
+    program(tmp_path / "bin" / "yask_kernel.3axis.avx2.exe", printed)
+    assert call([*given, "--girih", str(girih), "--yask", str(tmp_path / "bin")]) == 0
+    said = capsys.readouterr().out
+    assert "Devito is absent" in said and "| `heat2` | 40 x 36 x 32 | Girih | 98 |" in said
+    (one,) = json.loads((tmp_path / "figures.json").read_text())["stencils"]
+    assert one["cells_per_second"]["Girih"] == pytest.approx([32 * 36 * 40 * 98 / 2.630668])
+    assert one["cells_per_second"]["YASK"] == pytest.approx([32 * 36 * 40 * 96 / 3.2])
+    assert one["tuned"]["YASK"] == {"bt": 4, "bx": 64, "by": 64, "bz": 16}
+    assert one["largest_difference_from_devito"] is None
+    girih.write_text("#!/bin/sh\necho 'ERROR: no diamond' >&2\nexit 1\n")
+    assert call([*given, "--girih", str(girih)]) == 2
+    assert "Girih failed on heat2: ERROR: no diamond" in capsys.readouterr().err
+    girih.write_text("#!/bin/sh\nexec sleep 60\n")
+    monkeypatch.setattr(peers, "MAX_TUNING_SECONDS", 0.2)
+    monkeypatch.setattr(peers, "MAX_SECONDS", 0.3)
+    assert call([*given, "--girih", str(girih)]) == 2
+    told = capsys.readouterr()
+    assert "Girih tunes for more than 0.2 s with mwd-type=0 thread-group-size=1" in told.out
+    assert "Girih needs more than 0.3 s for heat2" in told.err
+
+
+def test_peers_bench_refuses_wrong_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Checks that an unknown stencil, a path without the program, two kernels of one stencil, a program without the
+    stencil, and too many threads are refused before any file is made."""
+    kernels = tmp_path / "bin"
+    for arch in ("avx2", "avx512"):
+        program(kernels / f"yask_kernel.3axis.{arch}.exe", "")
+    girih = program(tmp_path / "mwd_kernel", "")
+    before = sorted(tmp_path.rglob("*"))
+    for words, message in (
+        (["--only", "maxwell"], "heat2"),
+        (["--girih", str(tmp_path / "nothing")], "mwd_kernel"),
+        (["--yask", str(tmp_path)], "yask_kernel.3axis"),
+        (["--yask", str(kernels)], "2 kernels of 3axis"),
+        (["--girih", str(girih), "--only", "heat4"], "Girih has none of the stencils heat4"),
+        (["--threads", "100000"], "--threads"),
+        (["-n", "100000", "100000", "1000"], "-n"),
+    ):
+        assert call(["bench", "peers", "--small", "-d", str(tmp_path / "new"), *words]) == 2
+        assert message in capsys.readouterr().err
+    assert sorted(tmp_path.rglob("*")) == before

@@ -1,11 +1,11 @@
 """This module measures Devito in memory with Devito's best settings: OpenMP, advanced optimisations, and the block
 sizes that its aggressive tuner finds.
 
-    python -m outcrop.bench.devito NAME STEPS N0 N1 N2
+    python -m outcrop.bench.devito REQUEST          # REQUEST is a Request as JSON
 
-This command prints the time of STEPS steps, in seconds, as JSON. The seconds come from Devito's summary of its loops.
-The first `apply` compiles and tunes the operator. The second `apply` uses the tuned blocks, and only its time is
-measured. The program is a separate process, so that all its memory is free when it ends.
+This command prints an Answer as JSON. The seconds come from Devito's summary of its loops. A first `apply` compiles and
+tunes the operator, unless the request has the block sizes. Then all fields get their initial values again, and only the
+time of the second `apply` is measured. The program is a separate process, so that all its memory is free when it ends.
 """
 
 from __future__ import annotations
@@ -16,14 +16,41 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+
+from outcrop.bench import rates
 from outcrop.bench.memory import run_limited
 from outcrop.errors import StorageError
 
 TUNING_STEPS = 30
 """The maximum number of steps for tuning."""
+OPTIONS = ("advanced", {"openmp": True})
 _NAMES = re.compile(r"(heat|acoustic|elastic|maxwell)(\d*)(_sponge)?")
+
+
+@dataclass(frozen=True)
+class Request:
+    """A measurement of the library's stencil `name`. `shape` is the shape of the cells that are updated. If `blocks` is
+    None, Devito tunes its block sizes. If `planes_file` is not None, the first, the middle and the last plane of the
+    result are written to this file as .npy. This works for the heat equation and for acoustic waves."""
+
+    name: str
+    shape: tuple[int, ...]
+    steps: int
+    blocks: dict[str, int] | None = None
+    planes_file: str | None = None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The time of all steps, the block sizes, and the version of Devito with its compiler and options."""
+
+    seconds: float
+    blocks: dict[str, int]
+    version: str
 
 
 def has_equivalent(name: str) -> bool:
@@ -31,17 +58,29 @@ def has_equivalent(name: str) -> bool:
     return _NAMES.fullmatch(name) is not None and importlib.util.find_spec("devito") is not None
 
 
-def seconds(name: str, shape: Sequence[int], steps: int, threads: int) -> float:
-    """Let Devito run `steps` steps of the library's stencil `name` in a separate process. Return the time in seconds.
+def measure(request: Request) -> Answer:
+    """Let Devito run the steps of a request in a separate process. The environment variable OMP_NUM_THREADS sets the
+    number of threads.
 
     Raises StorageError with the last line that the process printed if the process fails.
     """
-    os.environ["OMP_NUM_THREADS"] = str(threads)
     try:
-        output = run_limited(["-m", "outcrop.bench.devito", name, str(steps), *map(str, shape)], None)
+        output = run_limited(["-m", "outcrop.bench.devito", json.dumps(asdict(request))], None)
     except StorageError as error:
-        raise StorageError(f"Devito failed on {name}: {error}") from None
-    return float(json.loads(output.text)["seconds"])
+        raise StorageError(f"Devito failed on {request.name}: {error}") from None
+    return Answer(**json.loads(output.text))
+
+
+def seconds(name: str, shape: Sequence[int], steps: int, threads: int) -> float:
+    """Return the time in seconds that Devito needs for `steps` steps of the library's stencil `name`, with `threads`
+    threads. Raises StorageError as `measure` does."""
+    os.environ["OMP_NUM_THREADS"] = str(threads)
+    return measure(Request(name, tuple(shape), steps)).seconds
+
+
+def compared_planes(planes: int) -> list[int]:
+    """Return the numbers of the planes in `planes_file`."""
+    return [0, planes // 2, planes - 1]
 
 
 def equations(name: str, shape: tuple[int, ...]) -> tuple[list[Any], dict[str, float]]:
@@ -56,38 +95,38 @@ def equations(name: str, shape: tuple[int, ...]) -> tuple[list[Any], dict[str, f
 
 def _grid(shape: tuple[int, ...], spacing: float) -> Any:
     import devito as dv
-    import numpy as np
 
     return dv.Grid(shape=shape, extent=tuple(spacing * (n - 1) for n in shape), dtype=np.float32)
 
 
-def _filled(function: Any, value: float) -> Any:
-    """Fill `function` with `value`, or with waves if `value` is 0. Return `function`."""
-    import numpy as np
+def _filled(function: Any, radius: int, mean: float) -> Any:
+    """Fill `function`, and `radius` cells of its halo on each side, with the waves of `rates.smooth`. Return
+    `function`.
 
-    if value:
-        function.data[:] = value
-        return function
-    z, y, x = np.ogrid[tuple(slice(0, n) for n in function.grid.shape)]
-    waves = np.sin(0.02 * z + 0.5), np.sin(0.04 * y + 0.5), np.sin(0.06 * x + 0.5)
-    plane = (waves[1] * waves[2]).astype("float32")
-    for buffer in range(function.data.shape[0]):
-        for place, wave in enumerate(waves[0].astype("float32").ravel()):
-            function.data[buffer, place] = np.float32(0.01) * wave * plane[0]
+    The cells of the halo are the rim of the grid, which no step changes.
+    """
+    shape = tuple(n + 2 * radius for n in function.grid.shape)
+    waves = rates.smooth(shape, mean)
+    inner = tuple(slice(low - radius, low + n - radius) for (low, _), n in zip(function.halo[-3:], shape, strict=True))
+    buffers = np.asarray(function.data_with_halo).reshape(-1, *function.data_with_halo.shape[-3:])
+    for z in range(shape[0]):
+        plane = waves(z, z + 1)[0]
+        for buffer in buffers:
+            buffer[inner][z] = plane
     return function
 
 
-def _static(name: str, grid: Any, order: int, value: float) -> Any:
+def _static(name: str, grid: Any, order: int, mean: float) -> Any:
     import devito as dv
 
-    return _filled(dv.Function(name=name, grid=grid, space_order=order), value)
+    return _filled(dv.Function(name=name, grid=grid, space_order=order), order // 2, mean)
 
 
 def _heat(shape: tuple[int, ...], order: int, _: bool) -> tuple[list[Any], dict[str, float]]:
     import devito as dv
 
     grid = _grid(shape, 1.0)
-    u = _filled(dv.TimeFunction(name="u", grid=grid, space_order=order, time_order=1), 1.0)
+    u = _filled(dv.TimeFunction(name="u", grid=grid, space_order=order, time_order=1), order // 2, 1.0)
     kappa = dv.Constant(name="kappa", value=1.0, dtype=grid.dtype)
     return [dv.Eq(u.forward, u + grid.stepping_dim.spacing * kappa * u.laplace)], {"dt": 0.05}
 
@@ -96,7 +135,7 @@ def _acoustic(shape: tuple[int, ...], order: int, has_sponge: bool) -> tuple[lis
     import devito as dv
 
     grid = _grid(shape, 10.0)
-    u = _filled(dv.TimeFunction(name="u", grid=grid, space_order=order, time_order=2), 0.0)
+    u = _filled(dv.TimeFunction(name="u", grid=grid, space_order=order, time_order=2), order // 2, 0.0)
     v, dt = _static("v", grid, order, 2000.0), grid.stepping_dim.spacing
     force = dt**2 * v**2 * u.laplace
     if has_sponge:
@@ -115,7 +154,7 @@ def _elastic(shape: tuple[int, ...], order: int, _: bool) -> tuple[list[Any], di
     tau = dv.TensorTimeFunction(name="tau", grid=grid, space_order=order, time_order=1)
     b, lam, mu = (_static(name, grid, order, value) for name, value in (("b", 5e-4), ("lam", 5e9), ("mu", 5e9)))
     for component in {*v, *tau}:
-        _filled(component, 0.0)
+        _filled(component, order // 2, 0.0)
     dt = grid.stepping_dim.spacing
     gradient = dv.grad(v.forward)
     strain = gradient + gradient.transpose(inner=False)
@@ -134,7 +173,7 @@ def _maxwell(shape: tuple[int, ...], order: int, _: bool) -> tuple[list[Any], di
     sides = ((y, z), (x, z), (x, y))
     h = dv.VectorTimeFunction(name="H", grid=grid, space_order=order, time_order=1, staggered=sides)
     for component in (*e, *h):
-        _filled(component, 0.0)
+        _filled(component, order // 2, 0.0)
     eps = _static("eps", grid, order, 2.0)
     front = grid.stepping_dim.spacing * dv.Constant(name="c", value=299792458.0, dtype=grid.dtype)
     return [
@@ -153,18 +192,29 @@ def tuned(state: Mapping[str, Any]) -> dict[str, int]:
 def main() -> None:
     import devito as dv
 
-    name, steps, *numbers = sys.argv[1:]
+    given = json.loads(sys.argv[1])
+    request = Request(**{**given, "shape": tuple(given["shape"])})
     dv.configuration["log-level"] = "ERROR"
     dv.configuration["language"] = "openmp"
-    written, given = equations(name, tuple(map(int, numbers)))
-    operator = dv.Operator(written, opt=("advanced", {"openmp": True}))
+    written, arguments = equations(request.name, request.shape)
+    operator = dv.Operator(written, opt=OPTIONS)
     # the equations of acoustic stencils also read the values before step 0
-    first = 1 if name.startswith("acoustic") else 0
-    last = first + min(TUNING_STEPS, int(steps)) - 1
-    operator.apply(time_m=first, time_M=last, autotune="aggressive", **given)
-    blocks = tuned(operator._state)
-    done = operator.apply(time_m=first, time_M=first + int(steps) - 1, autotune="off", **given, **blocks)
-    print(json.dumps({"seconds": sum(section.time for section in done.values()), "blocks": blocks}))
+    first = 1 if request.name.startswith("acoustic") else 0
+    tuning = min(TUNING_STEPS, request.steps) if request.blocks is None else 1
+    how = {"autotune": "aggressive"} if request.blocks is None else {"autotune": "off", **request.blocks}
+    operator.apply(time_m=first, time_M=first + tuning - 1, **arguments, **how)
+    blocks = tuned(operator._state) if request.blocks is None else request.blocks
+    last = first + request.steps - 1
+    if request.planes_file is not None:  # the result must not depend on the steps for tuning
+        _filled(written[0].lhs.function, written[0].lhs.function.space_order // 2, 0.0 if first else 1.0)
+    done = operator.apply(time_m=first, time_M=last, autotune="off", **arguments, **blocks)
+    if request.planes_file is not None:
+        u = written[0].lhs.function
+        np.save(request.planes_file, u.data[(last + 1) % u.data.shape[0], compared_planes(request.shape[0])])
+    compiler = dv.configuration["compiler"]
+    flags = " ".join(flag for flag in compiler.cflags if not flag.startswith("-W"))
+    version = f"{dv.__version__}, compiler {compiler.version} {flags}, opt={OPTIONS}"
+    print(json.dumps(asdict(Answer(sum(section.time for section in done.values()), blocks, version))))
 
 
 if __name__ == "__main__":

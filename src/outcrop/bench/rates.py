@@ -3,7 +3,7 @@
 The first two rates use the loops of a run, but without the ends of the grid and without storage. A whole run is a
 separate process, so that its memory can be measured and limited separately:
 
-    python -m outcrop.bench.rates DIRECTORY STEPS BUDGET_BYTES SIZES     # prints the report as JSON
+    python -m outcrop.bench.rates DIRECTORY STEPS BUDGET_BYTES SIZES BIND     # prints the report as JSON
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +44,9 @@ SPARE_PLANES = 4
 """Additional planes of a window, for the gaps between slots."""
 CALL_PLANES = (1, 2)
 ROWS_AT_ONCE = (1, 2, 4)
+
+Planes: TypeAlias = Callable[[int, int], NDArray[np.float32]]
+"""A function that returns the values of the planes z0 <= z < z1 of a field."""
 
 
 @dataclass(frozen=True)
@@ -124,16 +127,21 @@ def in_one_slab(problem: Problem) -> dict[str, int]:
 
 
 def advance(
-    directory: Path, steps: int, budget_bytes: int, limit_bytes: int | None, sizes: Mapping[str, int] | None = None
+    directory: Path,
+    steps: int,
+    budget_bytes: int,
+    limit_bytes: int | None,
+    sizes: Mapping[str, int] | None = None,
+    bind: str = "auto",
 ) -> dict[str, Any]:
     """Advance the run in `directory` by `steps` steps within `budget_bytes`, and return the report of the run. The plan
-    has the given `sizes`.
+    has the given `sizes`, and `bind` says how threads are bound to cores.
 
     `limit_bytes` limits all memory of the child process, including its page cache. The report contains
     `cgroup_limit_bytes`, which is None if this process may not make a control group. If the child fails, raises
     StorageError with the last line that the child printed.
     """
-    words = str(directory), str(steps), str(budget_bytes), json.dumps(dict(sizes or {}))
+    words = str(directory), str(steps), str(budget_bytes), json.dumps(dict(sizes or {})), bind
     try:
         output = run_limited(["-m", "outcrop.bench.rates", *words], limit_bytes)
     except StorageError as error:
@@ -164,6 +172,23 @@ def checksum_cost(directory: Path, steps: int, budget_bytes: int, pairs: int) ->
     return median(seconds(True) / seconds(False) for _ in range(pairs)) - 1
 
 
+def smooth(shape: tuple[int, ...], mean: float) -> Planes:
+    """Return a function that computes the planes of a field. Its values are waves along every axis, with an amplitude
+    of 10 % around `mean`, or of 0.01 around 0."""
+    size = 0.1 * abs(mean) if mean else 0.01
+
+    def planes(z0: int, z1: int) -> NDArray[np.float32]:
+        axes: list[NDArray[Any]] = list(np.ogrid[tuple(slice(0, n) for n in (z1 - z0, *shape[1:]))])
+        axes[0] = axes[0] + z0
+        waves = [np.sin(0.02 * (number + 1) * axis + 0.5).astype("float32") for number, axis in enumerate(axes)]
+        product = waves[0]
+        for wave in waves[1:]:
+            product = product * wave
+        return (np.float32(mean) + np.float32(size) * product).astype("float32")
+
+    return planes
+
+
 def smooth_planes(z0: int, z1: int, shape: tuple[int, int, int]) -> NDArray[np.float32]:
     """Return the planes z0 <= z < z1 of the initial values of heat7. The values are smooth and quick to compute."""
     _, ny, nx = shape
@@ -177,7 +202,7 @@ def main() -> None:
     directory, steps, budget_bytes = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     sizes = json.loads(sys.argv[4])
     scheme = "wavefront" if sizes else "auto"  # the sizes alone do not determine the scheme
-    simulation = open_simulation(directory, memory=budget_bytes, scheme=scheme, sizes=sizes)
+    simulation = open_simulation(directory, memory=budget_bytes, scheme=scheme, sizes=sizes, bind=sys.argv[5])
     print(json.dumps(simulation.run(steps, progress="none").to_json()))
 
 

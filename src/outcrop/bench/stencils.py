@@ -18,14 +18,11 @@ from __future__ import annotations
 import importlib.util
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
-from typing import Any, TypeAlias
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any
 
 from outcrop.bench import devito, rates
 from outcrop.bench.figures import first_figures, new_folder, table_head, table_row
@@ -50,8 +47,6 @@ DEVITO_STEPS, DEVITO_BYTES = 32, 1 << 30
 steps and planes take equal times."""
 COLUMNS = ("sweeps", "in_memory", "out_of_core", "devito")
 
-Planes: TypeAlias = Callable[[int, int], NDArray[np.float32]]
-
 
 @dataclass(frozen=True)
 class StencilCase:
@@ -70,26 +65,9 @@ class StencilCase:
     def stencil(self) -> Stencil:
         return find_stencil(self.name)
 
-    def values(self, shape: tuple[int, ...]) -> dict[str, Planes]:
+    def values(self, shape: tuple[int, ...]) -> dict[str, rates.Planes]:
         """Return the initial values of all fields on a grid of `shape`."""
-        return {field.name: smooth(shape, self.means.get(field.name, 0.0)) for field in self.stencil.fields}
-
-
-def smooth(shape: tuple[int, ...], mean: float) -> Planes:
-    """Return a function that computes the planes of a field. Its values are waves along every axis, with an amplitude
-    of 10 % around `mean`, or of 0.01 around 0."""
-    size = 0.1 * abs(mean) if mean else 0.01
-
-    def planes(z0: int, z1: int) -> NDArray[np.float32]:
-        axes: list[NDArray[Any]] = list(np.ogrid[tuple(slice(0, n) for n in (z1 - z0, *shape[1:]))])
-        axes[0] = axes[0] + z0
-        waves = [np.sin(0.02 * (number + 1) * axis + 0.5).astype("float32") for number, axis in enumerate(axes)]
-        product = waves[0]
-        for wave in waves[1:]:
-            product = product * wave
-        return (np.float32(mean) + np.float32(size) * product).astype("float32")
-
-    return planes
+        return {field.name: rates.smooth(shape, self.means.get(field.name, 0.0)) for field in self.stencil.fields}
 
 
 _WIDE, _LONG, _NARROW, _ROW = (256, 512), (128, 512), (128, 256), (16384,)
@@ -202,8 +180,8 @@ def require_room(case: StencilCase, shape: tuple[int, ...], directory: Path) -> 
     on_disk = 2 * sum(storage.history for storage in case.stencil.storage) * math.prod(shape) * 4
     if in_memory > 0.75 * discover.memory_bytes() or on_disk > 0.9 * discover.free_disk_bytes(directory):
         raise InputError(
-            f"bench stencils needs {format_bytes(in_memory)} of memory and {format_bytes(on_disk)} in {directory} for "
-            f"{case.name}; give a smaller grid with -n"
+            f"{case.name} needs {format_bytes(in_memory)} of memory and {format_bytes(on_disk)} in {directory}; give a "
+            "smaller grid with -n"
         )
 
 

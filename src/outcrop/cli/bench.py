@@ -18,6 +18,7 @@ BENCHMARKS = {
     "io": ("io", "speed of a device for each access size, queue depth and interface"),
     "kernel": ("kernel", "speed of generated loops, compared with loops written by hand"),
     "ladder": ("literature.ladder", "speed of published methods, from plain sweeps in swapped memory to wavefronts"),
+    "peers": ("peers", "speed in memory, compared with Devito, Girih and YASK"),
     "stencils": ("stencils", "speed of the built-in stencils, compared with Devito"),
     "stream": ("stream", "bandwidth of DRAM and of a tier, used by all ranks that mpirun has started"),
     "table2": ("literature.table2", "blocks and transferred bytes of a published table; only makes plans"),
@@ -39,6 +40,8 @@ OPTIONS = {
     "tier": "--tier",
     "threads": "--threads",
     "turns": "--turns",
+    "girih": "--girih",
+    "yask": "--yask",
 }
 
 
@@ -69,8 +72,10 @@ def bench(
         bool, Option("--write-device", help="also write to the device of --raw-device, which must hold no data")
     ] = False,
     tier: Annotated[str | None, Option(metavar="NAME", help="measure this tier (see outcrop tiers), not WHERE")] = None,
-    threads: Annotated[int | None, Option(metavar="N", min=1, help="number of threads of each rank")] = None,
+    threads: Annotated[int | None, Option(metavar="N", min=1, help="number of threads (of each rank)")] = None,
     turns: Annotated[int | None, Option(metavar="N", min=1, help="number of repeats")] = None,
+    girih: Annotated[Path | None, Option(metavar="PATH", help="also measure Girih; PATH is its mwd_kernel")] = None,
+    yask: Annotated[Path | None, Option(metavar="PATH", help="also measure YASK; PATH is its directory bin")] = None,
 ) -> None:
     """Run a benchmark, print its figures, and write them as JSON."""
     given = locals()
