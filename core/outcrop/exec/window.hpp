@@ -9,7 +9,8 @@
 // The frame is the whole plane, or the rows and columns of a block. origin() is computed as if the frame included cell
 // (0, 0), with the row pitch of the frame. So the same formula gives the address of a cell for every frame. If the
 // frame has rows of neighbouring ranks (problem.hpp), it begins at a negative row or ends behind the plane. If the
-// frame does not end with the last row of the plane, the tail is at the end of the slot. There, the address of the tail
+// frame does not end with the last row of the plane, or if zeros follow this row on disk, the tail is at the end of the
+// slot. There, the address of the tail
 // has the same alignment as the slot.
 //
 // Successive blocks may shift their planes. With a shift, the slots of the first planes of a block follow the slots of
@@ -170,7 +171,9 @@ class Window {
   std::byte *first_row(std::size_t ring, long z) const { return cell(ring, z, begin_row_, 0); }
 
   /// Returns true if the tail of a record directly follows the last row of the plane in the slot.
-  bool tail_follows(std::size_t ring) const { return rings_[ring].resident() || frame_.y1 == grid_.ny; }
+  bool tail_follows(std::size_t ring) const {
+    return (rings_[ring].resident() || frame_.y1 == grid_.ny) && !grid_.has_zero_rows();
+  }
 
   /// Returns the address of the checksum of plane z.
   std::byte *tail(std::size_t ring, long z) const {

@@ -30,6 +30,7 @@ from outcrop.run.disk.manifest import Settings
 from outcrop.run.ranks.group import RankGroup
 from outcrop.run.ranks.links import measure_network
 from outcrop.run.ranks.part import require_equal
+from outcrop.run.ranks.shared import will_share
 from outcrop.tiers import discover, measure
 from outcrop.tiers.discover import lay_out
 from outcrop.tiers.update_rate import ASSUMED_CELLS_PER_SECOND, UpdateRateMeter
@@ -86,13 +87,17 @@ def choose_cut(
     relative to a heat equation. `has_steps` is False if the number of steps is not known yet. The parts are then equal,
     unless the user has given the steps of a pass.
 
+    If all ranks share the directory, the parts will be one Zarr array, so the cut is for chunks of this array. Then the
+    lowest rank has more updates than the other ranks with split tiling, and the tuner takes this into account.
+
     With split tiling, the best cut depends on the steps of a pass. Nothing is measured yet, so these steps come from
     assumed update rates. A cut for other steps is less even, but it is better than equal parts unless the passes have
     less than half of these steps. Raises InputError if the grid has too few rows, and BudgetError."""
     given, scheme = settings.given, settings.scheme
     named = None if scheme == "auto" else find_scheme(scheme)
-    cut = cut_problem(problem, group.size, given.bt or 1, named)
-    if not any(is_moved(problem, one) for one in ([named] if named else RANK_SCHEMES.values())):
+    for_chunks = will_share(group, directories[0])
+    cut = cut_problem(problem, group.size, given.bt or 1, named, for_chunks)
+    if for_chunks or not any(is_moved(problem, one) for one in ([named] if named else RANK_SCHEMES.values())):
         return cut
     if named and given.bt:
         return balanced_cut(problem, cut, named, min(given.bt, problem.steps) * problem.stages)
