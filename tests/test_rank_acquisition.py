@@ -131,7 +131,7 @@ def test_ranks_record_what_one_process_records(groups: Callable[[int], ThreadGro
     """Checks points in random rows and near the cuts, for deep halos and split tiling, with real executors."""
     stencil, field, options = data.draw(st.sampled_from(CASES))
     size, scheme = data.draw(st.integers(2, 4)), data.draw(st.sampled_from(["wavefront", "naive", "split"]))
-    cuts = [rank * SHAPE[1] // size for rank in range(1, size)]
+    cuts = [rank * -(-SHAPE[1] // size) for rank in range(1, size)]
     near = st.builds(lambda cut, offset: cut + offset / 4, st.sampled_from(cuts), st.integers(-16, 16))
     rows = data.draw(st.lists(near | st.floats(4, SHAPE[1] - 6), min_size=1, max_size=6))
     steps = data.draw(st.sampled_from([[7], [4, 5]]))

@@ -32,7 +32,7 @@ from rank_processes import RankProcesses, at_call, die, ranks
 
 KILLS = int(os.environ.get("OUTCROP_RANK_KILLS", "10"))
 SECONDS_TO_END = 30
-SHAPE = (23, 60, 31)
+SHAPE = (23, 62, 31)
 STEPS = 40
 GIVEN = {"memory": "4MiB", "threads": 1}
 KINDS: list[dict[str, Any]] = [
@@ -46,7 +46,8 @@ RANKS = 3
 SPEEDS = 1500 + 1000 * np.random.default_rng(4).random(SHAPE, "float32")
 
 
-CUT = [20, 40]
+CUT = [21, 42]
+"""The first rows of ranks 1 and 2. Rank 2 has fewer rows than the others."""
 
 
 def acquisition() -> dict[str, Any]:

@@ -178,19 +178,31 @@ def test_parts_of_an_interrupted_commit_are_read_at_one_step(
         oc.open(where)
 
 
-def test_parts_on_a_shared_file_system_are_one_zarr_group(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("ny", "scheme", "parts"), [
+    (36, "wavefront", "12 rows"), (36, "split", "12 rows"), (34, "wavefront", "10 to 12 rows"),
+    (31, "split", "9 to 11 rows"),
+])  # fmt: skip
+def test_parts_on_a_shared_file_system_are_one_zarr_group(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], ny: int, scheme: str, parts: str
+) -> None:
     """Checks that xarray and zarr read the last step of the whole grid from the directory of all parts, with its
-    coordinates, that `verify` finds and mends a wrong link, and that a later run leaves no old arrays."""
+    coordinates, that the last part is a Zarr group of its own, that `verify` finds and mends a wrong link, and that a
+    later run leaves no old arrays. The last part may have fewer rows than the others."""
     xarray, zarr = pytest.importorskip("xarray"), pytest.importorskip("zarr")
-    where, shape = tmp_path / "run.oc", (7, 36, 10)
-    ranks(3, begins, where, shape, 6, {"spacing": 10.0, "origin": (0.0, 5.0, 0.0)})
+    where, shape = tmp_path / "run.oc", (7, ny, 10)
+    ranks(3, begins, where, shape, 6, {"spacing": 10.0, "origin": (0.0, 5.0, 0.0), "scheme": scheme})
+    alone = begin(None, tmp_path / "alone.oc", shape)
+    alone.run(6, progress="none")
     expected = oc.open(where)["u"][:]
+    np.testing.assert_array_equal(expected, alone["u"][:])
     with xarray.open_zarr(where) as found:
         np.testing.assert_array_equal(found["u"].values, expected)
-        np.testing.assert_array_equal(found["y"].values, 5.0 + 10.0 * np.arange(36))
+        np.testing.assert_array_equal(found["y"].values, 5.0 + 10.0 * np.arange(ny))
     assert zarr.open(where, mode="r")["u"].shape == shape
+    with xarray.open_zarr(where / "rank-2") as found:
+        np.testing.assert_array_equal(found["u"].values, expected[:, -len(found["y"]) :])
     info = command(capsys, "info", where)[1]
-    assert "parts    3 of 12 rows" in info and "is a group of all parts" in info and "10 x 36 x 7 cells" in info
+    assert f"parts    3 of {parts}" in info and "is a group of all parts" in info and f"10 x {ny} x 7 cells" in info
     (where / "u").unlink()
     (where / "u").symlink_to(".u.0" if os.readlink(where / "rank-0" / "u") == ".u.1" else ".u.1")
     assert command(capsys, "verify", where)[0] != 0
@@ -198,7 +210,7 @@ def test_parts_on_a_shared_file_system_are_one_zarr_group(tmp_path: Path, capsys
     assert code == 0 and "u does not lead to .u." in said
     with xarray.open_zarr(where) as found:
         np.testing.assert_array_equal(found["u"].values, expected)
-    assert command(capsys, "plot", where, "--slice", "y=30", "-o", tmp_path / "a.png")[0] == 0
+    assert command(capsys, "plot", where, "--slice", "y=29", "-o", tmp_path / "a.png")[0] == 0
     assert ranks(2, replaces, where) == [2, 2]
     with xarray.open_zarr(where) as found:
         for name in ("ez", "hx", "eps"):
@@ -226,7 +238,7 @@ def snapshots_of(group: RankGroup | None, where: Path) -> Any:
 
 def test_snapshots_of_all_ranks_are_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Checks reads by all ranks, by one process and by xarray: a box with as many rows on each rank, a box of other
-    rows, which xarray does not find, fewer ranks later, and no old group beside unequal parts."""
+    rows, which xarray does not find, other numbers of ranks later, and a last part with fewer rows."""
     xarray, where = pytest.importorskip("xarray"), tmp_path / "run.oc"
     expected, shape, steps = snapshots_of(None, tmp_path / "alone.oc")
     for found, *rest in ranks(3, snapshots_of, where):
@@ -247,8 +259,15 @@ def test_snapshots_of_all_ranks_are_one(tmp_path: Path, capsys: pytest.CaptureFi
     with xarray.open_zarr(where / "snapshots.zarr", group="box") as kept:
         np.testing.assert_array_equal(kept["u"].values[-1], expected[2])
     assert not (where / "snapshots.zarr" / "u" / "c" / "3" / "0" / "2").exists()
-    assert ranks(5, opens, where) == [6] * 5
-    assert sorted(os.listdir(where)) == [f"rank-{rank}" for rank in range(5)]
+    assert ranks(5, opens, where) == [6] * 5  # parts of 8 rows, and the last of 4 rows
+    np.testing.assert_array_equal(oc.open(where).snapshots["u"], expected[0])
+    for place, rows in ((where, np.s_[:]), (where / "rank-4", np.s_[32:])):
+        with xarray.open_zarr(place / "snapshots.zarr") as kept:
+            np.testing.assert_array_equal(kept["u"].values, expected[0][:, :, rows])
+    assert not (where / "snapshots.zarr" / "box").exists()  # 4 rows of the first part, and 8 rows of other parts
+    assert command(capsys, "verify", where)[0] == 0
+    assert ranks(7, opens, where) == [6] * 7
+    assert sorted(os.listdir(where)) == [f"rank-{rank}" for rank in range(7)]  # no old group beside parts of 5 and 6
     np.testing.assert_array_equal(oc.open(where).snapshots["u"], expected[0])
 
 
@@ -269,11 +288,12 @@ def replaces(group: RankGroup, where: Path) -> Any:
 def test_no_zarr_group_is_made_for_unequal_parts_or_other_files(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Checks that unequal parts, other files and separate directories work without the group."""
+    """Checks that unequal parts, other files and separate directories work without the group. If 11 rows are divided
+    among 5 ranks, equal parts would leave no row for the last rank."""
     unequal, other, apart = tmp_path / "unequal.oc", tmp_path / "other.oc", tmp_path / "apart-{rank}.oc"
     (other / "u").mkdir(parents=True)
     (other / "u" / "mine").write_text("mine")
-    ranks(3, begins, unequal)
+    ranks(5, begins, unequal, (7, 11, 10))
     ranks(2, begins, other)
     ranks(2, begins, apart)
     for where in (unequal, other):

@@ -26,7 +26,7 @@ from outcrop.plan.machine import NetworkRates
 from outcrop.plan.memory import slot_bytes, whole_window
 from outcrop.plan.plan import Sizes
 from outcrop.plan.planner import choose, smallest_budget_bytes
-from outcrop.plan.problem import Problem
+from outcrop.plan.problem import Problem, chunk_rows
 from outcrop.plan.rank_planner import JointChoice, PlannedRank, choose_ranks, choose_together
 from outcrop.plan.ranks import (
     RankPlans,
@@ -366,6 +366,26 @@ def test_too_few_rows_name_the_largest_number_of_ranks() -> None:
     with pytest.raises(InputError, match="use at most 4"):
         cut_problem(problem, 5, steps=9)  # a pass has at most the 4 steps of the run
     assert min(rows_of(cut_problem(problem, 4, steps=4))) == 12
+
+
+@given(st.integers(1, 5000), st.integers(1, 64), st.sampled_from([1, 4, 16, 64]), st.integers(1, 40))
+def test_cuts_for_chunks_are_as_even_as_possible(ny: int, ranks: int, group: int, least: int) -> None:
+    """Checks that all parts except the last have equally many rows, hardly more than in an even cut, and that there is
+    such a cut if each rank has enough rows."""
+    if ny // ranks < least and ranks > 1:
+        return
+    cut = cut_rows(ny, ranks, group, least, for_chunks=True)
+    rows, even = rows_of(cut), -(-ny // ranks)
+    assert cut[0] == 0 and cut[-1] == ny and len(rows) == ranks
+    if chunk := chunk_rows(rows):
+        assert rows[:-1] == [chunk] * (ranks - 1) and 1 <= rows[-1] <= chunk <= even + even // 32
+        assert rows[-1] >= max(min(least, ny), chunk - chunk // 2) or cut == cut_rows(ny, ranks, group, least)
+    else:
+        assert cut == cut_rows(ny, ranks, group, least)
+    if ny - (ranks - 1) * even >= max(least, even - even // 2):
+        assert chunk in (even, -(-even // group) * group)
+    assert chunk_rows([5, 5, 5]) == chunk_rows([5, 5, 2]) == 5 and chunk_rows([7]) == 7
+    assert not chunk_rows([4, 5, 5]) and not chunk_rows([5, 4, 5]) and not chunk_rows([5, 5, 6])
 
 
 @given(st.integers(1, 5000), st.integers(1, 64), st.sampled_from([1, 4, 16, 64]), st.integers(1, 40))

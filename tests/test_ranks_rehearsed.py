@@ -18,9 +18,10 @@ from outcrop.language.library import find_stencil
 from outcrop.language.stencil import Stencil
 from outcrop.plan.plan import Sizes
 from outcrop.plan.planner import choose, smallest_budget_bytes
-from outcrop.plan.ranks import RankPlans, cut_problem, part_of, plan_ranks, rows_needed, validate_ranks
+from outcrop.plan.ranks import RankPlans, cut_problem, part_of, plan_ranks, rows_needed, rows_of, validate_ranks
 from outcrop.plan.schemes import EVERY_SCHEME, SCHEMES
 from outcrop.run.definition import as_problem
+from outcrop.run.disk.entries import PartEntry
 from outcrop.run.disk.layout import make_layout
 from rank_cases import block_rows
 from rehearsal import rehearse_ranks
@@ -132,20 +133,26 @@ def test_the_plan_that_the_tuner_chooses_for_a_rank_is_legal(
     check(stencil, boundary, every, 1)
 
 
-@given(st.integers(1, 40), st.integers(1, 3), st.sampled_from([("fixed", "mirror"), ("periodic", "periodic")]))
-def test_parts_have_the_layout_of_their_arrays_on_disk(rows: int, ranks: int, sides: tuple[str, str]) -> None:
-    """Checks that the problem of a rank has the layout of an array with its rows, and the right sides."""
+@given(st.integers(1, 40), st.integers(1, 3), st.sampled_from([("fixed", "mirror"), ("periodic", "periodic")]),
+       st.integers(0, 20))  # fmt: skip
+def test_parts_have_the_layout_of_their_arrays_on_disk(
+    rows: int, ranks: int, sides: tuple[str, str], missing: int
+) -> None:
+    """Checks that the problem of a rank has the layout of an array with its rows, and the right sides. If the last part
+    is shorter than the others, its planes on disk are as long as those of the others."""
     stencil = find_stencil("heat7")
-    boundary = Boundary(y=sides)  # type: ignore[arg-type]
-    problem = as_problem(stencil, make_layout((9, ranks * rows, 50), "float32"), 3, boundary, in_place=False)
-    cut = cut_problem(problem, ranks)
+    boundary, ny = Boundary(y=sides), ranks * rows - min(missing, rows // 2)  # type: ignore[arg-type]
+    problem = as_problem(stencil, make_layout((9, ny, 50), "float32"), 3, boundary, in_place=False)
+    cut = cut_problem(problem, ranks, for_chunks=True)
     for rank in range(ranks):
         part = part_of(problem, cut, rank)
-        layout = make_layout((9, cut[rank + 1] - cut[rank], 50), "float32")
+        chunk = PartEntry("", rank, cut).chunk_rows
+        assert chunk == (cut[1] if cut[-1] - cut[-2] <= cut[1] else cut[rank + 1] - cut[rank])
+        layout = make_layout((9, cut[rank + 1] - cut[rank], 50), "float32", chunk_rows=chunk)
         own = as_problem(stencil, layout, 3, boundary, in_place=False)
         low = sides[0] if ranks == 1 or (rank == 0 and sides[0] != "periodic") else "neighbour"
         high = sides[1] if ranks == 1 or (rank == ranks - 1 and sides[0] != "periodic") else "neighbour"
         assert part == replace(own, sides=(own.sides[0], (low, high), own.sides[2]), max_halo=part.max_halo,
                                block_order=part.block_order)  # fmt: skip
-        assert part.max_halo == (min(rows for _ in cut) if ranks > 1 else 0)
-        assert rows >= rows_needed(part)
+        assert part.max_halo == (min(rows_of(cut)) if ranks > 1 else 0)
+        assert min(rows_of(cut)) >= rows_needed(part)

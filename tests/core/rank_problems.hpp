@@ -156,7 +156,9 @@ inline Grid grid_of(const Problem &problem, const Part &part) {
   grid.statics_z = problem.equation == Equation::wave ? grid.skew_z : 0;
   grid.item_bytes = sizeof(float);
   grid.pitch_bytes = static_cast<std::size_t>(problem.pitch_bytes);
-  grid.plane_bytes = static_cast<std::size_t>(part.rows) * grid.pitch_bytes;
+  // on disk, rows of zeros follow the rows of the last part, as if it were shorter than the other parts
+  const long zero_rows = part.low == Side::neighbour && part.high != Side::neighbour ? 3 : 0;
+  grid.plane_bytes = static_cast<std::size_t>(part.rows + zero_rows) * grid.pitch_bytes;
   grid.record_bytes = round_up(grid.plane_bytes + 8, AlignedMemory::page_bytes);
   return grid;
 }

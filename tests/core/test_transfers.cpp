@@ -75,6 +75,22 @@ TEST(PlaneSums, EqualTheSumOfTheWholePlaneForEveryPartition) {
     }
 }
 
+// The checksum of a plane on disk includes the rows of zeros behind its last row, which are never added.
+TEST(PlaneSums, IncludeRowsOfZerosBehindTheLastRow) {
+  for (std::size_t zero_rows : {1u, 5u}) {
+    Grid grid = grid_of(6, 48);
+    std::vector<std::byte> plane = noise(grid.plane_bytes, 3);
+    grid.plane_bytes += zero_rows * grid.pitch_bytes;
+    PlaneSums sums(grid);
+    sums.add(0, plane.data(), grid.pitch_bytes, {2, 6, 0, 48});
+    EXPECT_FALSE(sums.whole(0));
+    sums.add(0, plane.data(), grid.pitch_bytes, {0, 2, 0, 48});
+    EXPECT_TRUE(sums.whole(0));
+    plane.resize(grid.plane_bytes);
+    EXPECT_EQ(sums.value(0), crc32c(plane));
+  }
+}
+
 // Rows of a block in memory are shorter than rows of the grid. The checksum depends on the place of a cell in the
 // plane, and not on its place in memory.
 TEST(PlaneSums, TakeRowsThatLieCloserInMemory) {

@@ -46,7 +46,8 @@ inline long fold(long i, long n) { return i < (n + 1) / 2 ? 2 * i : 2 * (n - 1 -
 inline long unfold(long position, long n) { return position % 2 == 0 ? position / 2 : n - 1 - position / 2; }
 
 /// The extents of the grid and the layout of its planes in memory. `pitch_bytes` is the distance between rows, and
-/// `record_bytes` is the distance between records.
+/// `record_bytes` is the distance between records. A plane on disk has `plane_bytes` bytes: its rows, and then zeros if
+/// the part of a rank has fewer rows than a plane on disk. The zeros are never written, and exist only on disk.
 ///
 /// The grid may be the part of a rank that has neighbouring ranks in y (faces.hpp). Rows are counted from the rank's
 /// first row. A rim of -2^40 rows on one side means that a neighbouring rank owns the rows beyond this side. The rows
@@ -70,6 +71,8 @@ struct Grid {
   std::size_t record_bytes = 0;
 
   long pitch_cells() const { return static_cast<long>(pitch_bytes / item_bytes); }
+  std::size_t rows_bytes() const { return static_cast<std::size_t>(ny) * pitch_bytes; }
+  bool has_zero_rows() const { return plane_bytes > rows_bytes(); }
   std::size_t tail_bytes() const { return record_bytes - plane_bytes; }
   long first_plane() const { return rim_z_low; }      ///< the first plane that a step updates
   long end_plane() const { return nz - rim_z_high; }  ///< one past the last plane that a step updates

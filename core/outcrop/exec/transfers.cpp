@@ -1,6 +1,7 @@
 #include "outcrop/exec/transfers.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cassert>
 #include <cstring>
 #include <numeric>
@@ -179,8 +180,8 @@ void Transfers::transfer(bool write, const ArrayRing &pair, long z, const Rectan
   tail.length = grid_.tail_bytes();
   tail.rows = 1;
   if (has_whole_rows && cells.y1 == grid_.ny) {
-    // In the slot, rows of a neighbouring rank follow the last row of the plane. The last bytes of the plane fill only
-    // a part of a page, and are transferred separately. So the other pages can be transferred without the page cache.
+    // In the slot or on disk, other rows follow the last row of the plane. The last bytes of the plane may fill only a
+    // part of a page, and are transferred separately. So the other pages can be transferred without the page cache.
     const std::size_t after = (whole.offset + whole.length) % AlignedMemory::page_bytes;
     if (after > 0 && after < whole.length) {
       Request pages = whole;
@@ -263,13 +264,27 @@ std::uint64_t Transfers::fringe_offset(const ArrayRing &pair, long z) const {
   return static_cast<std::uint64_t>(z * (state_rows + sum(rows.size())) + before) * grid_.pitch_bytes;
 }
 
+namespace {
+
+// Returns the CRC32C of `length` zeros. No buffer of this length is allocated.
+std::uint32_t crc32c_of_zeros(std::size_t length) {
+  constexpr std::array<std::byte, 4096> zeros{};
+  std::uint32_t sum = 0;
+  for (std::size_t done = 0; done < length; done += zeros.size())
+    sum = crc32c(std::span(zeros).first(std::min(zeros.size(), length - done)), sum);
+  return sum;
+}
+
+}  // namespace
+
 PlaneSums::PlaneSums(const Grid &grid)
     : grid_(grid),
       sums_(static_cast<std::size_t>(grid.nz)),
       bytes_(static_cast<std::size_t>(grid.nz)),
-      row_factors_(static_cast<std::size_t>(grid.ny + 1)) {
+      row_factors_(static_cast<std::size_t>(grid.ny + 1)),
+      zeros_(crc32c_of_zeros(grid.plane_bytes - grid.rows_bytes())) {
   for (std::size_t rows = 0; rows < row_factors_.size(); ++rows)
-    row_factors_[rows] = crc32c_factor(rows * grid.pitch_bytes);
+    row_factors_[rows] = crc32c_factor(rows * grid.pitch_bytes + grid.plane_bytes - grid.rows_bytes());
 }
 
 void PlaneSums::clear() {

@@ -201,14 +201,15 @@ class PlaneSums {
   void clear();
 
   /// Adds the part `cells` of plane z. `origin` is the address of cell (0, 0) of the plane, and rows are `pitch_bytes`
-  /// apart. The callers must add every cell of a plane exactly once, including the padding. Any thread may call add().
+  /// apart. The callers must add every cell of a plane exactly once, including the padding of rows, but not the zeros
+  /// that follow the last row on disk. Any thread may call add().
   void add(long z, const std::byte *origin, std::size_t pitch_bytes, const Rectangle &cells);
 
   /// Returns whether every byte of plane z has been added.
-  bool whole(long z) const { return bytes_[index(z)].load(std::memory_order_relaxed) == grid_.plane_bytes; }
+  bool whole(long z) const { return bytes_[index(z)].load(std::memory_order_relaxed) == grid_.rows_bytes(); }
 
-  /// Returns the CRC32C of plane z. The result is valid if whole(z) is true.
-  std::uint32_t value(long z) const { return sums_[index(z)].load(std::memory_order_relaxed); }
+  /// Returns the CRC32C of plane z as it is on disk. The result is valid if whole(z) is true.
+  std::uint32_t value(long z) const { return sums_[index(z)].load(std::memory_order_relaxed) ^ zeros_; }
 
  private:
   static std::size_t index(long z) { return static_cast<std::size_t>(z); }
@@ -216,8 +217,9 @@ class PlaneSums {
   const Grid grid_;
   std::vector<std::atomic<std::uint32_t>> sums_;
   std::vector<std::atomic<std::size_t>> bytes_;  // number of bytes of each plane that have been added
-  // factor i shifts the CRC of a part by i rows
+  // factor i shifts the CRC of a part by i rows and by the zeros behind the last row
   std::vector<std::uint32_t> row_factors_;
+  std::uint32_t zeros_;  // the CRC of the zeros behind the last row
 };
 
 /// Computes the checksums of the states that a pass reads. A state has one checksum for all its bytes.

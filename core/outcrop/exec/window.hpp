@@ -8,8 +8,9 @@
 //
 // The frame is the whole plane, or the rows and columns of a block. origin() is the address that cell (0, 0) would have
 // if the frame contained this cell. So the same formula gives the address of a cell for every frame. If the frame has
-// rows of neighbouring ranks (problem.hpp), it begins at a negative row or ends behind the plane. If the frame ends
-// before or behind the last row of the plane, the tail is at the end of the slot, and is aligned like the slot.
+// rows of neighbouring ranks (problem.hpp), it begins at a negative row or ends behind the plane. The tail is at the end
+// of the slot if the frame does not end with the last row of the plane, or if zeros follow this row on disk. Such a tail
+// is aligned like the slot.
 //
 // Successive blocks may shift their planes: the slots of the first planes of a block then follow the slots of the last
 // planes of the previous block. If all planes of a field stay in memory, the rings of this field have no frames and no
@@ -167,7 +168,9 @@ class Window {
   std::byte *first_row(std::size_t ring, long z) const { return cell(ring, z, begin_row_, 0); }
 
   /// Returns true if the tail of a record directly follows the last row of the plane in the slot.
-  bool tail_follows(std::size_t ring) const { return rings_[ring].resident() || frame_.y1 == grid_.ny; }
+  bool tail_follows(std::size_t ring) const {
+    return (rings_[ring].resident() || frame_.y1 == grid_.ny) && !grid_.has_zero_rows();
+  }
 
   /// Returns the address of the checksum of plane z.
   std::byte *tail(std::size_t ring, long z) const {

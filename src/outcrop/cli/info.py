@@ -91,6 +91,7 @@ def info(
 
 def _parts(where: Path, manifests: list[Manifest]) -> list[tuple[str, str]]:
     """Return rows about the parts of a run. `manifests` contains the manifest of each part."""
+    from outcrop.plan.problem import chunk_rows
     from outcrop.run.ranks.shared import group_of
 
     counts = [one.shape[1] for one in manifests]
@@ -100,7 +101,7 @@ def _parts(where: Path, manifests: list[Manifest]) -> list[tuple[str, str]]:
         ranks = [[str(rank) for rank, one in enumerate(manifests) if one.step == step] for step in steps]
         texts = [f"ranks {', '.join(some)} at step {step}" for step, some in zip(steps, ranks, strict=True)]
         rows.append(("steps", f"{'; '.join(texts)}: a commit was interrupted, the run goes back to step {steps[0]}"))
-    if min(counts) < max(counts):
+    if not chunk_rows(counts):
         rows.append(("zarr", "no group of all parts, because they have different numbers of rows"))
     elif group_of(where, manifests[0]) is not None:
         rows.append(("zarr", f"{where} is a group of all parts"))

@@ -9,6 +9,7 @@ ends of the axis alternately, so that neighbouring planes have numbers that are 
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import gcd
@@ -20,6 +21,14 @@ VECTOR_BYTES = 64
 """The bytes of the longest vector of a kernel. Along x, blocks begin and end at multiples of VECTOR_BYTES."""
 DIRECT_BYTES = 4096
 """In direct I/O, offsets and lengths must be multiples of DIRECT_BYTES bytes."""
+
+
+def chunk_rows(rows: Sequence[int]) -> int:
+    """Return the number of rows of a chunk of Zarr such that each part is one chunk, or 0 if there is no such number.
+    `rows` has the numbers of rows of all parts. All chunks of an array have equally many rows. Only the last chunk can
+    have rows beyond the end of the array, so only the last part can have fewer rows than the others."""
+    first, last = rows[0], rows[-1]
+    return first if last <= first and all(one == first for one in rows[:-1]) else 0
 
 
 @dataclass(frozen=True)
@@ -148,8 +157,9 @@ class Problem:
     a step.
 
     `shape` is (nz, ny, nx) in cells, and `radii` is the radius of the stencil along the same axes. The distance between
-    rows is `pitch_bytes`. The rows of a plane have `plane_bytes` bytes together. A record, which is a plane with its
-    checksum and padding, has `record_bytes` bytes. `sides` are the boundaries below and above the grid along z, y and
+    rows is `pitch_bytes`. On disk, a plane has `plane_bytes` bytes. These are more bytes than the rows have if the part
+    of a rank is shorter than a chunk (ranks.py). A record, which is a plane with its checksum and padding, has
+    `record_bytes` bytes. `sides` are the boundaries below and above the grid along z, y and
     x: "fixed", "mirror" or "periodic". The user's grid has `ndim` axes. With two axes, y has one cell in `shape`. With
     one axis, z and y have one cell each.
 
@@ -441,8 +451,7 @@ class Problem:
 
     @cached_property
     def tail_bytes(self) -> int:
-        """The number of bytes of a record after its last row. The bytes after the last row hold the checksum, the seal
-        and zeros."""
+        """The number of bytes of a record after the plane. These bytes hold the checksum, the seal and zeros."""
         return self.record_bytes - self.plane_bytes
 
     @cached_property

@@ -12,6 +12,10 @@ the ranks form a ring: the lower neighbour of the first rank is the last rank.
 
 Passes of all ranks have the same numbers of levels and the same slabs, so that neighbours exchange the same planes in
 the same order.
+
+If all ranks share a directory, the parts are one Zarr array, and each part is a chunk of this array. All chunks have
+equally many rows. So all parts have equally many rows, except that the last part may have fewer (`cut_rows`). On
+disk, zeros then follow the rows of the last part, so that its planes are complete chunks.
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ from outcrop.plan.contents import IllegalPlan
 from outcrop.plan.exchanges import RECEIVE, SEND, Message, Step, messages, require_progress, steps_of
 from outcrop.plan.machine import Machine, UpdateRate
 from outcrop.plan.plan import Pass, Plan, Scheme, Sizes
-from outcrop.plan.problem import DIRECT_BYTES, Problem
+from outcrop.plan.problem import DIRECT_BYTES, Problem, chunk_rows
 from outcrop.plan.tuner import build
 from outcrop.plan.validate import validate
 
@@ -38,6 +42,8 @@ CHECKSUM_BYTES = 4
 """The size of the checksum of a plane on disk (run/disk/layout.py)."""
 MIN_GROUPS = 8
 """Parts begin at multiples of a group of rows if each part has at least this number of groups."""
+CHUNK_SHARE = 32
+"""To begin parts at multiples of a group of rows, chunks may be longer than necessary by 1/CHUNK_SHARE."""
 
 
 def rows_needed(problem: Problem, steps: int = 1, scheme: Scheme | None = None) -> int:
@@ -48,10 +54,13 @@ def rows_needed(problem: Problem, steps: int = 1, scheme: Scheme | None = None) 
     return max(1, cuts * problem.radius_y * problem.stages * steps)
 
 
-def cut_rows(ny: int, ranks: int, group: int = 1, least: int = 1) -> Cut:
+def cut_rows(ny: int, ranks: int, group: int = 1, least: int = 1, for_chunks: bool = False) -> Cut:
     """Divide `ny` rows into parts for `ranks` ranks. If parts are large, all parts except the last begin and end at
     multiples of `group` rows. The numbers of rows of two ranks differ by at most one group, not counting the rows at
     the end of the grid that do not fill a group.
+
+    With `for_chunks`, all parts have equally many rows, and the last part may have fewer rows, but at least half of
+    them. If this is not possible, the parts are those without `for_chunks`.
 
     Raises InputError if a rank would have fewer than `least` rows. The message has the largest number of ranks that
     works.
@@ -63,6 +72,8 @@ def cut_rows(ny: int, ranks: int, group: int = 1, least: int = 1) -> Cut:
             f"ranks {ranks}: each rank needs at least {least} rows of y, but {ny} rows give some ranks only "
             f"{ny // ranks}; use at most {max(1, ny // least)}"
         )
+    if for_chunks and (cut := _cut_for_chunks(ny, ranks, group, least)):
+        return cut
     unit = group if ny // ranks >= MIN_GROUPS * group else 1
     cut = _cut_by(ny, ranks, unit)
     return cut if min(rows_of(cut)) >= least else _cut_by(ny, ranks, 1)
@@ -73,14 +84,28 @@ def _cut_by(ny: int, ranks: int, unit: int) -> Cut:
     return (*(unit * (rank * units // ranks) for rank in range(ranks)), ny)
 
 
+def _cut_for_chunks(ny: int, ranks: int, group: int, least: int) -> Cut | None:
+    """Return a cut into equal parts and a last part that may be shorter, or None. The slowest rank has the most rows.
+    So a part has more rows than necessary only if direct I/O gains more."""
+    even = -(-ny // ranks)
+    for unit in (group, 1):
+        rows = min(round_up(even, unit), ny)
+        last = ny - (ranks - 1) * rows
+        if rows <= even + even // CHUNK_SHARE and last >= max(least, rows - rows // 2):
+            return (*range(0, ranks * rows, rows), ny)
+    return None
+
+
 def rows_of(cut: Cut) -> list[int]:
     """Return the number of rows of each rank."""
     return [end - first for first, end in pairwise(cut)]
 
 
-def cut_problem(problem: Problem, ranks: int, steps: int = 1, scheme: Scheme | None = None) -> Cut:
+def cut_problem(
+    problem: Problem, ranks: int, steps: int = 1, scheme: Scheme | None = None, for_chunks: bool = False
+) -> Cut:
     """Divide the grid of a whole problem among `ranks` ranks, whose passes have at least `steps` steps. If `scheme` is
-    given, the passes have this scheme.
+    given, the passes have this scheme. `for_chunks` has the meaning that it has in `cut_rows`.
 
     Raises InputError if the grid has no axis y, or too few rows. The message has the largest number of ranks that
     works.
@@ -88,7 +113,8 @@ def cut_problem(problem: Problem, ranks: int, steps: int = 1, scheme: Scheme | N
     if ranks > 1 and problem.ndim < 3:
         raise InputError(f"ranks {ranks}: ranks divide y of a grid of three axes, but this grid has {problem.ndim}")
     steps = max(1, min(steps, problem.steps))
-    return cut_rows(problem.shape[1], ranks, problem.row_group, rows_needed(problem, steps, scheme))
+    least = rows_needed(problem, steps, scheme)
+    return cut_rows(problem.shape[1], ranks, problem.row_group, least, for_chunks)
 
 
 def balanced_cut(problem: Problem, cut: Cut, scheme: Scheme, levels: int) -> Cut:
@@ -127,7 +153,7 @@ def part_of(problem: Problem, cut: Cut, rank: int) -> Problem:
     if len(cut) == 2:
         return problem
     rows = rows_of(cut)
-    plane_bytes = rows[rank] * problem.pitch_bytes
+    plane_bytes = (chunk_rows(rows) or rows[rank]) * problem.pitch_bytes
     low, high = (
         side if neighbour_of(problem, cut, rank, place) is None else "neighbour"
         for place, side in zip((LOW, HIGH), problem.sides[1], strict=True)

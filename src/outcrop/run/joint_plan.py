@@ -31,6 +31,7 @@ from outcrop.run.disk.manifest import Settings
 from outcrop.run.ranks.group import RankGroup
 from outcrop.run.ranks.links import measure_network
 from outcrop.run.ranks.part import require_equal
+from outcrop.run.ranks.shared import will_share
 from outcrop.tiers import discover, measure
 from outcrop.tiers.discover import lay_out
 from outcrop.tiers.update_rate import ASSUMED_CELLS_PER_SECOND, UpdateRateMeter
@@ -87,14 +88,18 @@ def choose_cut(
     relative to a heat equation. `has_steps` is False if the number of steps is not known yet. The parts are then equal,
     unless the user has given the steps of a pass.
 
+    If all ranks share the directory, all parts together will be one Zarr array, so the cut must fit the chunks of this
+    array. Then the lowest rank has more updates than the other ranks with split tiling, and the tuner considers this.
+
     With split tiling, the best cut depends on the steps of a pass. Nothing is measured yet, so the function computes
     these steps from assumed update rates. If the passes have another number of steps, the times of the ranks are less
     equal. This cut is still better than equal parts if the passes have at least half of the assumed steps. Raises
     InputError if the grid has too few rows. Raises BudgetError if a budget is too small."""
     given, scheme = settings.given, settings.scheme
     named = None if scheme == "auto" else find_scheme(scheme)
-    cut = cut_problem(problem, group.size, given.bt or 1, named)
-    if not any(is_moved(problem, one) for one in ([named] if named else RANK_SCHEMES.values())):
+    for_chunks = will_share(group, directories[0])
+    cut = cut_problem(problem, group.size, given.bt or 1, named, for_chunks)
+    if for_chunks or not any(is_moved(problem, one) for one in ([named] if named else RANK_SCHEMES.values())):
         return cut
     if named and given.bt:
         return balanced_cut(problem, cut, named, min(given.bt, problem.steps) * problem.stages)

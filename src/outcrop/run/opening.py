@@ -37,7 +37,7 @@ from outcrop.run.ranks.group import RankGroup, together
 from outcrop.run.ranks.launch import join
 from outcrop.run.ranks.move import move, settle
 from outcrop.run.ranks.part import as_part, refuse_whole, was_interrupted
-from outcrop.run.ranks.shared import share
+from outcrop.run.ranks.shared import share, will_share
 from outcrop.run.ranks.whole import (
     AllParts,
     as_whole,
@@ -150,7 +150,7 @@ def _description(
         return one
     steps = max(1, first.target_step - first.step) if first.target_step > first.step else MAX_STEPS
     problem = as_problem(stencil, whole.layout, steps, as_boundary(whole.boundary), in_place=False)
-    cut = cut_problem(problem, group.size, whole.settings.given.bt or 1)
+    cut = cut_problem(problem, group.size, whole.settings.given.bt or 1, for_chunks=will_share(group, place))
     plain = Description(**{one.name: getattr(whole, one.name) for one in fields(Description)})
     own = PartEntry(run, group.rank, cut)
     own = replace(own, traces=own_traces(samplings, own))

@@ -42,9 +42,8 @@ from outcrop.plan.plan import Plan
 from outcrop.plan.schemes import EVERY_SCHEME
 from outcrop.run.acquisition.pass_acquisition import UNSEEN, Points, RawSum, rounded
 from outcrop.run.disk.acquisition_files import NORMS, PART_NORMS, continued, read_rows, snapshot_name, write_rows
-from outcrop.run.disk.contents import SNAPSHOTS
+from outcrop.run.disk.contents import SNAPSHOTS, snapshot_end
 from outcrop.run.disk.entries import EXACT_BYTES, PartEntry, SnapshotsEntry
-from outcrop.run.disk.layout import snapshot_index
 from outcrop.run.disk.manifest import Description, Manifest
 from outcrop.run.disk.state import State
 
@@ -247,17 +246,17 @@ def _write_snapshot(target: State, own: SnapshotsEntry, field: str, number: int,
     """Write a snapshot of a run or a part, plane by plane, and return its checksum. `own` is the entry with the rows of
     this run or part."""
     item_bytes, records = np.dtype(target.manifest.dtype).itemsize, target.records
-    size, index = math.prod(own.shape) * item_bytes, snapshot_index(own.shape, item_bytes)
+    size, end = math.prod(own.shape) * item_bytes, snapshot_end(target.manifest, own)
     name = snapshot_name(own, field, number)
     checksum, offset = 0, 0
     with os_errors_as(StorageError, f"cannot write {records.path / name}"):
         records.make_folder(name.rpartition("/")[0])
-        records.create(name, size=size + len(index))
+        records.create(name, size=size + len(end))
         with records.opened(name, os.O_RDWR) as handle:
             for plane in planes:
                 checksum = _core.crc32c(plane, checksum)
                 offset += records.write_to(handle, offset, plane)
-            records.write_to(handle, offset, index)
+            records.write_to(handle, offset, end)
             records.flush_file(handle)
         records.flush_all(SNAPSHOTS)
     return checksum
@@ -449,7 +448,7 @@ def kept_bytes(description: Description, step: int) -> int:
     records = sum(row_bytes * count for row_bytes, count in taps.records(step).values())
     snapshots = sum(
         len(one.fields) * len(one.numbers(step))
-        * (math.prod(one.shape) * item_bytes + len(snapshot_index(one.shape, item_bytes)))
+        * (math.prod(one.shape) * item_bytes + len(snapshot_end(description, one)))
         for one in taps.snapshots
     )  # fmt: skip
     return records + sum(taps.definitions.values()) + snapshots

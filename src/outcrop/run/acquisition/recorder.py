@@ -41,7 +41,7 @@ from outcrop.run.acquisition.pass_acquisition import (
     SumRequest,
 )
 from outcrop.run.disk.acquisition_files import NORMS, check_records, continued, snapshot_name, write_rows
-from outcrop.run.disk.layout import snapshot_index
+from outcrop.run.disk.contents import snapshot_end
 from outcrop.run.disk.manifest import Manifest
 from outcrop.run.disk.state import State
 from outcrop.units import format_bytes
@@ -204,7 +204,7 @@ def require_space(directory: Directory, manifest: Manifest, last_step: int) -> N
     times = needed = 0
     for entry in manifest.own_taps.snapshots:
         more = len(entry.numbers(last_step, manifest.step))
-        each = math.prod(entry.shape) * np.dtype(manifest.dtype).itemsize + len(snapshot_index(entry.shape, 1))
+        each = math.prod(entry.shape) * np.dtype(manifest.dtype).itemsize + len(snapshot_end(manifest, entry))
         times, needed = times + more, needed + more * len(entry.fields) * each
     room = os.statvfs(directory.handle)
     free = room.f_bavail * room.f_frsize
@@ -223,7 +223,7 @@ def make_files(
     `fields` contains the names of the stencil's fields. Raises OSError and StorageError."""
     itemsize = np.dtype(manifest.dtype).itemsize
     for entry in manifest.own_taps.snapshots:
-        size, index = math.prod(entry.shape) * itemsize, snapshot_index(entry.shape, itemsize)
+        size, end = math.prod(entry.shape) * itemsize, snapshot_end(manifest, entry)
         begins, ends = zip(*entry.box, strict=True)
         z, y, x = zip(inside(begins, 0), inside(ends, 1), strict=True)
         for number in entry.numbers(first + steps, first):
@@ -232,8 +232,8 @@ def make_files(
                 folder = name.rpartition("/")[0]
                 directory.make_folder(folder)
                 directory.remove(name)  # an earlier pass that was killed may have left this file
-                directory.create(name, size=size + len(index))
-                directory.write(name, size, index)
+                directory.create(name, size=size + len(end))
+                directory.write(name, size, end)
                 parts = folder.split("/")
                 for count in range(len(parts), len(parts) - len(entry.box) - 2, -1):
                     directory.flush("/".join(parts[:count]))

@@ -33,9 +33,8 @@ from numpy.typing import NDArray
 from outcrop import _core
 from outcrop.durable import Directory
 from outcrop.errors import CorruptionError, StorageError, os_errors_as
-from outcrop.run.disk.contents import ACQUISITION, GROUP, SNAPSHOTS, files_below
+from outcrop.run.disk.contents import ACQUISITION, GROUP, SNAPSHOTS, files_below, snapshot_end
 from outcrop.run.disk.entries import EXACT_BYTES, HISTORY, PART_NORMS_BYTES, SUM_BYTES, SnapshotsEntry
-from outcrop.run.disk.layout import snapshot_index
 from outcrop.run.disk.manifest import Manifest
 
 Definitions: TypeAlias = Mapping[str, Sequence[NDArray[Any]]]
@@ -198,7 +197,7 @@ def damaged_snapshots(directory: Directory, manifest: Manifest) -> Iterator[tupl
     records with the checksums of snapshots must be complete. Raises StorageError when a record cannot be read."""
     itemsize = np.dtype(manifest.dtype).itemsize
     for entry in manifest.own_taps.snapshots:
-        size, index = math.prod(entry.shape) * itemsize, snapshot_index(entry.shape, itemsize)
+        size, index = math.prod(entry.shape) * itemsize, snapshot_end(manifest, entry)
         for field in entry.fields:
             data = directory.read_file(f"{ACQUISITION}/{entry.record(field)}", SUM_BYTES * entry.count(manifest.step))
             sums = np.frombuffer(data, "<u4").tolist()

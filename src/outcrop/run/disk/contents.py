@@ -37,8 +37,9 @@ from numpy.typing import NDArray
 from outcrop.axes import NAMES
 from outcrop.durable import Directory
 from outcrop.errors import StorageError, os_errors_as
+from outcrop.plan.problem import chunk_rows
 from outcrop.run.disk.entries import ArrayEntry, PartEntry, SnapshotsEntry
-from outcrop.run.disk.layout import array_metadata, group_metadata, plain_metadata, to_json
+from outcrop.run.disk.layout import array_metadata, group_metadata, plain_metadata, snapshot_index, to_json
 from outcrop.run.disk.manifest import MANIFEST, Description, Manifest
 
 GROUP = "zarr.json"
@@ -138,8 +139,9 @@ def names_below(directory: Directory, name: str, depth: int = 0) -> Iterator[str
 
 def derived_files(manifest: Manifest, part: PartEntry | None = None) -> dict[str, bytes]:
     """Return a dictionary from the path of each derived file in the run's own directory to the content of the file. If
-    `part` is one of several parts of equal size, each shard has only the rows of one part (run/ranks/shared.py)."""
-    attributes, part_rows = _attributes(manifest), part.rows[1] - part.rows[0] if part else None
+    `part` is one of several parts that are chunks of one array, each shard has only the rows of one part
+    (run/ranks/shared.py)."""
+    attributes, part_rows = _attributes(manifest), part.chunk_rows if part else None
     metadata = array_metadata(manifest.layout, len(manifest.shape), attributes, part_rows)
     files = {f"{array_folder(entry, copy)}/{GROUP}": to_json(metadata) for entry, copy in manifest.copies}
     arrays: dict[str, dict[str, Any]] = {entry.name: metadata for entry in manifest.arrays}
@@ -177,6 +179,21 @@ def rows_of_parts(entry: SnapshotsEntry, cut: Sequence[int]) -> list[tuple[int, 
     return [(rank, count) for rank, count in enumerate(rows) if count]
 
 
+def snapshot_end(manifest: Description, own: SnapshotsEntry) -> bytes:
+    """Return the bytes after the cells of a snapshot of a run or a part: the zeros that complete the last plane, and
+    the index. `own` is the entry with the rows of this run or part."""
+    itemsize = np.dtype(manifest.dtype).itemsize
+    return snapshot_index(own.shape, itemsize, _snapshot_rows(manifest, own))
+
+
+def _snapshot_rows(manifest: Description, own: SnapshotsEntry) -> int | None:
+    """Return the number of rows of a chunk of snapshots, or None if a chunk has the rows of `own`."""
+    if manifest.part is None:
+        return None
+    (whole,) = (one for one in manifest.taps.snapshots if one.name == own.name)
+    return chunk_rows([rows for _, rows in rows_of_parts(whole, manifest.part.cut)]) or None
+
+
 def show_snapshots(directory: Directory, manifest: Manifest, part: PartEntry | None = None) -> None:
     """Update the metadata of snapshots whose number of snapshots differs from the number at the manifest's step. Raises
     StorageError."""
@@ -209,9 +226,11 @@ def _snapshot_metadata(
     """Return a dictionary from the name of each array of a group to the content of its zarr.json at the manifest's
     step."""
     count, axes, box = entry.count(manifest.step), NAMES[len(manifest.shape)], entry.shape
-    shard = box
+    shard, rows = box, _snapshot_rows(manifest, entry)
     if part is not None:
-        shard = (box[0], max(rows for _, rows in rows_of_parts(entry, part.cut)), box[2])
+        rows = chunk_rows([rows for _, rows in rows_of_parts(entry, part.cut)])
+    if rows:
+        shard = (box[0], rows, box[2])
     inner = (1, 1, *shard[1:]) if len(box) == 3 else None
     # The attribute "coordinates" tells xarray that `step` is a coordinate, as `time` is.
     belongs = {"coordinates": "step"}

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from dataclasses import field as member
+from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from msgspec import Meta
 
 from outcrop.language.stencil import PREVIOUS
+from outcrop.plan.problem import chunk_rows
 
 if TYPE_CHECKING:
     from outcrop.language.stencil import Stencil
@@ -147,6 +149,12 @@ class PartEntry:
     def rows(self) -> tuple[int, int]:
         """The first row of the part, and the row after its last row."""
         return self.cut[self.rank], self.cut[self.rank + 1]
+
+    @property
+    def chunk_rows(self) -> int:
+        """The number of rows of a chunk on disk, which is at least the number of rows of the part."""
+        rows = [end - first for first, end in pairwise(self.cut)]
+        return chunk_rows(rows) or rows[self.rank]
 
 
 @dataclass(frozen=True)

@@ -2,15 +2,17 @@
 
 A plane is stored as a record. A slot of the window has the same layout as a record, so a record moves in one transfer:
 
-    record:  | ny rows of pitch_bytes | CRC32C | seal | zeros to a multiple of 4096 |
+    record:  | chunk_rows rows of pitch_bytes | CRC32C | seal | zeros to a multiple of 4096 |
     shard:   | record 0 | record 1 | ... | record S-1 | index: S x (offset, length), CRC32C |
 
 The seal (core/outcrop/storage/checksums.hpp) identifies the plane, its array, its run, and the operation that wrote it.
 
 Shard s holds planes s*S .. s*S + S-1. The last shard may have fewer planes, but its index also has S entries. In terms
-of Zarr, a shard is a chunk of shape (S, ny, pitch), and a plane is an inner chunk of shape (1, ny, pitch). Chunks are
-wider than the array, because rows have padding. On a grid of two axes, each row is stored like a plane. On a grid of
-one axis, the array has a single inner chunk.
+of Zarr, a shard is a chunk of shape (S, chunk_rows, pitch), and a plane is an inner chunk of shape (1, chunk_rows,
+pitch). Chunks are wider than the array, because rows have padding. Usually, a chunk has the ny rows of the array. But
+the last of several parts can have fewer rows than a chunk (plan/ranks.py). Then rows of zeros follow the ny rows.
+
+On a grid of two axes, each row is stored like a plane. On a grid of one axis, the array has a single inner chunk.
 
     run.oc/zarr.json          group; contains the metadata of its arrays, so readers need not list the folder
     run.oc/u/zarr.json        array: shards, inner chunk = one plane, codecs bytes (little) + crc32c, index at the end
@@ -61,7 +63,8 @@ def round_up(count: int, multiple: int) -> int:
 
 @dataclass(frozen=True)
 class PlaneLayout:
-    """The layout of an array of shape (nz, ny, nx) that is stored in shards of `shard_planes` planes."""
+    """The layout of an array of shape (nz, ny, nx) that is stored in shards of `shard_planes` planes. On disk, a plane
+    has `chunk_rows` rows, of which the first ny belong to the array."""
 
     shape: tuple[int, int, int]
     dtype: str
@@ -69,6 +72,7 @@ class PlaneLayout:
     plane_bytes: int
     record_bytes: int
     shard_planes: int
+    chunk_rows: int
 
     @property
     def shards(self) -> int:
@@ -100,8 +104,11 @@ class PlaneLayout:
         return z // self.shard_planes, z % self.shard_planes * self.record_bytes
 
 
-def make_layout(shape: tuple[int, int, int], dtype: str, shard_planes: int | None = None) -> PlaneLayout:
-    """Return the layout of an array. By default, one shard holds all planes. Raises InputError for sizes below 1, a
+def make_layout(
+    shape: tuple[int, int, int], dtype: str, shard_planes: int | None = None, chunk_rows: int | None = None
+) -> PlaneLayout:
+    """Return the layout of an array. By default, one shard holds all planes, and a plane has only the rows of the
+    array. Raises InputError for sizes below 1, a
     dtype that is not in DTYPES, or a grid that is too large for files."""
     if dtype not in DTYPES:
         raise InputError(f"dtype {dtype!r} is not supported; there are {' and '.join(DTYPES)}")
@@ -109,11 +116,12 @@ def make_layout(shape: tuple[int, int, int], dtype: str, shard_planes: int | Non
         raise InputError(f"grid {' x '.join(map(str, shape))} (nz, ny, nx) must have three sizes of at least 1")
     nz, ny, nx = (int(size) for size in shape)
     pitch_bytes = round_up(nx * np.dtype(dtype).itemsize, PITCH_BYTES)
-    plane_bytes = ny * pitch_bytes
+    rows = max(chunk_rows or ny, ny)
+    plane_bytes = rows * pitch_bytes
     record_bytes = round_up(plane_bytes + CHECKSUM_BYTES, RECORD_BYTES)
     if nz * record_bytes >= 2**62 or nz > MAX_PLANES:
         raise InputError(f"grid {nz} x {ny} x {nx} (nz, ny, nx) is beyond what files can hold")
-    return PlaneLayout((nz, ny, nx), dtype, pitch_bytes, plane_bytes, record_bytes, min(shard_planes or nz, nz))
+    return PlaneLayout((nz, ny, nx), dtype, pitch_bytes, plane_bytes, record_bytes, min(shard_planes or nz, nz), rows)
 
 
 def stripe_planes(shape: tuple[int, int, int], dtype: str, directories: int) -> int:
@@ -134,13 +142,18 @@ def index_parts(layout: PlaneLayout, shard: int) -> Iterator[bytes]:
     yield from _index(layout.shard_planes, layout.records(shard), layout.record_bytes, length)
 
 
-def snapshot_index(shape: tuple[int, ...], itemsize: int) -> bytes:
+def snapshot_index(shape: tuple[int, ...], itemsize: int, chunk_rows: int | None = None) -> bytes:
     """Return the index of the planes of a snapshot, which follows the cells. On grids of fewer than three axes, the
-    index is empty."""
+    index is empty.
+
+    If a chunk has more rows than the snapshot, the inner chunk of a plane ends with the first rows of the next plane.
+    Readers ignore these rows, because they are beyond the end of the array. Zeros before the index complete the last
+    plane."""
     if len(shape) < 3:
         return b""
-    plane_bytes = shape[1] * shape[2] * itemsize
-    return b"".join(_index(shape[0], shape[0], plane_bytes, plane_bytes))
+    row_bytes, rows = shape[2] * itemsize, chunk_rows or shape[1]
+    index = _index(shape[0], shape[0], shape[1] * row_bytes, rows * row_bytes)
+    return b"".join([bytes((rows - shape[1]) * row_bytes), *index])
 
 
 def _index(count: int, present: int, stride: int, length: int) -> Iterator[bytes]:
@@ -163,7 +176,7 @@ def array_metadata(
 ) -> dict[str, Any]:
     """Return the metadata (zarr.json) of an array that is stored in planes, on a grid of `ndim` axes. With `part_rows`,
     the grid is divided into parts of `part_rows` rows, and each shard holds only rows of one part."""
-    ny = part_rows or layout.shape[1]
+    ny = part_rows or layout.chunk_rows
 
     def own(sizes: tuple[int, int, int]) -> list[int]:
         return [sizes[place] for place in PLACES[ndim]]

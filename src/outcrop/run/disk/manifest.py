@@ -128,7 +128,8 @@ class Description:
 
     @property
     def layout(self) -> PlaneLayout:
-        return make_layout(grid_shape(self.shape), self.dtype, self.shard_planes)
+        rows = None if self.part is None else self.part.chunk_rows
+        return make_layout(grid_shape(self.shape), self.dtype, self.shard_planes, rows)
 
     @property
     def whole_shape(self) -> Shape:

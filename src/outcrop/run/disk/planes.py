@@ -170,6 +170,6 @@ class Planes:
         _, ny, nx = layout.shape
         planes = records.reshape(count, layout.record_bytes)[:, : layout.plane_bytes]
         # Rows are contiguous within a record, so reshape() returns a view and copies nothing.
-        rows = planes.view(layout.dtype).reshape(count, ny, layout.pitch_cells)
+        rows = planes.view(layout.dtype).reshape(count, layout.chunk_rows, layout.pitch_cells)
         assert np.shares_memory(rows, records)
-        return rows[:, :, :nx]
+        return rows[:, :ny, :nx]

@@ -7,9 +7,9 @@
     run.oc/snapshots.zarr/       the same for snapshots: u/c/7/0/2/0 is a link to snapshot 7 of rank 2
     run.oc/rank-2/               the part of rank 2, which is a run and a Zarr group of its own
 
-The group has no values of its own, and Outcrop itself does not read it. A chunk of Zarr has the same number of rows
-everywhere, so there is a group only if all parts have equally many rows. Snapshots are left out if the parts have
-different numbers of rows of their box.
+The group has no values of its own, and Outcrop itself does not read it. Chunks of Zarr have equally many rows, and
+only the last chunk can end beyond the array. So there is a group only if all parts have equally many rows, except that
+the last part may have fewer (plan/ranks.py). Snapshots are left out unless the same holds for the rows of their box.
 
 All parts have generation g in the copy with the same number. Rank 0 changes the links to this copy when all ranks have
 committed g, and before any rank writes over g - 1 (agreement.py). Therefore the links of arrays always lead to a
@@ -30,6 +30,8 @@ from pathlib import Path
 from outcrop.axes import NAMES
 from outcrop.durable import Directory
 from outcrop.errors import InputError, StorageError, os_errors_as
+from outcrop.paths import nearest_existing
+from outcrop.plan.problem import chunk_rows
 from outcrop.plan.ranks import rows_of
 from outcrop.run.disk.acquisition_files import snapshot_name
 from outcrop.run.disk.contents import (
@@ -51,6 +53,7 @@ from outcrop.run.disk.storage import RunFolder
 from outcrop.run.ranks.group import RankGroup
 from outcrop.run.ranks.part import RANK
 from outcrop.run.ranks.whole import as_whole
+from outcrop.tiers.storage_tiers import NETWORK, mount_of
 
 _TO_SHARD = re.compile(r"\.\./\.\./\.\./\.\./rank-\d+/[^/]+/c/\d+/0/0")
 
@@ -65,7 +68,7 @@ class SharedGroup:
     def __init__(self, root: Path, first: Manifest) -> None:
         assert first.part is not None
         self.root, self._first, self._part = root, first, first.part
-        kept = [one for one in first.taps.snapshots if len({rows for _, rows in rows_of_parts(one, self._cut)}) == 1]
+        kept = [one for one in first.taps.snapshots if chunk_rows([rows for _, rows in rows_of_parts(one, self._cut)])]
         taps = replace(NO_ENTRIES, snapshots=tuple(kept))
         self._whole = replace(as_whole(first), taps=taps, sums={}, shard_planes=first.shard_planes)
         self._names = top_names(self._whole) - {ACQUISITION}
@@ -100,7 +103,7 @@ class SharedGroup:
     def why_not(self) -> str:
         """Return the reason why the group cannot be made, or "". Raises StorageError."""
         rows = rows_of(self._cut)
-        if min(rows) < max(rows):
+        if not chunk_rows(rows):
             return f"the parts have {min(rows)} to {max(rows)} rows, and Zarr needs equally many"
         other = self.something_else({*self._names, GROUP})
         return f"{self.root / other} is something else" if other else ""
@@ -209,6 +212,17 @@ class SharedGroup:
             return
         directory.remove_files([one for one in names_below(directory, name) if one not in keep])
         directory.remove_empty(name)
+
+
+def will_share(group: RankGroup, place: Path) -> bool:
+    """Return True if all ranks will see the same directory above `place`, the directory of this rank: if they are on
+    one node, or if the directory is on a network file system. The directories need not exist. `share` compares them
+    when they exist. All ranks must call this function together."""
+    place = place.absolute()
+    root = str(place.parent) if place.name == f"rank-{group.rank}" else ""
+    every = group.allgather([root, mount_of(nearest_existing(place)).type in NETWORK])
+    is_one_node = len({one.node for one in group.places}) == 1
+    return root != "" and all(one == root and (is_one_node or is_network) for one, is_network in every)
 
 
 def share(group: RankGroup, state: State) -> None:
