@@ -45,8 +45,8 @@ MIXED: list[tuple[tuple[FieldPlan, ...], tuple[StagePlan, ...]]] = [
         (StagePlan((Operand(0), Operand(2)), (0,)), StagePlan((Operand(0), Operand(0, 1), Operand(1)), (1,))),
     ),
 ]
-"""The first problem has a stage that updates a field with one copy and a field with two copies. The second has two
-stages and previous values."""
+"""First, one stage that updates a field of one copy and a field of two copies. Second, two stages with previous
+values."""
 
 
 @st.composite
@@ -56,8 +56,7 @@ def rank_plans(
     max_ranks: int = 6,
     least_cells: int = 0,
 ) -> RankPlans:
-    """Generate random plans of several ranks on small grids, with all boundaries. `kinds` contains pairs of fields and
-    stages. If
+    """Generate random plans of several ranks on small grids, with all boundaries. `kinds` has fields and stages. If
     `least_cells` is not 0, the grid has at least this number of cells inside the rim along x and z."""
     radii = draw(st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(0, 1)))
     ranks, steps = draw(st.integers(2, max_ranks)), draw(st.integers(1, 5))
@@ -108,8 +107,7 @@ def split_plans(
 
 
 def block_rows(radius: int, rows: int) -> st.SearchStrategy[int]:
-    """Generate the rows of a block for ranks with `rows` rows. In half of the cases, the number is 0, which means one
-    block."""
+    """Generate the rows of a block for ranks with `rows` rows. Half of the cases are 0, which means one block."""
     smallest = max(1, radius)
     return st.just(0) | st.integers(smallest, max(smallest, rows // 2))
 

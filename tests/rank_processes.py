@@ -72,9 +72,9 @@ def die() -> None:
 
 
 def at_call(kind: Any, name: str, count: int, before: bool = False, later: float | None = None) -> None:
-    """Replace a function so that its call number `count` kills this process after the call. If `later` is given, the
-    kill comes `later` seconds after the start of the call. If `before` is true, the kill comes before the call, after a
-    wait of `later` seconds."""
+    """Replace a function so that this process is killed after call number `count`. If `later` is given, the kill comes
+    `later` seconds after the call begins. If `before` is true, the process waits for `later` seconds and is killed
+    before the call."""
     original: Callable[..., Any] = getattr(kind, name)
     calls = iter(range(count))
 

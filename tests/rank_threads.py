@@ -113,8 +113,7 @@ class StrictRelay:
 
 
 class RankThreads:
-    """The ranks of the plans `every`. Their files are in folders below `folder`. `state` contains the arrays of the
-    whole grid."""
+    """The ranks of the plans `every`. Their files are below `folder`. `state` has the arrays of the whole grid."""
 
     def __init__(
         self, folder: Path, stencil: Stencil, every: RankPlans, state: Mapping[str, Cells],

@@ -1,7 +1,6 @@
 // Passes for tests of several ranks. The passes of one rank and the passes with deep halos have the actions of
 // plan/schemes/wavefront.py. With split tiling, no row is updated twice. Near the cut to the neighbour with higher
-// rows, each level ends some rows before the level below it. The other rows form a triangle, which follows one slab
-// later:
+// rows, each level ends some rows before the level below it. The other rows, a triangle, follow one slab later:
 //
 //     level L            /  trapezoid of rank j  \ tri- /   trapezoid of rank j + 1
 //       :              /                          \ an /

@@ -70,8 +70,7 @@ struct KernelData {
 
 inline KernelData &data_of(const outcrop_block *block) { return **static_cast<KernelData *const *>(block->scalars); }
 
-/// Returns the row that holds the values of row y. Row y must not lie beyond a fixed boundary or the rows of a
-/// neighbour.
+/// Returns the row that holds the values of row y. Row y may not be beyond a fixed boundary or a neighbour.
 inline long row_of(KernelData &data, const outcrop_block *block, long y) {
   if (y >= 0 && y < block->ny) return y;
   const Side side = y < 0 ? data.low : data.high;

@@ -322,8 +322,7 @@ TEST(Ranks, GiveTheSameBitsOverSlowConnections) {
   }
 }
 
-// A rank receives faces in time, but its own faces are sent slowly. It must wait for the send before it overwrites
-// them.
+// A rank receives faces in time, but its own faces are sent slowly. It must not overwrite them before the send ends.
 TEST(Ranks, KeepTheirFacesUntilTheyAreSent) {
   for (const Equation equation : {Equation::heat, Equation::wave, Equation::pair})
     for (const long slab : {2L, 20L})
@@ -366,8 +365,7 @@ Problem long_problem(bool split = false) {
 
 bool begins_with(const std::string &text, const std::string &begin) { return text.rfind(begin, 0) == 0; }
 
-// Expects that the error of rank `first` begins with `text`. The errors of all other ranks must say that a neighbour
-// has gone.
+// Expects that the error of rank `first` begins with `text`. All other errors must say that a neighbour has gone.
 void expect_all_fail(const std::vector<std::string> &errors, std::size_t first, const std::string &text) {
   for (std::size_t i = 0; i < errors.size(); ++i)
     EXPECT_TRUE(begins_with(errors[i], i == first ? text : "CommunicationError: rank ")) << i << ": " << errors[i];
@@ -386,8 +384,7 @@ TEST(Ranks, AllEndWhenFacesAreDamaged) {
     }
 }
 
-// With split tiling, a neighbour updates the lowest rows of a rank. But the rank must check these rows when it reads
-// them.
+// With split tiling, a neighbour updates the lowest rows of a rank, but the rank must check these rows.
 TEST(Ranks, AllEndWhenARowOnDiskIsDamaged) {
   for (const bool split : {false, true})
     for (const std::size_t array : {0UL, 1UL, 4UL})  // the newest values, the previous values and the static field

@@ -2,8 +2,7 @@
 same order, so all ranks have the same scheme, the same steps of a pass and the same slabs. Their machines, memories and
 update rates may differ.
 
-The ranks choose together in three steps. Each arrow is a call of `Gather`. It gives the values of all ranks to all
-ranks:
+The ranks choose together in three steps. Each arrow is a call of `Gather`: all ranks get the values of all ranks.
 
     each rank proposes the sizes that are best for itself      ──► the proposals of all ranks, the slowest rank first
     each rank finds the thickest slab that fits its memory     ──► for each proposal, the thinnest of these slabs
@@ -145,8 +144,7 @@ def _proposals(
     problem: Problem, cut: Cut, one: PlannedRank, scheme: str, given: GivenSizes, may_move: bool,
     known: dict[Hashable, list[list[Any]]],
 ) -> list[list[Any]]:  # fmt: skip
-    """Return the proposals of a rank as plain data [seconds, scheme, steps, slab, block], beginning with the
-    fastest."""
+    """Return the proposals of a rank as plain data [seconds, scheme, steps, slab, block], in ascending order."""
     part, found = one.part(problem, cut), list[list[Any]]()
     require_budget(part, one.budget_bytes, scheme, given)
     for each in schemes_for(part, scheme, given):

@@ -155,9 +155,9 @@ def blocks_of_rows(
     level 1, of the block at the lower neighbour and of the block at the upper neighbour. Its argument is the order of
     the blocks.
 
-    Either all ranks have one block, or all ranks have several blocks. Assume that a rank has one block, and its
-    neighbours have several blocks. Then this rank would need the first block of one neighbour and the last block of the
-    other neighbour at the same time."""
+    Either all ranks have one block, or all ranks have several blocks. A rank with one block, but with neighbours of
+    several blocks, would need the first block of one neighbour and the last block of the other neighbour at the same
+    time."""
     radius, size = problem.radius_y, block_y if problem.block_order else 0
     lead = radius * (levels - 1)
 

@@ -18,9 +18,8 @@ All cells below the fringe are final or no longer needed. A block writes all its
 block.
 
 If a pass computes states again, its first levels belong to the forward run and do not use the state of this run. The
-fringe of this state then ends at the cells of the first level that uses the state. Each field that the pass computes
-again has its own fringe. If w is the first level that writes the field, and p the last level that reads it, the fringe
-is
+fringe of this state then ends at the cells of the first level that uses the state. Each recomputed field has its own
+fringe. If w is the first level that writes the field, and p the last level that reads it, the fringe is
 
     eta - reach p <= y < eta - reach (w - 1).
 

@@ -48,8 +48,7 @@ _WHOLE = "whole"
 
 
 def directory_text(directory: object, group: RankGroup) -> str:
-    """Return the directory of a run. The text {rank} in its name is not replaced. Raises InputError for several
-    directories."""
+    """Return the directory of a run. {rank} is not replaced. Raises InputError for several directories."""
     if isinstance(directory, Sequence) and not isinstance(directory, str) and len(directory) == 1:
         (directory,) = directory
     if not isinstance(directory, (str, Path)):
@@ -262,8 +261,7 @@ def place_of(path: object, group: RankGroup, rank: int, ranks: int) -> PartPlace
 
 def places_of(path: object, group: RankGroup, tried: range) -> Iterator[tuple[PartPlace, int, str]]:
     """Yield the directories that parts can have and that this rank sees: place, rank, and suffix of the name. If `path`
-    has the form /disk{rank}/run.oc, only the ranks in `tried` are tried. A link whose name has a suffix does not belong
-    to a move."""
+    has the form /disk{rank}/run.oc, only the ranks in `tried` are tried. Links with a suffix are not yielded."""
     text = directory_text(path, group)
     if RANK in text:
         for rank in tried:

@@ -60,8 +60,7 @@ class Selection(NamedTuple):
         return len(self.z), len(self.y), len(self.x)
 
     def places(self, rows: tuple[int, int]) -> range:
-        """Return the positions in `y` of the rows rows[0] <= row < rows[1]. The result is empty if no row is
-        selected."""
+        """Return the positions in `y` of the rows rows[0] <= row < rows[1], which may be none."""
         if not all(self.shape):
             return range(0)
         up = self.y if self.y.step > 0 else self.y[::-1]
@@ -215,8 +214,7 @@ class AllParts:
 
 
 def as_whole(first: Manifest) -> Manifest:
-    """Return the manifest of the whole run. `first` is the manifest of rank 0, whose first row is the first row of the
-    grid."""
+    """Return the manifest of the whole run. `first` is the manifest of rank 0, which has the first row of the grid."""
     planes = stripe_planes(first.whole_layout.shape, first.dtype, 1)
     return replace(first, shape=first.whole_shape, part=None, before=None, shard_planes=planes)
 
