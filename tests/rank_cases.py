@@ -45,8 +45,7 @@ MIXED: list[tuple[tuple[FieldPlan, ...], tuple[StagePlan, ...]]] = [
         (StagePlan((Operand(0), Operand(2)), (0,)), StagePlan((Operand(0), Operand(0, 1), Operand(1)), (1,))),
     ),
 ]
-"""First, one stage that updates a field of one copy and a field of two copies. Second, two stages with previous
-values."""
+"""First, one stage that updates fields with one copy and with two copies. Second, two stages with previous values."""
 
 
 @st.composite

@@ -175,8 +175,7 @@ def test_wrong_networks_are_one_line(text: str, message: str, capsys: pytest.Cap
 
 
 def test_the_time_line_of_many_ranks_is_simulated(capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks that jitter increases the time, that a seed repeats the time, and that the shares of lost time are
-    complete."""
+    """Checks that jitter costs time, that a seed repeats this time, and that the shares of lost time are complete."""
     found = {}
     jitter, stall = ["--jitter", "15%"], ["--stall", "0.5", "--seed", "7"]
     for name, words in {"calm": [], "jitter": jitter, "again": jitter, "stall": stall}.items():

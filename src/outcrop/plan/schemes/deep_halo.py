@@ -140,7 +140,7 @@ def own_cells(problem: Problem, block: SkewedBlock) -> Rectangle:
 
 
 def bounded(block: SkewedBlock, region: UpdateRegion) -> UpdateRegion:
-    """Return the cells of a block that lie in `region`. A rank updates the cells of `region`."""
+    """Return the cells of `region` that belong to a block. `region` contains the cells that a rank updates."""
     low, high = block.bounds()
     return UpdateRegion(
         y_low=region.y_low if touches(block, LOW) else low, y_high=region.y_high if touches(block, HIGH) else high
@@ -156,8 +156,7 @@ def blocks_of_rows(
     the blocks.
 
     Either all ranks have one block, or all ranks have several blocks. A rank with one block, but with neighbours of
-    several blocks, would need the first block of one neighbour and the last block of the other neighbour at the same
-    time."""
+    several blocks, would need the first block of one neighbour and the last block of the other at the same time."""
     radius, size = problem.radius_y, block_y if problem.block_order else 0
     lead = radius * (levels - 1)
 

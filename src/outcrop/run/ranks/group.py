@@ -12,8 +12,8 @@ ranks. Each other rank then connects to rank 0:
 
 A thread of each rank, the watcher, reads these messages. When a process is killed, the system closes its socket. Rank 0
 notices this, and also if a rank has sent nothing for SILENT_SECONDS. Rank 0 then tells all other ranks which rank is
-gone. Each rank calls the functions that `watching` has registered, and they stop its pass. If rank 0 is gone, each
-other rank notices this itself.
+gone. Each rank calls the functions that `watching` has registered, to stop its pass. If rank 0 is gone, all ranks
+notice this.
 
 A group that has ended cannot be used again. The program ends, and the next start continues from the last generation
 that all ranks have committed (agreement.py).
@@ -308,7 +308,7 @@ class RankGroup:
                 self._send_frame(peer, frame_of(message))
 
     def _send_all(self, message: dict[str, Any]) -> None:
-        # A rank that has received its values may end at once. Its values must first be sent to the other ranks.
+        # A rank may end as soon as it has the values, so the other ranks must get the values before its end message.
         with self._sending:
             for rank in self._peers:
                 self._send(rank, message)

@@ -204,8 +204,8 @@ def refuse_alone(manifest: Manifest, place: Path) -> None:
 
 @dataclass(frozen=True)
 class PartPlace:
-    """The place of a part: its directory, and `stem`, to which a suffix is added during a move. They differ only for a
-    run of one process whose further names are inside its directory. `may_be_whole` and `may_be_part` say whether a
+    """The place of a part: its directory, and `stem`, to which a suffix is added during a move. The two differ only for
+    a run of one process whose names with a suffix are in its directory. `may_be_whole` and `may_be_part` say whether a
     whole run or a part can be here."""
 
     final: Path

@@ -13,8 +13,8 @@ different numbers of rows of their box.
 
 All parts have generation g in the copy with the same number. Rank 0 changes the links to this copy when all ranks have
 committed g, and before any rank writes over g - 1 (agreement.py). Therefore the links of arrays always lead to a
-complete generation, even after a kill. If rank 0 is killed after it has changed only some links, the arrays are at g
-and g - 1 until the next start.
+complete generation, even after a kill. If rank 0 is killed after it has changed only some links, some arrays are at g
+and others at g - 1 until the next start.
 """
 
 from __future__ import annotations

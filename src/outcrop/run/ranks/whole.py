@@ -60,7 +60,7 @@ class Selection(NamedTuple):
         return len(self.z), len(self.y), len(self.x)
 
     def places(self, rows: tuple[int, int]) -> range:
-        """Return the positions in `y` of the rows rows[0] <= row < rows[1], which may be none."""
+        """Return the positions in `y` of the rows rows[0] <= row < rows[1], possibly none."""
         if not all(self.shape):
             return range(0)
         up = self.y if self.y.step > 0 else self.y[::-1]
