@@ -1,7 +1,7 @@
 """Kill a rank in each step of a commit. Check that the other ranks end, and that no committed pass is lost.
 
 The runs use deep halos or split tiling. The rows of a rank are one block or several blocks. OUTCROP_RANK_KILLS is the
-number of kills. A twentieth of the kills is in each step of a commit, the others at random moments:
+number of kills. A twentieth of the kills is in each step of a commit. The other kills are at random moments:
 
     OUTCROP_RANK_KILLS=200 pytest -s tests/test_rank_kill.py
 """
