@@ -84,7 +84,7 @@ def begins(group: RankGroup, where: object, steps: int) -> Any:
 
 
 def prepare(moment: str) -> None:
-    """Prepare that this process kills itself in the given step of a move."""
+    """Let this process kill itself in the given step of a move."""
     (KILLS | TO_RANKS | TO_ONE)[moment][1]()
 
 

@@ -115,7 +115,7 @@ def _parts(only: str | None, raw_device: Path | None) -> list[str]:
         if name not in PARTS:
             raise InputError(f"--only {name!r} is unknown; there are {', '.join(PARTS)}")
     if ("raw" in names) != (raw_device is not None):
-        raise InputError("--only raw and --raw-device DEVICE go together")
+        raise InputError("--only raw needs --raw-device DEVICE, and --raw-device needs the part raw")
     return names
 
 
