@@ -73,8 +73,7 @@ def die() -> None:
 
 def at_call(kind: Any, name: str, count: int, before: bool = False, later: float | None = None) -> None:
     """Replace a function so that this process is killed after call number `count`. If `later` is given, the kill comes
-    `later` seconds after the start of the call. With `before`, the process waits for this time and is killed before the
-    call."""
+    `later` seconds after the start of the call. With `before`, it waits for this time and is killed before the call."""
     original: Callable[..., Any] = getattr(kind, name)
     calls = iter(range(count))
 

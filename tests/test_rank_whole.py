@@ -269,8 +269,7 @@ def replaces(group: RankGroup, where: Path) -> Any:
 def test_no_zarr_group_is_made_for_unequal_parts_or_other_files(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Checks runs without a Zarr group: with unequal parts, a user's file at a name of the group, or separate
-    directories."""
+    """Checks runs without a Zarr group: with unequal parts, with a user's files, and with separate directories."""
     unequal, other, apart = tmp_path / "unequal.oc", tmp_path / "other.oc", tmp_path / "apart-{rank}.oc"
     (other / "u").mkdir(parents=True)
     (other / "u" / "mine").write_text("mine")

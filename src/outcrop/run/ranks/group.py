@@ -12,8 +12,7 @@ ranks. Each other rank then connects to rank 0:
 
 A thread of each rank, the watcher, reads these messages. When a process is killed, the system closes its socket. Rank 0
 notices this, and also if a rank has sent nothing for SILENT_SECONDS. Rank 0 then tells all other ranks which rank is
-gone. Each rank calls the functions that `watching` has registered, to stop its pass. If rank 0 is gone, all ranks
-notice this.
+gone. Each rank calls the functions that `watching` has registered to stop its pass. All ranks notice an end of rank 0.
 
 A group that has ended cannot be used again. The program ends, and the next start continues from the last generation
 that all ranks have committed (agreement.py).
