@@ -1,4 +1,4 @@
-"""Problems and plans of several ranks, and checks of their proof, for tests."""
+"""Make problems and plans of several ranks for tests, and check whether the proof accepts the plans."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ KINDS: list[tuple[tuple[FieldPlan, ...], tuple[StagePlan, ...]]] = [
         (StagePlan((HERE(0), HERE(1), Operand(2)), (0, 1)), StagePlan((HERE(2), Operand(0), Operand(1)), (2,))),
     ),
 ]
-"""Fields and stages: one field, a static field, second order in time, and two stages."""
+"""The fields and stages of problems with one field, a static field, second order in time, and two stages."""
 MIXED: list[tuple[tuple[FieldPlan, ...], tuple[StagePlan, ...]]] = [
     ((UPDATED, KEPT), (StagePlan((Operand(0), HERE(1)), (0, 1)),)),
     (
@@ -45,7 +45,7 @@ MIXED: list[tuple[tuple[FieldPlan, ...], tuple[StagePlan, ...]]] = [
         (StagePlan((Operand(0), Operand(2)), (0,)), StagePlan((Operand(0), Operand(0, 1), Operand(1)), (1,))),
     ),
 ]
-"""A stage that updates a field of one copy and a field of two copies, and two stages with previous values."""
+"""First, one stage that updates fields with one copy and with two copies. Second, two stages with previous values."""
 
 
 @st.composite
@@ -106,7 +106,7 @@ def split_plans(
 
 
 def block_rows(radius: int, rows: int) -> st.SearchStrategy[int]:
-    """Generate the rows of a block for ranks with `rows` rows. Half of the numbers are 0, which means one block."""
+    """Generate the rows of a block for ranks with `rows` rows. Half of the cases are 0, which means one block."""
     smallest = max(1, radius)
     return st.just(0) | st.integers(smallest, max(smallest, rows // 2))
 
@@ -122,7 +122,7 @@ def changed(every: RankPlans, rank: int, number: int, actions: Sequence[Action])
 
 
 def rejected(every: RankPlans, rank: int, number: int, actions: Sequence[Action]) -> None:
-    """Check that the proof rejects the plans if one pass of one rank has other actions."""
+    """Replace the actions of one pass of one rank, and check that the proof rejects the plans."""
     with pytest.raises(IllegalPlan):
         validate_ranks(changed(every, rank, number, actions))
 

@@ -24,8 +24,8 @@ SECONDS_MOST = 120
 class RankProcesses:
     """The processes of `size` ranks. Each calls `program(group, *arguments)`.
 
-    `results` waits until all processes have ended. It has the result of `program`, an OutcropError as (name of its
-    type, message, True if another rank tells it), or None for a process that was killed."""
+    `results` waits until all processes have ended. Each entry is the result of `program`, or None if the process was
+    killed. An OutcropError becomes the tuple (name of the type, message, whether another rank prints the message)."""
 
     def __init__(self, size: int, program: Callable[..., Any], *arguments: Any) -> None:
         to_others = [SPAWN.Pipe() for _ in range(size - 1)]
@@ -52,7 +52,7 @@ class RankProcesses:
         for process, answer in zip(self.processes, self._answers, strict=True):
             try:
                 found.append(answer.recv() if answer.poll(SECONDS_MOST) else "no answer")
-            except (EOFError, OSError):  # killed, perhaps while it gave its result
+            except (EOFError, OSError):  # the process was killed, perhaps while it sent its result
                 found.append(None)
             process.join(SECONDS_MOST)
             if process.exitcode is None:
@@ -72,8 +72,8 @@ def die() -> None:
 
 
 def at_call(kind: Any, name: str, count: int, before: bool = False, later: float | None = None) -> None:
-    """Replace a method or function so that its call number `count` kills this process: after the call, or `later`
-    seconds after it has begun. With `before`, the process waits for this time and is killed before the call."""
+    """Replace a function so that this process is killed after call number `count`. If `later` is given, the kill comes
+    `later` seconds after the start of the call. With `before`, it waits for this time and is killed before the call."""
     original: Callable[..., Any] = getattr(kind, name)
     calls = iter(range(count))
 

@@ -1,5 +1,5 @@
-"""Run the plans of several ranks on files. Each rank is a thread with its own executor and its own files, and links
-connect neighbours."""
+"""Run the plans of several ranks on files. Each rank is a thread with its own executor and its own files. Links connect
+the ranks."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ def make_links(every: RankPlans) -> list[list[_core.Link | None]]:
 
 
 class StrictRelay:
-    """A relay between two ranks that run one pass. It gives a rank only those messages for which the proof of the plan
-    waits before the next send of the rank (plan/exchanges.py). If an executor waits for another message, the relay
-    gives up after GIVE_UP_SECONDS and closes the connections, so that both ranks fail."""
+    """A relay between two ranks that run one pass. Before each send of a rank, the proof of the plan waits for certain
+    messages (plan/exchanges.py). The relay delivers only these messages. If an executor waits for any other message,
+    the relay closes the connections after GIVE_UP_SECONDS, and both ranks fail."""
 
     GIVE_UP_SECONDS = 60
     SUM_BYTES = 4
 
     def __init__(self, every: RankPlans) -> None:
         assert every.ranks == 2 and all(len(plan.passes) == 1 for plan in every.plans)
-        self._sides = HIGH, LOW  # the side of each rank at which the other rank is
+        self._sides = HIGH, LOW  # for each rank: the side of the other rank
         steps = [steps_of(plan.problem, plan.passes[0]) for plan in every.plans]
         self._ends = [self._message_ends(every, rank) for rank in range(2)]
-        # for each rank: the planes that it has begun to send before each of its sends, and the planes for which it has
-        # waited before
+        # for each send of each rank: the planes whose send has begun before, and the planes that the rank has waited
+        # for before
         self._begins, self._waits = [], []
         for side, own in zip(self._sides, steps, strict=True):
             begins, waits, waited = [], [], 0
@@ -83,8 +83,8 @@ class StrictRelay:
         return list(accumulate(lengths))
 
     def _allowed_bytes(self, rank: int, seen_bytes: int) -> int:
-        """Return the number of bytes that `rank` may have received when it has sent `seen_bytes` bytes."""
-        # a send is seen when its first byte is seen
+        """Return how many bytes the relay may deliver to `rank` after `rank` has sent `seen_bytes` bytes."""
+        # a send counts when the relay has its first byte
         seen = bisect_right([0, *self._ends[rank][:-1]], seen_bytes - 1) if seen_bytes else 0
         planes, other = self._waits[rank][seen], 1 - rank
         sends = [end for (before, _), end in zip(pairwise(self._begins[other]), self._ends[other], strict=True)
@@ -92,7 +92,7 @@ class StrictRelay:
         return sends[-1] if sends else 0
 
     def _relay(self) -> None:
-        held, given = [bytearray(), bytearray()], [0, 0]  # bytes from each rank, and how many the other rank has
+        held, given = [bytearray(), bytearray()], [0, 0]  # bytes from each rank, and the number of delivered bytes
         while any(given[rank] < self._ends[rank][-1] for rank in range(2)):
             readable, _, _ = select.select(self._inner, [], [], self.GIVE_UP_SECONDS)
             if not readable:
@@ -113,7 +113,7 @@ class StrictRelay:
 
 
 class RankThreads:
-    """All ranks of `every`, with their files in folders below `folder`. `state` has the arrays of the whole grid."""
+    """The ranks of the plans `every`. Their files are below `folder`. `state` has the arrays of the whole grid."""
 
     def __init__(
         self, folder: Path, stencil: Stencil, every: RankPlans, state: Mapping[str, Cells],
@@ -130,8 +130,8 @@ class RankThreads:
         self, threads: int, backend: str = "auto", during: Callable[[int, Engine], None] | None = None,
         links: list[list[_core.Link | None]] | None = None,
     ) -> list[Sample | BaseException]:  # fmt: skip
-        """Run all passes, and return the counters of each rank, or its error. Call `during` with each rank and its
-        engine when a pass of the rank has ended. `links` replaces direct links between neighbours."""
+        """Run all passes. Return the counters or the error of each rank. After each pass of a rank, call `during` with
+        the rank and its engine. If `links` is given, these links replace direct links."""
         links = links or make_links(self.every)
         engines = [
             run.engine(threads, backend, self.signals, links=(low, high))

@@ -156,7 +156,7 @@ def test_a_device_that_holds_something_is_not_written(
     [
         (["--only", "sizes,shapes"], "'shapes' is unknown; there are sizes, depths"),
         (["--only", "raw"], "--raw-device"),
-        (["--only", "sizes", "--raw-device", "DEVICE"], "--only raw and --raw-device DEVICE go together"),
+        (["--only", "sizes", "--raw-device", "DEVICE"], "--raw-device needs the part raw"),
         (["--write-device"], "--write-device needs --raw-device DEVICE"),
         (["--raw-device", "DEVICE"], "is not a block device"),
         (["-t", "3"], "does not take -t"),

@@ -262,7 +262,7 @@ def test_terms_with_one_coefficient_are_multiplied_once() -> None:
 
 
 def test_what_depends_on_no_cell_is_no_vector_operation() -> None:
-    """Some values are equal for all cells. Checks that the kernel computes them once per call, and not once per
+    """Some values are equal for all cells. Checks that the kernel computes such values once per call, and not once per
     cell."""
     h, dt = Parameter("h", 2.0), Parameter("dt", 0.1)
     program = Stencil("s", {U: CENTRE + dt / h**2 * (U[0, 0, 1] - CENTRE)}).stages[0].program

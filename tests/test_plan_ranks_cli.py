@@ -1,4 +1,4 @@
-"""Check `outcrop plan --ranks`: what it prints for this machine and for declared machines, and what it refuses."""
+"""Check the output and the errors of `outcrop plan --ranks`, for this machine and for declared machines."""
 
 from __future__ import annotations
 
@@ -66,14 +66,14 @@ def test_a_plan_of_many_ranks_is_printed(capsys: pytest.CaptureFixture[str]) -> 
 
 @pytest.mark.parametrize("scheme", ["split", "auto"])
 def test_split_tiling_is_printed(scheme: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks the plan of eight ranks that update no cell twice. On this machine, this plan is faster than a plan with
-    halos, so `auto` chooses it and shows the best plan of the other scheme."""
+    """Checks the plan of eight ranks with split tiling. On this machine, split tiling is faster than deep halos. So
+    `auto` chooses it, and also prints the best plan with deep halos."""
     words = ["--machine", "node.toml", "--ranks", "8", "--check", "--explain", "--json", "plan.json", "--draw", "p.png"]
     assert call([*PLAN, *words, "--scheme", scheme]) == 0
     said = capsys.readouterr().out
     found = re.search(r"halo     (\d+) rows of the upper neighbour for (\d+) steps; no cell is updated twice", said)
     assert found is not None and int(found[1]) == int(found[2]) + 1
-    # the cut is moved down by the mean rows that a rank updates above its part, so that all ranks have equal work
+    # the cut moves down by the mean number of rows that a rank updates above its part, so all ranks have equal work
     moved = (int(found[2]) + 1) // 2
     assert f"ranks    8 parts of {256 - moved} to {256 + moved} rows" in said
     assert "a pass sends at most" in said and "every pass of every rank is legal" in said
@@ -85,8 +85,8 @@ def test_split_tiling_is_printed(scheme: str, capsys: pytest.CaptureFixture[str]
 
 
 def test_a_ring_of_ranks_is_planned_for_this_machine(capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks a plan on this machine for a periodic grid, which is larger than the memory of one rank. It makes no
-    file."""
+    """Checks a plan on this machine for a periodic grid that is larger than the memory of one rank. The command must
+    create no file."""
     words = ["plan", "heat7", "-n", "64", "90", "80", "-t", "6", "--memory", "1MiB", "--boundary", "periodic"]
     assert call([*words, "-d", "run.oc", "--ranks", "3", "--check"]) == 0
     said = capsys.readouterr().out
@@ -97,7 +97,7 @@ def test_a_ring_of_ranks_is_planned_for_this_machine(capsys: pytest.CaptureFixtu
 
 @pytest.mark.parametrize("scheme", ["split", "wavefront"])
 def test_a_plan_for_this_machine_divides_the_rows_of_ranks(scheme: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks plans on this machine for ranks with little memory. They divide the rows of a rank into blocks."""
+    """Checks plans on this machine for ranks with little memory. These plans divide the rows of a rank into blocks."""
     words = ["plan", "heat7", "-n", "128", "512", "256", "-t", "20", "--memory", "2MiB", "--ranks", "2", "--check"]
     assert call([*words, "-d", "run.oc", "--scheme", scheme]) == 0
     said = capsys.readouterr().out
@@ -139,7 +139,7 @@ REFUSED = {
 
 @pytest.mark.parametrize(("words", "message"), REFUSED.values(), ids=REFUSED.keys())
 def test_impossible_ranks_are_refused(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks that each impossible request is one line that says what to do."""
+    """Checks that each impossible request gives an error message of one line that suggests a solution."""
     assert call([*PLAN, "--machine", "node.toml", *words]) == 2
     output = capsys.readouterr()
     assert output.out == "" and output.err.count("\n") == 1
@@ -147,7 +147,7 @@ def test_impossible_ranks_are_refused(words: list[str], message: str, capsys: py
 
 
 def test_the_network_of_a_machine_is_optional() -> None:
-    """Checks the table `network` of a machine file, and the figures that are assumed without it."""
+    """Checks the table `network` of a machine file, and the default values that are used without this table."""
     assert load_machine("node.toml").network == NetworkRates(5e9, 2e-5, "declared for node")
     without = parse_machine(NODE[: NODE.index("[network]")], "node.toml")
     assert without.network == ASSUMED_NETWORK == without.machine(2).network
@@ -175,7 +175,7 @@ def test_wrong_networks_are_one_line(text: str, message: str, capsys: pytest.Cap
 
 
 def test_the_time_line_of_many_ranks_is_simulated(capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks that jitter costs time, that a seed repeats it, and that the shares of lost time are complete."""
+    """Checks that jitter costs time, that a seed repeats this time, and that the shares of lost time are complete."""
     found = {}
     jitter, stall = ["--jitter", "15%"], ["--stall", "0.5", "--seed", "7"]
     for name, words in {"calm": [], "jitter": jitter, "again": jitter, "stall": stall}.items():

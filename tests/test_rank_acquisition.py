@@ -1,4 +1,4 @@
-"""Check sources, receivers, norms and snapshots of runs of several ranks: they have the bits of one process."""
+"""Check that sources, receivers, norms and snapshots give identical results with several ranks and with one process."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Results = dict[str, np.ndarray]
 
 
 class ThreadGroup:
-    """Ranks that are threads of this process. `call` runs a function on all ranks, which gets the group of its rank."""
+    """Ranks that are threads of this process. `call` runs a function on all ranks, with the group of the rank."""
 
     def __init__(self, size: int) -> None:
         self._pool, queues = ThreadPoolExecutor(size), [SimpleQueue[str]() for _ in range(size)]
@@ -69,7 +69,7 @@ def groups() -> Iterator[Callable[[int], ThreadGroup]]:
 
 
 def results_of(sim: oc.Simulation) -> Results:
-    """Return all results of a run, of the whole grid."""
+    """Return all results of a run for the whole grid."""
     found = {f"array {entry.name}": sim[entry.name][:] for entry in sim.setup.description.arrays}
     found |= {f"trace {name}": sim.traces[name] for name in sim.traces}
     found |= {f"norms {name}": sim.norms[name] for name in sim.norms}
@@ -89,14 +89,14 @@ def computes(group: RankGroup | None, where: Path, stencil: str, options: dict[s
 
 
 def require_same(ranks: list[Results], whole: Results) -> None:
-    """Check that all ranks see the bits of the whole."""
+    """Check that all ranks get the same values as one process with the whole grid."""
     for one in ranks:
         for name, expected in whole.items():
             assert one[name].tobytes() == expected.tobytes(), name
 
 
 def acquisition(seed: int, rows: list[float], field: str, steps: int, more: dict[str, Any] | None = None) -> Any:
-    """Return options with points in these rows, and values for fewer steps than the run has."""
+    """Return options with points in these rows. The sources have values for fewer steps than the run has."""
     random, (nz, _, nx) = np.random.default_rng(seed), SHAPE
     points = [(random.uniform(4, nz - 5), y, random.uniform(4, nx - 5)) for y in rows]
     everywhere = [(z, y, x) for z in (0, 3.25, nz - 1) for y in (*rows, 0, SHAPE[1] - 1) for x in (0, 7, 9.5)]
@@ -145,7 +145,7 @@ def test_ranks_record_what_one_process_records(groups: Callable[[int], ThreadGro
 
 
 def scaled(seed: int, steps: int) -> dict[str, Any]:
-    """Return options with a source whose scale reads a static field of other ranks."""
+    """Return options with a source. Its scale depends on a static field that other ranks store."""
     v, dt = oc.Field("v"), oc.Parameter("dt", 0.0)
     near = [offset + SHAPE[1] * rank / 8 for rank in range(1, 8) for offset in (-1, -0.5, 0.25)]
     return acquisition(seed, near, "u", steps, {"scale": dt**2 * v[0, 0, 0] ** 2})
@@ -155,7 +155,7 @@ def scaled(seed: int, steps: int) -> dict[str, Any]:
 def test_gathered_parts_have_the_records_of_one_process(
     groups: Callable[[int], ThreadGroup], tmp_path: Path, size: int, scheme: str, bt: int
 ) -> None:
-    """Checks all files of a gathered run, and that the gathered run and the parts can go on."""
+    """Checks all files of a gathered run, and that the gathered run and the parts can be continued."""
     alone, parts, whole = tmp_path / "alone.oc", tmp_path / "parts", tmp_path / "whole.oc"
     options = {**scaled(3, 9), "sizes": {"bt": bt}, "boundary": "periodic"}
     expected = computes(None, alone, "acoustic8", options, [6])
@@ -182,7 +182,7 @@ def goes_on(group: RankGroup, where: Path) -> Results:
 
 
 def require_sound(parts: Path, size: int) -> None:
-    """Check the files of all parts, and that xarray could find the rows of their snapshots."""
+    """Check the files of all parts, and the coordinates by which xarray finds the rows of the snapshots."""
     found = []
     for rank in range(size):
         state = open_state(parts / f"rank-{rank}")
@@ -193,7 +193,7 @@ def require_sound(parts: Path, size: int) -> None:
 
 
 def test_damaged_records_of_a_part_are_noticed(groups: Callable[[int], ThreadGroup], tmp_path: Path) -> None:
-    """Checks that all ranks refuse to go on if a trace of one part is damaged, and that the part is not gathered."""
+    """Damages a trace of one part. Checks that no rank continues the run, and that `gather` refuses this part."""
     parts = tmp_path / "parts"
     groups(2).call(computes, parts, "heat7", acquisition(1, [20, 30], "u", 4), [4])
     with open(parts / "rank-1" / ".taps" / "trace-line", "r+b") as file:

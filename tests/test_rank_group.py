@@ -1,4 +1,4 @@
-"""Check that ranks join, exchange values, share errors, and notice when one of them is gone or silent."""
+"""Check that ranks join, exchange values and share errors, and detect a rank that has ended or does not answer."""
 
 import os
 import signal
@@ -42,7 +42,7 @@ def raises_on(group: RankGroup, wrong: list[int], kind: str) -> Any:
 
 
 def test_an_error_of_one_rank_is_raised_on_all_ranks_and_told_once() -> None:
-    """Checks that the error of one rank ends the others, although they wait in another collective call."""
+    """Checks that the error of one rank ends the other ranks, even if they wait in another collective call."""
     text = "rank 1: value 1 is wrong"
     assert ranks(3, raises_on, [1], "") == [
         ("InputError", text, True), ("InputError", text, False), ("InputError", text, True),
@@ -60,12 +60,12 @@ def goes_on_after_an_error(group: RankGroup) -> Any:
 
 
 def test_a_group_can_be_used_after_a_shared_error() -> None:
-    """Checks that an error leaves all ranks at the same collective call."""
+    """Checks that the group can be used after an error: the next collective call is the same on all ranks."""
     assert ranks(3, goes_on_after_an_error) == [[0, 1, 2]] * 3
 
 
 def waits(group: RankGroup, folder: Path) -> Any:
-    """Wait in a collective call for a rank that never comes, and say when this ends."""
+    """Call a collective function that the last rank never calls."""
     (folder / str(group.rank)).touch()
     if (folder / "silent").exists():
         group_module.SILENT_SECONDS = 3.0
@@ -75,7 +75,7 @@ def waits(group: RankGroup, folder: Path) -> Any:
 
 
 def waiting(size: int, folder: Path) -> RankProcesses:
-    """Return processes. All of them except the last are in a collective call."""
+    """Return processes. All processes except the last are in a collective call."""
     started = RankProcesses(size, waits, folder)
     deadline = time.monotonic() + 60
     while len([one for one in folder.iterdir() if one.name.isdecimal()]) < size:
@@ -86,12 +86,12 @@ def waiting(size: int, folder: Path) -> RankProcesses:
 
 @pytest.mark.parametrize("killed", [0, 1, 2])
 def test_a_killed_rank_ends_all_others_with_one_line(tmp_path: Path, killed: int) -> None:
-    """Checks that SIGKILL of any rank ends the other ranks within a second, and that one of them tells it."""
+    """Kills a rank with SIGKILL. Checks that the other ranks end within a second, and that one prints the error."""
     started = waiting(3, tmp_path)
     begin = time.monotonic()
     started.kill(killed)
     if killed != 2:
-        started.processes[2].kill()  # it sleeps, and would not notice
+        started.processes[2].kill()  # this rank sleeps, so it would not notice a kill of another rank
     found = started.results
     assert time.monotonic() - begin < 3
     left = [one for rank, one in enumerate(found) if rank not in (killed, 2)]
@@ -101,7 +101,7 @@ def test_a_killed_rank_ends_all_others_with_one_line(tmp_path: Path, killed: int
 
 
 def test_a_stopped_rank_ends_all_others(tmp_path: Path) -> None:
-    """Checks that a rank that is alive but silent, as on a frozen network, counts as gone."""
+    """Checks that a rank that runs but does not answer counts as gone."""
     (tmp_path / "silent").touch()
     started = waiting(3, tmp_path)
     number = started.processes[2].pid
@@ -118,7 +118,7 @@ def test_a_stopped_rank_ends_all_others(tmp_path: Path) -> None:
 
 
 def fails(group: RankGroup, is_interrupt: bool) -> Any:
-    """Let rank 1 fail while the others wait for the end of the group."""
+    """Let rank 1 fail while the other ranks wait for the end of the group."""
     if group.rank == 1:
         group.fail("the disk is full", is_interrupt)
     begin = time.monotonic()
@@ -131,14 +131,14 @@ def fails(group: RankGroup, is_interrupt: bool) -> Any:
 
 @pytest.mark.parametrize(("is_interrupt", "kind"), [(False, "CommunicationError"), (True, "InterruptedRun")])
 def test_a_rank_that_fails_stops_the_others(is_interrupt: bool, kind: str) -> None:
-    """Checks that the reason of one rank reaches all, and that callbacks are called."""
+    """Checks that all ranks get the reason that one rank gives for an error, and that callbacks are called."""
     found = ranks(3, fails, is_interrupt)
     assert [one[:2] for one in found] == [(kind, "the disk is full; step 4 is intact")] * 3
     assert [one[2] for one in found] == ([False, True, True] if is_interrupt else [True, True, True])
 
 
 def loses(group: RankGroup) -> Any:
-    """Report broken links as they break when rank 3 is killed: rank 2 loses rank 3, and then rank 1 loses rank 2."""
+    """Report broken links in the order that follows a kill of rank 3: rank 2 loses rank 3, then rank 1 loses rank 2."""
     if group.rank == 1:
         group.lost(2)
     elif group.rank == 2:
@@ -151,18 +151,18 @@ def loses(group: RankGroup) -> Any:
 
 
 def test_broken_links_name_the_rank_that_is_gone() -> None:
-    """Checks that the first report of a broken link does not decide which rank is gone."""
+    """Checks that the group finds the killed rank even if another broken link is reported first."""
     found = ranks(4, loses)
     assert [one[:2] for one in found] == [("CommunicationError", "rank 3 has gone")] * 4
 
 
 def leaves(group: RankGroup) -> Any:
-    """End the program of rank 1 while the others wait for it."""
+    """End the program of rank 1 while the other ranks wait for it."""
     return group.close() if group.rank == 1 else group.allgather(0)
 
 
 def test_a_rank_that_ends_its_program_is_named() -> None:
-    """Checks that a rank that has ended regularly is not waited for."""
+    """Checks that no rank waits for a rank that has ended without an error."""
     found = ranks(3, leaves)
     assert found[1] is None
     assert {one[:2] for one in (found[0], found[2])} == {("CommunicationError", "rank 1 has ended its program")}
@@ -181,14 +181,14 @@ def talks(group: RankGroup, is_ring: bool) -> Any:
 
 
 def test_links_join_neighbours() -> None:
-    """Checks the links of a row and of a ring, also of a ring of two ranks."""
+    """Checks the links of ranks in a row and in a ring. One ring has only two ranks."""
     assert ranks(3, talks, False) == [[None, (1, 1)], [(0, 0), (2, 2)], [(1, 1), None]]
     assert ranks(3, talks, True) == [[(2, 2), (1, 1)], [(0, 0), (2, 2)], [(1, 1), (0, 0)]]
     assert ranks(2, talks, True) == [[(1, 1), (1, 1)], [(0, 0), (0, 0)]]
 
 
 def talks_over_tcp(group: RankGroup) -> Any:
-    """Connect neighbours as if each rank were on a node of its own."""
+    """Connect neighbours as if each rank were on a separate node."""
     wire.place_of_process = lambda: f"a node of its own {os.getpid()}"  # type: ignore[assignment]
     with links.linked(group, True) as both:
         kinds = [link[0].family.name for link in both if link]
@@ -196,12 +196,12 @@ def talks_over_tcp(group: RankGroup) -> Any:
 
 
 def test_links_between_nodes_use_tcp() -> None:
-    """Checks that neighbours on different nodes reach each other by the network."""
+    """Checks that neighbours on different nodes reach each other over TCP."""
     assert ranks(3, talks_over_tcp) == [["AF_INET", "AF_INET"]] * 3
 
 
 def measures(group: RankGroup, wanting: int | None, killed: int | None) -> Any:
-    """Measure the network, wanted by one rank. The rank `killed` is killed when it should send."""
+    """Measure the network because one rank asks for it. The rank `killed` is killed when it should send."""
     if group.rank == killed:
         links._send = lambda _: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment]
     found = links.measure_network(group, group.rank == wanting)
@@ -210,7 +210,7 @@ def measures(group: RankGroup, wanting: int | None, killed: int | None) -> Any:
 
 @pytest.mark.parametrize("size", [2, 3])
 def test_all_ranks_measure_the_same_network(size: int) -> None:
-    """Checks that all ranks have the same figures, and measure if one of them wants to."""
+    """Checks that all ranks measure the network if one rank asks for it, and that all ranks get the same figures."""
     found = ranks(size, measures, 1, None)
     assert found == [found[0]] * size and found[0][2] == "measured"
     assert found[0][0] > 0 and 0 < found[0][1] < 5
@@ -218,14 +218,14 @@ def test_all_ranks_measure_the_same_network(size: int) -> None:
 
 
 def test_a_rank_that_is_killed_while_the_network_is_measured_is_named() -> None:
-    """Checks that the other ranks end with the reason."""
+    """Checks that the other ranks end with an error that names the killed rank."""
     found = ranks(3, measures, 0, 1)
     assert found[1] is None
     assert {one[:2] for one in (found[0], found[2])} == {("CommunicationError", "rank 1 has gone")}
 
 
 def test_only_connections_that_know_the_token_are_accepted() -> None:
-    """Checks that a listener ignores other programs, and that a rank ignores other listeners."""
+    """Checks that a listener ignores other programs, and that a rank ignores listeners of other programs."""
     listener = wire.Listener("right")
     host, port = "127.0.0.1", listener.address["port"]
     stranger = socket.create_connection((host, port))
@@ -269,7 +269,7 @@ def test_wrong_numbers_of_ranks_are_refused(value: object) -> None:
 
 
 def test_a_process_alone_does_not_import_mpi4py(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that nothing of MPI is needed without a launcher, and that a wrong number of ranks is refused."""
+    """Checks that Outcrop does not use MPI without a launcher, and that a wrong number of ranks is refused."""
     for name in launch.COUNTS:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setitem(sys.modules, "mpi4py", None)
@@ -280,12 +280,12 @@ def test_a_process_alone_does_not_import_mpi4py(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_launcher_that_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks the messages for a launcher of another MPI, and for a launcher without mpi4py."""
+    """Checks the errors if the launcher belongs to another MPI library, and if mpi4py is missing."""
     monkeypatch.setenv("PMI_SIZE", "2")
     monkeypatch.setitem(sys.modules, "mpi4py", None)
     with pytest.raises(InputError, match="need mpi4py and its MPI: pip install"):
         launch.join()
-    assert launch.join(1) is None  # two runs that do not belong together
+    assert launch.join(1) is None  # the launcher has started two independent runs
     kind = type("Intracomm", (), {"Get_size": lambda self: 1})
     mpi = SimpleNamespace(
         Intracomm=kind, COMM_WORLD=kind(), COMM_NULL=None, Get_library_version=lambda: "Some MPI 4\nbuilt today",

@@ -1,7 +1,7 @@
-"""Check that SIGKILL of any rank, in any step of a commit, ends the other ranks and loses no committed pass.
+"""Kill a rank in each step of a commit. Check that the other ranks end, and that no committed pass is lost.
 
-The runs have deep halos or split tiling, with the rows of a rank in one block or in several. OUTCROP_RANK_KILLS is the
-number of kills. A twentieth of them is made in each step of a commit, and the others at random moments:
+The runs use deep halos or split tiling. The rows of a rank are one block or several blocks. OUTCROP_RANK_KILLS is the
+number of kills. A twentieth of the kills is in each step of a commit. The other kills are at random moments:
 
     OUTCROP_RANK_KILLS=200 pytest -s tests/test_rank_kill.py
 """
@@ -41,7 +41,7 @@ KINDS: list[dict[str, Any]] = [
     {"scheme": "wavefront", "sizes": {"bt": 5, "by": 6}},
     {"scheme": "split", "sizes": {"bt": 3, "by": 4}},
 ]
-"""Deep halos and split tiling, each with one block and with three blocks of rows in a rank."""
+"""The plans: deep halos and split tiling, each with one and with three blocks of rows in a rank."""
 RANKS = 3
 SPEEDS = 1500 + 1000 * np.random.default_rng(4).random(SHAPE, "float32")
 
@@ -62,7 +62,7 @@ def acquisition() -> dict[str, Any]:
 
 
 def when_named(name: str, count: int) -> None:
-    """Kill this process when it has made the temporary file `name` for the call number `count`."""
+    """Kill this process after its call number `count` that creates the temporary file `name`."""
     original = durable.Directory.create
     calls = iter(range(count))
 
@@ -95,8 +95,8 @@ AT_RANDOM = max(2, KILLS - IN_EACH_STEP * len(STEPS_OF_COMMIT))
 def computes(
     group: RankGroup, where: Path, is_begun: bool, kill: tuple[int, str, int, float] | None, options: dict[str, Any]
 ) -> Any:
-    """Begin the run, or go on with it if all ranks have begun. `kill` has a rank, a key of STEPS_OF_COMMIT, the number
-    of its pass, and a time after which the rank is killed in the pass. `options` are options of the new run."""
+    """Begin the run, or continue it if all ranks have begun. `kill` is a tuple: the rank, a key of STEPS_OF_COMMIT, the
+    number of the pass, and the time from the start of the pass to the kill. `options` are options of the new run."""
     (where.parent / f"joined-{group.rank}").touch()
     if kill is not None and group.rank == kill[0]:
         STEPS_OF_COMMIT[kill[1]](kill[2], kill[3])
@@ -118,7 +118,7 @@ def results_of(sim: oc.Simulation) -> Any:
 
 
 def require_told(found: list[Any], killed: int) -> None:
-    """Check that exactly one of the ranks that are left says that the rank `killed` has gone."""
+    """Check that exactly one of the other ranks reports that the rank `killed` has gone."""
     assert found[killed] is None
     left = [one for rank, one in enumerate(found) if rank != killed]
     assert all(isinstance(one[0], str) and one[0] == "CommunicationError" for one in left), left
@@ -137,7 +137,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def require_same(found: list[Any], expected: Any) -> None:
-    """Check that all ranks are at the last step, with the same bits as one process."""
+    """Check that all ranks are at the last step, and that the results are identical to those of one process."""
     assert [one[0] for one in found] == [STEPS] * RANKS, found
     for one in found:
         for mine, right in zip(one[1:], expected[1:], strict=True):
@@ -146,8 +146,8 @@ def require_same(found: list[Any], expected: Any) -> None:
 
 @pytest.mark.parametrize("place", STEPS_OF_COMMIT)
 def test_a_rank_can_be_killed_in_each_step_of_a_commit(undisturbed: Any, tmp_path: Path, place: str) -> None:
-    """Checks that the other ranks end within 30 s and name the rank that is gone, and that the next start goes on with
-    the generation that all ranks have."""
+    """Checks that the other ranks end within 30 s and name the killed rank. The next start must continue from the
+    generation that all ranks have."""
     chance, first = random.Random(place), list(STEPS_OF_COMMIT).index(place)
     kills = 0
     for number in range(10 * IN_EACH_STEP):
@@ -156,7 +156,7 @@ def test_a_rank_can_be_killed_in_each_step_of_a_commit(undisturbed: Any, tmp_pat
         begin = time.monotonic()
         found = ranks(RANKS, computes, where, False, (killed, place, count, chance.uniform(0, 0.02)), options)
         assert time.monotonic() - begin < SECONDS_TO_END
-        if not isinstance(found[killed], tuple):  # otherwise the pass was shorter than the time of the kill
+        if not isinstance(found[killed], tuple):  # otherwise the pass ended before the kill
             kills += 1
             require_told(found, killed)
             generations = {open_state(where / f"rank-{rank}").manifest.generation for rank in range(RANKS)}
@@ -182,7 +182,7 @@ def test_runs_that_are_killed_again_and_again_have_the_same_bits(undisturbed: An
             started = RankProcesses(RANKS, computes, where, committed_steps(where) is not None, None, options)
             killed, kills_now = chance.randrange(RANKS), kills < AT_RANDOM
             if kills_now:
-                while not all(one.exists() for one in joined):  # before this, the launcher ends the others
+                while not all(one.exists() for one in joined):  # before this, the launcher ends the other ranks
                     time.sleep(0.001)
                 started.processes[killed].join(chance.uniform(0, 1.5))
                 started.kill(killed)

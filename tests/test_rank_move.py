@@ -1,7 +1,7 @@
-"""Check that a run continues with another number of ranks or with one process. The tests check that the bits are the
-same, also after kills at any moment, and that impossible moves are refused.
+"""Check that a run continues with another number of ranks or with one process. The results must be identical, also
+after kills at any moment. Impossible moves must be refused.
 
-OUTCROP_MOVE_KILLS is the number of kills of runs that move again and again:
+OUTCROP_MOVE_KILLS is the number of kills in the test that moves runs repeatedly:
 
     OUTCROP_MOVE_KILLS=200 pytest -s tests/test_rank_move.py -k again_and_again
 """
@@ -48,20 +48,20 @@ ACQUISITION: dict[str, Any] = {
     "norms": oc.Norms(every=2, initial=True),
     "snapshots": [oc.Snapshots(every=3, initial=True), oc.Snapshots(every=4, name="side", box=np.s_[2:9, 11:30, 3:17])],
 }  # fmt: skip
-"""Points near all cuts, and snapshots of which some parts have no rows."""
+"""Points near all cuts, and snapshots that have no rows in some parts."""
 Arrays = dict[str, np.ndarray]
 
 
 def begin(where: object, group: RankGroup | None = None) -> oc.Simulation:
-    """Begin a run with sources, receivers, norms and snapshots, a field that has previous values, and a field that is
-    only read."""
+    """Begin a run with sources, receivers, norms and snapshots. One field has previous values, and one field is only
+    read."""
     sim = oc.Simulation("acoustic8", shape=SHAPE, directory=where, comm=group, steps=STEPS, **GIVEN, **ACQUISITION)
     sim.assign({"u": "gaussian", "v": SPEEDS})
     return sim
 
 
 def arrays_of(sim: oc.Simulation) -> Arrays:
-    """Return all values of the whole grid, and all records."""
+    """Return all values of the whole grid, and all traces, norms and snapshots."""
     found = {name: sim[name][:] for name in ("u", "u.previous", "v")}
     found |= {name: sim.traces[name] for name in ("line", "early")}
     found |= {f"snapshots {name}": np.asarray(view) for name, view in sim.snapshots.items()}
@@ -84,12 +84,12 @@ def begins(group: RankGroup, where: object, steps: int) -> Any:
 
 
 def prepare(moment: str) -> None:
-    """Let this process be killed at a moment of a move."""
+    """Let this process kill itself in the given step of a move."""
     (KILLS | TO_RANKS | TO_ONE)[moment][1]()
 
 
 def goes_on(group: RankGroup, where: object, steps: int, kill: tuple[str, int] | None = None) -> Any:
-    """Open a run and compute some steps. `kill` has the moment at which a rank is killed, and this rank."""
+    """Open a run and compute some steps. `kill` is a pair: a key of the kills, and the rank that is killed."""
     if kill is not None and group.rank == kill[1]:
         prepare(kill[0])
     sim = oc.open(where, comm=group)
@@ -122,8 +122,8 @@ def names_in(where: Path) -> list[str]:
 
 @pytest.mark.parametrize("place", ["run.oc", "disk-{rank}/run.oc"])
 def test_a_run_goes_on_with_other_numbers_of_ranks(tmp_path: Path, expected: Arrays, place: str) -> None:
-    """Checks 3, 2, 4 and 3 ranks with steps in between, in one directory and in a directory for each rank. No old
-    files are left."""
+    """Runs some steps with 3, then 2, then 4, then 3 ranks, with one directory or with a directory for each rank. No
+    old files may remain."""
     where = tmp_path / place
     assert ranks(3, begins, where, 4) == [4] * 3
     for size, steps, after in ((2, 2, 6), (4, 4, 10), (3, 4, STEPS)):
@@ -142,8 +142,8 @@ def test_a_run_goes_on_with_other_numbers_of_ranks(tmp_path: Path, expected: Arr
 
 @pytest.mark.parametrize("place", ["run.oc", "disk-{rank}/run.oc"])
 def test_one_process_and_ranks_go_on_with_each_others_runs(tmp_path: Path, expected: Arrays, place: str) -> None:
-    """Checks one process, 3 ranks, one process and 2 ranks with steps in between. No old files are left, and what is
-    left is a complete run."""
+    """Runs some steps with one process, then 3 ranks, one process, and 2 ranks. No old files may remain, and the
+    remaining files must be a complete run."""
     where, alone = tmp_path / place, Path(str(tmp_path / place).replace("{rank}", "0"))
     begin(alone).run(4, progress="none")
     found = ranks(3, goes_on, where, 3)
@@ -168,7 +168,7 @@ def test_one_process_and_ranks_go_on_with_each_others_runs(tmp_path: Path, expec
 
 
 def on_nodes(group: RankGroup, where: object, steps: int, nodes: list[int], program: Callable[..., Any]) -> Any:
-    """Run a program as if the ranks were on the given nodes, whose disks other nodes cannot see."""
+    """Run a program as if each rank were on the given node. A node cannot see the disks of other nodes."""
     group.places = [replace(one, host=f"n{node}", node=node) for one, node in zip(group.places, nodes, strict=True)]
     original, own = part.part_at, f"/n{nodes[group.rank]}/"
 
@@ -180,8 +180,8 @@ def on_nodes(group: RankGroup, where: object, steps: int, nodes: list[int], prog
 
 
 def test_rows_move_between_nodes_without_a_shared_file_system(tmp_path: Path, expected: Arrays) -> None:
-    """Checks that rows, points and values are sent by a rank that sees them, also to a node without a part, and that a
-    part that no rank sees is missing."""
+    """Checks that a rank that sees a part sends its rows, points and values, also to nodes without a part. A part that
+    no rank sees is reported as missing."""
     where = tmp_path / "{node}" / "run.oc"
     assert ranks(3, on_nodes, where, 4, [0, 0, 1], begins) == [4] * 3
     for nodes, steps in (([0, 1], 2), ([1, 2, 0, 1], 8)):
@@ -214,12 +214,12 @@ KILLS: dict[str, tuple[int, Callable[[], None]]] = {
     "in the removal": (0, after(move, "clear", 1)),
     "after the removal": (0, after(move, "_remove", 2)),
 }
-"""For each moment: the rank that is killed, and a function that prepares it."""
+"""For each step of a move: the rank that is killed, and a function that prepares the kill."""
 
 
 @pytest.fixture(scope="module")
 def three(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a run of three ranks of which one has committed a pass that the others have not."""
+    """Return a run of three ranks. One rank has committed one pass more than the other ranks."""
     where = tmp_path_factory.mktemp("three") / "run.oc"
     ranks(3, begins, where, 4)
     state = open_state(where / "rank-1")
@@ -237,8 +237,8 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("moment", KILLS)
 def test_a_kill_during_the_move_loses_nothing(three: Path, tmp_path: Path, expected: Arrays, moment: str) -> None:
-    """Checks kills in all steps of a move from 3 to 2 ranks: the next start goes on with any number of ranks, with the
-    same bits, and removes what the kill has left."""
+    """Kills a rank in each step of a move from 3 to 2 ranks. The next start may have any number of ranks. It must give
+    identical results and delete incomplete files."""
     where, killed = tmp_path / "run.oc", KILLS[moment][0]
     shutil.copytree(three, where, symlinks=True)
     found = ranks(2, goes_on, where, 0, (moment, killed))
@@ -279,8 +279,8 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_kill_during_a_move_from_one_process_loses_nothing(
     alone: Path, tmp_path: Path, expected: Arrays, moment: str
 ) -> None:
-    """Checks kills in all steps of a move to 2 ranks. The next start completes the run, with one process or several
-    ranks."""
+    """Kills a rank in each step of a move to 2 ranks. The next start, with one process or several ranks, must complete
+    the run."""
     where, killed = tmp_path / "run.oc", TO_RANKS[moment][0]
     shutil.copytree(alone, where, symlinks=True)
     found = ranks(2, goes_on, where, 0, (moment, killed))
@@ -292,7 +292,7 @@ def test_a_kill_during_a_move_from_one_process_loses_nothing(
 def test_a_kill_during_a_move_to_one_process_loses_nothing(
     three: Path, tmp_path: Path, expected: Arrays, moment: str
 ) -> None:
-    """Checks kills in all steps of a move from 3 ranks. One rank has committed one pass more than the others."""
+    """Kills a rank in each step of a move from 3 ranks. One rank has committed one pass more than the other ranks."""
     where = tmp_path / "run.oc"
     shutil.copytree(three, where, symlinks=True)
     (found,) = ranks(1, goes_on_alone, where, 1, moment)
@@ -311,7 +311,7 @@ def goes_on_with_any_number(where: Path, turn: int, expected: Arrays) -> None:
 
 
 def is_killed_and_goes_on(group: RankGroup, where: Path, size: int, steps: int, kill: Any) -> Any:
-    """Go on with `size` ranks or one process. `kill` is a rank, with a moment, or a time after which it is killed."""
+    """Continue with `size` ranks or one process. `kill` is a rank, and the step or the time at which it is killed."""
     if kill is not None and group.rank == kill[0]:
         if isinstance(kill[1], float):
             threading.Timer(kill[1], die).start()
@@ -333,8 +333,8 @@ MOMENTS_OF_RANKS = {
 
 
 def test_runs_that_are_killed_and_move_again_and_again_have_the_same_bits(tmp_path: Path, expected: Arrays) -> None:
-    """Checks kills at random moments, and in steps of moves and commits. Each start has the same number of ranks,
-    another number of ranks, or one process. No committed step is lost."""
+    """Kills ranks at random moments, and in steps of moves and commits. The number of ranks may change at each start.
+    No committed step may be lost."""
     chance = random.Random(int(os.environ.get("OUTCROP_SEED", "9")))
     kills = runs = turn = 0
     while kills < MOVE_KILLS:
@@ -368,7 +368,7 @@ def has_no_space(group: RankGroup, where: Path) -> Any:
 
 
 def test_a_move_that_cannot_be_done_changes_nothing(three: Path, tmp_path: Path) -> None:
-    """Checks too many ranks, a full disk and foreign files: one line on one rank, and the run is as before."""
+    """Checks the errors for too many ranks, a full disk and unknown files. One rank prints one line. No run changes."""
     where = tmp_path / "run.oc"
     shutil.copytree(three, where, symlinks=True)
     found = ranks(2, has_no_space, where)
@@ -384,7 +384,7 @@ def test_a_move_that_cannot_be_done_changes_nothing(three: Path, tmp_path: Path)
 
 
 def refusals(group: RankGroup, places: list[Path]) -> list[str]:
-    """Return the messages with which ranks refuse to open runs."""
+    """Return the error messages of ranks that refuse to open runs."""
     found = []
     for where in places:
         with pytest.raises(InputError) as raised:
@@ -394,7 +394,7 @@ def refusals(group: RankGroup, places: list[Path]) -> list[str]:
 
 
 def test_ranks_refuse_runs_of_one_process_that_they_cannot_compute(alone: Path, three: Path, tmp_path: Path) -> None:
-    """Checks one line for each such run, a full disk and a directory with two runs, which stay as they were."""
+    """Checks that each such run, a full disk, and two runs in one directory give one line. No file may change."""
     given: dict[str, dict[str, Any]] = {
         "history": {}, "in place": {"in_place": True}, "sides": {}, "overlapped": {"scheme": "overlapped"},
         "flat": {"shape": (30, 30)},
@@ -425,7 +425,7 @@ def test_ranks_refuse_runs_of_one_process_that_they_cannot_compute(alone: Path, 
 def test_one_process_refuses_a_move_that_it_cannot_do(
     three: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Checks a full disk, a name that is taken, and a part on another node: one line, and the run is as before."""
+    """Checks the errors for a full disk, an existing name, and a part on another node. The run must not change."""
     where = tmp_path / "run.oc"
     shutil.copytree(three, where, symlinks=True)
     before = sorted(os.listdir(where))
@@ -447,8 +447,8 @@ def test_one_process_refuses_a_move_that_it_cannot_do(
 
 @pytest.mark.parametrize("name", ["snapshots.zarr/u/c/1/0/0/0", ".taps/trace-line", ".taps/receivers-0"])
 def test_damaged_records_do_not_move(three: Path, tmp_path: Path, name: str) -> None:
-    """Checks that a damaged snapshot, trace or file of points of one part is not copied, and that the run is as
-    before."""
+    """Damages a snapshot, a trace or a file of points of one part. Checks that it is not copied, and that the run does
+    not change."""
     where = tmp_path / "run.oc"
     shutil.copytree(three, where, symlinks=True)
     part = where / ("rank-0" if "receivers" in name else "rank-1")
@@ -461,7 +461,7 @@ def test_damaged_records_do_not_move(three: Path, tmp_path: Path, name: str) -> 
 
 
 def test_a_new_run_is_not_replaced_by_parts_of_an_old_move(three: Path, tmp_path: Path) -> None:
-    """Checks that `--force` after a kill in the move wins over the complete new parts of the older run."""
+    """Checks `--force` after a kill in a move: it must replace the old run, even if its new parts are complete."""
     where = tmp_path / "run.oc"
     shutil.copytree(three, where, symlinks=True)
     ranks(2, goes_on, where, 0, ("before renames of new parts", 1))
@@ -474,7 +474,7 @@ def test_a_new_run_is_not_replaced_by_parts_of_an_old_move(three: Path, tmp_path
 
 
 def forces(group: RankGroup, where: Path, is_new: bool = True) -> Any:
-    """Replace the run, or go on with it."""
+    """Replace the run, or continue it."""
     if not is_new:
         sim = oc.open(where, comm=group)
         sim.run(2, progress="none")
@@ -485,7 +485,7 @@ def forces(group: RankGroup, where: Path, is_new: bool = True) -> Any:
 
 
 def test_outcrop_resume_goes_on_with_fewer_ranks_and_with_one_process(tmp_path: Path) -> None:
-    """Checks the command under mpirun and without it. The result has the bits of one process."""
+    """Checks the command with and without mpirun. The results must be identical to those of one process."""
     launcher()
     parts, alone = tmp_path / "parts", tmp_path / "alone.oc"
     words = ["heat7", "-n", "20", "36", "12", "--memory", "4MiB", "--init", "random:3"]

@@ -1,4 +1,4 @@
-"""Check that several ranks compute the bits of one process: with mpirun, from a script, and as one gathered run."""
+"""Check that several ranks and one process give identical results: with mpirun, from a script, and after `gather`."""
 
 import json
 import os
@@ -80,7 +80,7 @@ def test_ranks_have_the_bits_of_one_process(tmp_path: Path, stencil: str, size: 
 
 
 def computes_over_tcp(group: RankGroup, where: Path, *more: Any) -> Any:
-    """Compute as if each rank were on a node of its own."""
+    """Compute as if each rank were on a separate node."""
     wire.place_of_process = lambda: f"a node of its own {os.getpid()}"  # type: ignore[assignment]
     return computes(group, where, *more)
 
@@ -123,7 +123,7 @@ def fails(group: RankGroup, where: Path, way: str) -> Any:
 
 
 def cannot_show(self: SharedGroup, manifest: Manifest) -> None:
-    """Fail like `SharedGroup.show` on a broken file system, once the run has begun."""
+    """Fail like `SharedGroup.show` on a broken file system, after the run has begun."""
     if manifest.step > 4:
         raise StorageError("link run.oc/u: Read-only file system")
 
@@ -142,8 +142,8 @@ def state_file(where: Path, name: str) -> Path:
     ],
 )
 def test_an_error_of_one_rank_ends_all_ranks_with_its_line(tmp_path: Path, way: str, kind: str, text: str) -> None:
-    """Checks that the rank with the error prints it, that the others end with the same reason, and that a later start
-    can go on."""
+    """Checks that the rank with the error prints it, and that the other ranks end with the same reason. A later start
+    must continue the run."""
     parts = tmp_path / "parts"
     ranks(3, computes, parts, "heat7", {"sizes": {"bt": 2}}, [4])
     found = ranks(3, fails, parts, way)
@@ -159,7 +159,7 @@ def test_an_error_of_one_rank_ends_all_ranks_with_its_line(tmp_path: Path, way: 
 
 
 def test_links_that_cannot_be_changed_end_all_ranks(tmp_path: Path) -> None:
-    """Checks that one rank prints the line if the links of a shared directory cannot follow a commit."""
+    """Checks that one rank prints the error if a commit cannot update the links of a shared directory."""
     parts = tmp_path / "parts"
     ranks(3, computes, parts, "heat7", {"sizes": {"bt": 2}}, [4])
     found = ranks(3, fails, parts, "links")
@@ -186,7 +186,7 @@ def is_interrupted(group: RankGroup, where: Path) -> Any:
 
 
 def test_ctrl_c_on_one_rank_stops_all_ranks(tmp_path: Path) -> None:
-    """Checks that all ranks stop, that one of them says how to go on, and that the run then has the same bits."""
+    """Checks that all ranks stop, and that one rank prints how to continue. The results must be identical."""
     parts = tmp_path / "parts"
     ranks(3, computes, parts, "heat7", {"sizes": {"bt": 2}}, [4])
     found = ranks(3, is_interrupted, parts)
@@ -200,8 +200,8 @@ PASSES = 5
 
 
 def overlaps(group: RankGroup, where: Path, scheme: str, seed: int) -> Any:
-    """Run with seeded delays before commits. One rank commits each pass only when all others have begun the next pass.
-    Return the values of this rank."""
+    """Run with seeded delays before commits. One rank commits each pass only after all other ranks have begun the next
+    pass. Return the values of this rank."""
     original, commit, others = Engine.run_pass, State.commit, {0, 1, 2} - {group.rank}
     chance, counts = random.Random(f"{seed} {group.rank}"), {"passes": 0, "commits": 0}
 
@@ -254,8 +254,8 @@ def overlaps(group: RankGroup, where: Path, scheme: str, seed: int) -> Any:
 @pytest.mark.parametrize("scheme", ["wavefront", "split"])
 @pytest.mark.parametrize("seed", range(3))
 def test_a_pass_begins_before_all_ranks_have_committed_and_then_waits(tmp_path: Path, scheme: str, seed: int) -> None:
-    """Checks that a slow commit of one rank does not keep the others from the next pass, and that no rank writes over
-    its older copy before all ranks have committed and the links of the shared directory follow."""
+    """Checks that the other ranks begin the next pass during a slow commit of one rank. A rank may overwrite its older
+    copy only after all ranks have committed and the links of the shared directory are updated."""
     alone = oc.Simulation("heat7", (19, 48, 21), directory=tmp_path / "alone.oc", memory="8MiB")
     alone["u"] = "random:3"
     alone.run(2 * PASSES, progress="none")
@@ -265,7 +265,7 @@ def test_a_pass_begins_before_all_ranks_have_committed_and_then_waits(tmp_path: 
 
 
 def finishes(group: RankGroup, where: Path) -> Any:
-    """Do the missing steps."""
+    """Compute the missing steps."""
     sim = oc.open(where, comm=group)
     sim.run(progress="none")
     return sim["u"][:, slice(*sim.rows)]
@@ -273,8 +273,8 @@ def finishes(group: RankGroup, where: Path) -> Any:
 
 @pytest.mark.parametrize("scheme", ["auto", "split"])
 def test_gathered_parts_are_a_run_of_one_process(tmp_path: Path, scheme: str) -> None:
-    """Checks the arrays of a gathered run, and that it goes on with the same bits, also if its ranks have used a scheme
-    that one process cannot use."""
+    """Checks the arrays of a gathered run. The run must continue with identical results, even if its ranks have used a
+    scheme that one process cannot use."""
     parts, alone, whole = tmp_path / "parts", tmp_path / "alone.oc", tmp_path / "whole.oc"
     options = {"sizes": {"bt": 2}, "spacing": 10.0, "origin": (0.0, 5.0, 0.0)}
     computes(None, alone, "acoustic8", options, [4])
@@ -292,7 +292,7 @@ def test_gathered_parts_are_a_run_of_one_process(tmp_path: Path, scheme: str) ->
 
 
 def test_parts_that_do_not_fit_are_not_gathered(tmp_path: Path) -> None:
-    """Checks missing, repeated and foreign parts, and parts of different states. No directory may be made."""
+    """Checks missing and repeated parts, and parts of other runs or different states. No directory may be made."""
     parts, whole = tmp_path / "parts", tmp_path / "whole.oc"
     ranks(3, computes, parts, "heat7", {}, [4])
     ranks(2, computes, tmp_path / "others", "heat7", {}, [4])
@@ -327,13 +327,13 @@ def command(ranks: int, *words: object, **named: Any) -> subprocess.CompletedPro
 
 
 def lines_of(done: subprocess.CompletedProcess[str]) -> list[str]:
-    """Return the lines that Outcrop has printed on standard error, without those of the launcher."""
+    """Return the lines that Outcrop has printed on standard error, without the lines of the launcher."""
     return [line for line in done.stderr.splitlines() if line.startswith("outcrop: ")]
 
 
 @pytest.mark.parametrize("size", [2, 3])
 def test_mpirun_runs_resumes_and_gathers(tmp_path: Path, size: int) -> None:
-    """Checks the commands as users give them: one report, one JSON file, and the bits of one process."""
+    """Checks the commands: they print one report, write one JSON file, and give the same results as one process."""
     parts, alone, report = tmp_path / "parts", tmp_path / "alone.oc", tmp_path / "report.json"
     done = command(size, "run", *GRID, "-t", 8, "-d", parts, "--bt", 4, "--json", report)
     assert done.returncode == 0, done.stderr
@@ -377,7 +377,7 @@ def test_wrong_commands_print_one_line(tmp_path: Path, words: list[str], text: s
 
 
 def test_processes_that_do_not_belong_together_can_be_told_so(tmp_path: Path) -> None:
-    """Checks `ranks=1` under mpirun, and that a run of one process is not continued by two."""
+    """Checks `ranks=1` under mpirun. Two ranks must refuse to continue a run of one process."""
     program = (
         "import sys, outcrop as oc\nfrom mpi4py import MPI\nrank = MPI.COMM_WORLD.rank\n"
         "sim = oc.Simulation('heat7', shape=(9, 12, 9), memory='1MiB', directory=f'{sys.argv[1]}/{rank}', ranks=1)\n"
@@ -392,7 +392,7 @@ def test_processes_that_do_not_belong_together_can_be_told_so(tmp_path: Path) ->
 
 
 def test_a_script_is_the_same_under_mpirun(tmp_path: Path) -> None:
-    """Checks a script that does not name MPI, and one that gives its communicator."""
+    """Checks a script without any MPI call, and a script that passes its communicator."""
     script = (
         "import sys, numpy as np, outcrop as oc\n"
         "sim = oc.Simulation('heat7', shape=(20, 30, 15), memory='2MiB', directory=sys.argv[1]{})\n"
@@ -411,8 +411,8 @@ def test_a_script_is_the_same_under_mpirun(tmp_path: Path) -> None:
 
 
 def test_equations_of_devito_are_refused_in_one_line(tmp_path: Path) -> None:
-    """Checks Devito, which imports mpi4py without initialising MPI. Its functions have a halo, which parts cannot have
-    yet."""
+    """Checks Devito, which imports mpi4py but does not initialise MPI. Its functions have a halo, which several ranks
+    refuse."""
     pytest.importorskip("devito")
     program = (
         "import sys\nfrom devito import Eq, Grid, TimeFunction\nfrom outcrop.errors import InputError\n"
@@ -442,7 +442,7 @@ def test_without_a_launcher_mpi4py_is_not_imported(tmp_path: Path) -> None:
 
 
 def test_a_killed_rank_of_mpirun_can_be_resumed(tmp_path: Path) -> None:
-    """Checks that `outcrop resume` under mpirun goes on after a kill, with the bits of one process."""
+    """Checks that `outcrop resume` under mpirun continues after a kill, with the same results as one process."""
     launcher()
     parts, alone = tmp_path / "parts", tmp_path / "alone.oc"
     program = (

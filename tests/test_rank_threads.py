@@ -1,4 +1,4 @@
-"""Check that the executors of several ranks give the oracle's bits, with deep halos and with split tiling."""
+"""Check that the executors of several ranks give the results of the oracle, with deep halos and with split tiling."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def make_plans(
     stencil: Stencil, boundary: Boundary, shape: tuple[int, int, int], ranks: int, name: str, steps: int, sizes: Sizes,
     dtype: str = "float32",
 ) -> RankPlans:  # fmt: skip
-    """Return proved plans with the scheme `name`. The number of levels is reduced to the most that the ranks can do."""
+    """Return proved plans with the scheme `name`. The number of levels is limited to the maximum for the ranks."""
     problem = as_problem(stencil, make_layout(shape, dtype), steps, boundary, in_place=False)
     cut, scheme = cut_problem(problem, ranks), EVERY_SCHEME[name]
     most = scheme.max_levels(part_of(problem, cut, 0))
@@ -54,7 +54,7 @@ def whole_state(stencil: Stencil, every: RankPlans, seed: int) -> dict[str, Cell
 def check(
     stencil: Stencil, boundary: Boundary, every: RankPlans, seed: int, threads: int, backend: str = "auto"
 ) -> None:
-    """Check that all ranks together give the oracle's bits, and move the bytes that the plans predict."""
+    """Check that all ranks together give the results of the oracle, and transfer the bytes that the plans predict."""
     problem = every.problem
     state, signals = whole_state(stencil, every, seed), wavelet(stencil, problem.steps)
     right = advance_fields(stencil, state, {}, problem.steps, boundary, signals)
@@ -136,7 +136,7 @@ def test_ranks_give_the_oracles_bits_of_library_stencils(
 def test_a_rank_waits_only_for_messages_for_which_its_proof_waits(
     tmp_path: Path, scheme: str, name: str, rows: int
 ) -> None:
-    """Checks that all ranks complete a pass if no message comes before the proof of the plan waits for it."""
+    """Delivers each message as late as the proof of the plan allows. Checks that all ranks complete a pass."""
     stencil = find_stencil(name)
     sizes = Sizes(2 * len(stencil.stages), 3, diamond=2, block_y=rows)
     every = make_plans(stencil, FIXED, (40, 96, 12), 2, scheme, 2, sizes)
@@ -154,7 +154,7 @@ def small_plans(scheme: str) -> tuple[Stencil, RankPlans]:
 @pytest.mark.parametrize("row", [0, 3, 11, 12, 19])
 @pytest.mark.parametrize("is_static", [False, True])
 def test_a_flipped_bit_of_each_row_is_noticed(tmp_path: Path, scheme: str, row: int, is_static: bool) -> None:
-    """Checks that a rank checks all rows that it reads, and that the other ranks then end, too."""
+    """Checks that a rank detects damage in any row that it reads, and that the other ranks then also end."""
     stencil, every = small_plans(scheme)
     world = RankThreads(tmp_path, stencil, every, whole_state(stencil, every, 1))
     run = world.runs[1]

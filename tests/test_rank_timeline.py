@@ -1,4 +1,4 @@
-"""The simulated time line of many ranks: limits that can be computed by hand, and properties that must hold."""
+"""Check the simulated times of many ranks: cases with a known result, and properties of every simulation."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_equal_ranks_on_a_fast_network_lose_only_the_updates_that_they_perform_t
     assert sum(shares.values()) == pytest.approx(1)
     assert min(shares.values()) >= 0
     assert shares["finished"] == pytest.approx(0, abs=1e-9)
-    # each of the two sides has r(L-1)/2 rows of the halo on average over the levels
+    # on average over the levels, each of the two sides updates r(L-1)/2 rows of the halo
     seconds = 32 * 126 * 7 * 256 / CELLS_PER_SECOND
     assert found.twice == pytest.approx([seconds] * 4)
 
@@ -81,7 +81,7 @@ def test_a_pass_waits_for_the_latency_of_its_first_faces_and_of_its_commit() -> 
     ranks = plans_of(2)
     latency, passes = 0.5, len(ranks.plans[0].passes)
     longer = simulated(ranks, latency=latency).seconds - simulated(ranks).seconds
-    # the faces of all other slabs travel during updates, which take about 0.03 s, so that they wait, too
+    # ranks also wait for the faces of all other slabs, because an update takes only about 0.03 s
     slabs = ranks.plans[0].to_json()["slabs_per_pass"]
     assert passes * latency <= longer <= passes * (slabs + 3) * latency
 
@@ -117,8 +117,8 @@ def test_spans_are_kept_for_the_first_ranks_only() -> None:
 
 
 def test_a_balanced_cut_removes_the_wait_for_the_lowest_rank() -> None:
-    """Checks split tiling with a cut that gives all ranks equal work: no rank waits for the updates of the lowest one,
-    so the time is that of a rank between two others."""
+    """Checks split tiling with a cut that gives all ranks equal work. No rank waits for the lowest rank, so the time
+    equals the time of a rank with two neighbours."""
     equal = plans_of(8, nx=8192, scheme="split")
     cut = balanced_cut(equal.problem, equal.cut, EVERY_SCHEME["split"], SIZES.levels)
     assert cut == (0, *(place - 4 for place in equal.cut[1:-1]), equal.cut[-1])
@@ -126,7 +126,7 @@ def test_a_balanced_cut_removes_the_wait_for_the_lowest_rank() -> None:
     fast = machine(NetworkRates(1e12, 0.0, "declared"), disk)
     moved = plan_ranks(equal.problem, cut, EVERY_SCHEME["split"], SIZES, fast, rate)
     before, after = simulate(equal, fast, rate), simulate(moved, fast, rate)
-    # a level of the lowest rank has 4.5 rows more than its own, without one row of the rim
+    # the lowest rank updates on average 4.5 rows more than it has, minus one row of the rim
     assert before.seconds - after.seconds > 0.5 * 32 * 126 * 3.5 * 8192 / CELLS_PER_SECOND
     assert before.update.max() == before.update[0]
     assert after.update.max() == pytest.approx(after.update[1])
@@ -136,7 +136,7 @@ def test_a_balanced_cut_removes_the_wait_for_the_lowest_rank() -> None:
 @pytest.mark.parametrize("ranks", [2, 3, 8])
 def test_split_tiling_updates_nothing_twice(ranks: int) -> None:
     """Checks ranks whose passes have different events, because the lowest and the highest rank have one neighbour. The
-    lowest rank updates rL/2 rows more than its own in each level on average, and the highest rank as many fewer."""
+    lowest rank updates on average rL/2 rows more than it has, and the highest rank updates rL/2 rows fewer."""
     found = simulated(plans_of(ranks, scheme="split"))
     shares = found.shares()
     assert sum(shares.values()) == pytest.approx(1)

@@ -1,4 +1,4 @@
-"""Check reads of the whole grid of several ranks: by all ranks, by one process, by Zarr, and by the commands."""
+"""Check reads of the whole grid of several ranks by all ranks, by one process, by Zarr, and by the commands."""
 
 import os
 import subprocess
@@ -46,7 +46,7 @@ def begin(group: RankGroup | None, where: object, shape: tuple[int, ...] = SHAPE
 
 
 def reads(group: RankGroup, where: Path, way: str) -> Any:
-    """Read the whole grid on all ranks: the same cells, other cells, and nothing on some ranks."""
+    """Read the whole grid on all ranks. The ranks read the same cells, different cells, or no cells."""
     if way == "tcp":
         wire.place_of_process = lambda: f"a node of its own {os.getpid()}"  # type: ignore[assignment]
     sim = begin(group, where)
@@ -59,13 +59,13 @@ def reads(group: RankGroup, where: Path, way: str) -> Any:
         view[99 if group.rank == 1 else 0]
     except (IndexError, InputError) as error:
         wrong = type(error).__name__, str(error), getattr(error, "is_told_elsewhere", False)
-    found.append(view[:, 7])  # the ranks can go on
+    found.append(view[:, 7])  # the ranks can still be used
     return found, wrong, np.asarray(view)
 
 
 @pytest.mark.parametrize("way", ["unix", "tcp"])
 def test_each_rank_reads_any_cells_of_the_whole_grid(tmp_path: Path, way: str) -> None:
-    """Checks all kinds of indices against NumPy, over both kinds of sockets, and a wrong index on one rank."""
+    """Compares all kinds of indices with NumPy, over both kinds of sockets. Also checks a wrong index on one rank."""
     for rank, (found, wrong, every) in enumerate(ranks(3, reads, tmp_path / "parts", way)):
         indices = [*INDICES, *(INDICES[(number + rank) % len(INDICES)] for number in range(len(INDICES)))]
         for values, index in zip(found, [*indices, np.s_[:, 7]], strict=True):
@@ -80,7 +80,7 @@ def test_each_rank_reads_any_cells_of_the_whole_grid(tmp_path: Path, way: str) -
 
 
 def reads_damage(group: RankGroup, where: Path, way: str) -> Any:
-    """Read a plane. Rank 1 has damaged rows of this plane, or it is killed when it sends them."""
+    """Read a plane. The rows of this plane on rank 1 are damaged, or rank 1 is killed when it sends them."""
     sim = oc.open(where, comm=group)
     original = whole.read_rows
 
@@ -95,7 +95,7 @@ def reads_damage(group: RankGroup, where: Path, way: str) -> Any:
 
 @pytest.mark.parametrize("way", ["damage", "killed"])
 def test_a_rank_that_cannot_send_ends_the_read_on_all_ranks(tmp_path: Path, way: str) -> None:
-    """Checks that damaged planes and a killed rank end the read of another rank with one line."""
+    """Checks that damaged planes and a killed rank end the read of another rank with an error of one line."""
     parts = tmp_path / "parts"
     ranks(3, begins, parts)
     if way == "damage":
@@ -138,7 +138,7 @@ def test_one_process_reads_any_cells_of_all_parts(parts: Path, data: st.DataObje
 
 
 def test_one_process_reads_all_parts_until_it_takes_a_step(parts: Path) -> None:
-    """Checks that opening, planning and a refused history change nothing, and that the message says how to go on."""
+    """Checks that opening, planning and a refused history change no file, and that the error suggests a command."""
     sim, names = oc.open(parts), sorted(parts.iterdir())
     assert (sim.shape, sim.step, sim.rows, sim.remaining_steps) == (SHAPE, 0, (0, SHAPE[1]), 8)
     text = f"{parts} holds the parts of 3 ranks; make one run of them first: outcrop gather, or go on without mpirun"
@@ -151,8 +151,8 @@ def test_one_process_reads_all_parts_until_it_takes_a_step(parts: Path) -> None:
 def test_parts_of_an_interrupted_commit_are_read_at_one_step(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Checks that values of the older generation are read if only some parts have the newer one, and that `gather` and
-    the commands use it."""
+    """Checks that reads, `gather` and the commands use the older generation if only some parts have the newer
+    generation."""
     where = tmp_path / "run.oc"
     ranks(2, begins, where, SHAPE, 2)
     expected = oc.open(where)["u"][:]
@@ -224,7 +224,7 @@ IN_BOX: list[Any] = [0, -1, np.s_[:, 2], np.s_[::-2, 1:3, ::-5, 3], np.s_[..., 2
 
 
 def snapshots_of(group: RankGroup | None, where: Path) -> Any:
-    """Compute some steps, and read snapshots of the whole grid and of a box. One rank asks for a snapshot too many."""
+    """Compute some steps, and read snapshots of the whole grid and of a box. One rank asks for a missing snapshot."""
     kept = [oc.Snapshots(every=2, initial=True), oc.Snapshots(every=3, name="box", box=BOX)]
     sim = begin(group, where, (7, 36, 10), snapshots=kept)
     sim.run(4, progress="none")
@@ -254,7 +254,7 @@ def test_snapshots_of_all_ranks_are_one(tmp_path: Path, capsys: pytest.CaptureFi
         with xarray.open_zarr(where / "snapshots.zarr") as kept:
             np.testing.assert_array_equal(kept["u"].values, expected[0])
             assert kept["step"].values.tolist() == [0, 2, 4, 6] and kept["y"].values.tolist() == list(range(36))
-        assert (where / "snapshots.zarr" / "box").exists() == (size == 2)  # 14 rows of each of two parts
+        assert (where / "snapshots.zarr" / "box").exists() == (size == 2)  # the box has 14 rows in each of two parts
         assert command(capsys, "verify", where)[0] == 0
     with xarray.open_zarr(where / "snapshots.zarr", group="box") as kept:
         np.testing.assert_array_equal(kept["u"].values[-1], expected[2])
@@ -277,7 +277,7 @@ def opens(group: RankGroup, where: Path) -> int:
 
 
 def replaces(group: RankGroup, where: Path) -> Any:
-    """Replace the run by one with other fields and fewer ranks."""
+    """Replace the run by a run with other fields and fewer ranks."""
     sim = oc.Simulation("maxwell", (7, 36, 10), directory=where, comm=group, memory="8MiB", threads=1, force=True)
     sim["eps"] = 2.0
     sim["ez"] = "random:5"

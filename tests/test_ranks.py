@@ -63,8 +63,8 @@ def test_verdicts_of_one_rank_are_those_of_the_run_cell_by_cell(every: RankPlans
 @settings(max_examples=examples(60), deadline=None)
 @given(rank_plans(kinds=KINDS[:1], least_cells=1), st.data())
 def test_a_dropped_or_shrunk_action_is_rejected(every: RankPlans, data: st.DataObject) -> None:
-    """Checks that the proof of all ranks rejects plans if one rank leaves out an action, or if an action has one plane
-    or one row less."""
+    """Removes an action of one rank, or makes it one plane or one row smaller. Checks that the proof of all ranks
+    rejects the plans."""
     rank, number, actions = chosen_pass(every, data)
     index = data.draw(st.integers(every.problem.radius_y == 0, len(actions) - 1))  # without halos, no Block is needed
     rejected(every, rank, number, [*actions[:index], *actions[index + 1 :]])
@@ -114,8 +114,8 @@ def uses(problem: Problem, face: Read | Write, action: Action) -> bool:
 def test_passes_worth_trying_need_no_more_rows_than_a_neighbour_has(
     steps: int, radius: int, stages: int, rows: int
 ) -> None:
-    """Checks the numbers of levels that the tuner tries for a rank. They are whole steps, and the first number is the
-    largest possible one for almost equal passes."""
+    """Checks the numbers of levels that the tuner tries for a rank. The levels are whole steps. The first number is the
+    largest possible number for almost equal passes."""
     rows = max(rows, radius * stages)
     updates = (KINDS[3][1][0], KINDS[3][1][1])[:stages]
     problem = replace(make_problem((5, 2 * rows, 9), (1, radius, 1), steps), fields=KINDS[3][0], updates=updates)
@@ -128,7 +128,7 @@ def test_passes_worth_trying_need_no_more_rows_than_a_neighbour_has(
 
 
 def test_ranks_with_other_passes_are_rejected() -> None:
-    """Checks that the proof rejects ranks whose passes have other numbers of levels, and plans for other parts."""
+    """Checks that the proof rejects ranks with different numbers of levels, and plans for other parts."""
     problem = make_problem((12, 16, 9), (1, 1, 1), 6)
     cut = cut_problem(problem, 2)
     every, other = (
@@ -149,8 +149,8 @@ def test_ranks_with_other_passes_are_rejected() -> None:
 
 
 def test_messages_in_another_order_are_rejected() -> None:
-    """Checks that the proof rejects plans of two ranks if one rank sends the same rows in another order. The plan of
-    this rank alone is legal."""
+    """Checks that the proof rejects the plans of two ranks if one rank sends the same rows in a different order. Each
+    plan alone is legal."""
     problem = replace(make_problem((12, 16, 9), (1, 1, 1), 2), fields=KINDS[1][0], updates=KINDS[1][1])
     every = plan_ranks(problem, cut_problem(problem, 2), SCHEMES["wavefront"], Sizes(2, 3, 2), MACHINE, assumed_rate)
     validate_ranks(every)
@@ -167,8 +167,8 @@ def test_messages_in_another_order_are_rejected() -> None:
 
 @pytest.mark.parametrize("array", ["faces", "static_faces"])
 def test_ranks_that_wait_for_each_other_are_rejected(array: str) -> None:
-    """Checks plans in which each rank sends some planes only after an action that waits for the same planes of the
-    other rank. The plan of each rank alone is legal, and the order of the messages is right."""
+    """Checks plans that deadlock: each rank waits for planes of the other rank before it sends its own planes. Each
+    plan alone is legal, and the order of the messages is right."""
     problem = replace(make_problem((30, 16, 9), (1, 1, 1), 2), fields=KINDS[2][0], updates=KINDS[2][1])
     every = plan_ranks(problem, cut_problem(problem, 2), SCHEMES["wavefront"], Sizes(2, 3, 2), MACHINE, assumed_rate)
     plans = []
@@ -211,8 +211,8 @@ def test_rows_that_have_changed_are_not_sent(every: RankPlans, data: st.DataObje
 
 
 def test_a_frame_has_rows_of_neighbours_only() -> None:
-    """Checks that the frame of the first rank may not begin below the grid, where it has no neighbour. Row 0 of a
-    frame begins at a multiple of 4096 bytes, which direct I/O needs."""
+    """Checks that the frame of the first rank may not begin below the grid, because this rank has no lower neighbour.
+    Row 0 of a frame begins at a multiple of 4096 bytes, which direct I/O needs."""
     problem = make_problem((12, 2 * 40, 512), (1, 1, 1), 3, "float32")
     every = plan_ranks(problem, cut_problem(problem, 2), SCHEMES["wavefront"], Sizes(3, 3, 2), MACHINE, assumed_rate)
     low, high = (plan.passes[0].actions for plan in every.plans)
@@ -228,13 +228,13 @@ def test_a_frame_has_rows_of_neighbours_only() -> None:
 
 @given(rank_plans())
 def test_predicted_bytes_are_those_of_the_messages(every: RankPlans) -> None:
-    """Checks that the predicted bytes of exchanges equal a formula. All ranks together receive what they send."""
+    """Compares the predicted bytes of exchanges with a formula. All ranks together receive all bytes that they send."""
     for plan in every.plans:
         problem = plan.problem
         rows = sum(problem.radius_y * one.levels for one in plan.passes) * sum(problem.neighbours)
         statics = [[one for one in each.actions if isinstance(one, Read) and one.array == "statics"]
                    for each in plan.passes]  # fmt: skip
-        # each block reads the same planes, and one block exchanges the rows of a neighbour
+        # each block reads the same planes; one block exchanges the rows of a neighbour
         blocks = [len({one for one in each.actions if isinstance(one, Block)}) for each in plan.passes]
         planes = [sum(one.z1 - one.z0 for one in reads) // count for reads, count in zip(statics, blocks, strict=True)]
         expected = rows * problem.pitch_bytes * problem.planes * problem.state_arrays
@@ -249,8 +249,8 @@ def test_predicted_bytes_are_those_of_the_messages(every: RankPlans) -> None:
 
 
 def test_a_slow_network_makes_the_plan_slower() -> None:
-    """Checks the predicted time of a rank. A fast network hides the exchanges behind the updates. A very slow network
-    takes as long as its bytes need, and the tuner then exchanges fewer rows in each pass."""
+    """Checks the predicted time of a rank. A fast network hides the exchanges behind the updates. With a very slow
+    network, the transfers determine the time, and the tuner exchanges fewer rows in each pass."""
     problem = make_problem((512, 2 * 256, 512), (1, 1, 1), 64)
     part = part_of(problem, cut_problem(problem, 2), 0)
     scheme, sizes = SCHEMES["wavefront"], Sizes(16, 32, 4)
@@ -287,8 +287,8 @@ def test_ranking_formulas_of_parts_are_close_to_the_plans(ranks: int, bt: int, r
 @pytest.mark.parametrize("scheme", ["wavefront", "naive"])
 @pytest.mark.parametrize("share", [0.3, 1.0, 2.0])
 def test_all_ranks_have_the_sizes_of_the_slowest(scheme: str, share: float) -> None:
-    """Checks the plans of all ranks that are chosen together. They fit the budget of each rank, also if memory holds
-    the whole part, and are legal together. More ranks are not slower."""
+    """Checks the plans of all ranks that are chosen together. They are legal together and fit the budget of each rank,
+    even if a part fits in memory. More ranks are not slower."""
     problem = make_problem((64, 161, 200), (1, 1, 1), 40)
     part = part_of(problem, cut_problem(problem, 4), 1)
     whole = whole_window(part)
@@ -306,7 +306,7 @@ def test_all_ranks_have_the_sizes_of_the_slowest(scheme: str, share: float) -> N
 
 
 def test_updates_of_halos_are_counted() -> None:
-    """Checks the share of updates that two ranks compute, r(L-1)/B for a rank of B rows between two others."""
+    """Checks the share of updates that two ranks compute. For a rank of B rows with two neighbours, it is r(L-1)/B."""
     problem = make_problem((300, 3 * 100, 64), (0, 2, 0), 5)
     found = choose_ranks(problem, 3, MACHINE, 1 << 30, "wavefront", lambda _: assumed_rate, GivenSizes(bt=5))
     assert found.slowest == 1
@@ -316,7 +316,7 @@ def test_updates_of_halos_are_counted() -> None:
 
 
 def test_impossible_sizes_of_ranks_are_refused() -> None:
-    """Checks the errors for passes that need more rows than a neighbour has, for blocks of rows, and for schemes."""
+    """Checks the errors for passes that need too many rows of a neighbour, for blocks of rows, and for schemes."""
     problem = make_problem((20, 40, 40), (1, 1, 1), 30)
     part = part_of(problem, cut_problem(problem, 4), 0)
 
@@ -358,7 +358,7 @@ def last_plane(action: Copy | Update) -> int:
 
 
 def test_too_few_rows_name_the_largest_number_of_ranks() -> None:
-    """Checks that the error names the largest number of ranks for which the rows are enough."""
+    """Checks that the error names the largest number of ranks for which each rank has enough rows."""
     problem = make_problem((9, 50, 9), (1, 3, 1), 4)
     with pytest.raises(InputError, match=r"at least 3 rows of y, .* give some ranks only 2; use at most 16"):
         cut_problem(problem, 17)
@@ -390,7 +390,7 @@ def test_cuts_for_chunks_are_as_even_as_possible(ny: int, ranks: int, group: int
 
 @given(st.integers(1, 5000), st.integers(1, 64), st.sampled_from([1, 4, 16, 64]), st.integers(1, 40))
 def test_cuts_are_even(ny: int, ranks: int, group: int, least: int) -> None:
-    """Checks that all rows are divided, that parts are almost equal, and that large parts begin at groups of rows."""
+    """Checks that all rows are in parts, that parts are almost equal, and that large parts begin at groups of rows."""
     if ny // ranks < least and ranks > 1:
         with pytest.raises(InputError):
             cut_rows(ny, ranks, group, least)
@@ -408,13 +408,13 @@ def test_large_plans_of_many_ranks_are_proved() -> None:
     problem = make_problem((2048, 64 * 512, 4096), (1, 1, 1), 128)
     sizes = Sizes(levels=64, slab=32, diamond=8)
     every = plan_ranks(problem, cut_problem(problem, 64), SCHEMES["wavefront"], sizes, MACHINE, assumed_rate)
-    assert len({id(plan) for plan in every.plans}) == 4  # ranks in the middle have two orders of blocks
+    assert len({id(plan) for plan in every.plans}) == 4  # ranks with two neighbours have two orders of blocks
     validate_ranks(every)
 
 
 @pytest.mark.parametrize("place", [0.1, 0.5, 0.9])
 def test_one_exchange_in_the_middle_of_a_large_plan_is_missed(place: float) -> None:
-    """Checks that the proof of a large plan, which skips repetitions, finds a missing exchange at any place."""
+    """Removes an exchange anywhere in a large plan. The proof, which skips repetitions, must reject the plan."""
     problem = make_problem((2048, 3 * 512, 4096), (1, 1, 1), 64)
     sizes = Sizes(levels=64, slab=8, diamond=8)
     every = plan_ranks(problem, cut_problem(problem, 3), SCHEMES["wavefront"], sizes, MACHINE, assumed_rate)
@@ -430,8 +430,8 @@ def test_one_exchange_in_the_middle_of_a_large_plan_is_missed(place: float) -> N
 def test_a_balanced_cut_gives_ranks_equal_work(
     slab: int, ranks: int, steps: int, radius: int, has_stages: bool, doublings: int
 ) -> None:
-    """Checks the updates of all ranks with split tiling after the cut is moved. They differ by the rounding of the
-    places of the cut to groups of rows. The plans are legal together. The cut of other schemes is not moved."""
+    """Checks the updates of all ranks with split tiling after the cut is moved. They differ only because cuts are
+    rounded to groups of rows. The plans are legal together. The cut of other schemes is not moved."""
     some, updates = KINDS[3 * has_stages]
     group = 1 << doublings
     nx = 1024 // group
@@ -457,8 +457,7 @@ def test_a_balanced_cut_gives_ranks_equal_work(
 
 
 def unequal_ranks(budget_bytes: int) -> list[PlannedRank]:
-    """Return three ranks. The second has the slowest updates, and the third has the slowest disk and half of the
-    memory."""
+    """Return three ranks. Rank 1 has the slowest updates. Rank 2 has the slowest disk and half of the memory."""
     slow = replace(MACHINE, device=MACHINE.device.shared_by(8))
     return [
         PlannedRank(0, MACHINE, budget_bytes, lambda _: assumed_rate),
@@ -470,8 +469,8 @@ def unequal_ranks(budget_bytes: int) -> list[PlannedRank]:
 @pytest.mark.parametrize("may_move", [False, True])
 @pytest.mark.parametrize("scheme", ["wavefront", "split", "auto"])
 def test_unequal_ranks_choose_the_sizes_that_are_best_for_the_slowest(scheme: str, may_move: bool) -> None:
-    """Checks the common choice of ranks with different machines and memories. It fits the memory of each rank, it is
-    legal, no other proposal is faster, and no rank alone would make all ranks faster by its own choice."""
+    """Checks the common choice of ranks with different machines and memories. The plans are legal and fit the memory of
+    each rank. No other proposal is faster, and no sizes that one rank alone would choose are faster."""
     problem = make_problem((48, 3 * 60, 200), (1, 1, 1), 40)
     cut = cut_problem(problem, 3)
     budget = whole_window(part_of(problem, cut, 1)).bytes // 2
@@ -499,7 +498,7 @@ def test_unequal_ranks_choose_the_sizes_that_are_best_for_the_slowest(scheme: st
 
 
 def test_ranks_in_different_processes_choose_what_one_process_chooses() -> None:
-    """Checks that each of three ranks that only exchange plain data gets the choice of all, with its own plan."""
+    """Checks that three ranks, which exchange only plain data, make the same choice, each with its own plan."""
     problem = make_problem((48, 3 * 60, 200), (1, 1, 1), 40)
     cut = cut_problem(problem, 3)
     ranks = unequal_ranks(whole_window(part_of(problem, cut, 1)).bytes // 2)
@@ -524,8 +523,8 @@ def test_ranks_in_different_processes_choose_what_one_process_chooses() -> None:
 
 
 def test_ranks_without_a_common_plan_are_refused() -> None:
-    """Checks two groups of ranks. In one group, a rank has too little memory for any plan. In the other group, the
-    memory of a rank is enough for thin slabs only."""
+    """Checks two groups of ranks. In one group, a rank has too little memory for any plan. In the other group, one rank
+    has memory only for thin slabs."""
     problem = make_problem((48, 3 * 60, 200), (1, 1, 1), 40)
     cut = cut_problem(problem, 3)
     large, small, other = unequal_ranks(1 << 30)

@@ -1,4 +1,4 @@
-"""Check the values that several ranks compute. A rehearsal of all ranks in NumPy gives the oracle's bits."""
+"""Check the values that several ranks compute. A rehearsal of all ranks in NumPy gives the oracle's values."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ VOLUMES = [name for name in LIBRARY if find_stencil(name).ndim == 3]
 
 @st.composite
 def split_runs(draw: st.DrawFn, stencil: Stencil, max_rows: int = 24) -> tuple[Boundary, RankPlans]:
-    """Generate a random run of a stencil on 2 to 8 ranks with split tiling. The run has any boundary, a small grid and
-    any legal sizes."""
+    """Generate a random run of a stencil on 2 to 8 ranks with split tiling. The grid is small. The boundary and the
+    legal sizes are random."""
     boundary, ranks, steps = draw(boundaries()), draw(st.integers(2, 8)), draw(st.integers(1, 6))
     least = max(1, 2 * stencil.radii[1] * len(stencil.stages) * draw(st.integers(1, min(3, steps))))
     rows = draw(st.integers(ranks * least, ranks * max(least, max_rows)))
@@ -65,7 +65,7 @@ def rank_runs(draw: st.DrawFn, stencil: Stencil, max_rows: int = 16) -> tuple[Bo
 
 
 def check(stencil: Stencil, boundary: Boundary, every: RankPlans, seed: int) -> None:
-    """Check that the plans are legal, and that the rehearsal of all ranks gives the oracle's bits."""
+    """Check that the plans are legal, and that the rehearsal of all ranks gives the results of the oracle."""
     validate_ranks(every)
     problem = every.problem
     state = {name: (one + 1) / 2 for name, one in random_state(stencil, problem.shape, problem.dtype, seed).items()}
@@ -119,7 +119,7 @@ def test_split_tiling_gives_the_oracles_bits_of_library_stencils(name: str, data
 def test_the_plan_that_the_tuner_chooses_for_a_rank_is_legal(
     name: str, ranks: int, more: float, data: st.DataObject
 ) -> None:
-    """Checks plans that the tuner chooses for one rank, with any memory. All ranks take its sizes."""
+    """Checks plans whose sizes the tuner chooses for one rank, with any memory. All ranks use these sizes."""
     stencil = find_stencil(name)
     boundary = data.draw(boundaries())
     shape = 12, ranks * (4 + stencil.radii[1] * len(stencil.stages)) + 1, 20

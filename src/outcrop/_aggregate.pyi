@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-# Anything with contiguous bytes.
+# Any object with contiguous bytes.
 _Buffer: TypeAlias = bytes | bytearray | memoryview | NDArray[Any]
 
 class Cost:
@@ -71,27 +71,27 @@ class Placement:
 
     @property
     def slowest(self) -> int:
-        """The number of that domain."""
+        """The number of the slowest domain."""
 
     @property
     def merged(self) -> bool:
-        """Whether ranks of a node send one message together."""
+        """True if the ranks of a node send one message together."""
 
     @property
     def is_least(self) -> bool:
-        """Whether no other placement has a lower sum of costs."""
+        """True if no other placement has a lower sum of costs."""
 
     @property
     def notes(self) -> list[str]:
         """Excluded tiers, and choices that are not the cheapest, with the reason."""
 
     def explain(self, max_domains: int = 1) -> str:
-        """A text of the placement, then of the slowest domains, with the cost of other places."""
+        """Return a text about the placement, and about the slowest domains with the cost of other places."""
 
 class PlacementOptions:
     """Options of a placement. Each aggregator has `buffers` buffers of `buffer_bytes`. Their tier has at least this
-    `persistence`, or it is the `tier` of this name. With `merged`, the ranks of a node send one message together.
-    `max_on_node` is the maximum number of aggregators of each node; empty: no limit."""
+    `persistence`, or has the name `tier`. With `merged`, the ranks of a node send one message together. `max_on_node`
+    is the maximum number of aggregators of each node. If it is empty, there is no limit."""
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class Settings:
 
     @property
     def values(self) -> dict[str, Any]:
-        """The values by the name of the field."""
+        """A dictionary from the names of fields to values."""
 
     @property
     def origins(self) -> dict[str, str]:
@@ -142,7 +142,7 @@ class Settings:
 def settings(
     arguments: Mapping[str, str], hints: Mapping[str, str], environment: Mapping[str, str]
 ) -> Settings:
-    """Read each setting from its argument, else its hint, else its variable. Raises InputError."""
+    """Read each setting from its argument, or else from its hint, or else from its variable. Raises InputError."""
 
 def setting_rows() -> list[tuple[str, str, str, str, str, str, str]]:
     """The table of settings: argument, field, hint, ROMIO's hint, variable, default in words, meaning."""
@@ -150,18 +150,17 @@ def setting_rows() -> list[tuple[str, str, str, str, str, str, str]]:
 def parse_node(
     text: str, file: str
 ) -> tuple[list[tuple[str, float, float, float, int, bool, int, str]], tuple[float, float] | None]:
-    """Read a machine file. Returns for each tier its name, latency, bytes per second to fill and to empty, persistence,
-    whether it holds files, bytes, and origin; and for the target its latency and bytes per second for writing. Raises
-    InputError."""
+    """Read a machine file. Return for each tier its name, latency, bytes per second to fill and to empty, persistence,
+    whether it holds files, bytes, and origin. Return for the target its latency and write rate. Raises InputError."""
 
 def text_of_this_node(text: str, file: str, target: str) -> str:
-    """Add to the text the tiers that cannot be used here, and a target. Raises InputError."""
+    """Return the text with a target, and with the tiers that cannot be used here. Raises InputError."""
 
 def rank_places(text: str, file: str) -> list[list[str]]:
-    """Group, switch and port of each rank, by lines `rank: group switch port`. Raises InputError."""
+    """Return the group, switch and port of each rank from lines `rank: group switch port`. Raises InputError."""
 
 class Extent:
-    """Bytes of a file and their place in a variable's memory; see extent.hpp."""
+    """Bytes of a file, and their place in a variable's memory (extent.hpp)."""
 
     @property
     def nbytes(self) -> int:
@@ -181,7 +180,7 @@ class Extent:
 
     @property
     def end(self) -> int:
-        """The byte of the file behind the last one."""
+        """The offset behind the last byte in the file."""
 
 def contiguous(file_offset: int, nbytes: int, memory_offset: int) -> Extent:
     """An extent of one run. Raises InputError."""
@@ -217,7 +216,7 @@ class PlainRuns:
         """Raises StorageError."""
 
 class Plan:
-    """A plan, which all ranks make together; see plan.hpp."""
+    """A plan, which all ranks make together (plan.hpp)."""
 
     def __init__(
         self,
@@ -229,7 +228,7 @@ class Plan:
         problem: str,
         find_machine: Callable[[Settings], object],
     ) -> None:
-        """Make a plan. `transport` is the address of a table of functions; 0: this process is the only rank. A
+        """Make a plan. `transport` is the address of a table of functions, or 0 if this process is the only rank. A
         `problem` that is not empty is raised on all ranks. `find_machine` is collective. It gets the settings of all
         ranks and returns what this rank knows about the machine (outcrop.aggregate.nodes.KnownMachine). Raises
         InputError."""
@@ -244,7 +243,7 @@ class Plan:
 
     @property
     def end(self) -> int:
-        """The byte of the file behind the last one."""
+        """The offset behind the last byte in the file."""
 
     @property
     def aggregators(self) -> list[int]:
@@ -296,20 +295,20 @@ class Timing:
     def overlap(self) -> float | None: ...
 
 class Request:
-    """A write or read under way. It keeps its arrays."""
+    """A write or read in progress. It keeps its arrays alive."""
 
     def test(self) -> bool:
-        """Return whether it has ended. Raises the error of any rank."""
+        """Return True if the operation has ended. Raises the error of any rank."""
 
     def wait(self) -> None:
-        """Return when it has ended. Raises the error of any rank."""
+        """Wait until the operation has ended. Raises the error of any rank."""
 
     @property
     def timing(self) -> Timing:
-        """The cost of the operation, when it has ended."""
+        """The cost of the operation, after it has ended."""
 
 class File:
-    """A file that all ranks write or read; see file.hpp. A `problem` that is not empty is raised on all ranks."""
+    """A file that all ranks write or read (file.hpp). A `problem` that is not empty is raised on all ranks."""
 
     @staticmethod
     def create(
@@ -321,7 +320,7 @@ class File:
         settings: Mapping[str, str],
         size_bytes: int,
     ) -> File:
-        """Create an empty file. `settings` replace those of the plan. Raises StorageError, InputError."""
+        """Create an empty file. `settings` replace settings of the plan. Raises StorageError, InputError."""
 
     @staticmethod
     def open(
@@ -337,11 +336,11 @@ class File:
 
     @property
     def staged(self) -> bool:
-        """Whether steps are staged."""
+        """True if steps are staged."""
 
     @property
     def notes(self) -> list[str]:
-        """One line for each step that an earlier run had left staged: whether it is in the file now or lost."""
+        """One line for each step that an earlier run has left staged: whether the step is in the file or lost."""
 
     def begin_write(self, arrays: Sequence[NDArray[np.uint8]], base: int, problem: str) -> Request:
         """Begin an operation with one array for each variable."""
@@ -350,13 +349,13 @@ class File:
         """Begin an operation with one array for each variable."""
 
     def write(self, arrays: Sequence[NDArray[np.uint8]], base: int, problem: str) -> Timing:
-        """Return when the operation has ended."""
+        """Wait until the operation has ended."""
 
     def read(self, arrays: Sequence[NDArray[np.uint8]], base: int, problem: str) -> Timing:
-        """Return when the operation has ended."""
+        """Wait until the operation has ended."""
 
     def flush(self) -> None:
-        """Return when all written bytes are on the device."""
+        """Wait until all written bytes are on the device."""
 
     def close(self) -> None:
         """Wait for all operations. The file cannot be used afterwards."""

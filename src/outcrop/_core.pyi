@@ -6,32 +6,32 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-# Anything with contiguous bytes.
+# Any object with contiguous bytes.
 _Buffer: TypeAlias = bytes | bytearray | memoryview | NDArray[Any]
 
 def crc32c(data: _Buffer, crc: int = 0) -> int:
-    """CRC32C of the bytes of `data`; with `crc`, of what that is the checksum of followed by `data`."""
+    """Return the CRC32C of `data`. If `crc` is the checksum of earlier bytes, `data` follows these bytes."""
 
 def plane_seal(z: int, crc: int, seed: int) -> int:
-    """What follows the checksum `crc` behind plane z, see storage/checksums.hpp."""
+    """Return the seal that follows the checksum `crc` behind plane z (storage/checksums.hpp)."""
 
 def plane_damage(z: int, is_whole: bool, path: str, offset: int, plane_bytes: int) -> str:
-    """What is wrong with a plane: its checksum, or only its seal when it `is_whole`."""
+    """Return a text about the error of a plane: of its checksum, or only of its seal if `is_whole` is true."""
 
 def probe() -> dict[str, str]:
-    """Each backend and why it does not work here; an empty reason when it does."""
+    """Return each backend with the reason why it does not work here. If it works, the reason is empty."""
 
 def create_file(path: str, size: int) -> None:
-    """Makes (or replaces) a file of `size` bytes, all of them allocated. Raises StorageError."""
+    """Makes or replaces a file of `size` allocated bytes. Raises StorageError."""
 
 def open_beneath(folder: int, path: str, label: str, writable: bool = False) -> int:
-    """Descriptor of a regular file beneath an open folder, no link followed. Raises StorageError."""
+    """Open a regular file beneath an open folder, without links. Return its descriptor. Raises StorageError."""
 
 def aligned_array(nbytes: int) -> NDArray[np.uint8]:
-    """Zeroed bytes in huge pages where there are any, aligned for direct I/O, resident when first touched."""
+    """Return zeroed bytes, aligned for direct I/O, and in huge pages if possible. Pages are allocated at first use."""
 
 class Store:
-    """Open files and the way bytes move between them and memory."""
+    """Open files, and a backend that transfers bytes between the files and memory."""
 
     def __init__(
         self,
@@ -43,68 +43,67 @@ class Store:
         depth: int = 64,
         scratch: int = 0,
     ) -> None:
-        """Open existing files, parts of them as (path, first byte, bytes), or regular files beneath a folder as
-        (descriptor of the folder, path in it, label for messages); the descriptor is needed for this call only. The
-        last `scratch` of them are never made durable.
+        """Open existing files. A file is a path, a part (path, first byte, bytes), or a regular file beneath a folder
+        (descriptor, path in it, label for messages). The descriptor is used only by this call. The last `scratch` files
+        are never flushed.
 
-        Raises InputError for a backend that does not work here, StorageError for a file.
-        `faults` makes the store misbehave, repeatably, for tests. Rates per transfer: error_rate, again_rate,
+        Raises InputError for a backend that does not work here, and StorageError for a file.
+        `faults` contains repeatable faults of the store for tests. Rates per transfer: error_rate, again_rate,
         short_rate, flip_rate (reads). Counts: seed, error_at, flip_at (number of the transfer), flush_error_at,
         full_after_bytes, latency_microseconds.
         """
 
     def read_into(self, file: int, offset: int, array: _Buffer) -> None:
-        """Fills a contiguous array from the file with that number. Raises StorageError. Not while a run is at work."""
+        """Fills a contiguous array from the file with this number. Raises StorageError. Not allowed during a run."""
 
     def write_from(self, file: int, offset: int, array: _Buffer) -> None:
-        """Writes a contiguous array to the file with that number. Raises StorageError. Not while a run is at work."""
+        """Writes a contiguous array to the file with this number. Raises StorageError. Not allowed during a run."""
 
     def replace(self, file: int, name: str | tuple[str, int, int] | tuple[int, str, str]) -> None:
-        """Opens another file for reading under the number of an open file, which is closed. Raises StorageError. Not
-        while a run is at work."""
+        """Replaces an open file by another file, for reading. Raises StorageError. Not allowed during a run."""
 
     def flush(self) -> None:
-        """Waits until what was written is on the device. Raises StorageError."""
+        """Waits until all written bytes are on the device. Raises StorageError."""
 
     def close(self) -> None:
         """Closes the files; later transfers raise StorageError."""
 
     @property
     def name(self) -> str:
-        """The backend at work."""
+        """The name of the backend."""
 
     @property
     def direct(self) -> bool:
-        """Whether all files bypass the page cache."""
+        """True if all files bypass the page cache."""
 
     @property
     def alignment(self) -> int:
-        """Bytes to which direct transfers are aligned; 1 if there are none."""
+        """The alignment of direct transfers in bytes. 1 if there are no direct transfers."""
 
     @property
     def note(self) -> str:
-        """What could not be had as preferred, and why; empty if nothing."""
+        """A text about preferred settings that were not possible, with the reasons, or ""."""
 
     @property
     def paths(self) -> list[str]:
-        """Paths or labels of the files, by number; with the first byte for parts."""
+        """The paths or labels of the files, in the order of their numbers. For parts, also the first byte."""
 
 class Link:
-    """The connection to a neighbour: messages with checksums over a stream socket, see storage/link.hpp."""
+    """The connection to a neighbour. It sends messages with checksums over a stream socket (storage/link.hpp)."""
 
     def __init__(self, fd: int, name: str) -> None:
-        """Duplicates the descriptor of a connected stream socket, which may be closed afterwards. `name` is that of the
-        neighbour in messages ("rank 3"). Raises InputError."""
+        """Duplicates the descriptor of a connected stream socket, which the caller may then close. `name` is the name
+        of the neighbour in messages, such as "rank 3". Raises InputError."""
 
     def send(self, data: _Buffer) -> None:
         """Sends one message. Raises CommunicationError when the neighbour has gone, InterruptedRun after cancel()."""
 
     def receive(self, array: _Buffer) -> None:
-        """Fills a contiguous array from one message of its length. Raises the same, and CorruptionError."""
+        """Fills a contiguous array from one message of this length. Raises errors like `send`, and CorruptionError."""
 
     def cancel(self) -> None:
-        """Closes the connection; calls in other threads raise InterruptedRun soon, those of the neighbour
-        CommunicationError. From any thread."""
+        """Closes the connection. Calls in other threads raise InterruptedRun, and calls of the neighbour raise
+        CommunicationError. Any thread may call this."""
 
     @property
     def name(self) -> str:
@@ -124,7 +123,7 @@ class Pass:
     def __init__(self, actions: Iterable[object], levels: int) -> None: ...
 
 class Executor:
-    """Runs the actions of passes; owns the window, the threads and the thread that transfers planes."""
+    """Runs the actions of passes. Owns the window, the threads, and the thread that transfers planes."""
 
     def run(
         self,
@@ -143,36 +142,36 @@ class Executor:
         recomputed_rows: Sequence[int] = (),
         before_write: Callable[[], None] | None = None,
     ) -> tuple[list[tuple[bytes, float, bytes, float, float, float]], list[int]]:
-        """Runs one pass. `source`, `target` and `statics` are the first files of their arrays; what a pass
-        keeps for itself is one file whatever `planes_per_file`. `scalars` are those of each step, or of all.
-        `acquisition`, a PassAcquisition of run/acquisition/pass_acquisition.py, says what is done on the way.
-        Returns the sums that it asks for, and the CRC32C of each of its snapshots. `seeds`, of run/engine.py,
-        are those of the seals of all arrays; none: 0. `history` has the file and the checksum of each state of
-        another run. `lead_scalars` are those of the steps that the pass computes again. `before_write`
-        is called once, before the first write to a target. Raises its errors, StorageError, CorruptionError,
-        CommunicationError or InterruptedRun; of no use after that, and links are cancelled."""
+        """Runs one pass. `source`, `target` and `statics` are the first files of their arrays. Arrays that only the
+        pass uses are one file each. `scalars` are the scalars of each step, or one set for all steps. `acquisition` is
+        a PassAcquisition of run/acquisition/pass_acquisition.py. Returns its sums, and the CRC32C of each of its
+        snapshots. `seeds` are the seeds of the seals of all arrays (run/engine.py); without seeds, they are 0.
+        `history` contains the file and the checksum of each state of another run. `lead_scalars` are the scalars of the
+        steps that the pass computes again. `before_write` is called once, before the first write to a target. Raises
+        its errors, StorageError, CorruptionError, CommunicationError or InterruptedRun. After an error, this object
+        cannot be used, and links are cancelled."""
 
     def swap_rings(self) -> None:
-        """Where planes stay in the window over passes: the last, odd level of one is level 0 of the next."""
+        """Makes the last, odd level of a pass level 0 of the next pass, if planes stay in the window."""
 
     def cancel(self) -> None:
-        """Makes `run` raise InterruptedRun soon; from any thread."""
+        """Makes `run` raise InterruptedRun soon. Any thread may call this method."""
 
     def counters(self) -> dict[str, float]:
-        """Cells updated, bytes read and written, bytes of faces sent and received, bytes of snapshots, seconds by
-        component, since the beginning."""
+        """Total updated cells, bytes read and written, bytes of faces sent and received, bytes of snapshots, and
+        seconds of each component."""
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes of the window, guards included."""
+        """The number of bytes of the window, including its guards."""
 
     @property
     def threads_on_nodes(self) -> list[int]:
-        """Threads on each NUMA node that has any; each owns a part of the window."""
+        """The number of threads on each NUMA node with threads. Each of these nodes owns a part of the window."""
 
     @property
     def is_bound(self) -> bool:
-        """Whether threads and memory are bound to cores and nodes."""
+        """True if threads and memory are bound to cores and nodes."""
 
 _Calls: TypeAlias = Sequence[tuple[int, Sequence[tuple[int, int]], Sequence[tuple[int, int]]]]
 
@@ -194,17 +193,17 @@ def make_executor(
     lead_scalars_bytes: int = 0,
     links: tuple[Link | None, Link | None] = (None, None),
 ) -> Executor:
-    """Takes all memory and touches it, or uses `memory` with what it holds; `lock` keeps it from being swapped out.
+    """Allocates and touches all memory, or uses `memory` with its content. With `lock`, it is never swapped out.
 
-    `rings` are planes, bytes of a slot and whether it holds all planes for good, for first copies of `fields`, then for
-    second ones. `calls` are kernel, sources and targets of the stages of an even, then of an odd step, operands being
-    (field, copy). `scalars_bytes` from one step's scalars to the next one's, 0 when all have the same. `bind` is
-    "auto", "cores" or "none"; `topology` describes another machine, whose nodes are made up then and not bound to.
-    `links` go to the neighbours with lower and with higher rows, None where there is none. Raises InputError when that
-    cannot be."""
+    `rings` describes the rings of the first copies of `fields`, then of the second copies: planes, bytes of a slot, and
+    whether the ring always holds all planes. `calls` has the kernel, sources and targets (field, copy) of the stages of
+    an even step, then of an odd step. `scalars_bytes` is the distance between the scalars of two steps, or 0 if all
+    steps share them. `bind` is "auto", "cores" or "none". `topology` simulates another machine, without binding.
+    `links` are the links to the neighbours with lower and with higher rows, or None. Raises InputError for impossible
+    arguments."""
 
 class UpdateMeter:
-    """A window in which updates are timed, with nothing else going on."""
+    """A window in which only updates are measured."""
 
     def __new__(
         cls,
@@ -217,69 +216,69 @@ class UpdateMeter:
         bind: str = "none",
         lead_scalars: bytes = b"",
     ) -> UpdateMeter:
-        """Take rings of `ring_planes` planes of `grid`."""
+        """Allocate rings of `ring_planes` planes of `grid`."""
 
     def measure(
         self, sizes: object, frame: object, region: object, repeats: int, shifted: bool = False
     ) -> list[float]:
-        """Cell updates per second of `repeats` slabs one by one, of the thickness and levels of `sizes`, in a block
-        whose slots hold `frame` (a Rectangle) and which updates `region`. If `shifted` is true, small slots begin at
-        different places in a page, too. Raises InputError if the window is too small."""
+        """Return the cell updates per second of `repeats` slabs with the thickness and levels of `sizes`. The slots of
+        the block hold `frame` (a Rectangle), and it updates `region`. If `shifted` is true, small slots also begin at
+        different places in a page. Raises InputError if the window is too small."""
 
     @staticmethod
     def planes_needed(grid: object, levels: int, slab: int) -> int:
-        """Planes each ring must have to measure that."""
+        """Return the number of planes that each ring must have for this measurement."""
 
 def restore_rounding() -> None:
-    """Makes the calling thread keep subnormal numbers and round to nearest, whatever a library has set."""
+    """Makes the calling thread keep subnormal numbers and round to nearest, even if a library has set other modes."""
 
 def has_hwloc() -> bool:
-    """Whether the core was built with hwloc."""
+    """True if the core was built with hwloc."""
 
 def numa_nodes(topology: str = "") -> list[tuple[int, int]]:
-    """Cores and processors of each NUMA node that this thread may use, or of a machine in hwloc's notation."""
+    """Return the cores and processors of each NUMA node for this thread, or of a machine in hwloc's notation."""
 
 def threads_on_nodes(threads: int, bind: str, topology: str = "") -> list[int]:
-    """How many of `threads` threads run on each NUMA node that has any; one number when they are not placed.
-    Raises InputError when they are to be bound and cannot be."""
+    """Return how many of `threads` threads run on each NUMA node with threads. Without placement, return one number.
+    Raises InputError if threads must be bound but cannot be bound."""
 
 def measure_checksum_rate(threads: int, plane_bytes: int, total_bytes: int) -> float:
-    """Bytes per second of CRC32C over planes by that many threads."""
+    """Return the bytes per second of CRC32C over planes, with this number of threads."""
 
 def memory_nodes(topology: str = "") -> list[tuple[int, int, str, int, float, float, float]]:
-    """All memory by NUMA node, or that of a machine in hwloc's notation or XML: number, bytes, kind, processors to
-    which it is the ordinary memory, bytes per second read and written and seconds of latency as the firmware says, 0
-    where it does not."""
+    """Return the memory of each NUMA node, or of a machine in hwloc's notation or XML: its number, bytes, kind, and the
+    processors whose ordinary memory it is. Read and write bytes per second and latency in seconds come from the
+    firmware, or are 0."""
 
 def is_this_system() -> bool:
-    """Whether the NUMA nodes are those of this system, not of another one by hwloc's variables."""
+    """True if the NUMA nodes belong to this system. False if hwloc's variables name another system."""
 
 class MemoryMeter:
-    """Three arrays in memory, on which loops are timed with all threads."""
+    """Three arrays in memory. Loops over them are measured with all threads."""
 
     def __new__(cls, threads: int, array_bytes: int, nodes: Sequence[int]) -> MemoryMeter:
-        """Take the arrays from the memory of those NUMA nodes; of none: from where threads run. Raises InputError."""
+        """Allocate the arrays on these NUMA nodes, or else where the threads run. Raises InputError."""
 
     def bandwidth(self, loop: str, repeats: int) -> float:
-        """Bytes per second of "read", "write", "copy", "scale", "add" or "triad", the best of `repeats`."""
+        """Return the bytes per second of "read", "write", "copy", "scale", "add" or "triad": the best of `repeats`."""
 
     def random_bandwidth(self, write: bool) -> float:
-        """Bytes per second of cache lines at random."""
+        """Return the bytes per second of reads of random cache lines."""
 
     def latency(self) -> float:
-        """Seconds from one load to the next that depends on it."""
+        """Return the seconds from a load to the next load, which depends on its result."""
 
 class Stream:
-    """The loops of STREAM by a team of threads; arrays are of float64, as long as each other."""
+    """The loops of STREAM with a team of threads. The arrays contain float64 numbers and have equal lengths."""
 
     def __new__(cls, threads: int, may_bind: bool) -> Stream:
-        """`may_bind`: to cores, where there are several NUMA nodes."""
+        """If `may_bind` is true and there are several NUMA nodes, threads are bound to cores."""
 
     def fill(self, values: NDArray[np.float64], value: float) -> None:
-        """Each thread its part, which it is the first to touch."""
+        """Each thread fills its own part, and is the first thread that touches this part."""
 
     def holds(self, values: NDArray[np.float64], value: float) -> bool:
-        """Whether all of them are that value."""
+        """Return True if all elements have this value."""
 
     def run(
         self,
@@ -290,12 +289,12 @@ class Stream:
         flush: str,
         mapping: MappedFile | None,
     ) -> tuple[float, float]:
-        """Seconds of "copy", "scale", "add" or "triad", and of a flush after it; `flush` is "none", "individual" or
-        "collective", the result then a part of `mapping`. Raises StorageError."""
+        """Return the seconds of "copy", "scale", "add" or "triad", and of the flush after this loop. `flush` is "none",
+        "individual" or "collective". For a flush, the result is a part of `mapping`. Raises StorageError."""
 
     @staticmethod
     def flushed_at_once(mapping: MappedFile) -> int:
-        """Bytes that an individual flush makes durable."""
+        """The number of bytes that an individual flush makes durable."""
 
 def measure_transfers(
     store: Store,
@@ -309,9 +308,9 @@ def measure_transfers(
     total_bytes: int,
     seconds_most: float,
 ) -> tuple[int, int, float]:
-    """Bytes, requests and seconds: requests to the first `span_bytes` of the store's first file, `depth` in flight,
-    until `total_bytes` were moved or the time is over; `flush` makes them durable within the time. Writes put noise
-    there. Raises InputError and StorageError."""
+    """Transfer `total_bytes` of the first `span_bytes` of the store's first file, or less if the time is over, with
+    `depth` requests in flight. Return the bytes, requests and seconds. With `flush`, the seconds include a flush.
+    Writes write random bytes. Raises InputError and StorageError."""
 
 def measure_threads(
     path: str,
@@ -326,72 +325,71 @@ def measure_threads(
     total_bytes: int,
     seconds_most: float,
 ) -> tuple[int, int, float]:
-    """The same through the page cache by `depth` threads: by calls, or by loads from and stores to the mapped file."""
+    """Do the same through the page cache with `depth` threads, by calls, or by loads and stores on a mapping."""
 
 def memory_on_nodes(nbytes: int, nodes: Sequence[int]) -> NDArray[np.uint8]:
-    """Zeroed bytes that come from those NUMA nodes. Raises InputError when the system does not allow that."""
+    """Return zeroed bytes on these NUMA nodes. Raises InputError if the system does not allow this."""
 
 class MappedFile:
-    """A file as memory."""
+    """A file that is mapped into memory."""
 
     @staticmethod
     def file(path: str, writable: bool) -> MappedFile:
-        """The whole of an existing file; with MAP_SYNC where file system and processor can do it. Raises
+        """Map a whole existing file, with MAP_SYNC if the file system and the processor allow this. Raises
         StorageError."""
 
     @staticmethod
     def scratch(folder: str, nbytes: int, tries_sync: bool = False) -> MappedFile:
-        """A new file in `folder` that has no name and goes with the mapping, all of it allocated. Raises
-        StorageError."""
+        """Map a new unnamed, allocated file in `folder`. The file disappears with the mapping. Raises StorageError."""
 
     @property
     def bytes(self) -> NDArray[np.uint8]:
-        """All bytes; written only where the file was opened for that. They keep the mapping."""
+        """All bytes. They can be written only if the file was opened for writing. They keep the mapping alive."""
 
     @property
     def is_synchronous(self) -> bool:
-        """Whether cache lines written back are durable: mapped with MAP_SYNC."""
+        """True if the file is mapped with MAP_SYNC, so that written-back cache lines are durable."""
 
     def flush(self, begin: int, nbytes: int, threads: int) -> None:
-        """Returns when these bytes are as durable as the file system makes them. Raises StorageError."""
+        """Flush these bytes. Raises StorageError."""
 
 class SlotFile:
-    """The committed tiles of an array on storage, see slot_file.hpp. Not for use by several threads."""
+    """The committed tiles of an array on storage (slot_file.hpp). Only one thread may use the object."""
 
     def __init__(self, path: str, array_bytes: int, tile_bytes: int, writable: bool, threads: int) -> None:
         """Open an existing file with room for one or two slots for each tile. Raises StorageError."""
 
     @staticmethod
     def stride_bytes(array_bytes: int) -> int:
-        """Bytes of one slot for every tile."""
+        """The number of bytes of one slot for each tile."""
 
     @property
     def primitive(self) -> str:
-        """What makes a commit durable."""
+        """The method that makes a commit durable."""
 
     def load(self, checksums: bytes, slots: bytes, memory: NDArray[np.uint8]) -> list[tuple[int, int, int]]:
-        """Read a commit, the last one from now on, into memory; (tile, offset, error number or 0) of what is
-        damaged."""
+        """Read a commit into memory. It becomes the last commit. Return (tile, offset, error number or 0) of damaged
+        tiles."""
 
     def verify(self, checksums: bytes, slots: bytes) -> list[tuple[int, int, int]]:
-        """The same without keeping what was read."""
+        """Do the same, but do not keep the values."""
 
     def map(self) -> MappedFile:
-        """The commit last loaded, verified or accepted as memory, for reading. Raises StorageError."""
+        """Map the last loaded, verified or accepted commit for reading. Raises StorageError."""
 
     def write_changed(self, memory: NDArray[np.uint8]) -> int:
-        """Write what has changed since the last commit and make it durable; its bytes. Raises StorageError."""
+        """Write the changes since the last commit, and make them durable. Return their bytes. Raises StorageError."""
 
     @property
     def checksums(self) -> bytes:
-        """CRC32C of all tiles as written last, 4 bytes each."""
+        """The CRC32C of all tiles of the last write, 4 bytes for each tile."""
 
     @property
     def slots(self) -> bytes:
-        """The slots of the same, a byte each."""
+        """The slots of all tiles of the last write, one byte for each tile."""
 
     def accept(self) -> None:
-        """What was written last is the last commit from now on."""
+        """Make the last write the last commit."""
 
 class StateStack:
     """The states of a trajectory, see trajectory/trajectory.hpp."""
@@ -407,8 +405,8 @@ class StateStack:
         io: str = "auto",
         faults: Mapping[str, float] = ...,
     ) -> StateStack:
-        """Make a trajectory. `fields` has (name, shape), `directories` has (path, limit in bytes or 0). Raises
-        InputError, StorageError."""
+        """Make a trajectory. `fields` contains (name, shape), and `directories` contains (path, limit in bytes or 0).
+        Raises InputError and StorageError."""
 
     @staticmethod
     def open(path: str, buffers: int = 3, io: str = "auto", faults: Mapping[str, float] = ...) -> StateStack:
@@ -462,4 +460,4 @@ class StateStack:
 
     @property
     def is_durable(self) -> bool:
-        """Whether commit() is possible."""
+        """True if commit() is possible."""

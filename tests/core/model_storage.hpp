@@ -5,8 +5,8 @@
 //                 flushed has its old content, its new content, or any content between these two. A flush that fails
 //                 may write only some sectors. Later flushes do not write the other sectors.
 //     a folder    has names that programs see, and names on the device. A power cut may lose changes of names that were
-//                 not flushed. It keeps either the first of these changes (as journals do), or any of these changes
-//                 that do not depend on a lost change (as POSIX allows).
+//                 not flushed. It keeps either the first changes (as journals do), or any changes that do not depend on
+//                 a lost change (as POSIX allows).
 //     a process   may be killed before, during or after any operation. At any operation, another process may continue.
 //     an error    may occur in any operation: before the operation, in the middle, or after all of its work.
 //

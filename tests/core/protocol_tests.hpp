@@ -1,6 +1,6 @@
 // These tests check that protocols survive power cuts, kills and errors. They run random histories on a model of
 // storage (model_storage.hpp). After each history, the storage must contain a complete state: the last announced state
-// or a later state. Messages must name data that is lost.
+// or a later state. Error messages must name the lost data.
 //
 // The tests of the core and of aggregation include this file, and list their own protocols.
 //

@@ -1,6 +1,6 @@
 // Passes for tests of several ranks. The passes of one rank and the passes with deep halos have the actions of
-// plan/schemes/wavefront.py. With split tiling, no row is updated twice: near the cut to the neighbour with higher rows,
-// each level ends before the level below it, and the rest, a triangle, follows one slab later:
+// plan/schemes/wavefront.py. With split tiling, no row is updated twice. Near the cut to the neighbour with higher
+// rows, each level ends some rows before the level below it. The other rows, a triangle, follow one slab later:
 //
 //     level L            /  trapezoid of rank j  \ tri- /   trapezoid of rank j + 1
 //       :              /                          \ an /
@@ -73,7 +73,7 @@ class SplitPass {
     if (high_) trapezoid.y_high = {rows, -radius};
     triangle.y_low = {rows, -radius}, triangle.y_high = {rows, radius};
     const long end = grid_.end_plane() + lag;
-    long before = grid_.first_plane();  // the beginning of the slab before this slab
+    long before = grid_.first_plane();  // the beginning of the previous slab
     for (long zeta = before; zeta < end; zeta += slab) {
       const long zeta1 = std::min(zeta + slab, end);
       read_to(zeta1 + slab);
@@ -138,7 +138,7 @@ class SplitPass {
     if (low_ && z0 < z1) add(CheckAction{z0, z1, at_rows(0, rows), array});
   }
 
-  // Updates the triangle of a slab. Writes the planes for which the slab before has asked.
+  // Updates the triangle of a slab, and exchanges its finished rows. Then writes the planes that are finished.
   void finish(long zeta0, long zeta1, const UpdateRegion &triangle) {
     const long lag = grid_.skew_z * (levels_ - 1), rows = problem_.radius_y * levels_, ny = grid_.ny;
     const long z0 = updated(zeta0 - lag), z1 = updated(zeta1 - lag);

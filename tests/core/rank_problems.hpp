@@ -1,6 +1,6 @@
 // A small problem for tests of several ranks, its parts, and its kernels.
 //
-// The kernels have no radius in x. Their weights differ for each neighbour, so that a wrong row gives wrong bits.
+// The kernels read no neighbours in x. Each neighbour has a different weight, so that a wrong row changes the result.
 #pragma once
 
 #include <algorithm>
@@ -17,9 +17,8 @@ namespace outcrop::ranks {
 
 enum class Side { fixed, mirror, periodic, neighbour };
 
-/// The equation determines the fields. heat: one field with two copies. wave: a field with its previous value, and a
-/// static field that updates read at neighbouring cells. pair: two fields that are updated in place, one after the
-/// other, in two stages of a step.
+/// The equation determines the fields. heat has one field with two copies. wave has a field with a previous value, and
+/// a static field that is read at neighbouring cells. pair has two stages, and each stage updates one field in place.
 enum class Equation { heat, wave, pair };
 
 struct Problem {
@@ -39,7 +38,7 @@ struct Problem {
   long stages() const { return equation == Equation::pair ? 2 : 1; }
 };
 
-/// The rows of a rank, and the sides of these rows.
+/// The rows of a rank, and the kinds of their two sides.
 struct Part {
   long first = 0, rows = 0;
   Side low = Side::fixed, high = Side::fixed;
@@ -71,7 +70,7 @@ struct KernelData {
 
 inline KernelData &data_of(const outcrop_block *block) { return **static_cast<KernelData *const *>(block->scalars); }
 
-/// Returns the row that holds the values of row y. A row beyond a fixed boundary or a neighbour must not be needed.
+/// Returns the row that holds the values of row y. Row y may not be beyond a fixed boundary or a neighbour.
 inline long row_of(KernelData &data, const outcrop_block *block, long y) {
   if (y >= 0 && y < block->ny) return y;
   const Side side = y < 0 ? data.low : data.high;
@@ -81,8 +80,8 @@ inline long row_of(KernelData &data, const outcrop_block *block, long y) {
   return std::clamp(y, 0L, block->ny - 1);
 }
 
-/// Returns the weighted sum over all neighbours of a cell. If `factor` is not negative, each value is multiplied by the
-/// value of this operand.
+/// Returns the weighted sum over all neighbours of a cell. If `factor` >= 0, each value is multiplied by the value of
+/// operand `factor`.
 inline float sum_around(KernelData &data, const outcrop_block *block, std::size_t operand, long factor, long k, long y,
                         long x) {
   float sum = 0;

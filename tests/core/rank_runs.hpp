@@ -1,5 +1,5 @@
-// Runs a small problem on several ranks for tests. Each rank is a thread with its own executor and its own files in
-// memory, and has the rows of its part.
+// Runs a small problem on several ranks for tests. Each rank is a thread. It has its own executor, and its own files in
+// memory with the rows of its part.
 #pragma once
 
 #include <cstdint>
@@ -26,13 +26,13 @@ inline float initial_value(std::size_t array, long z, long y, long x) {
   return static_cast<float>(bits >> 40) / static_cast<float>(1 << 23) - 1;
 }
 
-/// Functions that a rank calls in each pass, with the number of the pass: before its first write, and after the pass.
+/// Functions that a rank calls with the number of a pass: one before its first write, and one after the pass.
 struct Hooks {
   std::function<void(std::size_t)> before_write, after_pass;
 };
 
-/// A rank: its part, its files and its executor. The files are copy 0 of the arrays of the state, copy 1, and the static
-/// arrays.
+/// A rank: its part, its files and its executor. The files are, in this order, copy 0 of the arrays of the state, copy
+/// 1 of these arrays, and the static arrays.
 class Rank {
  public:
   Rank(const Problem &problem, const Part &part, const Links &links, const Faults &faults = {}, unsigned number = 0)

@@ -1,6 +1,6 @@
-// These tests run a problem on several ranks, and compare every bit with the result of one rank. Ranks are threads that
-// are connected by sockets. The connections may be slow, so that faces arrive late and in parts, and the buffers of the
-// sockets may be small, so that a rank can send only if its neighbour receives.
+// These tests run a problem on several ranks, and compare every bit with the result of one rank. Each rank is a thread,
+// and sockets connect the ranks. The connections may be slow, so that faces arrive late and in parts, and the buffers
+// of the sockets may be small, so that a rank can send only if its neighbour receives.
 //
 // If a rank fails, all ranks must end with an error.
 #include <gtest/gtest.h>
@@ -63,7 +63,7 @@ struct Connection {
   }
 };
 
-// Ranks that are connected.
+// The ranks and their connections.
 struct World {
   World(
       const Problem &problem, const std::vector<long> &cuts, const Network &network,
@@ -109,8 +109,8 @@ struct World {
   std::vector<std::unique_ptr<Rank>> ranks;
 };
 
-// The commits of all ranks. Ranks commit after random delays, and one rank commits each pass only after all other ranks
-// have begun to read in the next pass.
+// The commits of all ranks. Ranks commit after random delays. One rank commits each pass very late: only after all
+// other ranks have begun to read in the next pass.
 class Commits {
  public:
   Commits(World &world, unsigned seed) : world_(world), seed_(seed), ranks_(world.ranks.size()) {}
@@ -234,7 +234,7 @@ void run_case(const Problem &problem, const std::vector<long> &cuts, const Netwo
   expect_bytes(problem, world, whole.states(), problem.equation == Equation::wave ? 1 : 0);
 }
 
-// Returns random cuts. Each part has at least `fewest` rows, and also the rows of the rim of its fixed sides.
+// Returns random cuts. Each part has at least `fewest` rows, plus the rows of the rim on its fixed sides.
 std::vector<long> random_cuts(const Problem &problem, std::size_t ranks, long fewest, std::mt19937 &random) {
   std::vector<long> cuts;
   const long spare = problem.ny - static_cast<long>(ranks) * fewest - 2 * problem.radius_y;
@@ -325,22 +325,22 @@ TEST(Ranks, GiveTheSameBitsOverSlowConnections) {
   }
 }
 
-// A rank gets faces in time but can send its own faces only slowly. Before it overwrites them, it must wait.
+// A rank receives faces in time, but its own faces are sent slowly. It must not overwrite them before the send ends.
 TEST(Ranks, KeepTheirFacesUntilTheyAreSent) {
   for (const Equation equation : {Equation::heat, Equation::wave, Equation::pair})
     for (const long slab : {2L, 20L})
       for (const bool split : {false, true}) {
         Problem one;
         one.equation = equation, one.slab = slab, one.split = split;
-        one.pitch_bytes = 4096, one.nx = 1000;  // so many bytes that they do not fit the buffers
+        one.pitch_bytes = 4096, one.nx = 1000;  // the faces are larger than the buffers of the sockets
         one.passes = {4, 4};
         for (const bool to_lower : {false, true})
           run_case(one, {15}, {1, microseconds(3000), true, -1, 0, true, to_lower});
       }
 }
 
-// Files on disk may bypass the page cache. In a frame with rows of a neighbour, the end of a record is not behind its
-// last row, and only whole pages can bypass the page cache.
+// Transfers of files may bypass the page cache, but only with whole pages. In a frame with rows of a neighbour, the
+// last row of a record is not directly before the end of the record.
 TEST(Ranks, GiveTheSameBitsWithFilesOnDisk) {
   const std::filesystem::path folder = std::filesystem::current_path() / "ranks.tmp";
   std::filesystem::create_directory(folder);
@@ -368,7 +368,7 @@ Problem long_problem(bool split = false) {
 
 bool begins_with(const std::string &text, const std::string &begin) { return text.rfind(begin, 0) == 0; }
 
-// Expects that the error of rank `first` begins with `text`. All other ranks must say that a neighbour has gone.
+// Expects that the error of rank `first` begins with `text`. All other errors must say that a neighbour has gone.
 void expect_all_fail(const std::vector<std::string> &errors, std::size_t first, const std::string &text) {
   for (std::size_t i = 0; i < errors.size(); ++i)
     EXPECT_TRUE(begins_with(errors[i], i == first ? text : "CommunicationError: rank ")) << i << ": " << errors[i];
@@ -387,7 +387,7 @@ TEST(Ranks, AllEndWhenFacesAreDamaged) {
     }
 }
 
-// With split tiling, a neighbour updates the lowest rows of a rank. But the rank checks all rows that it has read.
+// With split tiling, a neighbour updates the lowest rows of a rank, but the rank must check these rows.
 TEST(Ranks, AllEndWhenARowOnDiskIsDamaged) {
   for (const bool split : {false, true})
     for (const std::size_t array : {0UL, 1UL, 4UL})  // the newest values, the previous values and the static field
@@ -408,13 +408,13 @@ TEST(Ranks, AllEndWhenTheStorageOfOneFails) {
     };
     World world(long_problem(bad >= 4), {14, 29, 44}, {}, faults);
     const std::vector<std::string> errors = world.run();
-    // the failed request may be a read for which a face waits, so the rank may notice it in two ways
+    // the error may come from the request or from a face that waits for it
     for (std::size_t i = 0; i < errors.size(); ++i)
       EXPECT_NE(errors[i].find(i == bad % 4 ? "failed: " : "has gone"), std::string::npos) << i << ": " << errors[i];
   }
 }
 
-// One rank begins an event in a call of a kernel.
+// A kernel call of one rank begins an event, for example an error.
 void run_with_event(World &world, std::size_t rank, long call, std::function<void()> event) {
   world.ranks[rank]->data().event_at = call;
   world.ranks[rank]->data().event = std::move(event);
@@ -463,7 +463,7 @@ TEST(Ranks, AllEndWhenTheWaitOfOneFails) {
     }
 }
 
-// A rank that has ended all its passes does not disturb the other ranks, and neither does the end of its executor.
+// The other ranks continue after one rank has ended all its passes, even if the executor of this rank is destroyed.
 TEST(Ranks, LinksServeSeveralExecutors) {
   Problem one;
   one.passes = {2};
@@ -492,7 +492,7 @@ TEST(Ranks, PlansWithoutALinkAreRefused) {
   EXPECT_THROW(Rank(one, parts[0], {&link, nullptr}).run(), InputError);
 }
 
-// The meter measures frames with rows of neighbours, with the region of a pass or without a region.
+// The meter measures frames that contain rows of neighbours, with and without the region of a pass.
 TEST(Ranks, TheirUpdatesCanBeMeasured) {
   Problem one;
   one.passes = {6};

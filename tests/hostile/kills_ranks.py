@@ -19,7 +19,7 @@ def value(step: int, rank: int) -> int:
 
 
 def main(folder: Path) -> None:
-    """All steps."""
+    """Write all steps."""
     from mpi4py import MPI
 
     import outcrop.aggregate as agg

@@ -13,9 +13,8 @@ namespace {
 
 // Returns the number of rows by which tiles are shifted to lower y. The rows of tiles begin at row 0. If the frame has
 // rows of a neighbouring rank, the tiles are shifted to the first row of the frame. The edge of a block in y may have
-// the same slope as the lower left sides of diamonds. On the lower left sides of diamonds, y + skew*level is an odd
-// multiple of skew*D. After the shift, the lower left side of a diamond lies on the edge of the block. So the edge cuts
-// no tile.
+// the same slope as the lower left side of a diamond. There, y + skew*level is an odd multiple of skew*D. The shift
+// moves the lower left side of a diamond onto the edge of the block. So the edge cuts no tile.
 long rows_down(const UpdateRegion &region, const Grid &grid, const Tiling &tiling, long begin_row) {
   const Bound &edge = region.y_low.slope != 0 ? region.y_low : region.y_high;
   if (tiling.diamond == 0 || tiling.chunk > 0 || edge.slope != -grid.skew_y) return -begin_row;
@@ -52,7 +51,7 @@ std::vector<Tile> Traverse::make_tiles(const Chunks &chunks, unsigned threads, c
     return diamond == 0 ? chunk_sweep_tiles(levels_, rows(), grid_.skew_z, chunks)
                         : band_tiles(levels_, rows(), 2 * diamond, chunks, team_.size());
   if (diamond == 0) return sweep_tiles(levels_, rows(), grid_.skew_y, tiling_.sweep_rows);
-  // rows_down() shifts tiles by less than one tile, in addition to the rows of the neighbour
+  // rows_down() returns the rows of the neighbour plus less than the height of one tile
   return diamond_tiles(levels_, rows() + 2 * grid_.skew_y * diamond, grid_.skew_y, diamond, threads, begin);
 }
 
@@ -60,7 +59,7 @@ Traverse::Schedule Traverse::make_schedule(const Chunks &chunks) const {
   const ThreadPlacement &placement = team_.placement();
   const unsigned nodes = placement.nodes();
   std::vector<long> node_rows = first_rows(window_, placement.node_threads);
-  // subtracts the first row of the window, because tiles count rows from this row
+  // the first row of the window is subtracted, because tiles count rows from this row
   for (long &row : node_rows) row -= window_.begin_row();
   const unsigned threads = *std::max_element(placement.node_threads.begin(), placement.node_threads.end());
   std::vector<Tile> tiles = make_tiles(chunks, threads, rows_to_begin_at(node_rows));
@@ -101,7 +100,7 @@ void Traverse::update(const Slab &slab, const std::atomic<bool> &cancelled) {
 }
 
 // Threads take tiles in ascending order, and a tile needs only tiles that come earlier. So at least one thread is
-// always updating a tile, and the threads cannot block each other forever (team.hpp has the proof).
+// always updating a tile, and the threads cannot block each other forever (team.hpp contains the proof).
 void Traverse::await(const Tile &tile, std::uint32_t epoch, const std::atomic<bool> &cancelled) const {
   constexpr int spins_before_yield = 1000;
   for (const std::size_t i : tile.needs) {
@@ -117,13 +116,13 @@ void Traverse::await(const Tile &tile, std::uint32_t epoch, const std::atomic<bo
 }
 
 void Traverse::update_tile(const Tile &tile, const Slab &slab, long down) {
-  // the first level that updates the state of this run; all earlier levels belong to the lead (problem.hpp)
+  // the first level after the lead (problem.hpp)
   const long r = grid_.skew_z, first_level = stages_.lead.levels + 1;
   const UpdateRegion &region = slab.region;
   const long y_low = tile.y_low - down, y_high = tile.y_high - down;
   const long first_row = this->first_row(), end_row = this->end_row();
   if (y_low >= end_row || y_high <= first_row) return;
-  // The range of zeta in which at least one level of the tile has planes of the grid.
+  // Outside this range of zeta, no level of the tile has planes of the grid.
   const long begin = std::max(slab.zeta0 + tile.zeta_low, grid_.first_plane() + r * (tile.level_first - 1));
   const long end = std::min({slab.zeta1, slab.zeta0 + tile.zeta_high, grid_.end_plane() + r * (tile.level_last - 1)});
   std::uint64_t updated = 0;
@@ -207,7 +206,7 @@ void Traverse::call(long level, long z0, long z1, const Rectangle &cells, const 
 }
 
 void Traverse::sum_planes(const std::vector<RingSums> &sums, long z0, long z1, const Rectangle &cells) const {
-  // excludes the rows of neighbouring ranks, which have no checksums here
+  // the rows of neighbouring ranks are left out, because they have no checksums here
   const Rectangle inside = intersection(cells, whole_plane(grid_));
   for (const RingSums &one : sums)
     for (const Rectangle &part : unfolded(grid_, inside))

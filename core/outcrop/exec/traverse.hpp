@@ -33,12 +33,11 @@ namespace outcrop {
 
 /// The sizes of the tiles of a slab.
 struct Tiling {
-  /// D, the size of the diamonds; a band has 2 D levels; with D = 0, the levels are updated by plain sweeps
+  /// D, the size of the diamonds; a band has 2 D levels; 0 means plain sweeps without diamonds
   long diamond = 0;
   long sweep_rows = 16;  ///< number of rows in a block of a plain sweep
   long planes = 2;       ///< number of planes that a kernel call updates, 1 .. max_planes
-  /// number of values of zeta in a chunk, for bands and for sweeps over few rows; 0 means that the slab is divided
-  /// along y
+  /// number of values of zeta in a chunk, for bands and for sweeps over few rows; 0 means that only y is divided
   long chunk = 0;
   long rows_at_once = 1;  ///< number of rows that the inner loop of a kernel updates at once (kernel.h)
   static constexpr long max_planes = 4;
@@ -65,8 +64,8 @@ struct Slab {
   UpdateRegion region{};
 };
 
-/// The cells whose checksums a block computes. A block may also read and update cells that it does not own. Each cell
-/// is owned by only one block.
+/// A block computes checksums of the cells that it owns. Exactly one block owns each cell. A block may also read and
+/// update other cells.
 struct OwnedCells {
   long z0 = -UpdateRegion::far, z1 = UpdateRegion::far;
   Rectangle cells{-UpdateRegion::far, UpdateRegion::far, -UpdateRegion::far, UpdateRegion::far};
@@ -116,9 +115,8 @@ class Traverse {
 
   Chunks chunks_of(const Slab &slab) const;
   long rows() const { return window_.end_row() - window_.begin_row(); }
-  // first_row() and end_row() return the first row that an update may change, and one past the last row that an update
-  // may change. On a side with a neighbouring rank, the last updated row lies one radius before the edge of the frame.
-  // An update also reads the rows within one radius, and the frame must hold these rows.
+  // An update may change only the rows first_row() <= row < end_row(). On a side with a neighbouring rank, `radius_y`
+  // rows at the edge of the frame are only read.
   long first_row() const { return grid_.rim_y_low < 0 ? window_.begin_row() + grid_.radius_y : grid_.first_row(); }
   long end_row() const { return grid_.rim_y_high < 0 ? window_.end_row() - grid_.radius_y : grid_.end_row(); }
   std::vector<Tile> make_tiles(const Chunks &chunks, unsigned threads, const std::vector<long> &begin) const;

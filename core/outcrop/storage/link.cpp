@@ -61,9 +61,9 @@ Sum to_bytes(std::uint32_t crc) {
   return bytes;
 }
 
-// TCP adapts the buffer of a socket to the speed of its connection. The buffer of a Unix socket stays small, and then a
-// sender and a receiver must wake each other many times for a slab. Each wake-up can take milliseconds while other threads
-// compute on all processors. The system may allow only a smaller buffer.
+// TCP adapts the size of a socket's buffer to the connection. A Unix socket keeps a small buffer. With a small buffer,
+// sender and receiver must wake each other many times for each slab. Each wake-up can take milliseconds while other
+// threads compute on all processors. The system may limit the size of the buffer.
 constexpr int local_buffer_bytes = 2 << 20;
 
 bool is_connected_stream(int descriptor) {
@@ -208,17 +208,17 @@ void Link::check(bool is_right) const {
   if (!is_right) throw CorruptionError("a message from ", name_, " is damaged: checksum mismatch");
 }
 
-// Waits until the socket has room for more bytes. If the neighbour has cancelled the link but its process goes on, the
-// system keeps a connection of TCP, and there may never be room. So this function also waits for the report that the
-// neighbour sends no more, and then fails. A neighbour without an error closes the connection only when it has received
-// everything.
+// Waits until the socket has room for more bytes. A neighbour may cancel the link while its process continues. Then a
+// TCP connection stays open, and the socket may never have room. So this function also waits for the end of the
+// neighbour's stream (POLLRDHUP), and then fails. A neighbour without an error receives everything before it closes the
+// connection.
 void Link::wait_for_room() const {
   pollfd one{socket_.get(), POLLOUT | POLLRDHUP, 0};
   poll(&one, 1, -1);
   if ((one.revents & POLLRDHUP) != 0 && (one.revents & POLLOUT) == 0) fail(0);
 }
 
-// Throws the error for an errno. The value 0 means that the neighbour has closed the connection.
+// Throws the error for `error`, a value of errno. The value 0 means that the neighbour has closed the connection.
 void Link::fail(int error) const {
   if (cancelled_) throw Cancelled("the connection to " + name_ + " was cancelled");
   const bool is_plain = error == 0 || error == EPIPE || error == ECONNRESET;

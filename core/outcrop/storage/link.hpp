@@ -4,8 +4,8 @@
 //     message:  | bytes | CRC32C of the bytes: 4 bytes, little endian |
 //
 // Both sides know the order and the lengths of all messages from their plans. So messages have no headers. One system
-// call can transfer several short messages. Combining messages does not change the bytes of the connection, so the two
-// sides need not combine the same messages.
+// call can transfer several short messages. Combining messages does not change the bytes on the connection. So the
+// sender and the receiver may combine different messages.
 //
 // All calls block. The link starts no thread, and allocates no memory after its construction. The socket may be in
 // non-blocking mode, as sockets of Python are after settimeout().
@@ -27,8 +27,8 @@ namespace outcrop {
 /// Sends messages to a neighbour and receives messages. One thread may send while another thread receives.
 class Link {
  public:
-  /// Duplicates `descriptor`, which must be a connected stream socket. The caller may close it afterwards. Messages of
-  /// errors contain the `name` of the neighbour, for example "rank 3". Throws InputError.
+  /// Duplicates `descriptor`, which must be a connected stream socket. The caller may then close `descriptor`. Error
+  /// messages contain `name`, the name of the neighbour, for example "rank 3". Throws InputError.
   Link(int descriptor, const std::string &name);
 
   /// These functions transfer one message. They throw CommunicationError if the neighbour has closed its socket or

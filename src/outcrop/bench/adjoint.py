@@ -1,15 +1,15 @@
-"""`outcrop bench adjoint`: compare adjoint runs with the forward runs that they belong to.
+"""`outcrop bench adjoint`: compare adjoint runs with their forward runs.
 
-Each repeat has a forward run and an adjoint run with the same grid, steps and memory, which stream the grid from the
-disk. The first repeat does not count, because kernels are compiled during this repeat.
+Each repeat has a forward run and an adjoint run with the same grid, steps and memory. Both runs stream the grid from
+the disk. The first repeat does not count, because kernels are compiled during this repeat.
 
 For stencils of one field, each repeat also computes gradients with respect to an input. The three gradients use
 different histories: every fourth state, all states, and the exact history that the planner chooses. The forward run
 writes these states, and the adjoint run reads them. For each history, the table has a ratio: the time of both runs with
 this history, divided by the time of both runs without states. An adjoint run without states has fewer updates, because
-it computes no gradient with respect to an input. The column "sums" has the time of an adjoint run that has all updates
-of the gradient, but reads the same state in each step. If the disk or the memory has no room for a gradient, this
-gradient is left out, with a note.
+it computes no gradient with respect to an input. The column "sums" gives the time of an adjoint run with all updates of
+the gradient. But this adjoint run reads the same state in each step. If the disk or the memory has no room for a
+gradient, the gradient is left out, and a note says this.
 """
 
 from __future__ import annotations

@@ -148,8 +148,8 @@ def bench_dtype(directory: Path, scale: CoreScale, dtype: str, threads: int) -> 
                 reports[name].append(rates.advance(where, scale.steps, budget_bytes, limit, sizes))
                 print(f"  {line_of(name, reports[name][-1])}", flush=True)
                 if name == "in_memory":
-                    # A short run out of core follows, so that the first measured run finds the memory in the same state
-                    # as later runs.
+                    # A short run out of core follows. After this run, the memory is in the same state for the first
+                    # measured run as for later runs.
                     time.sleep(scale.settle_seconds)
                     rates.advance(where, max(1, scale.steps // 4), largest, None)
         middle = scale.shares[len(scale.shares) // 2]

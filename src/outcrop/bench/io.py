@@ -1,7 +1,7 @@
-"""`outcrop bench io`: measure the rates of a device for several access sizes, queue depths and interfaces. The same
-kind of rates is in the benchmark IOR, and in Figure 7 of the papers about out-of-core stencils.
+"""`outcrop bench io`: measure the rates of a device for several access sizes, queue depths and interfaces. The
+benchmark IOR, and Figure 7 of the papers about out-of-core stencils, give the same kind of rates.
 
-    `sizes`    Requests of 256 B to 16 MiB by each interface, on a file of which no part is in the page cache at first.
+    `sizes`    Requests of 256 B to 16 MiB by each interface, on a file that is not in the page cache at first.
     `depths`   Requests of 4 KiB without the page cache, with 1 to 64 requests in flight.
     `cached`   Requests of 256 B to 16 MiB on a file in the page cache. One thread uses system calls, or loads and
                stores on a mapping.
@@ -115,7 +115,7 @@ def _parts(only: str | None, raw_device: Path | None) -> list[str]:
         if name not in PARTS:
             raise InputError(f"--only {name!r} is unknown; there are {', '.join(PARTS)}")
     if ("raw" in names) != (raw_device is not None):
-        raise InputError("--only raw and --raw-device DEVICE go together")
+        raise InputError("--only raw needs --raw-device DEVICE, and --raw-device needs the part raw")
     return names
 
 

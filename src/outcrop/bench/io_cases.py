@@ -70,8 +70,8 @@ def pattern_of(one: Mapping[str, Any]) -> str:
 class IoCase:
     """Requests that transfer the first `span_bytes` bytes of a file, with `depth` requests in flight.
 
-    Before the measurement, as much of the span as possible is in the page cache if `warm` is true, and no part of the
-    span otherwise. If `flush` is true, the time of writes through the page cache includes their flush.
+    If `warm` is true, the page cache contains as much of the span as possible before the measurement. Otherwise, it
+    contains no part of the span. If `flush` is true, the time of writes through the page cache includes their flush.
     """
 
     interface: str

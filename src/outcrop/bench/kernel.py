@@ -41,7 +41,7 @@ from outcrop.units import format_rate
 
 FLAGS = ("-std=gnu11", "-O3", "-march=native", "-fopenmp", "-fPIC", "-shared")
 """The usual compiler flags for hand-written loops. With these flags, the compiler may fuse multiplications and
-additions. For generated kernels it may not."""
+additions. For generated kernels, the compiler must not do this."""
 SOURCES = Path(__file__).parent / "handwritten"
 Array32 = NDArray[np.float32]
 ROWS = (8, 16, 32, 64)
@@ -93,8 +93,8 @@ def bench(directory: Path, small: bool = False) -> dict[str, Any]:
 
 
 def _loops(name: str, scale: KernelScale, threads: int) -> dict[str, dict[str, float]]:
-    """Return the rates of each inner loop of a kernel: of all threads together with all data in their second-level
-    caches, and of tiles in memory. The loops are measured alternately."""
+    """Return two rates of each inner loop of a kernel: the rate of all threads together, with all data in second-level
+    caches, and the rate of tiles in memory. The loops are measured alternately."""
     stencil = find_stencil(name)
     kernel, scalars = compile_kernel(stencil, "float32"), pack_scalars(stencil, {}, "float32")
     levels = scale.levels - scale.levels % len(stencil.stages)
@@ -134,8 +134,8 @@ def _table(figures: dict[str, dict[str, dict[str, float]]]) -> str:
 
 
 def _in_cache(name: str, scale: KernelScale, folder: Path) -> dict[str, Any]:
-    """Return the rates on a grid whose arrays fit into the second-level cache. The grid has as many planes as rows, and
-    each row has 256 cells."""
+    """Return the rates on a grid whose arrays fit into the second-level cache. The numbers of planes and of rows are
+    equal, and each row has 256 cells."""
     cells = SHARE_OF_CACHE * discover.caches().second_bytes / (4 * len(LOOPS[name]) * 256)
     side = max(2 * find_stencil(name).radii[0] + 2, int(cells**0.5))
     shape = (side, side, 256)
@@ -237,8 +237,8 @@ def set_threads(threads: int) -> None:
 
 
 def _aligned(shape: tuple[int, int, int], value: float, number: int) -> Array32:
-    """Return an array of waves around a value. Each row begins at a multiple of 64 bytes. Unused bytes lie before and
-    after the array in memory."""
+    """Return an array whose values form waves around a mean value. Each row begins at a multiple of 64 bytes. Unused
+    bytes lie before and after the array in memory."""
     room, cells = 1024, int(np.prod(shape))
     memory = np.empty(cells + 2 * room + 16, np.float32)
     first = room + (-memory.ctypes.data // 4) % 16

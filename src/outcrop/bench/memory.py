@@ -38,8 +38,8 @@ from outcrop.errors import InputError, StorageError
 from outcrop.units import format_bytes
 
 MAX_REMOVALS, SECONDS_BETWEEN = 50, 0.1
-"""The maximum number of attempts to remove a group, and the seconds between two attempts. A process may stay in its
-group for a moment after its end."""
+"""The maximum number of attempts to remove a group, and the seconds between two attempts. A process can remain in its
+group for a short time after it has ended."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def run_limited(
     memory of the child is limited to `limit_bytes`.
 
     If `may_swap` is true, the system may swap out memory beyond the limit. Raises StorageError if the child fails, is
-    killed, or takes longer than `max_seconds`. The message has the last line that the child printed.
+    killed, or takes longer than `max_seconds`. The message contains the last line that the child printed.
     """
     command = [sys.executable, *arguments]
     group = None if limit_bytes is None else _make_group(limit_bytes, may_swap)

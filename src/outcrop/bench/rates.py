@@ -36,7 +36,7 @@ from outcrop.run.simulation import open as open_simulation
 
 ROW_BYTES = 4096
 SHARE_OF_CACHE = 0.7
-"""The share of the second-level cache for the data. The rest is for the stack and the code of the kernel."""
+"""The share of the second-level cache for the data. The other cache is for the stack and the code of the kernel."""
 OVERHEAD_BYTES = 150 << 20
 """The resident memory that a process may have in addition to the budget of its run."""
 SWEEP_ROWS, SWEEP_REPEATS = (4, 8, 16, 32, 64, 128), 2

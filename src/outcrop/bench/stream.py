@@ -1,8 +1,8 @@
 """`outcrop bench stream`: measure the bandwidth of DRAM, and of arrays on a tier.
 
 The benchmark is the distributed STREAM of A. Jackson (EPCC). All ranks of all nodes run the four loops of McCalpin's
-STREAM at the same time. The arrays of a node have four times the size of its last-level caches. The modes are those of
-Jackson's benchmark:
+STREAM at the same time. The arrays of a node have four times the size of its last-level caches. The modes are the modes
+of Jackson's benchmark:
 
     `dram`         Reads from DRAM and writes to DRAM.
     `none`         Reads from the tier and writes to the tier, without flushes.

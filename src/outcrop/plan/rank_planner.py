@@ -2,7 +2,7 @@
 same order, so all ranks have the same scheme, the same steps of a pass and the same slabs. Their machines, memories and
 update rates may differ.
 
-The ranks choose together in three steps. Each arrow is a call of `Gather`, which gives all ranks the values of all:
+The ranks choose together in three steps. Each arrow is a call of `Gather`: all ranks get the values of all ranks.
 
     each rank proposes the sizes that are best for itself      ──► the proposals of all ranks, the slowest rank first
     each rank finds the thickest slab that fits its memory     ──► for each proposal, the thinnest of these slabs
@@ -39,15 +39,15 @@ MAX_RANKS_COMPARED = 64
 PROPOSALS_OF_RANK = 3
 """The maximum number of proposals of a rank for each scheme. The proposals differ in the steps of a pass."""
 WORTH_PROPOSING = 1.1
-"""A rank proposes only sizes with which it needs at most this multiple of the time of its best sizes of the scheme."""
+"""A rank proposes only sizes whose time is at most this multiple of the time of its best sizes for the scheme."""
 PROPOSALS_TRIED = 12
 """The number of proposals that all ranks predict. More proposals are predicted only if none of these fits the
 memory."""
 
 Gather: TypeAlias = Callable[[list[Any]], list[Any]]
-"""A function that collects values of all processes. Its argument has one value for each member of this process: each
-rank that the process plans. Its result has the values of the members of all processes, in the same order on all
-processes. All processes must call the function together. Values are plain data."""
+"""A function that collects values of all processes. The members of a process are the ranks that it plans. The argument
+has one value for each member of this process. The result has the values of the members of all processes, in the same
+order on all processes. All processes must call the function together. Values are plain data."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class PlannedRank:
         return choose(part, self.machine, self.budget_bytes, shared.scheme, rate, sizes)
 
     def thickest_slab(self, part: Problem, shared: Shared, given: GivenSizes) -> int:
-        """Return the planes of the thickest slab that fits the memory of this rank, at most the slab of `shared`.
+        """Return the number of planes of the thickest slab that fits the memory of this rank, at most `shared.slab`.
         Return 0 if no slab fits."""
 
         def fits(slab: int) -> bool:
@@ -87,8 +87,8 @@ class PlannedRank:
 
 @dataclass(frozen=True)
 class Shared:
-    """The choices that all ranks share: the name of the scheme, the steps of a pass, the planes of a slab, and the rows
-    of a block. The rows of a block are 0 if the rows of a rank are not divided into blocks."""
+    """The choices that are equal on all ranks: the name of the scheme, the steps of a pass, the planes of a slab, and
+    the rows of a block. The rows of a block are 0 if the rows of a rank are not divided into blocks."""
 
     scheme: str
     steps: int
@@ -121,17 +121,17 @@ def choose_together(
     problem: Problem, cut: Cut, members: Sequence[PlannedRank], gather: Gather, scheme: str, given: GivenSizes = FREE,
     may_move: bool = False,
 ) -> list[JointChoice]:  # fmt: skip
-    """Return the proposal that all ranks choose, then the other proposals, with the fastest first. `problem` is the
-    problem of the whole grid. If `may_move` is true, the places of `cut` are moved for schemes in which ranks share
-    updates.
+    """Return the proposal that all ranks choose, then the other proposals in ascending order of their time. `problem`
+    is the problem of the whole grid. If `may_move` is true, the places of `cut` are moved for schemes in which ranks
+    share updates.
 
     Raises InputError for an unknown scheme and impossible sizes. Raises BudgetError if the memory of a member is too
     small, or if no proposal fits the memory of all ranks."""
     known: dict[Hashable, list[list[Any]]] = {}  # several members may have equal problems and equal figures
     mine = [_proposals(problem, cut, one, scheme, given, may_move, known) for one in members]
     every = sorted(gather(mine), key=lambda one: one[0][0], reverse=True)
-    # first the best proposals of all ranks, then their second best, and so on; in each group, the slowest rank comes
-    # first
+    # first the best proposals of all ranks, then their second-best proposals, and so on; each group begins with the
+    # slowest rank
     ordered = [Shared(*one[place][1:]) for place in range(max(map(len, every))) for one in every if place < len(one)]
     proposals = list(dict.fromkeys(ordered))
     for some in (proposals[:PROPOSALS_TRIED], proposals[PROPOSALS_TRIED:]):
@@ -144,7 +144,7 @@ def _proposals(
     problem: Problem, cut: Cut, one: PlannedRank, scheme: str, given: GivenSizes, may_move: bool,
     known: dict[Hashable, list[list[Any]]],
 ) -> list[list[Any]]:  # fmt: skip
-    """Return the proposals of a rank as plain data [seconds, scheme, steps, slab, block], the fastest first."""
+    """Return the proposals of a rank as plain data [seconds, scheme, steps, slab, block], in ascending order."""
     part, found = one.part(problem, cut), list[list[Any]]()
     require_budget(part, one.budget_bytes, scheme, given)
     for each in schemes_for(part, scheme, given):
@@ -176,8 +176,8 @@ def is_moved(problem: Problem, scheme: Scheme) -> bool:
 
 
 def _as_balanced(part: Problem) -> Problem:
-    """Return the problem of a rank that has as many rows as `part`, but neighbours at both sides. After the cut is
-    moved, the first and the last rank have about as many updates as such a rank. The number of levels L is limited,
+    """Return the problem of a rank with the number of rows of `part`, and with neighbours at both sides. After the cut
+    is moved, the first and the last rank have about as many updates as this rank. The number of levels L is limited,
     because the lowest rank gives away r(L+1)/2 rows and must keep the 2rL rows that it needs."""
     least = 2 * part.radius_y * part.stages
     rows = max(least, (8 * part.max_halo - 4 * part.radius_y) // 10)
@@ -261,8 +261,8 @@ class ChosenRanks:
 
     @property
     def twice(self) -> float:
-        """The number of updates of rows of neighbours, relative to the updates of the rank's own rows. These updates
-        are made twice, because the neighbours make them, too. The number is 0 if ranks share updates."""
+        """The number of updates of rows of neighbours, divided by the number of updates of the rank's own rows. These
+        updates are made twice, because the neighbours make them, too. The number is 0 if ranks share updates."""
         if self.shares_updates:
             return 0.0
         own, every = 0, 0
@@ -288,7 +288,7 @@ def choose_ranks(
     Each rank has `budget_bytes` of memory. `update_rate` returns the update rates for the problem of a rank.
 
     Raises InputError if a rank would have too few rows, for an unknown scheme and for impossible sizes. Raises
-    BudgetError if the budget of a rank is too small. Both messages say what works.
+    BudgetError if the budget of a rank is too small. Both messages name possible values.
     """
     named = None if scheme == "auto" else find_scheme(scheme)
     cut = cut_problem(problem, ranks, given.bt or 1, named)
@@ -321,8 +321,7 @@ def _seconds_single(
     problem: Problem, ranks: int, machine: Machine, budget_bytes: int, scheme: str, rate: UpdateRate, given: GivenSizes
 ) -> float | None:
     """Return the time of one rank for the whole grid, or None if the memory is too small. If there are many ranks, the
-    time comes from formulas, because the plan of such a large grid in the memory of one rank has a long list of
-    actions."""
+    time comes from formulas, because the plan of such a large grid would have a very long list of actions."""
     if budget_bytes < smallest_budget_bytes(problem, scheme, given):
         return None
     if ranks <= MAX_RANKS_COMPARED:

@@ -1,4 +1,4 @@
-"""Simulate the time line of many ranks that each run a part of a grid.
+"""Simulate the time line of many ranks. Each rank runs a part of a grid.
 
 The ranks perform the same list of slabs (ranks.py). The simulation computes one slab of all ranks at a time, so that
 1024 ranks take seconds:
@@ -12,7 +12,7 @@ the disk and from both neighbours. Reads and writes share the disk as in cost.py
 network card one after the other. The network stores no bytes: a message ends when the neighbour has received all of it.
 Before a rank overwrites the older generation, all ranks must have committed the newer generation.
 
-`Disturbance` makes the times of updates random, because in reality no two ranks are equally fast at every moment.
+`Disturbance` makes the times of updates random, because the speed of real ranks varies from moment to moment.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def simulate(
     disturbance: Disturbance = NO_DISTURBANCE,
     drawn_ranks: int = 0,
 ) -> RankTimeline:
-    """Simulate all passes of all ranks. Every rank has the figures `machine` and `rate`. The spans of the first
+    """Simulate all passes of all ranks. All ranks have the figures `machine` and `rate`. The spans of the first
     `drawn_ranks` ranks are kept."""
     return _Simulation(ranks, machine, rate, disturbance, drawn_ranks).run()
 
@@ -126,7 +126,7 @@ class _Events:
     `faces_of[e]` differs between ranks.
 
     With split tiling, the lowest and the highest rank lack some events of the other ranks. Ranks may also have
-    different numbers of blocks. A rank has an event without work in place of a missing event."""
+    different numbers of blocks. An event without work replaces each missing event."""
 
     def __init__(self, works: Sequence[PassWork], kinds: NDArray[np.intp]) -> None:
         keyed = [dict(_keyed(one)) for one in works]
@@ -150,8 +150,8 @@ class _Events:
 
 _Key: TypeAlias = tuple[int, int, int, int]
 """Identifies an event by four numbers: its block, the number of slabs of the block up to this event, its phase, and the
-number of earlier events that are equal in these three. The last blocks of all ranks have the same number. Ranks perform
-their events in the order of these keys."""
+number of earlier events with the same first three numbers. The last blocks of all ranks have the same number. Ranks
+perform their events in the order of these keys."""
 LAST_BLOCK = 1 << 30
 
 
@@ -170,7 +170,7 @@ def _keyed(work: PassWork) -> Iterator[tuple[_Key, Event]]:
 
 def _filled(events: dict[_Key, Event], keys: Sequence[_Key]) -> list[Event]:
     """Return the events of all `keys`. In place of a missing event, the result has an event without work. This event
-    also begins the transfers of the next event, which follow directly after the previous event."""
+    also begins the transfers of the next event, because these transfers directly follow the previous event."""
     found = list[Event]()
     begun = dict(events)
     left = sorted(events)
@@ -229,7 +229,7 @@ class _Simulation:
         )  # fmt: skip
 
     def _run_pass(self, events: _Events, works: Sequence[PassWork], levels: int) -> None:
-        # the time of each update is the time for its cells, plus its share of all other work of the cores
+        # an update takes the time for its cells, plus a share of the time of all other work of the cores
         rates = np.array(self._rates)[self._kinds]
         asides = [aside_seconds(work, self._machine, NO_WRITES) / max(1, work.updates) for work in works]
         aside = np.array(asides)[self._kinds]
@@ -260,7 +260,7 @@ class _Simulation:
         self._waited_disk += self._now - before
         self._keep("flush", before, self._now)
         # the ranks agree on the committed generation by a reduction: one message up and one down for each doubling of
-        # their number
+        # the number of ranks
         hops = 2 * ceil(log2(self._count)) if self._count > 1 else 0
         self._committed = np.full(self._count, float(self._now.max()) + hops * self._network.seconds_latency)
 
@@ -335,8 +335,8 @@ class _Disk:
         self._written = self._written + written
 
     def go_on(self, seconds: Numbers) -> None:
-        """Transfer for the given seconds. Reads and writes share the disk until one of the two kinds is complete. Then
-        the other kind has the disk alone."""
+        """Transfer for the given seconds. Reads and writes share the disk until all reads or all writes are complete.
+        Then the other kind uses the whole bandwidth."""
         each = self._rates.mixed_bytes_per_second / 2
         both = np.minimum(seconds, np.minimum(self._read, self._written) / each)
         alone = seconds - both
@@ -354,7 +354,7 @@ class _Disk:
         return result
 
     def until_read(self, now: Numbers, left: Numbers) -> Numbers:
-        """Transfer until at most `left` bytes remain to be read, and return the times at which this is reached."""
+        """Transfer until at most `left` bytes remain to be read, and return the times at which this happens."""
         end = self.seconds_until_read(now, left)
         self.go_on(end - now)
         return end

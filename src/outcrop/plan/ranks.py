@@ -6,8 +6,8 @@ the cut:
     rows     0            eta[1]          eta[2]           ny
              |   rank 0   |    rank 1     |    rank 2      |
 
-In the problem of a rank, rows are counted from the first row of the part. A side is a "neighbour" if another rank has
-the rows beyond it. A rank whose lower side is a neighbour exchanges rows with the next lower rank. If y is periodic,
+In the problem of a rank, rows are counted from the first row of the part. A side of a rank is called "neighbour" if
+another rank has the rows beyond this side. The two ranks then exchange rows. If y is periodic,
 the ranks form a ring: the lower neighbour of the first rank is the last rank.
 
 Passes of all ranks have the same numbers of levels and the same slabs, so that neighbours exchange the same planes in
@@ -48,16 +48,16 @@ CHUNK_SHARE = 32
 
 def rows_needed(problem: Problem, steps: int = 1, scheme: Scheme | None = None) -> int:
     """Return the minimum number of rows of a rank for passes of `steps` steps, if the grid is divided among ranks. A
-    scheme in which ranks share the updates at their cuts needs twice as many rows as a scheme with halos. Without
-    `scheme`, return the number for halos."""
+    scheme in which ranks share the updates at their cuts needs twice as many rows as a scheme with halos. If `scheme`
+    is None, return the number for halos."""
     cuts = 1 if scheme is None or scheme.shared_levels is None else 2
     return max(1, cuts * problem.radius_y * problem.stages * steps)
 
 
 def cut_rows(ny: int, ranks: int, group: int = 1, least: int = 1, for_chunks: bool = False) -> Cut:
     """Divide `ny` rows into parts for `ranks` ranks. If parts are large, all parts except the last begin and end at
-    multiples of `group` rows. The numbers of rows of two ranks differ by at most one group, not counting the rows at
-    the end of the grid that do not fill a group.
+    multiples of `group` rows. The numbers of rows of two ranks differ by at most one group. Rows at the end of the grid
+    that do not fill a group are not counted.
 
     With `for_chunks`, all parts have equally many rows, and the last part may have fewer rows, but at least half of
     them. If this is not possible, the parts are those without `for_chunks`.
@@ -107,8 +107,8 @@ def cut_problem(
     """Divide the grid of a whole problem among `ranks` ranks, whose passes have at least `steps` steps. If `scheme` is
     given, the passes have this scheme. `for_chunks` has the meaning that it has in `cut_rows`.
 
-    Raises InputError if the grid has no axis y, or too few rows. The message has the largest number of ranks that
-    works.
+    Raises InputError if the grid has no axis y, or too few rows. The message names the largest possible number of
+    ranks.
     """
     if ranks > 1 and problem.ndim < 3:
         raise InputError(f"ranks {ranks}: ranks divide y of a grid of three axes, but this grid has {problem.ndim}")
@@ -118,11 +118,11 @@ def cut_problem(
 
 
 def balanced_cut(problem: Problem, cut: Cut, scheme: Scheme, levels: int) -> Cut:
-    """Return a cut with which passes of `levels` levels are equal work for all ranks. The parts of `cut` must have
+    """Return a cut that gives all ranks equal work in passes of `levels` levels. The parts of `cut` must have
     equal numbers of rows.
 
     If ranks share updates, the lower rank at a place of the cut also updates rows above this place: r(L+1)/2 rows, on
-    average over the levels. So a rank between two others takes over as many updates as it gives away. But unless y is
+    average over the levels. So a rank with two neighbours takes over as many updates as it gives away. If y is not
     periodic, the lowest rank only takes over updates, and the highest rank only gives updates away. So all places are
     moved down by r(L+1)/2 rows, rounded so that they stay at the beginning of a group of rows. If ranks do not share
     updates, return `cut`."""
@@ -174,8 +174,8 @@ def part_of(problem: Problem, cut: Cut, rank: int) -> Problem:
 
 @dataclass(frozen=True)
 class RankPlans:
-    """The plans of all ranks for a grid. `problem` is the problem of the whole grid. `plans` has the plan of each rank.
-    Ranks with equal problems can share a plan."""
+    """The plans of all ranks for a grid. `problem` is the problem of the whole grid. `plans` contains the plan of each
+    rank. Ranks with equal problems can share a plan."""
 
     problem: Problem
     cut: Cut
@@ -189,8 +189,8 @@ class RankPlans:
 def plan_ranks(
     problem: Problem, cut: Cut, scheme: Scheme, sizes: Sizes | Sequence[Sizes], machine: Machine, rate: UpdateRate
 ) -> RankPlans:
-    """Return the plans of all ranks with the given sizes. If ranks have different cache tiles, `sizes` has the sizes of
-    each rank."""
+    """Return the plans of all ranks with the given sizes. If ranks have different cache tiles, `sizes` contains the
+    sizes of each rank."""
     ranks = len(cut) - 1
     each = [sizes] * ranks if isinstance(sizes, Sizes) else list(sizes)
     made: dict[tuple[Problem, Sizes], Plan] = {}
@@ -210,7 +210,7 @@ def validate_ranks(every: RankPlans, budget_bytes: int | None = None) -> None:
     1. The plan of each rank is legal, if its neighbours send the rows that it receives.
     2. All ranks have passes with the same levels.
     3. In each pass, a rank receives exactly the rows and planes that its neighbour sends, in the same order.
-    4. No ranks wait for each other forever.
+    4. The ranks never block each other forever.
 
     Equal plans and equal passes are proved only once.
     """

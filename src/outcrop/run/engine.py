@@ -235,7 +235,7 @@ class CallLists:
         self._again: Sequence[ForwardCall] = ()
         sides = Boundary(*problem.kernel_sides)  # type: ignore[arg-type]
         if states and states.every > 1 and (plain := without_updates(stencil, states.sums)):
-            # The calls of an even step and of an odd step that do not read states, with the field numbers of `stencil`.
+            # These calls of an even and of an odd step do not read states. They use the field numbers of `stencil`.
             numbers = [stencil.fields.index(one) for one in plain.fields]
             for address, *copies in compile_kernel(plain, problem.dtype, boundary=sides).calls:
                 read, written = (tuple((numbers[field], copy) for field, copy in one) for one in copies)

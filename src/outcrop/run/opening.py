@@ -1,10 +1,10 @@
 """Open a run on disk. One process can open its run, each of several ranks can open its part, and one process can open
 all parts for reading.
 
-one process, one run          ──► reopen ──────────────────────────────────► a run that goes on
+one process, one run          ──► reopen ──────────────────────────────────► a run that continues
 one process, all parts        ──► all_parts ───────────────────────────────► the whole grid, for reading
-                                      └──────► take_parts ─► move ─► reopen ► a run that goes on, when it takes a step
-ranks, parts of as many       ──► settle ─────────► reopen ─► share ───────► the part of each rank
+                                      └──────► take_parts ─► move ─► reopen ► a run that continues when it takes a step
+ranks, their own parts        ──► settle ─────────► reopen ─► share ───────► the part of each rank
 ranks, parts of other ranks   ──► settle ─► move ─► reopen ─► share ───────► the part of each rank, with new rows
 ranks, a run of one process   ──► settle ─► move ─► reopen ─► share ───────► the part of each rank
 

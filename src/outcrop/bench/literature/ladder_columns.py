@@ -55,8 +55,8 @@ NAIVE_STEPS = 2
 new."""
 PAGED_SHARE = 0.5
 """The share of the budget for blocks if the system moves pages. The rest of the budget is for pages in transfer. In
-measurements, larger shares were slower, by a factor of three in columns with one layer: the system moved pages out
-before their last use."""
+measurements, larger shares were slower. In columns with one layer, they were slower by a factor of three, because the
+system moved pages out before their last use."""
 
 
 @dataclass(frozen=True)

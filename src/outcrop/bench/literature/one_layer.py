@@ -1,10 +1,10 @@
-"""Run the program with one layer, with which programs of two layers are compared. It updates both arrays in place, in
-plain memory or in a mapped file. It does not read, write or copy planes.
+"""Run the program with one layer. Programs with two layers are compared with this program. It updates both arrays in
+place, in plain memory or in a mapped file. It does not read, write or copy planes.
 
 The window consists of the two arrays. Each ring has a slot for each plane. The even ring is the array with the even
 levels, and the odd ring is the array with the odd levels. The operating system moves pages between memory and a disk.
 The program can use temporal blocking with the blocks of AL-NR (module `skewed`): in a block, each level covers cells at
-slightly lower positions than the level before. Without temporal blocking, each step sweeps over all planes.
+slightly lower positions than the previous level. Without temporal blocking, each step sweeps over all planes.
 
     array of even levels   | plane 0 | plane 1 | ...            level 0, 2, ...
     array of odd levels    | plane 0 | plane 1 | ...            level 1, 3, ...; both arrays have the same rim

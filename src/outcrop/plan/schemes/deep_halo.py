@@ -2,8 +2,8 @@
 this plane from its neighbours. These rows are enough for all levels of the pass, so ranks exchange nothing else.
 
 A rank has the rows 0 <= y < ny. A pass of L levels needs H = rL rows beyond each side that has a neighbour. At each
-level, r more rows at the outer ends of the halos become invalid, because the rows beyond them are not in memory. So
-each level updates r rows less on each side than the level before. The last level updates the rank's own rows:
+level, r more rows at the outer ends of the halos become invalid, because the rows beyond them are not in memory. So on
+each side, each level updates r rows fewer than the previous level. The last level updates the rank's own rows:
 
     level L  |         |  own rows  |          At level q, the rank updates the rows
        :     |       / |            | \\            -H + rq <= y < ny + H - rq.
@@ -24,7 +24,7 @@ neighbours must reach their cut at the same time. So the blocks of every second 
     blocks      2   1   0   |   0   1   2   |   2   1   0   |   0   1   2          numbers of the blocks, from low rows
                 ◄───────────    ───────────►    ◄───────────    ───────────►       to high rows
 
-If y is periodic and the number of ranks is odd, the orders cannot alternate, so ranks do not divide their rows.
+If y is periodic and the number of ranks is odd, the orders of blocks cannot alternate. Then each rank has one block.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class DeepHalo:
         """Yield the actions that exchange rows of planes which `block` has just read. `planes` is the range of planes
         of updated fields, and `statics_planes` the range of planes of static fields.
 
-        All sends of some planes come before the first receive, so neighbours never wait for each other."""
+        All sends of a group of planes come before the first receive, so neighbours never wait for each other."""
         faces = [one for one in self.faces if touches(block, one[0])]
         for z0, z1, is_static in in_order(self.problem, planes, statics_planes) if faces else ():
             array: Array = "static_faces" if is_static else "faces"
@@ -107,9 +107,9 @@ class DeepHalo:
 def in_order(
     problem: Problem, planes: tuple[int, int], statics_planes: tuple[int, int]
 ) -> Iterator[tuple[int, int, bool]]:
-    """Divide a range of planes of updated fields and a range of planes of static fields. Yield each part (z0, z1, True
-    for static fields) in the order in which updates need the planes. The order must not depend on the ranges, because
-    the ranges of two neighbours may differ."""
+    """Divide a range of planes of updated fields and a range of planes of static fields. Yield each part as (z0, z1,
+    flag). The flag is True for static fields. The parts are in the order in which updates need the planes. The order
+    must not depend on the ranges, because the ranges of two neighbours may differ."""
     (z, end), (static, static_end) = planes, statics_planes if problem.statics else (0, 0)
     while z < end or static < static_end:
         needed = static + problem.skew_z - problem.statics_z  # an update of this plane also needs `static`
@@ -128,8 +128,7 @@ def touches(block: SkewedBlock, side: int) -> bool:
 
 
 def own_part(problem: Problem, cut: SkewedCut, places: tuple[int, int]) -> Rectangle:
-    """Return the cells of a range of rows that are in the arrays of a rank on disk, which have no rows of
-    neighbours."""
+    """Return the cells of a range of rows that the rank stores on disk. A rank does not store rows of neighbours."""
     y0, y1 = cut.cells(places)
     return Rectangle(max(0, y0), min(problem.shape[1], y1), 0, problem.pitch_cells)
 
@@ -141,7 +140,7 @@ def own_cells(problem: Problem, block: SkewedBlock) -> Rectangle:
 
 
 def bounded(block: SkewedBlock, region: UpdateRegion) -> UpdateRegion:
-    """Return the cells of `region`, which a rank updates, that belong to a block."""
+    """Return the cells of `region` that belong to a block. `region` contains the cells that a rank updates."""
     low, high = block.bounds()
     return UpdateRegion(
         y_low=region.y_low if touches(block, LOW) else low, y_high=region.y_high if touches(block, HIGH) else high
@@ -156,8 +155,8 @@ def blocks_of_rows(
     level 1, of the block at the lower neighbour and of the block at the upper neighbour. Its argument is the order of
     the blocks.
 
-    Either all ranks have one block, or all ranks have several blocks. A rank with one block between ranks with several
-    would need the first block of one neighbour and the last block of the other at the same time."""
+    Either all ranks have one block, or all ranks have several blocks. A rank with one block, but with neighbours of
+    several blocks, would need the first block of one neighbour and the last block of the other at the same time."""
     radius, size = problem.radius_y, block_y if problem.block_order else 0
     lead = radius * (levels - 1)
 
@@ -183,13 +182,13 @@ def blocks_of_rows(
 
 
 def has_given_blocks(problem: Problem, given: GivenSizes, cut: SkewedCut) -> bool:
-    """Return False if the user wants blocks, but a rank has too few rows for these blocks. Passes of fewer levels may
-    still have such blocks."""
+    """Return False if the user wants blocks, but a rank has too few rows for these blocks. With fewer levels, the rows
+    may be enough."""
     return not (problem.is_part and given.by and given.by < problem.shape[1] and cut.count == 1)
 
 
 def require_given_blocks(problem: Problem, given: GivenSizes, cut_of: Callable[[int, int], SkewedCut]) -> None:
-    """Raise InputError if not even passes of one step can have the blocks that the user wants. `cut_of` returns the
+    """Raise InputError if even passes of one step cannot have the blocks that the user wants. `cut_of` returns the
     blocks for a number of levels and a number of rows."""
     if given.by is None or has_given_blocks(problem, given, cut_of(problem.stages, given.by)):
         return
@@ -211,6 +210,6 @@ def halo_blocks(problem: Problem, levels: int, block_y: int) -> SkewedCut:
 
 
 def smallest_block(problem: Problem, levels: int) -> int:
-    """Return the minimum number of rows of a block. With at least this number, the first blocks of all ranks have
-    equally many rows."""
+    """Return the minimum number of rows of a block. With at least this number, the first blocks of all ranks have the
+    same number of rows."""
     return problem.is_part * (problem.radius_y * (levels + 1) + problem.row_group)

@@ -1,12 +1,12 @@
-"""Divide one axis into blocks for skewed schemes. At each level, a block begins and ends at lower cells than at the
-level before.
+"""Divide one axis into blocks for skewed schemes. From level to level, each block begins and ends at lower cells than
+before.
 
 At level 1, cut number j is at cell eta[j]. At each further level, the cut is `reach` cells lower (`eta = y + reach *
 (level - 1)`). So a block needs no cells of later blocks:
 
     level L  |    \\         \\         |
        :     | 0   \\    1    \\    2   |      Beside cut j is the fringe, which block j takes over from block
-       1     |______\\_________\\_______|      j - 1. Both rings hold its latest levels, each at 2 reach cells.
+       1     |______\\_________\\_______|      j - 1. Each ring holds its latest levels on 2 reach cells each.
        0     |       eta[1]    eta[2]  |
 
 Level q + 1 is the last level that reads level q, at cells eta - reach (q + 1) <= y < eta - reach (q - 1). So the ring
@@ -17,9 +17,9 @@ of one parity holds the fringe
 All cells below the fringe are final or no longer needed. A block writes all its cells below the fringe of the next
 block.
 
-If a pass computes states again, its first levels do not use the state of the run itself. The fringe of this state then
-ends at the cells of the first level that uses the state. Each field that levels of the pass compute again has its own
-fringe. If w is the first level that writes the field, and p is the last level that reads it, the fringe is
+If a pass computes states again, its first levels belong to the forward run and do not use the state of this run. The
+fringe of this state then ends at the cells of the first level that uses the state. Each recomputed field has its own
+fringe. If w is the first level that writes the field, and p the last level that reads it, the fringe is
 
     eta - reach p <= y < eta - reach (w - 1).
 
@@ -27,8 +27,8 @@ If the first values of the field come from a history, the fringe also has the va
 is the first level that reads the field, the fringe ends at eta - reach (v - 2). Each block reads from the history only
 the cells above its fringe, so each cell of the history is read once.
 
-All places are counted from the end of the axis at which the first block is. Usually, this is the lower end. If the
-blocks of a rank begin at the upper end, the axis is mirrored, and the cuts move up by `reach` cells per level.
+Places are counted from the end of the axis where the first block begins. Usually, this is the lower end. If the blocks
+of a rank begin at the upper end, the axis is mirrored, and the cuts move up by `reach` cells per level.
 `SkewedCut.cells` converts places to coordinates.
 """
 
@@ -74,7 +74,7 @@ class SkewedCut:
         return [SkewedBlock(self, number) for number in range(self.count)]
 
     def fringe_reaches(self, parity: int) -> tuple[int, int]:
-        """Return the arguments with which `SkewedBlock.beside_cut` gives the fringe in the ring of `parity`."""
+        """Return the arguments for which `SkewedBlock.beside_cut` returns the fringe in the ring of `parity`."""
         highest = self.levels - 1 - (0 if self.joint else (self.levels - self.first_level - parity) % 2)
         return highest + 1, (1 if self.joint else 1 - parity) - (self.first_level - 1)
 
@@ -99,8 +99,8 @@ class SkewedCut:
 
     @property
     def max_frame(self) -> int:
-        """A number of cells that is enough for the frame of every block: the block, the fringe below, the reach or rim
-        above, and the rounding to groups."""
+        """The maximum number of cells of the frame of a block. The frame includes the block, the fringe below, the
+        reach or rim above, and the rounding to groups."""
         if self.count == 1:
             return self.extent
         # the first block has no fringe below, and the last block ends with the axis
@@ -210,7 +210,7 @@ def cut_axis(
     The first block has `lead` more cells than the other blocks, because it has no fringe below. If `lead` is at most
     `reach * (levels - 1)`, its frame is not larger than the other frames. At level 1, the first cut is at least
     `least[0]` places above the beginning of the axis, and the last cut is at least `least[1]` places below its end. If
-    these distances are not possible, the axis is one block. No frame becomes larger if a pass has fewer levels.
+    these distances are not possible, the axis is one block. With fewer levels, no frame is larger.
     """
     begin, highest = max(first + size + lead, least[0]), extent - max(first, least[1])
     further = list(range(begin, extent - first, size)) if size else []

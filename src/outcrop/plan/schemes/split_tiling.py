@@ -1,9 +1,9 @@
 """Split tiling, for a grid that is divided among ranks along y. No cell is updated twice.
 
 A rank has the rows 0 <= y < ny. Near a cut, the rows that a rank can update without its neighbours form a trapezoid:
-each level has r rows less than the level below. The rows between two trapezoids form a triangle. The rank below the cut
-updates the triangle, after the rank above the cut has sent the rows of its trapezoid that the triangle reads
-(stairs.py):
+at each cut, each level has r rows fewer than the level below. The rows between two trapezoids form a triangle. The rank
+below the cut updates the triangle, after the rank above the cut has sent the rows of its trapezoid that the triangle
+reads (stairs.py):
 
     level L            /  trapezoid of rank j  \\ tri- /   trapezoid of rank j+1
       :              /                          \\ an /
@@ -14,9 +14,9 @@ updates the triangle, after the rank above the cut has sent the rows of its trap
     trapezoid   level q updates the rows rq <= y < ny - rq
     triangle    level q updates the rows ny - rq <= y < ny + rq
 
-The frame of a rank has its own rows and r(L+1) rows of its upper neighbour. The grid is streamed as in the wavefront
-scheme (wavefront.py), but the triangle of a slab is updated after the trapezoid of the next slab. So the rows that the
-triangle needs arrive while the rank updates this trapezoid. The actions for slab s are:
+The frame of a rank consists of the rank's own rows and r(L+1) rows of its upper neighbour. The grid is streamed as in
+the wavefront scheme (wavefront.py), but the triangle of a slab is updated after the trapezoid of the next slab. So the
+rows that the triangle needs arrive while the rank updates this trapezoid. The actions for slab s are:
 
     read the planes for slab s+1; send and receive the stairs of level 0 and the static rows of these planes
     update the trapezoid of slab s; send and receive the stairs of higher levels of slab s
@@ -28,13 +28,13 @@ A rank computes checksums of its own rows only. Updates compute checksums, but t
 rows. So the rank adds these rows to the checksums with the action Check: the rows 0 <= y < r at level 0, and the rows 0
 <= y < rL at the last level.
 
-A rank receives finished rows only in planes that its trapezoid no longer reads. Let Z be the end of slab s and b the
-planes of a slab. The triangle of slab s-1 has finished the planes below Z - b - r(L-1), and the trapezoid of slab s+1
-reads planes from Z - rL on. So finished rows are exchanged for the planes below
+A rank receives finished rows only in planes that its trapezoid no longer reads. Let Z be the end of slab s, and let b
+be the number of planes of a slab. The triangle of slab s-1 has finished the planes below Z - b - r(L-1), and the
+trapezoid of slab s+1 reads planes from Z - rL on. So finished rows are exchanged for the planes below
 
     F(s) = min(Z - b - r(L-1), Z - rL),
 
-and planes below F(s-1) are written. So the rings need about two slabs more than those of the wavefront:
+and planes below F(s-1) are written. So each ring needs about two slabs more than in the wavefront scheme:
 
     even ring   F(s-2)  ..  Z + b + r - 1           3b + rL + max(b, r)    [3b + rL + r, L odd]
     odd ring    Z - 2b - rL  ..  Z - 1              2b + rL                [3b + rL + max(b - r, 0), L odd]
@@ -180,7 +180,7 @@ class _SplitStream:
         if before is not None:
             yield from self._triangle(*before)
             yield from self._finish_to(problem.end_plane)
-        # the remaining planes are those of the last slabs and of the rim, which no update reads any longer
+        # the remaining planes belong to the last slabs and to the rim; no later update reads them
         for z in range(self.written, problem.planes, slab):
             end = min(problem.planes, z + slab)
             yield from self._read_to(end, end)
@@ -188,7 +188,7 @@ class _SplitStream:
             yield from self._write_to(end)
 
     def _update(self, zeta0: int, zeta1: int, region: UpdateRegion) -> Iterator[Action]:
-        # if the grid has fewer planes than the skew, there are values of zeta, and even slabs, without updates
+        # if the grid has fewer planes than the skew, some values of zeta or whole slabs have no updates
         zetas = [zeta for zeta in range(zeta0, zeta1) if has_updates(self.problem, self.levels, zeta)]
         if zetas:
             yield Update(zetas[0], zetas[-1] + 1, self.levels, region)
@@ -222,7 +222,7 @@ class _SplitStream:
                     yield from self._exchange(begin, stop, rows_sent, "stairs", 0)
 
     def _inside(self, z0: int, z1: int) -> Iterator[tuple[int, int, bool]]:
-        """Divide a range of planes at the rims in z. Yield each part, with a flag that is true if updates change these
+        """Divide a range of planes at the rims in z. Yield each part with a flag, which is true if updates change these
         planes."""
         first, end = self.problem.first_plane, self.problem.end_plane
         for begin, stop, is_inside in ((0, first, False), (first, end, True), (end, self.problem.planes, False)):
@@ -295,8 +295,8 @@ def has_rows(problem: Problem, region: UpdateRegion, levels: int) -> bool:
 
 
 def smallest_block(problem: Problem, levels: int) -> int:
-    """Return the minimum number of rows of a block. With at least this number, the first blocks of all ranks have
-    equally many rows."""
+    """Return the minimum number of rows of a block. With at least this number, the first blocks of all ranks have the
+    same number of rows."""
     return 2 * problem.radius_y * (levels + 1) + problem.row_group
 
 
@@ -351,9 +351,9 @@ def ring_planes(problem: Problem, levels: int, slab: int, blocks: int = 1, most:
 
 
 def candidates(problem: Problem, budget_bytes: int, given: GivenSizes = FREE) -> Iterable[Sizes]:
-    """Yield the candidates for each number of passes that is worth trying, with the rows of a rank undivided and
-    divided into blocks. For each number of levels, the candidates have the thickest slab that fits the memory, and some
-    thinner slabs."""
+    """Yield the candidates for each number of passes that is worth trying, both with undivided rows and with rows that
+    are divided into blocks. For each number of levels, the candidates have the thickest slab that fits the memory, and
+    some thinner slabs."""
     require_given_blocks(problem, given, lambda levels, block_y: SplitRows(problem, levels).blocks(block_y))
     for levels in given.levels(problem, levels_worth_trying(problem, max_levels(problem))):
         most = max(1, problem.end_plane - problem.first_plane + problem.skew_z * (levels - 1))
@@ -372,7 +372,7 @@ def candidates(problem: Problem, budget_bytes: int, given: GivenSizes = FREE) ->
 
 def smallest_window(problem: Problem, given: GivenSizes = FREE) -> Window:
     """Return the smallest window for passes of one step in slabs of one plane. The function tries all numbers of
-    blocks. If `given` has a size, only this size is tried."""
+    blocks. If the user has given a size, only this size is tried."""
     (levels,), (slab,) = given.levels(problem, (problem.stages,)), given.or_any("slab", (1,))
     tried = given.or_any("by", block_sizes(problem, levels, smallest_block(problem, levels)))
     sizes = (Sizes(levels, slab, 0, block_y=one) for one in tried)

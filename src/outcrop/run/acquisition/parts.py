@@ -123,7 +123,7 @@ class PartRows:
 
 
 class PartSampling:
-    """The cells of one sampling that a rank samples. The cells of the rank's own points come first. Cells of points
+    """The cells of a rank that one sampling reads. The cells of the rank's own points come first. Cells of points
     that belong to the rank above follow. `owner` gives the rank to which each point belongs.
 
     In each step, this rank sends `sent` values to the rank above. This rank receives `received` values from the rank

@@ -1,9 +1,9 @@
 """The generation on which all ranks agree: how a pass of several ranks is committed, and how ranks recover.
 
 Each rank has two copies of its part on disk. A pass reads generation g from one copy, and writes g + 1 over g - 1 in
-the other copy. A rank must not write over g - 1 before all ranks have g, because until then another rank may have to
-begin again with g - 1. But it may already read g, exchange rows with its neighbours and update. So the ranks agree
-while they compute the next pass, and only the first write of this pass waits:
+the other copy. A rank must not write over g - 1 before all ranks have g. Until then, another rank may have to begin
+again with g - 1. But the rank may already read g, exchange rows and update. So the ranks agree while they compute the
+next pass, and only the first write of this pass waits:
 
     rank 0   pass ► 1 flush ► 2 rename: {g, g-1} ─┬─► next pass: read, update ......... ► 4 write over g-1
                                                   └► 3 ─┐                        ┌─► g ─┘
@@ -13,9 +13,9 @@ while they compute the next pass, and only the first write of this pass waits:
                                                         └─┘                      └─► g ─┘
 
     1   The data of generation g are durable (Engine.run_pass).
-    2   The manifest names g, and with its entry `before` also g - 1: a rank can go back (State.commit).
-    3   All ranks exchange their durable generations. A thread of its own does this (`Agreement.begin`). If the ranks
-        share a directory, rank 0 then changes the links of its Zarr group, and the others wait for it (shared.py).
+    2   The manifest names g. Its entry `before` names g - 1, so a rank can go back (State.commit).
+    3   All ranks exchange their durable generations. A separate thread does this (`Agreement.begin`). If the ranks
+        share a directory, rank 0 then changes the links of its Zarr group, while the other ranks wait (shared.py).
     4   The first write of the next pass waits until step 3 is complete (`Agreement.wait`). After the last pass, the run
         waits for step 3 before it ends.
 
@@ -24,11 +24,11 @@ If a rank is killed, all ranks end, and at the next start they call `agree`:
     killed                               generations on disk            at the next start
     in the pass, in step 1               all g - 1                      all repeat the pass
     around step 2 of some ranks          some g, some g - 1             the ranks at g go back to g - 1
-    after step 2 of all ranks            all g                          all go on with g
+    after step 2 of all ranks            all g                          all continue from g
 
-In the second case, some of the ranks at g may already compute the next pass. None of them has written over g - 1, and
-none can commit g + 1, because step 3 never completes. So the generations of ranks never differ by more than one. An
-assignment of new values is committed in the same way, but there all ranks wait in step 3.
+In the second case, some of the ranks at g may already compute the next pass. These ranks have not written over g - 1.
+They cannot commit g + 1, because step 3 never completes. So the generations of ranks never differ by more than one. An
+assignment of new values is committed in the same way, but then all ranks wait in step 3.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def agree(group: RankGroup, state: State) -> None:
 
 
 class Agreement:
-    """The agreement of all ranks on the generations of a run. After each commit, a thread of its own agrees, while this
-    rank computes the next pass. All ranks must compute the same passes.
+    """The agreement of all ranks on the generations of a run. After each commit, a separate thread agrees with the
+    other ranks, while this rank computes the next pass. All ranks must compute the same passes.
 
     `step` is the last step on which all ranks have agreed."""
 
@@ -71,24 +71,24 @@ class Agreement:
 
     def begin(self) -> None:
         """Begin to agree on the generation that this rank has just committed. The caller must call `wait` before it
-        writes over the generation before, and before it commits again."""
+        overwrites the previous generation, and before it commits again."""
         self._pending = self._thread.submit(self._agree)
 
     def wait(self) -> None:
         """Wait until all ranks have the generation. Raises CommunicationError or InterruptedRun if the group ends
-        before, and StorageError if rank 0 cannot change the links of a shared directory."""
+        earlier, and StorageError if rank 0 cannot change the links of a shared directory."""
         if self._pending is not None:
             self._pending.result()
             self._pending = None
 
     def close(self) -> None:
-        """End the thread. If an agreement is pending, it must be certain that it ends: the group must have ended, or no
-        rank has failed."""
+        """End the thread. If an agreement is pending, the group must have ended, or no rank may have failed. Otherwise,
+        the thread may never end."""
         self._thread.shutdown()
 
     @property
     def failure(self) -> BaseException | None:
-        """The error of the last agreement, which `wait` raises. Use it after `close`."""
+        """The error that `wait` raises for the last agreement. Read this property after `close`."""
         return self._pending.exception() if self._pending is not None else None
 
     def _agree(self) -> None:

@@ -1,10 +1,10 @@
-"""Make one run of the parts of several ranks (`outcrop gather`).
+"""Make one run from the parts of several ranks (`outcrop gather`).
 
     rank-0  | rows 0 .. 31  |
     rank-1  | rows 32 .. 63 |  ──►  whole.oc  | rows 0 .. 63 |       a few planes at a time
     rank-2  | ...           |
 
-The result is a run of one process at the same step, which can be continued, looked at and verified like any other run.
+The result is a run of one process at the same step, which can be continued, shown and verified like any other run.
 It has the traces, norms and snapshots of all parts. The parts do not change.
 """
 
@@ -33,8 +33,8 @@ from outcrop.run.ranks.whole import AllParts, find_parts, whole_description
 def gather(places: Sequence[Path], target: Path, force: bool = False) -> State:
     """Create a run of one process in `target` from the parts in `places` (`find_parts`), and return its state.
 
-    Raises InputError when the parts do not belong to one state or miss values, or when `target` cannot be used, and
-    CorruptionError for damaged planes. After an error, `target` is as before, or empty."""
+    Raises InputError if the parts do not belong to one state, if values are missing, or if `target` cannot be used.
+    Raises CorruptionError for damaged planes. After an error, `target` is unchanged or empty."""
     with contextlib.ExitStack() as stack:
         parts = [State(RunFolder(place), RunFolder(place).read()) for place in find_parts(places)]
         for part in parts:

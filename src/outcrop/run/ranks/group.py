@@ -1,7 +1,7 @@
-"""`RankGroup`: the ranks that compute one run together, and how they notice that one of them is gone.
+"""`RankGroup`: the ranks that compute one run together, and how ranks notice that a rank has ended.
 
-MPI is used only to start. Rank 0 listens on a socket. Its address and a random token are spread once, by a broadcast of
-MPI, and each other rank connects to rank 0:
+MPI is used only to start. Rank 0 listens on a socket. A broadcast of MPI sends its address and a random token to all
+ranks. Each other rank then connects to rank 0:
 
     rank 1 ──┐                  value     a rank's share of `allgather`      to rank 0
     rank 2 ──┼── rank 0         values    the values of all ranks            from rank 0
@@ -11,11 +11,11 @@ MPI, and each other rank connects to rank 0:
                                 end       who has failed or gone             from rank 0
 
 A thread of each rank, the watcher, reads these messages. When a process is killed, the system closes its socket. Rank 0
-notices this, or that a rank has been silent for SILENT_SECONDS, and tells all others who is gone. Each rank then calls
-the functions that `watching` has registered, which stop its pass. If rank 0 is gone, all others notice it themselves.
+notices this, and also if a rank has sent nothing for SILENT_SECONDS. Rank 0 then tells all other ranks which rank is
+gone. Each rank calls the functions that `watching` has registered to stop its pass. All ranks notice an end of rank 0.
 
-A group that has ended is of no use any more: the program ends, and the next start goes on from the last generation that
-all ranks have committed (agreement.py).
+A group that has ended cannot be used again. The program ends, and the next start continues from the last generation
+that all ranks have committed (agreement.py).
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ JOIN_SECONDS = 25.0
 
 BEAT_SECONDS = 2.0
 SILENT_SECONDS = 18.0
-"""A rank that has sent nothing for this time counts as gone, so that a frozen network ends a run, too."""
+"""A rank that has sent nothing for this time counts as gone. So a network that stops working also ends a run."""
 
 JUDGE_SECONDS = 1.5
-"""When a link breaks, rank 0 waits for this time, because the rank at its other end may not be the one that is gone."""
+"""When a link breaks, rank 0 waits for this time, because a third rank may be the rank that is gone."""
 
 Spread = Callable[[str | None], str]
 """A broadcast: it is called with a text on rank 0 and with None on the other ranks, and returns the text of rank 0."""
@@ -52,8 +52,8 @@ Spread = Callable[[str | None], str]
 
 @dataclass(frozen=True)
 class End:
-    """Why a group has ended: the rank that is gone or has failed, and a text for users. `is_told` is True if this rank
-    prints its message itself, and `is_interrupt` if the user has stopped it."""
+    """Why a group has ended: the rank that is gone or has failed, and a text for users. `is_told` is True if the rank
+    that has failed prints its message itself. `is_interrupt` is True if the user has stopped that rank."""
 
     rank: int
     text: str
@@ -63,7 +63,7 @@ class End:
 
 @dataclass
 class _Peer:
-    """The connection to another rank: its socket, and the time when something came from it."""
+    """The connection to another rank: its socket, and the time of the last message from this rank."""
 
     socket: socket.socket
     frames: Frames = field(default_factory=Frames)
@@ -81,15 +81,15 @@ class Place:
 
 
 def together(group: RankGroup | None) -> contextlib.AbstractContextManager[None]:
-    """Return `group.together()`, or a context manager without effect for a process that runs alone."""
+    """Return `group.together()`. For a process that runs alone, return a context manager without effect."""
     return contextlib.nullcontext() if group is None else group.together()
 
 
 class RankGroup:
     """The ranks 0 <= `rank` < `size` of one run. All ranks must create the object together. A group of one rank has no
-    connections; one process uses it to move the rows of a run to itself.
+    connections. One process uses such a group to move the rows of a run to itself.
 
-    `places` says where each rank runs. Raises CommunicationError on a rank that cannot join within JOIN_SECONDS."""
+    `places` says where each rank runs. Raises CommunicationError on each rank that cannot join within JOIN_SECONDS."""
 
     def __init__(self, rank: int, size: int, spread: Spread) -> None:
         assert 0 <= rank < size
@@ -136,8 +136,8 @@ class RankGroup:
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
         """Run the body of the `with` on all ranks. If it raises an OutcropError on one rank, then the same error is
-        raised on all ranks: at the end of the `with`, or at their next `allgather`. Of several errors, the one of the
-        lowest rank is raised. Ctrl-C on one rank raises InterruptedRun on all ranks."""
+        raised on all ranks: at the end of the `with`, or at their next `allgather`. If several ranks have errors, the
+        error of the lowest rank is raised. Ctrl-C on one rank raises InterruptedRun on all ranks."""
         item: dict[str, Any] = {"value": None}
         try:
             yield
@@ -165,7 +165,7 @@ class RankGroup:
             self._changed.wait_for(lambda: self._end is not None)
 
     def lost(self, rank: int) -> None:
-        """Say that the link to a neighbour broke. Wait until it is known which rank is gone."""
+        """Report a broken link to a neighbour. Wait until rank 0 has found the rank that is gone."""
         if self.rank == 0:
             with self._changed:
                 self._note_lost(rank, 0)
@@ -198,12 +198,12 @@ class RankGroup:
 
     def error(self, more: str = "") -> OutcropError:
         """Return the error that this rank must raise because the group has ended. `more` is added to the message.
-        Only one of the ranks that are left tells it (`OutcropError.is_told_elsewhere`)."""
+        Only one of the remaining ranks prints this error (`OutcropError.is_told_elsewhere`)."""
         end = self._end
         assert end is not None
         kind = InterruptedRun if end.is_interrupt else CommunicationError
         error = kind("; ".join(part for part in (end.text, more) if part))
-        speaker = 0 if end.rank or end.is_interrupt else 1  # the lowest rank that is left
+        speaker = 0 if end.rank or end.is_interrupt else 1  # the lowest remaining rank
         error.is_told_elsewhere = end.is_told or self.rank != speaker
         return error
 
@@ -231,7 +231,7 @@ class RankGroup:
             invitation = json.loads(spread(None))
             self._token = str(invitation["token"])
             try:
-                # Rank 0 sends nothing before all ranks have joined. Until then, its silence means nothing.
+                # Rank 0 sends nothing before all ranks have joined. Until then, its silence is normal.
                 return {0: _Peer(connect(invitation["address"], self._token, self.rank, deadline), heard=deadline)}
             except OSError as error:
                 host = invitation["address"]["place"].split()[0]
@@ -285,7 +285,7 @@ class RankGroup:
         raise self.error()
 
     def _collect(self, rank: int, number: int, item: Any) -> None:
-        """Take the value of a rank. When the values of all ranks are here, send them to all ranks."""
+        """Store the value of a rank. When the values of all ranks have arrived, send them to all ranks."""
         with self._changed:
             values = self._values.setdefault(number, {})
             values[rank] = item
@@ -293,21 +293,21 @@ class RankGroup:
                 return
             result = [values[one] for one in range(self.size)]
             del self._values[number]
-        # The others get the values first, because this program may end as soon as it has them.
+        # The other ranks get the values first, because this program may end as soon as it has the values.
         self._send_all({"kind": "values", "round": number, "values": result})
         with self._changed:
             self._results[number] = result
             self._changed.notify_all()
 
     def _send(self, rank: int, message: dict[str, Any]) -> None:
-        # A failure is not judged here. The other end may have said why it ends, and the watcher has not read it yet.
+        # A failed send is ignored. The other rank may have sent the reason for its end, and the watcher reads it later.
         peer = self._peers[rank]
         if peer.is_open:
             with contextlib.suppress(OSError):
                 self._send_frame(peer, frame_of(message))
 
     def _send_all(self, message: dict[str, Any]) -> None:
-        # A rank that has its values may end at once. The message that it has ended must not reach others before values.
+        # A rank may end as soon as it has the values, so the other ranks must get the values before its end message.
         with self._sending:
             for rank in self._peers:
                 self._send(rank, message)
@@ -330,7 +330,7 @@ class RankGroup:
                 if number in ranks:
                     self._read(ranks[number])
             now = time.monotonic()
-            if now - looked > BEAT_SECONDS:  # this process itself has been stopped, so the others are not to blame
+            if now - looked > BEAT_SECONDS:  # this process was stopped for a time, so the other ranks may be alive
                 for peer in self._peers.values():
                     peer.heard = now
             looked = now
@@ -385,8 +385,8 @@ class RankGroup:
         self._judge_at = min(self._judge_at, time.monotonic() + JUDGE_SECONDS)
 
     def _judge(self, now: float) -> None:
-        """If links broke and no other reason is known in time, find the rank that is gone. A rank that has itself
-        reported a broken link is not gone: it has only ended its other link."""
+        """If links are broken and no other reason is known after JUDGE_SECONDS, find the rank that is gone. A rank that
+        has reported a broken link is not gone: it has only closed its other link."""
         with self._changed:
             if now < self._judge_at or self._end is not None:
                 return
@@ -395,12 +395,12 @@ class RankGroup:
         self._finish(End(rank, f"rank {rank} has gone"))
 
     def _finish(self, end: End) -> None:
-        """End the group, unless it has ended before. Rank 0 tells all others the reason."""
+        """End the group, unless it has already ended. Rank 0 sends the reason to all other ranks."""
         with self._changed:
             if self._is_ending:
                 return
             self._is_ending = True
-        if self.rank == 0:  # first, because this program may end as soon as it knows the reason
+        if self.rank == 0:  # first, because the program may end as soon as it knows the reason
             self._send_all({"kind": "end", **vars(end)})
         with self._changed:
             self._end = end

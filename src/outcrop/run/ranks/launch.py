@@ -1,7 +1,7 @@
-"""Find out whether a launcher such as mpirun has started this process as one of several ranks, and join them.
+"""Find out whether a launcher such as mpirun has started this process as one of several ranks, and join these ranks.
 
-Without a launcher, mpi4py is not imported. With a launcher, mpi4py says the number of this rank and spreads the address
-of rank 0. All further messages go over the sockets of the `RankGroup`.
+Without a launcher, mpi4py is not imported. With a launcher, mpi4py gives the number of this rank and broadcasts the
+address of rank 0. All further messages go over the sockets of the `RankGroup`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ COUNTS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS", "SLURM_STEP_NUM
 """Environment variables in which launchers store the number of processes."""
 
 END_SECONDS = 10
-"""The time that MPI has for its end after a rank is gone. MPI may wait for this rank forever."""
+"""The time in which MPI must end after a rank is gone. Without a limit, MPI may wait for this rank forever."""
 
 _groups: list[tuple[Any, RankGroup]] = []
 """The communicators that this process has joined. A communicator that is freed becomes equal to COMM_NULL."""
@@ -35,8 +35,8 @@ def join(ranks: object = "auto", comm: Any = None) -> RankGroup | None:
 
     `ranks` is "auto", the number of ranks, or (number,), the number of parts along y. With 1, this process runs alone,
     even under a launcher. `comm` is None, an mpi4py communicator or a `RankGroup`. A process joins the ranks of a
-    communicator only once. Raises InputError for other values, for another number of ranks than the launcher has
-    started, and if mpi4py is missing or belongs to another MPI than the launcher."""
+    communicator only once. Raises InputError for other values, if `ranks` is not the number of ranks that the launcher
+    has started, and if mpi4py is missing or belongs to another MPI than the launcher."""
     if isinstance(comm, RankGroup):
         return _checked(ranks, comm)
     if comm is None and started_ranks() == 1:
@@ -83,8 +83,8 @@ def as_ranks(ranks: object) -> int | None:
 
 
 def _checked(ranks: object, group: RankGroup | None) -> RankGroup | None:
-    """Return `group`. Raises InputError unless `ranks` fits it. The ranks are joined first, so that only one of them
-    prints this error."""
+    """Return `group`. Raises InputError if its number of ranks is not `ranks`. The ranks are joined first, so that only
+    one of them prints this error."""
     with together(group):
         wanted, size = as_ranks(ranks), group.size if group else 1
         if wanted == 1 and group is not None:

@@ -5,18 +5,18 @@ A link connects two neighbours. Passes send and receive faces over it:
     rank 0 ── rank 1 ── rank 2          a row of ranks
       └───────────────────┘             a ring, if y is periodic: two ranks then have two links
 
-Links are made anew for each call of `run`, so that no bytes of a pass that was stopped are left in them.
-`measure_network` measures the network with links of its own, before the plan is chosen.
+Each call of `run` makes new links, so that they contain no bytes of a pass that was stopped. `measure_network` measures
+the network with separate links, before the plan is chosen.
 
 A stream connects any two ranks, outside of passes: for reads of the whole grid, and when rows move:
 
     rank 0 ◄── rows ── rank 1       the receiver connects, and the sender sends all rows that the receiver has asked for
     rank 0 ◄── rows ── rank 2
 
-All ranks know all requests, so both ends know which streams there are. Rows go from the rank that has them to the rank
-that needs them, and not through rank 0. A stream that ends too early has one of three reasons. If its sender has
-failed, the sender tells its error (`end_together`). If its receiver has failed, the receiver closes the stream.
-Otherwise a rank is gone, and the group finds out which.
+Each rank knows the requests of all ranks, so both ends of a stream know that it exists. Rows go from the rank that has
+them to the rank that needs them, and not through rank 0. A stream that ends too early has one of three reasons. If its
+sender has failed, the sender reports its error (`end_together`). If its receiver has failed, the receiver closes the
+stream. Otherwise a rank is gone, and the group finds this rank.
 
 The acquisition of a part exchanges values with other ranks (`RankPeers`):
 
@@ -55,7 +55,7 @@ Blocks: TypeAlias = Callable[[], Iterable[NDArray[np.floating]]]
 
 ROUND_TRIPS = 20
 MEASURED_SECONDS = 0.04
-"""The time in which each rank sends to all its neighbours, to measure the network."""
+"""The time in seconds for which each rank sends to all its neighbours to measure the network."""
 
 PIECE_BYTES = 1 << 20
 POLL_SECONDS = 0.2
@@ -132,8 +132,8 @@ def _require_time(group: RankGroup, name: str, deadline: float, reason: str) -> 
 
 
 def measure_network(group: RankGroup, is_wanted: bool) -> NetworkRates:
-    """Measure the links of a row of ranks, all at the same time, in about 0.1 s. The result is equal on all ranks: the
-    slowest link decides. All ranks must call this function together.
+    """Measure the links of a row of ranks, all at the same time, in about 0.1 s. The result is the rate of the slowest
+    link, so it is equal on all ranks. All ranks must call this function together.
 
     Nothing is measured unless `is_wanted` is True on a rank. In this case, and if a link gives no figures, the assumed
     figures are returned. Raises CommunicationError if a neighbour cannot be reached."""
@@ -145,7 +145,7 @@ def measure_network(group: RankGroup, is_wanted: bool) -> NetworkRates:
             one.settimeout(SECONDS_TO_ANSWER)
         trips = [threads.submit(_round_trip, one, is_above) for is_above, one in enumerate(sockets) if one]
         seconds = [one.result() for one in trips]
-        group.allgather(None)  # no rank floods a link while another rank measures short messages
+        group.allgather(None)  # no rank sends large messages while another rank measures short messages
         rates = [threads.submit(_receive, one) for one in sockets if one]
         for one in filter(None, sockets):
             threads.submit(_send, one)
@@ -158,10 +158,10 @@ def measure_network(group: RankGroup, is_wanted: bool) -> NetworkRates:
 
 
 def _round_trip(connection: socket.socket, begins: int) -> float:
-    """Send a byte to the neighbour and back several times. Return the median time in seconds, or 0 at the end that only
-    answers."""
+    """Send a byte to the neighbour and back several times. Return the median time in seconds. The end that only answers
+    returns 0."""
     times = []
-    with contextlib.suppress(OSError, EOFError):  # if the neighbour is gone, the group says so
+    with contextlib.suppress(OSError, EOFError):  # if the neighbour is gone, the group reports this
         for _ in range(ROUND_TRIPS):
             start = time.perf_counter()
             if begins:
@@ -184,7 +184,7 @@ def _send(connection: socket.socket) -> None:
 
 def _receive(connection: socket.socket) -> float:
     """Receive until the end of the stream. Return the bytes per second of the second half of all bytes, because TCP
-    begins slowly, or 0 if there are too few."""
+    begins slowly. Return 0 if too few bytes were received."""
     buffer, counts, times = bytearray(PIECE_BYTES), [0], [time.perf_counter()]
     with contextlib.suppress(OSError):
         while part := connection.recv_into(buffer):
@@ -222,10 +222,9 @@ def streams(
 ) -> Iterator[Callable[[int], RowStream]]:
     """Yield a function that connects this rank to one of `sources`, the ranks from which it receives. In the meantime,
     other threads send the blocks of `targets` to the ranks that are their keys. At most `at_once` streams are sent at
-    the same time. A rank that connects to several sources before it receives needs senders with a thread for each
-    stream.
+    the same time. If a rank connects to several sources before it receives, each sender needs a thread for each stream.
 
-    All ranks must call this function together, with the same streams. It ends when this rank has sent everything.
+    All ranks must call this function together, with the same streams. The call ends when this rank has sent everything.
     Raises the error of the first stream that this rank cannot send, and EOFError. The caller must then call
     `end_together`."""
     token = hmac.new(group.token.encode(), b"rows", hashlib.sha256).hexdigest()
@@ -267,7 +266,7 @@ def end_together(group: RankGroup, failure: Exception | None) -> None:
     with group.together():
         if failure is not None and not isinstance(failure, EOFError):
             raise failure
-    if isinstance(failure, EOFError):  # no rank knows a reason
+    if isinstance(failure, EOFError):  # no rank knows the reason
         group.lost(failure.args[0])
         raise group.error()
 
@@ -385,7 +384,7 @@ class RankPeers:
                     low.receive(received)
             except BaseException:
                 if high is not None:
-                    high.cancel()  # so that the other thread ends
+                    high.cancel()  # this call lets the other thread end
                 raise
             if sending is not None:
                 sending.result()

@@ -15,12 +15,12 @@ move has these steps. All ranks complete a step before a rank begins the next on
 
 A run of one process is the part of the only rank of a group (part.py). In the same directory as rank-0, its names are
 whole.moving and whole.moved. Its directory also has the new parts, so the steps 3 to 5 cannot rename this directory.
-They move its files. Its manifest decides whether it is valid:
+Instead, these steps move its files. The run is valid if its manifest is in its directory:
 
     leaves    run.oc/manifest.json ──► run.oc/whole.moved/manifest.json      one rename; the other files stay in run.oc
     arrives   run.oc/whole.moving/u, .u.0, ... ──► run.oc/                   and manifest.json at last
 
-Before a run of one process arrives, the Zarr group of the old parts is removed, which has the same names (shared.py).
+The Zarr group of the old parts has the same names (shared.py), so it is removed before a run of one process arrives.
 
 At each start, the ranks look for such names (`settle`). If a complete set of new parts exists, they complete the steps
 3 to 5. Otherwise they remove the new parts. No step of the run is computed in between, so both sets have the same
@@ -105,7 +105,7 @@ def settle(group: RankGroup, path: object) -> list[FoundPart] | None:
     _leave(group, made, old)
     _arrive(group, made, old)
     with group.together():
-        for one in own:  # of moves that were not completed, and of runs that a new run has replaced
+        for one in own:  # parts of moves that were not completed, and of runs that a new run has replaced
             if one.end and one.run != chosen[0].run and not is_replaced(one, chosen):
                 _remove(one.place, one.end)
         for place, _, end in places_of(path, group, limit):
@@ -167,8 +167,8 @@ def _copy(
     names: Sequence[str], samplings: Sequence[Sampling],
 ) -> Mapping[str, int]:  # fmt: skip
     """Write the arrays `names` and the records of the new part `target`, and flush them. Return the checksums of the
-    files of acquisition. `states` has the old parts that this rank sees. Send rows of them to the ranks that do not see
-    them."""
+    files of acquisition. `states` has the old parts that this rank sees. Send rows of these parts to the ranks that do
+    not see the parts."""
     manifest, (nz, _, nx) = target.manifest, target.layout.shape
     rows, needed = manifest.rows, _overlapping(first, manifest.rows)
     far = [rank for rank in needed if rank not in states]
@@ -296,7 +296,7 @@ def _at_generation(state: State, generation: int) -> State:
 
 
 def _require_space(group: RankGroup, new: Path, description: Description, step: int) -> None:
-    """Raise InputError if the new parts do not fit the space beside the old ones. Ranks of one node can share a file
+    """Raise InputError if there is no space for the new parts beside the old parts. Ranks of one node can share a file
     system."""
     existing, needed = nearest_existing(new), len(description.copies) * description.layout.array_bytes
     needed += kept_bytes(description, step)
@@ -315,8 +315,8 @@ def _require_space(group: RankGroup, new: Path, description: Description, step: 
 
 
 # --- steps 3 to 5: replace the old parts by the new parts ------------------------------------------------------------
-# `made` are new parts, which are complete, and `old` are old parts. Both are those for which this rank is responsible.
-# All ranks must call these functions together, and can call them again after an interruption.
+# `made` are new parts, which are complete, and `old` are old parts. Both lists contain only parts for which this rank
+# is responsible. All ranks must call these functions together, and can call them again after an interruption.
 
 
 def _leave(group: RankGroup, made: Sequence[PartPlace], old: Sequence[FoundPart]) -> None:
@@ -348,8 +348,8 @@ def _arrive(group: RankGroup, made: Sequence[PartPlace], old: Sequence[FoundPart
 
 
 def _require_room(place: PartPlace, description: Description, old: Manifest) -> None:
-    """Raise InputError if a run of one process cannot arrive at `place`, because something else than the Zarr group of
-    the parts has a name that it needs. `old` is the manifest of an old part."""
+    """Raise InputError if a run of one process cannot arrive at `place`, because a file that does not belong to the
+    Zarr group of the parts has a name that the run needs. `old` is the manifest of an old part."""
     names = {*top_names(description), GROUP}
     if other := SharedGroup(place.final, old).something_else(names):
         raise InputError(f"{place.final / other} is something else; move it away")
@@ -365,7 +365,7 @@ def _rename(path: Path, to: Path) -> None:
 
 
 def _is_free(path: Path) -> bool:
-    """Return True if a directory can be renamed to `path`: there is nothing, or an empty directory."""
+    """Return True if a directory can be renamed to `path`: `path` does not exist, or is an empty directory."""
     return not os.path.lexists(path) or (path.is_dir() and not path.is_symlink() and not any(path.iterdir()))
 
 
@@ -407,8 +407,8 @@ def _arrive_inside(place: PartPlace) -> None:
 
 
 def _clear_around(final: Path, manifest: Manifest) -> None:
-    """Remove the files of a run whose manifest has left its directory, or has not arrived there. If the directory holds
-    another run, there are no such files."""
+    """Remove the files of a run whose manifest was moved out of its directory, or has not arrived there. If the
+    directory holds another run, there are no such files."""
     with Directory.open(final) as directory:
         if directory.status(MANIFEST) is None:
             held = directory.hold()
@@ -420,7 +420,7 @@ def _clear_around(final: Path, manifest: Manifest) -> None:
 
 
 def _make_folder(path: Path) -> None:
-    """Make a directory, unless a killed process has left it empty."""
+    """Make a directory. If a killed process has left the directory empty, use it."""
     if not _is_free(path):
         raise InputError(f"{path} holds something else; move it away")
     with os_errors_as(StorageError, f"cannot make {path}"):

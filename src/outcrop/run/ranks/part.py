@@ -4,8 +4,8 @@ parts on disk.
     -d DIR                  rank 3 has DIR/rank-3           one file system for all ranks, or a disk in each node
     -d /disk/{rank}/run     {rank} becomes 3, and {node} the name of its host
 
-An interrupted move (move.py) can leave parts whose names have an end. `scan` finds them, too, and `choose` chooses the
-valid parts. Here a run of one process counts as the part of the only rank of a run:
+An interrupted move (move.py) can leave parts whose names have a suffix. `scan` also finds these parts, and `choose`
+chooses the valid parts. Here a run of one process counts as the part of the only rank of a run:
 
     path                  part of rank 2         its new part             one process      its new run
     /disk/run.oc          /disk/run.oc/rank-2    .../rank-2.moving        /disk/run.oc     /disk/run.oc/whole.moving
@@ -35,20 +35,20 @@ from outcrop.run.ranks.group import RankGroup
 RANK, NODE = "{rank}", "{node}"
 
 LINEAR_CORNERS = 8
-"""The number of cells around a point of `oc.Source` or `oc.Receivers`. All of them are in two adjacent rows."""
+"""The number of cells around a point of `oc.Source` or `oc.Receivers`. All these cells are in two adjacent rows."""
 
 LATER = ("in_place", "raw_device", "records")
 """Options that runs of several ranks do not have yet."""
 
 MADE, LEFT = ".moving", ".moved"
-"""The ends of the names of new parts before step 4 of a move, and of old parts after step 3."""
+"""The suffixes of the names of new parts before step 4 of a move, and of old parts after step 3."""
 
 _NAME = re.compile(r"rank-(\d{1,6})(\.moving|\.moved|)")
 _WHOLE = "whole"
 
 
 def directory_text(directory: object, group: RankGroup) -> str:
-    """Return the directory of a run. Only {rank} is not replaced in it. Raises InputError for several directories."""
+    """Return the directory of a run. {rank} is not replaced. Raises InputError for several directories."""
     if isinstance(directory, Sequence) and not isinstance(directory, str) and len(directory) == 1:
         (directory,) = directory
     if not isinstance(directory, (str, Path)):
@@ -77,8 +77,8 @@ def refuse_options(options: Mapping[str, Any]) -> None:
 
 
 def refuse_whole(manifest: Manifest, place: Path) -> None:
-    """Raise InputError if several ranks cannot compute the run of one process in `place`, because it has something that
-    runs of several ranks do not have yet."""
+    """Raise InputError if several ranks cannot compute the run of one process in `place`, because the run uses a
+    feature that runs of several ranks do not have yet."""
     names = [one.name for one in manifest.taps.samplings]
     corners = [one.corners for one in manifest.taps.samplings] + [one.corners for one in manifest.taps.sources]
     wrong = {
@@ -133,7 +133,7 @@ def as_part(whole: Description, part: PartEntry) -> Description:
 
 def is_unfinished_start(group: RankGroup, place: Path) -> bool:
     """Return True if the directories of all ranks hold a run whose initial values are not complete on all ranks. Such a
-    run has nothing to lose, and a new run may replace it."""
+    run contains no results, so a new run may replace it."""
     found = _manifest_at(place)
     part = found.part if found else None
     mine = None if found is None else [part.run if part else "", part.ranks if part else 1, found.generation,
@@ -204,9 +204,9 @@ def refuse_alone(manifest: Manifest, place: Path) -> None:
 
 @dataclass(frozen=True)
 class PartPlace:
-    """The place of a part: its directory, and `stem`, to which an end is added during a move. They differ only for a
-    run of one process whose further names are inside its directory. `may_be_whole` and `may_be_part` say which of the
-    two can be here."""
+    """The place of a part: its directory, and `stem`, to which a suffix is added during a move. The two differ only for
+    a run of one process whose names with a suffix are in its directory. `may_be_whole` and `may_be_part` say whether a
+    whole run or a part can be here."""
 
     final: Path
     stem: Path
@@ -218,14 +218,14 @@ class PartPlace:
 
     @property
     def is_around(self) -> bool:
-        """True if the directory of the run also contains the names with an end."""
+        """True if the directory of the run also contains the names with a suffix."""
         return self.stem.parent == self.final
 
 
 @dataclass(frozen=True)
 class FoundPart:
-    """A part on disk: its place, the end of its name, some values of its manifest, and the rank that has found it.
-    Other ranks may not see it."""
+    """A part on disk: its place, the suffix of its name, some values of its manifest, and the rank that has found it.
+    It is possible that other ranks do not see the part."""
 
     final: str
     stem: str
@@ -260,8 +260,8 @@ def place_of(path: object, group: RankGroup, rank: int, ranks: int) -> PartPlace
 
 
 def places_of(path: object, group: RankGroup, tried: range) -> Iterator[tuple[PartPlace, int, str]]:
-    """Yield the directories that parts can have and that this rank sees: place, rank, and end of the name. If `path`
-    has the form /disk{rank}/run.oc, only the ranks in `tried` are tried. A link with an end is nothing of a move."""
+    """Yield the directories that parts can have and that this rank sees: place, rank, and suffix of the name. If `path`
+    has the form /disk{rank}/run.oc, only the ranks in `tried` are tried. Links with a suffix are not yielded."""
     text = directory_text(path, group)
     if RANK in text:
         for rank in tried:
@@ -297,14 +297,14 @@ def part_at(place: PartPlace, end: str, finder: int) -> FoundPart | None:
 
 
 def is_seen(part: FoundPart, rank: int) -> bool:
-    """Return True if the rank `rank`, which calls this function, sees the part."""
+    """Return True if the calling rank, which has the number `rank`, sees the part."""
     found = part_at(part.place, part.end, rank)
     return found is not None and found.identity == part.identity
 
 
 def was_interrupted(path: Path) -> bool:
-    """Return True if an interrupted move may have left directories in `path`. It removes those of the lowest ranks
-    last."""
+    """Return True if an interrupted move may have left directories in `path`. A move removes the directories of the
+    lowest ranks last."""
     if RANK in str(path):
         tried = [str(path).replace(RANK, str(rank)) + end for rank in (0, 1) for end in (MADE, LEFT)]
         return any(os.path.lexists(one) for one in tried)
@@ -315,8 +315,8 @@ def was_interrupted(path: Path) -> bool:
 
 
 def scan(group: RankGroup, path: object, tried: range) -> list[FoundPart]:
-    """Return the parts that the ranks see. Of the ranks that see a part, the lowest is its finder. Only one rank of
-    each node looks, and ranks of other nodes do not repeat what rank 0 has found."""
+    """Return the parts that the ranks see. The finder of a part is the lowest rank that sees the part. Only one rank of
+    each node searches, and ranks of other nodes do not repeat what rank 0 has found."""
     here = group.places[group.rank].node
     is_first = all(one.node != here for one in group.places[: group.rank])
     places = places_of(path, group, tried) if is_first else ()
@@ -353,8 +353,8 @@ def choose(path: object, found: Sequence[FoundPart], size: int) -> list[FoundPar
 
 
 def refuse_incomplete(path: object, found: Sequence[FoundPart], size: int) -> None:
-    """Raise InputError if parts of a run of another number of ranks are missing or have no values. For a run of as many
-    ranks, `require_part` says what is wrong."""
+    """Raise InputError if parts of a run of another number of ranks are missing or have no values. If the numbers of
+    ranks are equal, `require_part` reports the errors."""
     if any(one.ranks == 1 != size and not one.has_values and not one.end for one in found):
         raise InputError(
             f"{path} has no values yet: the run was interrupted before its initial values were complete; start it "
@@ -381,8 +381,8 @@ def name_of_move(run: str, generation: int, ranks: int) -> str:
 
 
 def is_replaced(old: FoundPart, chosen: Sequence[FoundPart]) -> bool:
-    """Return True if the parts `chosen` were made from the run of `old`. A part may have been one generation ahead of
-    the other parts."""
+    """Return True if the parts `chosen` were made from the run of `old`. At the time of the move, a part may have been
+    one generation ahead of the other parts."""
     new = chosen[0]
     ahead = (0, 1) if old.ranks > 1 else (0,)
     return any(new.run == name_of_move(old.run, old.generation - one, new.ranks) for one in ahead)

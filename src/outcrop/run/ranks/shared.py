@@ -5,7 +5,7 @@
     run.oc/.u.0/zarr.json        array with shards of (planes, rows of a part, nx)
     run.oc/.u.0/c/0/2/0          a link to the shard of rank 2: ../../../../rank-2/.u.0/c/0/0/0
     run.oc/snapshots.zarr/       the same for snapshots: u/c/7/0/2/0 is a link to snapshot 7 of rank 2
-    run.oc/rank-2/               the part of rank 2, which is a run and a Zarr group of its own
+    run.oc/rank-2/               the part of rank 2, which is also a Zarr group
 
 The group has no values of its own, and Outcrop itself does not read it. Chunks of Zarr have equally many rows, and
 only the last chunk can end beyond the array. So there is a group only if all parts have equally many rows, except that
@@ -13,8 +13,8 @@ the last part may have fewer (plan/ranks.py). Snapshots are left out unless the 
 
 All parts have generation g in the copy with the same number. Rank 0 changes the links to this copy when all ranks have
 committed g, and before any rank writes over g - 1 (agreement.py). Therefore the links of arrays always lead to a
-complete generation, also after a kill. A kill between the links of two arrays can leave them at g and g - 1 until the
-next start.
+complete generation, even after a kill. If rank 0 is killed after it has changed only some links, some arrays are at g
+and others at g - 1 until the next start.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class SharedGroup:
         return f"{self.root / other} is something else" if other else ""
 
     def something_else(self, names: Collection[str]) -> str:
-        """Return the first of these names that exists and does not belong to such a group, or "". Raises
+        """Return the first of these names that exists and does not belong to a group of parts, or "". Raises
         StorageError."""
         with self._opened() as directory:
             state = {entry.name for entry in self._first.state}
@@ -157,7 +157,7 @@ class SharedGroup:
                     self._clear(directory, name, ())
 
     def show(self, manifest: Manifest) -> None:
-        """Let the names of the arrays lead to the current copies, and show new snapshots. Raises StorageError."""
+        """Change the links of the arrays to the current copies, and add links to new snapshots. Raises StorageError."""
         with self._opened() as directory:
             for name, target in self._to_snapshots(manifest, self._shown_step).items():
                 directory.make_folder(name.rpartition("/")[0])
@@ -180,7 +180,7 @@ class SharedGroup:
             yield directory
 
     def _is_own(self, directory: Directory, name: str, is_link: bool) -> bool:
-        """Return True if `name` is a file, a link or a folder that a group of parts has. Nothing in it is of value."""
+        """Return True if `name` is a file, a link or a folder that a group of parts has. It contains no values."""
         if name == GROUP:
             try:
                 return "stencil" in json.loads(directory.read(GROUP))["attributes"]
@@ -202,7 +202,7 @@ class SharedGroup:
         return others <= {"c/0"} if name in NAMES[3] else bool(shards or name in self._names) and not others
 
     def _clear(self, directory: Directory, name: str, keep: Collection[str]) -> None:
-        """Remove all files from a link or folder that are not in `keep`, if such a group has made it."""
+        """Remove all files that are not in `keep` from a link or folder, if a group of parts has made it."""
         is_link = _leads(directory, name) is not None
         if not self._is_own(directory, name, is_link):
             return
@@ -226,8 +226,8 @@ def will_share(group: RankGroup, place: Path) -> bool:
 
 
 def share(group: RankGroup, state: State) -> None:
-    """Make the directory above the parts of all ranks one Zarr group, if all ranks see the same directory there, and
-    let the group follow the commits of all ranks. If the parts do not fit a group, remove the group of earlier parts.
+    """If all ranks see the same directory above their parts, make this directory one Zarr group, and update the group
+    after each commit of all ranks. If the parts do not fit a group, remove the group of earlier parts.
     All ranks must call this function together."""
     manifest, root = state.manifest, state.path.parent
     identity = group.allgather(manifest.identity if group.rank == 0 else None)[0]

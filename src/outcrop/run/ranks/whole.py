@@ -3,8 +3,8 @@
     PartsView   one process reads the directories of all parts, which it must see
     GroupView   each rank reads its own rows on its own disk, and gets other rows from the ranks that have them
 
-`PartsSnapshots` and `GroupSnapshots` read snapshots in the same ways. All read only the selected cells. In addition to
-these, they need memory for a group of planes of one part.
+`PartsSnapshots` and `GroupSnapshots` read snapshots in the same ways. All four classes read only the selected cells. In
+addition, they need memory for a group of planes of one part.
 
 After an interruption, parts can have different generations, g and g + 1. The parts with g + 1 still have g in their
 other copies, so `PartsView` reads the state of generation g (agreement.py).
@@ -60,7 +60,7 @@ class Selection(NamedTuple):
         return len(self.z), len(self.y), len(self.x)
 
     def places(self, rows: tuple[int, int]) -> range:
-        """Return the places in `y` of the rows from rows[0] to before rows[1]. It is empty if nothing is selected."""
+        """Return the positions in `y` of the rows rows[0] <= row < rows[1], possibly none."""
         if not all(self.shape):
             return range(0)
         up = self.y if self.y.step > 0 else self.y[::-1]
@@ -70,7 +70,7 @@ class Selection(NamedTuple):
 
 def read_rows(state: State, name: str, chosen: Selection, rows: tuple[int, int]) -> Iterator[NDArray[np.floating]]:
     """Yield the selected cells that are in `rows`, the rows of the part `state`: an array of shape (rows, x) for each
-    plane, which is valid until the next one. Raises CorruptionError and StorageError."""
+    plane. An array is valid until the next array. Raises CorruptionError and StorageError."""
     places = chosen.places(rows)
     if not places:
         return
@@ -116,14 +116,14 @@ def holds_whole(place: Path) -> bool:
 
 
 def whole_place(place: Path) -> Path:
-    """Return the directory of the run of one process that `place` names. A name such as /disk{rank}/run.oc stands for
-    the directory of rank 0."""
+    """Return the directory of the run of one process that `place` names. A name such as /disk{rank}/run.oc means the
+    directory of rank 0."""
     return _part_path(place, 0) if RANK in str(place) and holds_whole(_part_path(place, 0)) else place
 
 
 def find_parts(places: Sequence[Path]) -> list[Path]:
     """Return the directories of all parts, in the order of ranks. `places` has these directories, or one directory for
-    which `holds_parts` is true. Raises InputError when they are not all parts of one run."""
+    which `holds_parts` is true. Raises InputError if they are not all parts of one run."""
     found: dict[int, Path] = {}
     run, given = "", places
     if len(places) == 1 and holds_parts(places[0]):
@@ -156,7 +156,7 @@ def _part_path(place: Path, rank: int) -> Path:
 
 
 def _parts_in(place: Path) -> list[Path]:
-    """Return the directories of parts in `place`. An older run with more ranks may have left some more."""
+    """Return the directories of parts in `place`. An older run with more ranks may have left further directories."""
     with contextlib.suppress(InputError):
         if part := RunFolder(_part_path(place, 0)).read().part:
             paths = [_part_path(place, rank) for rank in range(part.ranks)]
@@ -214,7 +214,7 @@ class AllParts:
 
 
 def as_whole(first: Manifest) -> Manifest:
-    """Return the manifest of the whole run. `first` is the manifest of rank 0, whose first row is that of the grid."""
+    """Return the manifest of the whole run. `first` is the manifest of rank 0, which has the first row of the grid."""
     planes = stripe_planes(first.whole_layout.shape, first.dtype, 1)
     return replace(first, shape=first.whole_shape, part=None, before=None, shard_planes=planes)
 
@@ -325,7 +325,7 @@ class _Request(NamedTuple):
         return np.squeeze(result, axes)[()]
 
     def places(self, manifest: Manifest, rows: tuple[int, int]) -> range:
-        """Return the places in `chosen.y` of the rows from rows[0] to before rows[1] of the grid."""
+        """Return the positions in `chosen.y` of the rows rows[0] <= row < rows[1] of the grid."""
         first = 0 if self.times is None else self._entry(manifest)[0].box[1][0]
         return self.chosen.places((rows[0] - first, rows[1] - first))
 
@@ -361,8 +361,8 @@ class GroupView(WholeView):
         self._group, self._state = group, state
 
     def __getitem__(self, index: Any) -> Any:
-        """Return the selected cells. All ranks must make this call. They may select other cells, and other arrays or
-        snapshots."""
+        """Return the selected cells. All ranks must make this call. Different ranks may select different cells, arrays
+        or snapshots."""
 
         def select() -> tuple[_Request, tuple[int, ...]]:
             chosen, axes = Selection.of(index, self.shape)
@@ -383,8 +383,8 @@ class GroupSnapshots(SnapshotView):
         self._group = group
 
     def __getitem__(self, index: Any) -> NDArray[Any]:
-        """Return the selected cells as an array. All ranks must make this call. They may select other cells, and other
-        snapshots or arrays."""
+        """Return the selected cells as an array. All ranks must make this call. Different ranks may select different
+        cells, snapshots or arrays."""
 
         def select() -> tuple[_Request, tuple[int, ...]]:
             return _Request.of_snapshots(self._name, index, self._entry, len(self))
@@ -452,7 +452,7 @@ def _receive(group: RankGroup, state: State, result: NDArray[Any], wanted: Seque
         for rank, one in enumerate(wanted)
         if rank != group.rank and one.places(manifest, manifest.part.rows)
     }
-    # Each rank begins with the rank above it, so that not all ranks ask the same rank at once.
+    # Each rank begins with the next higher rank. Otherwise, all ranks would ask the same rank at once.
     others = [(group.rank + ahead) % group.size for ahead in range(1, group.size)]
     found = {rank: request.places(manifest, (cut[rank], cut[rank + 1])) for rank in range(group.size)}
     sources = [rank for rank in others if found[rank]]

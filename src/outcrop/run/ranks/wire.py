@@ -29,10 +29,10 @@ from typing import Any
 
 MAX_FRAME_BYTES = 64 << 20
 PROOF_SECONDS = 5.0
-"""The time that one end of a new connection has for its proof."""
+"""The time in seconds in which one end of a new connection must prove that it knows the token."""
 
 SEND_SECONDS = 20
-"""The time after which a message fails that the other end does not take."""
+"""A message fails if the other end does not receive it within this time, in seconds."""
 
 NETWORK = "OUTCROP_NETWORK"
 """The environment variable that names the network interface of the ranks, such as ib0."""
@@ -43,8 +43,8 @@ _SIOCGIFADDR = 0x8915
 
 
 def place_of_process() -> str:
-    """Return a text that is equal for processes that can use the same abstract Unix sockets: processes of one machine
-    and one network namespace."""
+    """Return a text that is equal for processes of one machine and one network namespace. Such processes can use the
+    same abstract Unix sockets."""
     boot = Path("/proc/sys/kernel/random/boot_id")
     try:
         return f"{socket.gethostname()} {boot.read_text().strip()} {os.stat('/proc/self/ns/net').st_ino}"
@@ -53,7 +53,7 @@ def place_of_process() -> str:
 
 
 def network_addresses() -> list[str]:
-    """Return the IPv4 addresses of this machine, of the fastest interface first, and of the loopback interface last."""
+    """Return the IPv4 addresses of this machine: first of the fastest interface, and last of the loopback interface."""
     wanted, found = os.environ.get(NETWORK, ""), []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         for _, name in socket.if_nameindex():
@@ -67,7 +67,7 @@ def network_addresses() -> list[str]:
 
 
 def _megabits(interface: str) -> int:
-    """Return the speed of an interface, or 0 if the system does not tell it."""
+    """Return the speed of an interface, or 0 if the system does not report the speed."""
     try:
         return int(Path(f"/sys/class/net/{interface}/speed").read_text())
     except (OSError, ValueError):
@@ -90,8 +90,8 @@ class Listener:
         }  # fmt: skip
 
     def accept(self, deadline: float) -> tuple[socket.socket, int]:
-        """Return a connection and the number of its rank. Connections without proof are closed. Raises TimeoutError
-        at `deadline`, a time of `time.monotonic`."""
+        """Return a connection and the number of its rank. Connections without proof are closed. Raises TimeoutError at
+        the time `deadline` of `time.monotonic`."""
         for one in (self._near, self._far):
             one.setblocking(False)
         while time.monotonic() < deadline:
@@ -123,8 +123,8 @@ class Listener:
 
 
 def connect(address: dict[str, Any], token: str, rank: int, deadline: float) -> socket.socket:
-    """Connect as rank number `rank` to the listener at `address`, and prove that both ends know `token`. Raises OSError
-    with the last reason at `deadline`, a time of `time.monotonic`."""
+    """Connect as rank number `rank` to the listener at `address`, and prove that both ends know `token`. At the time
+    `deadline` of `time.monotonic`, raises OSError with the last reason."""
     places: list[Any] = [(host, address["port"]) for host in address["hosts"]]
     if address["place"] == place_of_process():
         places.insert(0, f"\0{address['name']}")
@@ -162,7 +162,7 @@ def _proof(token: str, purpose: bytes, content: bytes) -> bytes:
 
 
 def prepare_socket(connection: socket.socket) -> None:
-    """Make a socket blocking, and let it fail within half a minute if the network is gone."""
+    """Make a socket blocking, and let it fail within half a minute if the network fails."""
     connection.settimeout(None)
     if connection.family != socket.AF_UNIX:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -173,7 +173,7 @@ def prepare_socket(connection: socket.socket) -> None:
 
 
 def limit_sending(connection: socket.socket) -> None:
-    """Let a message fail after SEND_SECONDS if the other end does not take it."""
+    """Let a message fail if the other end does not receive it within SEND_SECONDS."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SEND_SECONDS, 0))
 
 
@@ -200,7 +200,7 @@ class Frames:
         self._bytes = bytearray()
 
     def add(self, part: bytes) -> list[dict[str, Any]]:
-        """Add received bytes, and return the messages that they complete. Raises ValueError for other content."""
+        """Add received bytes, and return the messages that are now complete. Raises ValueError for other content."""
         self._bytes += part
         found = []
         while len(self._bytes) >= _HEAD.size:
