@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcrop.plan.actions import (
+    ABOVE,
+    BELOW,
     EVERY_CELL,
     FACES,
     FAR,
@@ -109,8 +111,13 @@ class CellRun:
         # `source_sums` marks the cells whose checksum at level 0 has been computed. `target_sums` marks the cells whose
         # checksum at the last level has been computed. `sealed` marks the planes of the target whose checksum has been
         # written. `written` marks the cells that have been written.
-        self.source_sums = np.zeros(source.shape, bool)
-        self.target_sums = np.zeros(source.shape, bool)
+        # A damaged pass may compute checksums of planes of a neighbour along z, so both have more planes than the grid.
+        self.beyond = 4 * problem.max_halo_z + 8
+        shape = source.shape[0] + 2 * self.beyond, *source.shape[1:]
+        self.source_sums = np.zeros(shape, bool)
+        self.target_sums = np.zeros(shape, bool)
+        # the planes of both arrays that blocks which only send have read, and not checked yet
+        self.unchecked: set[tuple[str, int]] = set()
         self.sealed = np.zeros(problem.planes, bool)
         self.written = np.zeros(source.shape, bool)
         self.committed = False
@@ -172,6 +179,11 @@ class CellRun:
             self._require_face(action)
         else:
             self._require_own(action.area)
+            self._require_stored(action)
+        if self.block.only_sends and action.array not in FACES:
+            is_whole = action.area == self.problem.whole_plane and action.array in ("source", "statics")
+            require(is_whole, "a part of a plane that is sent")
+            self.unchecked |= {(action.array, z) for z in range(action.z0, action.z1)}
         for z in self._planes(action.z0, action.z1):
             for ring, cells in self._stored(action, z):
                 self._slot(ring, z).part(action.area)[:] = cells
@@ -189,6 +201,10 @@ class CellRun:
         elif action.array in FACES:
             for ring, level, end in self._exchanged(action):
                 rows = np.tile(self.grid.row_of_neighbour(z), (area.y1 - area.y0, 1))
+                if side_of(action) in (BELOW, ABOVE):  # a whole plane, with its rim along y
+                    rows[: max(0, self.problem.first_row)] = RIM
+                    rows[max(0, self.problem.end_row) :] = RIM
+                    rows = rows if self.problem.has_updates else np.full_like(rows, RIM)
                 levels = np.where(rows == RIM, RIM, level)
                 levels[max(0, end - area.y0) :] = NOTHING
                 yield ring, levels
@@ -294,6 +310,8 @@ class CellRun:
             return
         area = action.area
         self._require_own(area)
+        self._require_stored(action)
+        require(not self.block.only_sends, "a block that only sends writes")
         part = np.s_[area.y0 : area.y1, area.x0 : area.x1]
         for z in self._planes(action.z0, action.z1):
             if action.array in ("fringes", "recomputed"):
@@ -309,7 +327,7 @@ class CellRun:
                 descends = self.problem.block_order < 0
                 corner = (0, 0) if descends else (self.problem.shape[1], self.problem.pitch_cells)
                 last = corner == ((area.y0, area.x0) if descends else (area.y1, area.x1))
-                self.sealed[z] = last and self.target_sums[z].all() if last else self.sealed[z]
+                self.sealed[z] = last and self.target_sums[z + self.beyond].all() if last else self.sealed[z]
             else:
                 self._single(action.array)[z][part] = self._there(
                     self._ring(self.state[0].field, action.level & 1), z
@@ -340,6 +358,10 @@ class CellRun:
     @perform.register
     def _check(self, action: Check) -> None:
         self._require_own(action.area)
+        self._require_stored(action)
+        if self.block.only_sends:
+            self._check_sent(action)
+            return
         require(action.array in ("source", "target"), "an array without checksums")
         for z in self._planes(action.z0, action.z1):
             for entry in self.state:
@@ -353,12 +375,34 @@ class CellRun:
             sums = self.source_sums if action.array == "source" else self.target_sums
             self._sum(sums, z, action.area, EVERY_CELL)
 
+    def _check_sent(self, action: Check) -> None:
+        is_whole = action.area == self.problem.whole_plane and action.array in ("source", "statics")
+        require(is_whole, "a part of a plane that was sent")
+        for z in range(action.z0, action.z1):
+            for entry in self.state if action.array == "source" else self.statics:
+                level = BEFORE if entry.age else 0
+                cells = self._there(self._ring(entry.field, entry.age), z).part(action.area)
+                require(bool(((cells == level) | (cells == RIM)).all()), f"plane {z} has changed since it was read")
+            self.unchecked.discard((action.array, z))
+
+    def _require_stored(self, action: Read | Write | Check) -> None:
+        require(0 <= action.z0 < action.z1 <= self.problem.planes, "planes that are not on disk")
+
     def _require_face(self, action: Read | Write) -> None:
-        """Raise IllegalPlan unless the cells are whole rows that the rank or its neighbour at this side has."""
-        problem, area, (_, ny, _) = self.problem, action.area, self.problem.shape
-        sides = {side for side, is_neighbour in enumerate(problem.neighbours) if is_neighbour}
+        """Raise IllegalPlan unless the cells are whole rows or planes that the rank or its neighbour at this side
+        has."""
+        problem, area, (nz, ny, _) = self.problem, action.area, self.problem.shape
+        every = (*problem.neighbours, *problem.neighbours_z)
+        sides = {side for side, is_neighbour in enumerate(every) if is_neighbour}
         side = side_of(action)
         require(side in sides, "no neighbour at this side")
+        if side in (BELOW, ABOVE):
+            low, high = (0, nz)
+            if isinstance(action, Read):
+                low, high = (-problem.max_halo_z, 0) if side == BELOW else (nz, nz + problem.max_halo_z)
+            require(area == problem.whole_plane and action.array in ("faces", "static_faces"), "a part of a plane")
+            require(low <= action.z0 < action.z1 <= high, "planes that neither rank can give")
+            return
         begin, count = 0, ny
         if isinstance(action, Read) != (action.array == "finished"):
             begin, count = (-problem.max_halo, ny)[side], problem.max_halo
@@ -384,8 +428,9 @@ class CellRun:
             level = self._final(entry)[1]
             wrong = np.argwhere((target != level) & (target != RIM) | ~self.written)
             require(len(wrong) == 0, f"cell {wrong[:1].tolist()} is not written at the last level")
-        missing = np.argwhere(~self.source_sums)
+        missing = np.argwhere(~self.source_sums[self.beyond : self.beyond + self.problem.planes])
         require(len(missing) == 0, f"the checksum of cell {missing[:1].tolist()} is not compared")
+        require(not self.unchecked, "the checksum of a plane that was sent is not compared")
         require(bool(self.sealed.all()), f"the checksum of plane {np.argmin(self.sealed)} is not written")
         self.committed = True
 
@@ -403,7 +448,7 @@ class CellRun:
         once."""
         rows = slice(max(0, area.y0, own.y0), max(0, min(area.y1, own.y1)))
         columns = slice(max(0, area.x0, own.x0), max(0, min(area.x1, own.x1)))
-        cells = summed[z, rows, columns]
+        cells = summed[z + self.beyond, rows, columns]
         require(not cells.any(), f"the checksum of cells of plane {z} is taken twice")
         cells[:] = True
 
@@ -419,7 +464,9 @@ class CellRun:
         return [part for part in parts if part.cells]
 
     def _planes(self, z0: int, z1: int) -> range:
-        require(0 <= z0 < z1 <= self.problem.planes, f"planes outside 0 .. {self.problem.planes - 1}")
+        low, high = (self.problem.max_halo_z * is_neighbour for is_neighbour in self.problem.neighbours_z)
+        require(-low <= z0 < z1 <= self.problem.planes + high, "planes that neither rank has")
+        require(z0 + self.block.shift >= 0, "a slot before the first")
         return range(z0, z1)
 
     def _ring(self, field: int, copy: int) -> int:
@@ -499,11 +546,11 @@ class CellGrid:
 
     def planes_around(self, position: int) -> list[int]:
         """Return the positions of the planes that an update at `position` may read."""
-        count, is_periodic = self.problem.planes, self.problem.periodic[0]
+        count, is_periodic, (below, above) = self.problem.planes, self.problem.periodic[0], self.problem.neighbours_z
         z = _unfold(position, count) if is_periodic else position
-        seen = (
-            _seen(z + step, count, is_periodic) for step in range(-self.problem.radius_z, self.problem.radius_z + 1)
-        )
+        every = [z + step for step in range(-self.problem.radius_z, self.problem.radius_z + 1)]
+        seen = (one if (below and one < 0) or (above and one >= count) else _seen(one, count, is_periodic)
+                for one in every)  # fmt: skip
         return sorted({_fold(one, count) if is_periodic else one for one in seen})
 
     def rows_around(self, y0: int, y1: int) -> NDArray[np.intp]:
