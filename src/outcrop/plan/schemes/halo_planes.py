@@ -67,7 +67,8 @@ class HaloPlanes:
     its window passes these positions, it sends planes."""
 
     def __init__(self, problem: Problem, levels: int, slab: int, begin: Block, block: SkewedBlock) -> None:
-        self.problem, self._begin, self._current = problem, begin, begin
+        self.problem, self._begin = problem, begin
+        self._current: Block | None = None
         self._halo, self._block = DeepHalo(problem, levels), block
         self._low, self._high = halo_of(problem, levels)
         self._depth = problem.radius_z * levels * problem.has_updates

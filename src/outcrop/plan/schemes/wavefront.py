@@ -300,7 +300,7 @@ class _Stream:
     def actions(self, slab: int, following: _Stream | None) -> Iterator[Action]:
         """Yield all actions of the block except the commit. Also yield the first reads of the block `following`."""
         problem, levels, skew = self.problem, self.levels, self.problem.skew_z
-        if self.block.cut.count > 1 or self.halo is not None:
+        if self.block.cut.count > 1 or (self.halo is not None and self.halo_planes is None):
             yield self.begin
         for zeta0, zeta1 in slabs(problem, levels, slab):
             yield from self._read_to(zeta1 + slab)
