@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, singledispatchmethod
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,9 +65,8 @@ class _Slot:
     def at(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> Levels:
         """Return the levels of the cells at these rows and columns. All these cells must lie in the frame."""
         frame = self.frame
-        inside = (
-            frame.y0 <= rows.min() and rows.max() < frame.y1 and frame.x0 <= columns.min() and columns.max() < frame.x1
-        )
+        inside = frame.y0 <= rows.min() and rows.max() < frame.y1
+        inside = inside and frame.x0 <= columns.min() and columns.max() < frame.x1
         require(bool(inside), f"rows {rows.min()} to {rows.max()} are not all inside the frame {frame}")
         return self.levels[np.ix_(rows - frame.y0, columns - frame.x0)]
 
@@ -111,7 +111,7 @@ class CellRun:
         # `source_sums` marks the cells whose checksum at level 0 has been computed. `target_sums` marks the cells whose
         # checksum at the last level has been computed. `sealed` marks the planes of the target whose checksum has been
         # written. `written` marks the cells that have been written.
-        # A damaged pass may compute checksums of planes of a neighbour along z, so both have more planes than the grid.
+        # a damaged pass may compute checksums of planes of a neighbour along z
         self.beyond = 4 * problem.max_halo_z + 8
         shape = source.shape[0] + 2 * self.beyond, *source.shape[1:]
         self.source_sums = np.zeros(shape, bool)
@@ -178,12 +178,9 @@ class CellRun:
         if action.array in FACES:
             self._require_face(action)
         else:
-            self._require_own(action.area)
-            self._require_stored(action)
+            self._require_own(action)
         if self.block.only_sends and action.array not in FACES:
-            is_whole = action.area == self.problem.whole_plane and action.array in ("source", "statics")
-            require(is_whole, "a part of a plane that is sent")
-            self.unchecked |= {(action.array, z) for z in range(action.z0, action.z1)}
+            self.unchecked |= self._sent(action)
         for z in self._planes(action.z0, action.z1):
             for ring, cells in self._stored(action, z):
                 self._slot(ring, z).part(action.area)[:] = cells
@@ -202,9 +199,8 @@ class CellRun:
             for ring, level, end in self._exchanged(action):
                 rows = np.tile(self.grid.row_of_neighbour(z), (area.y1 - area.y0, 1))
                 if side_of(action) in (BELOW, ABOVE):  # a whole plane, with its rim along y
-                    rows[: max(0, self.problem.first_row)] = RIM
-                    rows[max(0, self.problem.end_row) :] = RIM
-                    rows = rows if self.problem.has_updates else np.full_like(rows, RIM)
+                    inner = slice(*self.problem.own_rows) if self.problem.has_updates else slice(0)
+                    rows[[y not in range(area.y1)[inner] for y in range(area.y1)]] = RIM
                 levels = np.where(rows == RIM, RIM, level)
                 levels[max(0, end - area.y0) :] = NOTHING
                 yield ring, levels
@@ -264,10 +260,8 @@ class CellRun:
         for zeta in range(action.zeta0, action.zeta1):
             for level in range(1, action.levels + 1):
                 z = zeta - problem.skew_z * (level - 1)
-                low, high = (
-                    max(problem.first_plane, region.z_low.at(level)),
-                    min(problem.end_plane, region.z_high.at(level)),
-                )
+                low = max(problem.first_plane, region.z_low.at(level))
+                high = min(problem.end_plane, region.z_high.at(level))
                 y = max(problem.first_row, region.y_low.at(level)), min(problem.end_row, region.y_high.at(level))
                 x = max(0, region.x_low.at(level)), min(problem.pitch_cells, region.x_high.at(level))
                 if low <= z < high and Rectangle(*y, *x).cells:
@@ -279,9 +273,8 @@ class CellRun:
         for operand in stage.reads:
             if operand.beside:
                 for other in self.grid.planes_around(z):
-                    self._require_version(
-                        operand, level, other, self._read_slot(operand, level, other).at(rows, columns)
-                    )
+                    cells = self._read_slot(operand, level, other).at(rows, columns)
+                    self._require_version(operand, level, other, cells)
             self._require_version(operand, level, z, self._read_slot(operand, level, z).part(area))
         for field in stage.targets:
             follows = self.problem.fields[field].follows
@@ -309,8 +302,7 @@ class CellRun:
             self._send(action)
             return
         area = action.area
-        self._require_own(area)
-        self._require_stored(action)
+        self._require_own(action)
         require(not self.block.only_sends, "a block that only sends writes")
         part = np.s_[area.y0 : area.y1, area.x0 : area.x1]
         for z in self._planes(action.z0, action.z1):
@@ -357,10 +349,13 @@ class CellRun:
 
     @perform.register
     def _check(self, action: Check) -> None:
-        self._require_own(action.area)
-        self._require_stored(action)
+        self._require_own(action)
         if self.block.only_sends:
-            self._check_sent(action)
+            self.unchecked -= self._sent(action)
+            entries = self.state if action.array == "source" else self.statics
+            for z, entry in product(range(action.z0, action.z1), entries):
+                level, slot = BEFORE if entry.age else 0, self._there(self._ring(entry.field, entry.age), z)
+                require(bool(np.isin(slot.levels, (level, RIM)).all()), f"plane {z} has changed since it was read")
             return
         require(action.array in ("source", "target"), "an array without checksums")
         for z in self._planes(action.z0, action.z1):
@@ -375,51 +370,39 @@ class CellRun:
             sums = self.source_sums if action.array == "source" else self.target_sums
             self._sum(sums, z, action.area, EVERY_CELL)
 
-    def _check_sent(self, action: Check) -> None:
+    def _sent(self, action: Read | Check) -> set[tuple[str, int]]:
+        """Return the array and the number of each plane of an action of a block that only sends."""
         is_whole = action.area == self.problem.whole_plane and action.array in ("source", "statics")
-        require(is_whole, "a part of a plane that was sent")
-        for z in range(action.z0, action.z1):
-            for entry in self.state if action.array == "source" else self.statics:
-                level = BEFORE if entry.age else 0
-                cells = self._there(self._ring(entry.field, entry.age), z).part(action.area)
-                require(bool(((cells == level) | (cells == RIM)).all()), f"plane {z} has changed since it was read")
-            self.unchecked.discard((action.array, z))
-
-    def _require_stored(self, action: Read | Write | Check) -> None:
-        require(0 <= action.z0 < action.z1 <= self.problem.planes, "planes that are not on disk")
+        require(is_whole, "a part of a plane that is sent")
+        return {(action.array, z) for z in range(action.z0, action.z1)}
 
     def _require_face(self, action: Read | Write) -> None:
-        """Raise IllegalPlan unless the cells are whole rows or planes that the rank or its neighbour at this side
-        has."""
+        """Raise IllegalPlan unless the cells are whole rows or planes of the rank or of its neighbour at this side."""
         problem, area, (nz, ny, _) = self.problem, action.area, self.problem.shape
-        every = (*problem.neighbours, *problem.neighbours_z)
+        every, side = (*problem.neighbours, *problem.neighbours_z), side_of(action)
         sides = {side for side, is_neighbour in enumerate(every) if is_neighbour}
-        side = side_of(action)
         require(side in sides, "no neighbour at this side")
         if side in (BELOW, ABOVE):
-            low, high = (0, nz)
-            if isinstance(action, Read):
-                low, high = (-problem.max_halo_z, 0) if side == BELOW else (nz, nz + problem.max_halo_z)
-            require(area == problem.whole_plane and action.array in ("faces", "static_faces"), "a part of a plane")
-            require(low <= action.z0 < action.z1 <= high, "planes that neither rank can give")
+            low, most = {BELOW: -problem.max_halo_z, ABOVE: nz}[side], problem.max_halo_z
+            low, high = (low, low + most) if isinstance(action, Read) else (0, nz)
+            is_whole = area == problem.whole_plane and action.array in ("faces", "static_faces")
+            require(is_whole and low <= action.z0 < action.z1 <= high, "planes that neither rank can give")
             return
         begin, count = 0, ny
         if isinstance(action, Read) != (action.array == "finished"):
             begin, count = (-problem.max_halo, ny)[side], problem.max_halo
-        if action.array == "finished":
-            require(action.level == self.levels, "rows that are not finished")
-        if action.array == "stairs":
-            require(0 <= action.level < self.levels, "stairs of another pass")
+        require(action.array != "finished" or action.level == self.levels, "rows that are not finished")
+        require(action.array != "stairs" or 0 <= action.level < self.levels, "stairs of another pass")
         if action.array in ("stairs", "finished") and (action.array == "finished" or action.level):
             are_updated = problem.first_plane <= action.z0 and action.z1 <= problem.end_plane and problem.has_updates
             require(are_updated, "planes that keep their values")
         is_whole = area.x0 == 0 and area.x1 == problem.pitch_cells
         require(begin <= area.y0 < area.y1 <= begin + count and is_whole, "rows that neither rank can give")
 
-    def _require_own(self, area: Rectangle) -> None:
-        whole = self.problem.whole_plane
+    def _require_own(self, action: Read | Write | Check) -> None:
+        whole, area = self.problem.whole_plane, action.area
         is_own = 0 <= area.y0 <= area.y1 <= whole.y1 and 0 <= area.x0 <= area.x1 <= whole.x1
-        require(is_own, f"cells {area} are not on disk")
+        require(is_own and 0 <= action.z0 < action.z1 <= self.problem.planes, f"cells {area} are not on disk")
 
     @perform.register
     def _commit(self, action: Commit) -> None:
@@ -473,8 +456,7 @@ class CellRun:
         return self.second[field] if copy else field
 
     def _copies(self, level: int) -> list[int]:
-        """Return the rings of the updated fields. If `level` is even, these are the rings of the first copies. If it is
-        odd, these are the rings of the second copies.
+        """Return the rings of the updated fields: of the first copies for an even level, of the second for an odd one.
         """
         if level % 2:
             return list(self.second.values())
@@ -530,10 +512,7 @@ class CellGrid:
         problem = self.problem
         nz, ny, nx = problem.shape
         cells = np.full((nz, ny, problem.pitch_cells), RIM, np.int16)
-        low, high = (
-            radius if side == "fixed" else 0
-            for radius, side in zip((problem.radii[2],) * 2, problem.sides[2], strict=True)
-        )
+        low, high = (problem.radii[2] * (side == "fixed") for side in problem.sides[2])
         columns = slice(min(low, nx), max(min(low, nx), nx - high))
         cells[problem.first_plane : problem.end_plane, problem.first_row : problem.end_row, columns] = NOTHING
         return cells

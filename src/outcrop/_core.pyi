@@ -192,7 +192,7 @@ def make_executor(
     bind: str = "none",
     topology: str = "",
     lead_scalars_bytes: int = 0,
-    links: tuple[Link | None, Link | None] = (None, None),
+    links: tuple[Link | None, ...] = (None, None),
 ) -> Executor:
     """Takes all memory and touches it, or uses `memory` with what it holds; `lock` keeps it from being swapped out.
 
@@ -200,8 +200,8 @@ def make_executor(
     second ones. `calls` are kernel, sources and targets of the stages of an even, then of an odd step, operands being
     (field, copy). `scalars_bytes` from one step's scalars to the next one's, 0 when all have the same. `bind` is
     "auto", "cores" or "none"; `topology` describes another machine, whose nodes are made up then and not bound to.
-    `links` go to the neighbours with lower and with higher rows, None where there is none. Raises InputError when that
-    cannot be."""
+    `links` go to the neighbours with lower rows, higher rows, lower planes and higher planes, None where there is none.
+    Raises InputError when that cannot be."""
 
 class UpdateMeter:
     """A window in which updates are timed, with nothing else going on."""

@@ -46,7 +46,7 @@ from outcrop.run.options import RunOptions
 from outcrop.run.places import check_state, open_state
 from outcrop.run.ranks.agreement import agree
 from outcrop.run.ranks.group import RankGroup, together
-from outcrop.run.ranks.launch import Ranks, as_ranks, join
+from outcrop.run.ranks.launch import RankGrid, as_ranks, join
 from outcrop.run.ranks.part import (
     as_part,
     common_identity,
@@ -236,7 +236,7 @@ def reopen(
 
 
 def _reopen(
-    path: object, changes: Mapping[str, Any], group: RankGroup | None, reads_only: bool, ranks: Ranks
+    path: object, changes: Mapping[str, Any], group: RankGroup | None, reads_only: bool, ranks: RankGrid
 ) -> Setup:
     place = as_path(path if group is None else part_directory(path, group), "path")
     state = open_state(place)

@@ -205,7 +205,8 @@ class GridSampling:
     def __init__(self, one: Sampling, owner: NDArray[np.int64], part: PartEntry) -> None:
         parts_y, corners = len(part.cut) - 1, one.cells.shape[1]
         rank, below, low = part.rank, part.rank - parts_y, part.rank - 1 if part.rank % parts_y else -1
-        cells, owner = one.cells.reshape(-1, 3), np.repeat(owner, corners)
+        cells: Points = one.cells.reshape(-1, 3)
+        owner = np.repeat(owner, corners)
         has = ranks_with(cells, (part.cut, part.planes))
         same_row, next_row = (owner % parts_y == rank % parts_y + ahead for ahead in (0, 1))
         self._weights: Weights = one.weights[owner[::corners] == rank]
@@ -214,7 +215,7 @@ class GridSampling:
         self.cells: Points = cells[here] - [part.own_planes[0] if part.own_planes else 0, first, 0]
         self._sent_z = np.flatnonzero((owner // parts_y == rank // parts_y + 1)[here])
         from_below = np.flatnonzero((has == below) & is_of_plane)
-        self._known = np.concatenate([here, from_below])  # the cells of `with_below`
+        self._known = np.concatenate([here, from_below])  # the cells of `for_above`
         self.received_z = len(from_below)
         passed_on = np.isin(np.arange(len(cells)), self._known) & is_of_plane & next_row
         order = np.argsort(self._known)

@@ -12,7 +12,8 @@ import math
 import os
 import re
 import signal
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from outcrop.errors import InputError, shown
 from outcrop.run.ranks.group import RankGroup, together
@@ -68,7 +69,8 @@ def join(ranks: object = "auto", comm: Any = None) -> RankGroup | None:
     return _checked(ranks, group)
 
 
-class Ranks(NamedTuple):
+@dataclass(frozen=True)
+class RankGrid:
     """The number of ranks, or None for "auto", and the number of parts along z. `is_grid` is True if the user has given
     the numbers of parts along y and z."""
 
@@ -80,15 +82,15 @@ class Ranks(NamedTuple):
         return f"{(self.count or 0) // self.along_z}x{self.along_z}" if self.is_grid else str(self.count)
 
 
-def as_ranks(ranks: object) -> Ranks:
+def as_ranks(ranks: object) -> RankGrid:
     """Return the number of ranks. `ranks` is "auto", a number such as 4 or "4", or the numbers of parts along y and z,
     such as (4, 2) or "4x2". Raises InputError for other values."""
-    given = ranks
+    given: Any = ranks
     if isinstance(given, str) and given == "auto":
-        return Ranks()
+        return RankGrid()
     if isinstance(given, str) and re.fullmatch(r"\d{1,7}(x\d{1,7})?", given):
         given = [int(one) for one in given.split("x")]
-    numbers = list(given) if isinstance(given, (list, tuple)) else [given]
+    numbers: list[int] = list(given) if isinstance(given, (list, tuple)) else [given]
     if any(isinstance(one, bool) or not isinstance(one, int) or one < 1 for one in numbers) or not numbers:
         raise InputError(
             f"ranks {shown(ranks)} must be 'auto', a number of at least 1, or the numbers of parts along y and z, such "
@@ -96,7 +98,7 @@ def as_ranks(ranks: object) -> Ranks:
         )
     if len(numbers) > 2:
         raise InputError(f"ranks {shown(ranks)}: the grid can only be cut along y and z; give at most two numbers")
-    return Ranks(math.prod(numbers), numbers[1] if len(numbers) == 2 else 1, len(numbers) == 2)
+    return RankGrid(math.prod(numbers), numbers[1] if len(numbers) == 2 else 1, len(numbers) == 2)
 
 
 def _checked(ranks: object, group: RankGroup | None) -> RankGroup | None:

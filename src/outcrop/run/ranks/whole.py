@@ -76,12 +76,12 @@ def _places(chosen: range, ends: tuple[int, int]) -> range:
 def read_rows(state: State, name: str, chosen: Selection) -> Iterator[NDArray[np.floating]]:
     """Yield the selected cells that the part `state` has: an array of shape (rows, x) for each plane, which is valid
     until the next one. Raises CorruptionError and StorageError."""
-    planes_of_part, rows = state.manifest.planes, state.manifest.rows
-    planes, places = chosen.places(planes_of_part, rows)
+    part, rows = state.manifest.planes, state.manifest.rows
+    here, places = chosen.places(part, rows)
     if not places:
         return
     cells = _as_slice(chosen.y[places.start : places.stop], rows[0]), _as_slice(chosen.x)
-    first, own = planes_of_part[0], chosen.z[planes.start : planes.stop]
+    first, own = part[0], chosen.z[here.start : here.stop]
     is_group = own.step == 1
     ends = [(own.start - first, own.stop - first)] if is_group else [(z - first, z - first + 1) for z in own]
     with state.planes_of(name) as planes:
