@@ -211,8 +211,8 @@ class GridSampling:
         same_row, next_row = (owner % parts_y == rank % parts_y + ahead for ahead in (0, 1))
         self._weights: Weights = one.weights[owner[::corners] == rank]
         here, is_of_plane = np.flatnonzero(has == rank), owner // parts_y == rank // parts_y
-        first, _ = part.rows
-        self.cells: Points = cells[here] - [part.own_planes[0] if part.own_planes else 0, first, 0]
+        begin = np.array([part.own_planes[0] if part.own_planes else 0, part.rows[0], 0], np.int64)
+        self.cells: Points = cells[here] - begin
         self._sent_z = np.flatnonzero((owner // parts_y == rank // parts_y + 1)[here])
         from_below = np.flatnonzero((has == below) & is_of_plane)
         self._known = np.concatenate([here, from_below])  # the cells of `for_above`
