@@ -156,7 +156,8 @@ Action to_update(nb::handle action) {
 
 Action to_check(nb::handle action) {
   const Array array = to_array(action.attr("array"));
-  if (array != Array::source && array != Array::target) throw nb::type_error("only source and target have checksums");
+  if (array != Array::source && array != Array::target && array != Array::statics)
+    throw nb::type_error("only source, target and statics have checksums");
   return CheckAction{field(action, "z0"), field(action, "z1"), to_rectangle(action.attr("area")), array};
 }
 
@@ -298,7 +299,8 @@ std::unique_ptr<Executor> make_executor(nb::object grid, nb::object sizes, const
   options.tiling = to_tiling(sizes);
   options.checksum = checksum;
   options.lock = lock;
-  for (std::size_t side = 0; side < side_count; ++side)
+  if (links.size() > side_count) throw nb::value_error("more links than a rank has sides");
+  for (std::size_t side = 0; side < links.size(); ++side)
     if (const nb::object link = links[side]; !link.is_none()) options.links[side] = nb::cast<Link *>(link);
   if (memory) {
     if (memory->size() < Window::bytes(options.rings))

@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, singledispatchmethod
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 
 from outcrop.plan.actions import (
+    ABOVE,
+    BELOW,
     EVERY_CELL,
     FACES,
     FAR,
@@ -62,9 +65,8 @@ class _Slot:
     def at(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> Levels:
         """Return the levels of the cells at these rows and columns. All these cells must lie in the frame."""
         frame = self.frame
-        inside = (
-            frame.y0 <= rows.min() and rows.max() < frame.y1 and frame.x0 <= columns.min() and columns.max() < frame.x1
-        )
+        inside = frame.y0 <= rows.min() and rows.max() < frame.y1
+        inside = inside and frame.x0 <= columns.min() and columns.max() < frame.x1
         require(bool(inside), f"rows {rows.min()} to {rows.max()} are not all inside the frame {frame}")
         return self.levels[np.ix_(rows - frame.y0, columns - frame.x0)]
 
@@ -109,8 +111,13 @@ class CellRun:
         # `source_sums` marks the cells whose checksum at level 0 has been computed. `target_sums` marks the cells whose
         # checksum at the last level has been computed. `sealed` marks the planes of the target whose checksum has been
         # written. `written` marks the cells that have been written.
-        self.source_sums = np.zeros(source.shape, bool)
-        self.target_sums = np.zeros(source.shape, bool)
+        # a damaged pass may compute checksums of planes of a neighbour along z
+        self.beyond = 4 * problem.max_halo_z + 8
+        shape = source.shape[0] + 2 * self.beyond, *source.shape[1:]
+        self.source_sums = np.zeros(shape, bool)
+        self.target_sums = np.zeros(shape, bool)
+        # the planes of both arrays that blocks which only send have read, and not checked yet
+        self.unchecked: set[tuple[str, int]] = set()
         self.sealed = np.zeros(problem.planes, bool)
         self.written = np.zeros(source.shape, bool)
         self.committed = False
@@ -171,7 +178,9 @@ class CellRun:
         if action.array in FACES:
             self._require_face(action)
         else:
-            self._require_own(action.area)
+            self._require_own(action)
+        if self.block.only_sends and action.array not in FACES:
+            self.unchecked |= self._sent(action)
         for z in self._planes(action.z0, action.z1):
             for ring, cells in self._stored(action, z):
                 self._slot(ring, z).part(action.area)[:] = cells
@@ -189,6 +198,9 @@ class CellRun:
         elif action.array in FACES:
             for ring, level, end in self._exchanged(action):
                 rows = np.tile(self.grid.row_of_neighbour(z), (area.y1 - area.y0, 1))
+                if side_of(action) in (BELOW, ABOVE):  # a whole plane, with its rim along y
+                    inner = slice(*self.problem.own_rows) if self.problem.has_updates else slice(0)
+                    rows[[y not in range(area.y1)[inner] for y in range(area.y1)]] = RIM
                 levels = np.where(rows == RIM, RIM, level)
                 levels[max(0, end - area.y0) :] = NOTHING
                 yield ring, levels
@@ -248,10 +260,8 @@ class CellRun:
         for zeta in range(action.zeta0, action.zeta1):
             for level in range(1, action.levels + 1):
                 z = zeta - problem.skew_z * (level - 1)
-                low, high = (
-                    max(problem.first_plane, region.z_low.at(level)),
-                    min(problem.end_plane, region.z_high.at(level)),
-                )
+                low = max(problem.first_plane, region.z_low.at(level))
+                high = min(problem.end_plane, region.z_high.at(level))
                 y = max(problem.first_row, region.y_low.at(level)), min(problem.end_row, region.y_high.at(level))
                 x = max(0, region.x_low.at(level)), min(problem.pitch_cells, region.x_high.at(level))
                 if low <= z < high and Rectangle(*y, *x).cells:
@@ -263,9 +273,8 @@ class CellRun:
         for operand in stage.reads:
             if operand.beside:
                 for other in self.grid.planes_around(z):
-                    self._require_version(
-                        operand, level, other, self._read_slot(operand, level, other).at(rows, columns)
-                    )
+                    cells = self._read_slot(operand, level, other).at(rows, columns)
+                    self._require_version(operand, level, other, cells)
             self._require_version(operand, level, z, self._read_slot(operand, level, z).part(area))
         for field in stage.targets:
             follows = self.problem.fields[field].follows
@@ -293,7 +302,8 @@ class CellRun:
             self._send(action)
             return
         area = action.area
-        self._require_own(area)
+        self._require_own(action)
+        require(not self.block.only_sends, "a block that only sends writes")
         part = np.s_[area.y0 : area.y1, area.x0 : area.x1]
         for z in self._planes(action.z0, action.z1):
             if action.array in ("fringes", "recomputed"):
@@ -309,7 +319,7 @@ class CellRun:
                 descends = self.problem.block_order < 0
                 corner = (0, 0) if descends else (self.problem.shape[1], self.problem.pitch_cells)
                 last = corner == ((area.y0, area.x0) if descends else (area.y1, area.x1))
-                self.sealed[z] = last and self.target_sums[z].all() if last else self.sealed[z]
+                self.sealed[z] = last and self.target_sums[z + self.beyond].all() if last else self.sealed[z]
             else:
                 self._single(action.array)[z][part] = self._there(
                     self._ring(self.state[0].field, action.level & 1), z
@@ -339,7 +349,14 @@ class CellRun:
 
     @perform.register
     def _check(self, action: Check) -> None:
-        self._require_own(action.area)
+        self._require_own(action)
+        if self.block.only_sends:
+            self.unchecked -= self._sent(action)
+            entries = self.state if action.array == "source" else self.statics
+            for z, entry in product(range(action.z0, action.z1), entries):
+                level, slot = BEFORE if entry.age else 0, self._there(self._ring(entry.field, entry.age), z)
+                require(bool(np.isin(slot.levels, (level, RIM)).all()), f"plane {z} has changed since it was read")
+            return
         require(action.array in ("source", "target"), "an array without checksums")
         for z in self._planes(action.z0, action.z1):
             for entry in self.state:
@@ -353,29 +370,39 @@ class CellRun:
             sums = self.source_sums if action.array == "source" else self.target_sums
             self._sum(sums, z, action.area, EVERY_CELL)
 
+    def _sent(self, action: Read | Check) -> set[tuple[str, int]]:
+        """Return the array and the number of each plane of an action of a block that only sends."""
+        is_whole = action.area == self.problem.whole_plane and action.array in ("source", "statics")
+        require(is_whole, "a part of a plane that is sent")
+        return {(action.array, z) for z in range(action.z0, action.z1)}
+
     def _require_face(self, action: Read | Write) -> None:
-        """Raise IllegalPlan unless the cells are whole rows of the rank or of its neighbour at this side."""
-        problem, area, (_, ny, _) = self.problem, action.area, self.problem.shape
-        sides = {side for side, is_neighbour in enumerate(problem.neighbours) if is_neighbour}
-        side = side_of(action)
+        """Raise IllegalPlan unless the cells are whole rows or planes of the rank or of its neighbour at this side."""
+        problem, area, (nz, ny, _) = self.problem, action.area, self.problem.shape
+        every, side = (*problem.neighbours, *problem.neighbours_z), side_of(action)
+        sides = {side for side, is_neighbour in enumerate(every) if is_neighbour}
         require(side in sides, "no neighbour at this side")
+        if side in (BELOW, ABOVE):
+            low, most = {BELOW: -problem.max_halo_z, ABOVE: nz}[side], problem.max_halo_z
+            low, high = (low, low + most) if isinstance(action, Read) else (0, nz)
+            is_whole = area == problem.whole_plane and action.array in ("faces", "static_faces")
+            require(is_whole and low <= action.z0 < action.z1 <= high, "planes that neither rank can give")
+            return
         begin, count = 0, ny
         if isinstance(action, Read) != (action.array == "finished"):
             begin, count = (-problem.max_halo, ny)[side], problem.max_halo
-        if action.array == "finished":
-            require(action.level == self.levels, "rows that are not finished")
-        if action.array == "stairs":
-            require(0 <= action.level < self.levels, "stairs of another pass")
+        require(action.array != "finished" or action.level == self.levels, "rows that are not finished")
+        require(action.array != "stairs" or 0 <= action.level < self.levels, "stairs of another pass")
         if action.array in ("stairs", "finished") and (action.array == "finished" or action.level):
             are_updated = problem.first_plane <= action.z0 and action.z1 <= problem.end_plane and problem.has_updates
             require(are_updated, "planes that keep their values")
         is_whole = area.x0 == 0 and area.x1 == problem.pitch_cells
         require(begin <= area.y0 < area.y1 <= begin + count and is_whole, "rows that neither rank can give")
 
-    def _require_own(self, area: Rectangle) -> None:
-        whole = self.problem.whole_plane
+    def _require_own(self, action: Read | Write | Check) -> None:
+        whole, area = self.problem.whole_plane, action.area
         is_own = 0 <= area.y0 <= area.y1 <= whole.y1 and 0 <= area.x0 <= area.x1 <= whole.x1
-        require(is_own, f"cells {area} are not on disk")
+        require(is_own and 0 <= action.z0 < action.z1 <= self.problem.planes, f"cells {area} are not on disk")
 
     @perform.register
     def _commit(self, action: Commit) -> None:
@@ -384,8 +411,9 @@ class CellRun:
             level = self._final(entry)[1]
             wrong = np.argwhere((target != level) & (target != RIM) | ~self.written)
             require(len(wrong) == 0, f"cell {wrong[:1].tolist()} is not written at the last level")
-        missing = np.argwhere(~self.source_sums)
+        missing = np.argwhere(~self.source_sums[self.beyond : self.beyond + self.problem.planes])
         require(len(missing) == 0, f"the checksum of cell {missing[:1].tolist()} is not compared")
+        require(not self.unchecked, "the checksum of a plane that was sent is not compared")
         require(bool(self.sealed.all()), f"the checksum of plane {np.argmin(self.sealed)} is not written")
         self.committed = True
 
@@ -402,7 +430,7 @@ class CellRun:
         """Record that an action computes the checksums of the block's own cells. No cell may be added twice."""
         rows = slice(max(0, area.y0, own.y0), max(0, min(area.y1, own.y1)))
         columns = slice(max(0, area.x0, own.x0), max(0, min(area.x1, own.x1)))
-        cells = summed[z, rows, columns]
+        cells = summed[z + self.beyond, rows, columns]
         require(not cells.any(), f"the checksum of cells of plane {z} is taken twice")
         cells[:] = True
 
@@ -418,14 +446,17 @@ class CellRun:
         return [part for part in parts if part.cells]
 
     def _planes(self, z0: int, z1: int) -> range:
-        require(0 <= z0 < z1 <= self.problem.planes, f"planes outside 0 .. {self.problem.planes - 1}")
+        low, high = (self.problem.max_halo_z * is_neighbour for is_neighbour in self.problem.neighbours_z)
+        require(-low <= z0 < z1 <= self.problem.planes + high, "planes that neither rank has")
+        require(z0 + self.block.shift >= 0, "a slot before the first")
         return range(z0, z1)
 
     def _ring(self, field: int, copy: int) -> int:
         return self.second[field] if copy else field
 
     def _copies(self, level: int) -> list[int]:
-        """Return the rings of the first copies if `level` is even, and of the second copies if `level` is odd."""
+        """Return the rings of the updated fields: of the first copies for an even level, of the second for an odd one.
+        """
         if level % 2:
             return list(self.second.values())
         return [field for field, one in enumerate(self.problem.fields) if one.is_state]
@@ -480,10 +511,7 @@ class CellGrid:
         problem = self.problem
         nz, ny, nx = problem.shape
         cells = np.full((nz, ny, problem.pitch_cells), RIM, np.int16)
-        low, high = (
-            radius if side == "fixed" else 0
-            for radius, side in zip((problem.radii[2],) * 2, problem.sides[2], strict=True)
-        )
+        low, high = (problem.radii[2] * (side == "fixed") for side in problem.sides[2])
         columns = slice(min(low, nx), max(min(low, nx), nx - high))
         cells[problem.first_plane : problem.end_plane, problem.first_row : problem.end_row, columns] = NOTHING
         return cells
@@ -495,12 +523,12 @@ class CellGrid:
         return np.where(self.rim == RIM, RIM, 0).astype(np.int16)
 
     def planes_around(self, position: int) -> list[int]:
-        """Return the positions of planes that an update at `position` may read."""
-        count, is_periodic = self.problem.planes, self.problem.periodic[0]
+        """Return the positions of the planes that an update at `position` may read."""
+        count, is_periodic, (below, above) = self.problem.planes, self.problem.periodic[0], self.problem.neighbours_z
         z = _unfold(position, count) if is_periodic else position
-        seen = (
-            _seen(z + step, count, is_periodic) for step in range(-self.problem.radius_z, self.problem.radius_z + 1)
-        )
+        every = [z + step for step in range(-self.problem.radius_z, self.problem.radius_z + 1)]
+        seen = (one if (below and one < 0) or (above and one >= count) else _seen(one, count, is_periodic)
+                for one in every)  # fmt: skip
         return sorted({_fold(one, count) if is_periodic else one for one in seen})
 
     def rows_around(self, y0: int, y1: int) -> NDArray[np.intp]:

@@ -16,7 +16,7 @@ from outcrop.plan.actions import Action
 from outcrop.plan.contents import IllegalPlan
 from outcrop.plan.plan import Sizes
 from outcrop.plan.problem import FieldPlan, Operand, StagePlan
-from outcrop.plan.ranks import RankPlans, cut_problem, part_of, plan_ranks, validate_ranks
+from outcrop.plan.ranks import RankPlans, cut_planes, cut_problem, part_of, plan_ranks, validate_ranks
 from outcrop.plan.schemes import EVERY_SCHEME, SCHEMES
 from outcrop.plan.validate import validate_pass
 from strategies import MACHINE, assumed_rate, make_problem
@@ -56,25 +56,29 @@ def rank_plans(
     least_cells: int = 0,
 ) -> RankPlans:
     """Generate random plans of several ranks on small grids, with all boundaries. `kinds` has fields and stages. If
-    `least_cells` is not 0, the grid has at least this number of cells inside the rim along x and z."""
+    `least_cells` is not 0, the grid has at least this number of cells inside the rim along x and z. A third of the
+    grids are also divided along z, and some of these only along z."""
     radii = draw(st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(0, 1)))
     ranks, steps = draw(st.integers(2, max_ranks)), draw(st.integers(1, 5))
+    parts_z = draw(st.sampled_from([1, 1, 1, 1, 2, 3]))
+    ranks = draw(st.integers(1, 3)) if parts_z > 1 else ranks
     some, updates = draw(st.sampled_from(kinds))
     least = max(1, radii[1] * len(updates))
     ny = ranks * draw(st.integers(least, draw(st.sampled_from([9, 24])))) + draw(st.integers(0, ranks - 1))
     nz, nx = (draw(st.integers(max(1, least_cells), 14)) + 2 * radii[place] * (least_cells > 0) for place in (0, 2))
     pair = st.just(("periodic", "periodic")) | st.tuples(*[st.sampled_from(["fixed", "mirror"])] * 2)
+    nz += (parts_z > 1) * parts_z * max(1, radii[0] * (len(updates) + 1))
     problem = replace(
         make_problem((nz, ny, nx), radii, steps),
         fields=some, updates=updates, sides=draw(st.tuples(pair, pair, pair)),
     )  # fmt: skip
-    cut = cut_problem(problem, ranks)
-    most = min(problem.levels, part_of(problem, cut, 0).max_levels) // problem.stages
+    cut, planes = cut_problem(problem, ranks), cut_planes(problem, parts_z)
+    most = min(problem.levels, part_of(problem, cut, 0, planes).max_levels) // problem.stages
     sizes = Sizes(problem.stages * draw(st.integers(1, most)), draw(st.integers(1, nz + 3)), diamond=2)
     scheme = SCHEMES[draw(st.sampled_from(["wavefront", "naive"]))]
     if scheme.name == "wavefront":
         sizes = replace(sizes, block_y=draw(block_rows(radii[1], ny // ranks)))
-    return plan_ranks(problem, cut, scheme, sizes, MACHINE, assumed_rate)
+    return plan_ranks(problem, cut, scheme, sizes, MACHINE, assumed_rate, planes)
 
 
 @st.composite

@@ -17,38 +17,39 @@ import numpy as np
 from execution import Cells, FileRun
 from outcrop import _core
 from outcrop.language.stencil import Stencil
-from outcrop.plan.actions import FACES, HIGH, LOW, Write
+from outcrop.plan.actions import ABOVE, FACES, HIGH, SIDES, Write
 from outcrop.plan.cost import transfer_bytes
 from outcrop.plan.exchanges import RECEIVE, SEND, steps_of
-from outcrop.plan.ranks import RankPlans, neighbour_of
+from outcrop.plan.ranks import RankPlans
 from outcrop.run.engine import Engine, Sample
 
 
 def make_links(every: RankPlans) -> list[list[_core.Link | None]]:
-    """Return the links of all ranks, for the sides LOW and HIGH. None means that a side has no neighbour."""
-    links: list[list[_core.Link | None]] = [[None, None] for _ in range(every.ranks)]
+    """Return the links of all ranks, for all SIDES. None means that a side has no neighbour."""
+    links: list[list[_core.Link | None]] = [[None] * len(SIDES) for _ in range(every.ranks)]
     for rank in range(every.ranks):
-        above = neighbour_of(every.problem, every.cut, rank, HIGH)
-        if above is None:
-            continue
-        own, other = socket.socketpair()
-        with own, other:
-            links[rank][HIGH] = _core.Link(own.fileno(), f"rank {above}")
-            links[above][LOW] = _core.Link(other.fileno(), f"rank {rank}")
+        for side in (HIGH, ABOVE):
+            if (above := every.neighbours(rank)[side]) is None:
+                continue
+            own, other = socket.socketpair()
+            with own, other:
+                links[rank][side] = _core.Link(own.fileno(), f"rank {above}")
+                links[above][side ^ 1] = _core.Link(other.fileno(), f"rank {rank}")
     return links
 
 
 class StrictRelay:
-    """A relay between two ranks that run one pass. Before each send of a rank, the proof of the plan waits for certain
-    messages (plan/exchanges.py). The relay delivers only these messages. If an executor waits for any other message,
-    the relay closes the connections after GIVE_UP_SECONDS, and both ranks fail."""
+    """A relay between two ranks that run one pass, and have no other neighbours. It gives a rank only those messages
+    for which the proof of the plan waits before the next send of the rank (plan/exchanges.py). If an executor waits for
+    another message, the relay gives up after GIVE_UP_SECONDS and closes the connections, so that both ranks fail."""
 
     GIVE_UP_SECONDS = 60
     SUM_BYTES = 4
 
     def __init__(self, every: RankPlans) -> None:
         assert every.ranks == 2 and all(len(plan.passes) == 1 for plan in every.plans)
-        self._sides = HIGH, LOW  # for each rank: the side of the other rank
+        # the side of each rank at which the other rank is
+        self._sides = [next(side for side in SIDES if every.neighbours(rank)[side] is not None) for rank in range(2)]
         steps = [steps_of(plan.problem, plan.passes[0]) for plan in every.plans]
         self._ends = [self._message_ends(every, rank) for rank in range(2)]
         # for each send of each rank: the planes whose send has begun before, and the planes that the rank has waited
@@ -66,7 +67,7 @@ class StrictRelay:
             self._waits.append([*waits, waited])
         pairs = [socket.socketpair() for _ in range(2)]
         self._inner = [pair[1] for pair in pairs]
-        self.links = [[None, None], [None, None]]
+        self.links = [[None] * len(SIDES) for _ in range(2)]
         for rank, (outer, _) in enumerate(pairs):
             with outer:
                 self.links[rank][self._sides[rank]] = _core.Link(outer.fileno(), f"rank {1 - rank}")
@@ -123,7 +124,7 @@ class RankThreads:
         self.runs = []
         for rank, plan in enumerate(every.plans):
             (folder / str(rank)).mkdir()
-            part = {name: array[:, every.cut[rank] : every.cut[rank + 1]] for name, array in state.items()}
+            part = {name: array[every.cells(rank)] for name, array in state.items()}
             self.runs.append(FileRun(folder / str(rank), stencil, plan, part))
 
     def run(
@@ -134,8 +135,8 @@ class RankThreads:
         the rank and its engine. If `links` is given, these links replace direct links."""
         links = links or make_links(self.every)
         engines = [
-            run.engine(threads, backend, self.signals, links=(low, high))
-            for run, (low, high) in zip(self.runs, links, strict=True)
+            run.engine(threads, backend, self.signals, links=tuple(one))
+            for run, one in zip(self.runs, links, strict=True)
         ]
 
         def work(rank: int) -> Sample | BaseException:
@@ -157,4 +158,8 @@ class RankThreads:
     def arrays(self) -> dict[str, Cells]:
         """Return the arrays of the state of the whole grid. Assert that all checksums and seals are right."""
         parts = [run.arrays() for run in self.runs]
-        return {name: np.concatenate([part[name] for part in parts], axis=1) for name in parts[0]}
+        found = {name: np.empty(self.every.problem.shape, array.dtype) for name, array in parts[0].items()}
+        for rank, part in enumerate(parts):
+            for name, array in part.items():
+                found[name][self.every.cells(rank)] = array
+        return found

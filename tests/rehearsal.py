@@ -24,9 +24,9 @@ from outcrop.language.boundary import Boundary
 from outcrop.language.program import Load, evaluate
 from outcrop.language.stencil import PREVIOUS, Stencil
 from outcrop.plan.actions import (
+    ABOVE,
     FACES,
-    HIGH,
-    LOW,
+    SIDES,
     Action,
     Block,
     Carry,
@@ -40,7 +40,7 @@ from outcrop.plan.actions import (
     side_of,
 )
 from outcrop.plan.plan import Pass, Plan
-from outcrop.plan.ranks import RankPlans, neighbour_of
+from outcrop.plan.ranks import RankPlans
 
 Cells = NDArray[np.floating]
 State = Mapping[str, Cells]
@@ -73,11 +73,10 @@ def rehearse_ranks(
     rng, links = random.Random(seed), defaultdict[tuple[int, int], Link](deque)
     parts, ranks = [], []
     for rank, plan in enumerate(every.plans):
-        part = {name: array[:, every.cut[rank] : every.cut[rank + 1]] for name, array in state.items()}
-        # key of a queue: the sender, and the side of the sender's neighbour
-        others = [neighbour_of(every.problem, every.cut, rank, side) for side in (LOW, HIGH)]
-        outgoing = [links[rank, 1 - side] for side in (LOW, HIGH)]
-        incoming = [links[-1 if other is None else other, side] for side, other in enumerate(others)]
+        part = {name: array[every.cells(rank)] for name, array in state.items()}
+        # the queue to a neighbour has the number of the sender and the side of the receiver at which it is
+        outgoing = [links[rank, side ^ 1] for side in SIDES]
+        incoming = [links[-1 if other is None else other, side] for side, other in enumerate(every.neighbours(rank))]
         parts.append(part)
         ranks.append(_rank(plan, stencil, parameters, part, signals, outgoing, incoming))
     waiting: set[int] = set()
@@ -90,7 +89,11 @@ def rehearse_ranks(
             going.remove(rank)
         waiting = waiting | {rank} if is_waiting else set()
     assert not any(links.values()), "messages that no rank has received"
-    return {name: np.concatenate([part[name] for part in parts], axis=1) for name in state}
+    found = {name: np.empty_like(array) for name, array in state.items()}
+    for rank, part in enumerate(parts):
+        for name, array in part.items():
+            found[name][every.cells(rank)] = array
+    return found
 
 
 def _rank(
@@ -199,7 +202,7 @@ class _Rehearsal:
                 for z in range(z0, z1):
                     for name, ring in self._exchanged(action):
                         about, rows = self.incoming[side_of(action)].popleft()
-                        assert about == (action.array, z, name, area.y1 - area.y0), "another message"
+                        assert about == (action.array, self._from_cut(action, z), name, area.y1 - area.y0), "another"
                         self._part(ring, z, area)[:] = rows
             case Read(z0, z1, area):
                 for z in range(z0, z1):
@@ -219,11 +222,15 @@ class _Rehearsal:
             case Write(z0, z1, _, area) if action.array in FACES:
                 for z in range(z0, z1):
                     for name, ring in self._exchanged(action):
-                        about = action.array, z, name, area.y1 - area.y0
+                        about = action.array, self._from_cut(action, z), name, area.y1 - area.y0
                         self.outgoing[side_of(action)].append((about, self._part(ring, z, area).copy()))
             case Write(z0, z1):
                 for z in range(z0, z1):
                     self._write(action, z)
+
+    def _from_cut(self, action: Read | Write, z: int) -> int:
+        """Return the number of a plane. If the action exchanges planes along z, it is counted from the cut."""
+        return z - self.problem.planes if side_of(action) == ABOVE else z
 
     def can_perform(self, action: Action) -> bool:
         """Return False if the action waits for messages of a neighbour."""
@@ -297,8 +304,11 @@ class _Rehearsal:
         return position // 2 if position % 2 == 0 else self.problem.planes - 1 - position // 2
 
     def _position(self, z: int) -> int:
-        """Return the position of the plane from which a read of plane z gets its values. z may be outside the grid."""
-        count = self.problem.planes
+        """Return the position of the plane inside the grid from which a read of plane z gets its values. z may be
+        outside the grid."""
+        count, (below, above) = self.problem.planes, self.problem.neighbours_z
+        if (below and z < 0) or (above and z >= count):
+            return z
         inside = seen_from(z, count, self.boundary.z)
         if not self.problem.periodic[0]:
             return int(inside)

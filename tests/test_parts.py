@@ -76,9 +76,9 @@ def cuts(group: RankGroup, where: str, options: dict[str, Any]) -> Any:
 def test_ranks_that_share_updates_have_a_cut_of_equal_work(
     tmp_path: Path, options: dict[str, Any], moved: int
 ) -> None:
-    """Checks the cuts of a new run, which the run stores. Each cut is moved down by the mean number of rows that a rank
-    updates above its own rows."""
-    found = ranks(3, cuts, tmp_path / "parts", options)
+    """Checks the cuts of a new run, which the run stores. Each rank has its own directory. Each cut is moved down by
+    the mean number of rows that a rank updates above its own rows."""
+    found = ranks(3, cuts, str(tmp_path / "part-{rank}"), options)
     places = [0, 82 - moved, 164 - moved, 246]
     assert [one[0] for one in found] == [one[1] for one in found] == list(pairwise(places)), found
     assert {one[2] for one in found} == {options["scheme"]}
@@ -94,7 +94,7 @@ def chosen_cut(group: RankGroup, where: str, scheme: str) -> Any:
 @pytest.mark.parametrize("scheme", ["split", "auto"])
 def test_the_cut_is_for_the_steps_that_all_ranks_choose(tmp_path: Path, scheme: str) -> None:
     """Checks ranks with different memories. Without measurements, the plan has the steps for which the cut is made."""
-    found = ranks(3, chosen_cut, tmp_path / "parts", scheme)
+    found = ranks(3, chosen_cut, str(tmp_path / "part-{rank}"), scheme)
     assert len({one[1:] for one in found}) == 1, found
     rows, (_, chosen, levels, _) = [one[0] for one in found], found[0]
     assert [end for _, end in rows[:-1]] == [first for first, _ in rows[1:]]
@@ -246,7 +246,12 @@ def sets_up(group: RankGroup, where: object, options: list[dict[str, Any]]) -> A
         ([{"directory": ["a", "b"]}], "a run of several ranks has one directory for each rank"),
         ([{"shape": (11, 1, 13)}], "use at most 1"),
         ([{"ranks": 3}], "ranks 3: 2 ranks were started; start as many: mpirun -n 3"),
-        ([{"ranks": (2, 2)}], "the grid can only be cut along y"),
+        ([{"ranks": (2, 1, 1)}], "the grid can only be cut along y and z"),
+        ([{"ranks": "2x"}], "must be 'auto', a number of at least 1, or the numbers of parts along y and z"),
+        ([{"ranks": (2, 2)}], "ranks 2x2: 2 ranks were started; start as many: mpirun -n 4"),
+        ([{"ranks": "1x2", "shape": (1, 50, 13)}], "2 parts along z: each needs at least 1 planes"),
+        ([{"ranks": (1, 2), "scheme": "split"}], "split cannot divide the grid along z"),
+        ([{"ranks": (1, 2)}, {"ranks": 2}], "ranks differs between ranks: rank 1 has 1, and rank 0 has 2"),
         ([{"shape": SHAPE}, {"shape": (11, 51, 13)}], "rank 1: shape differs" "|shape differs between ranks: rank 1"),
         ([{"params": {"c0": 0.4, "c1": 0.1}}, {"params": {"c0": 0.3, "c1": 0.1}}], "params differs between ranks"),
         ([{"steps": 8}, {"steps": 9}], "steps differs between ranks: rank 1 has 9, and rank 0 has 8"),

@@ -144,6 +144,28 @@ def test_ranks_record_what_one_process_records(groups: Callable[[int], ThreadGro
         require_same(groups(size).call(computes, Path(folder, "parts"), stencil, given, steps), expected)
 
 
+@settings(max_examples=examples(3), deadline=None)
+@given(st.data())
+def test_ranks_with_parts_along_z_record_what_one_process_records(
+    groups: Callable[[int], ThreadGroup], data: st.DataObject
+) -> None:
+    """Checks points in random rows and planes and near the cuts, also where cuts along y and z cross."""
+    stencil, field, options = data.draw(st.sampled_from(CASES))
+    size, parts, bt = data.draw(st.sampled_from([(2, (1, 2), 2), (3, (1, 3), 1), (4, (2, 2), 2), (4, (2, 2), 1)]))
+    steps = data.draw(st.sampled_from([[7], [4, 5]]))
+    near = st.builds(lambda cut, offset: cut + offset / 4, st.sampled_from([10, 25, 26]), st.integers(-16, 16))
+    rows = data.draw(st.lists(near | st.floats(4, SHAPE[1] - 6), min_size=1, max_size=6))
+    more = {"scale": oc.Field("v")[0, 0, 0]} if stencil == "acoustic4" else {}
+    options = options | acquisition(data.draw(st.integers(0, 99)), rows, field, sum(steps), more)
+    options |= {"sizes": {"bt": 1 if stencil == "maxwell" else bt}, "ranks": parts, "boundary": "mirror"}
+    with tempfile.TemporaryDirectory() as folder:
+        where, whole = Path(folder, "parts"), Path(folder, "whole.oc")
+        expected = computes(None, Path(folder, "alone.oc"), stencil, options | {"ranks": 1}, steps)
+        require_same(groups(size).call(computes, where, stencil, options, steps), expected)
+        gather_module.gather([where], whole)
+        require_same([results_of(oc.open(where)), results_of(oc.open(whole))], expected)
+
+
 def scaled(seed: int, steps: int) -> dict[str, Any]:
     """Return options with a source. Its scale depends on a static field that other ranks store."""
     v, dt = oc.Field("v"), oc.Parameter("dt", 0.0)

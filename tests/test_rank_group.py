@@ -168,10 +168,18 @@ def test_a_rank_that_ends_its_program_is_named() -> None:
     assert {one[:2] for one in (found[0], found[2])} == {("CommunicationError", "rank 1 has ended its program")}
 
 
+def neighbours(group: RankGroup, is_ring: bool) -> list[int | None]:
+    """Return the neighbours of a rank in a row or in a ring."""
+    found: list[int | None] = [(group.rank + ahead) % group.size for ahead in (-1, 1)]
+    if not is_ring:
+        found = [found[0] if group.rank else None, found[1] if group.rank + 1 < group.size else None]
+    return found
+
+
 def talks(group: RankGroup, is_ring: bool) -> Any:
     """Send this rank's number to all neighbours, twice, with new links."""
     for _ in range(2):
-        with links.linked(group, is_ring) as both:
+        with links.linked(group, neighbours(group, is_ring)) as both:
             for link in both:
                 if link:
                     link[0].sendall(bytes([group.rank]))
@@ -187,10 +195,27 @@ def test_links_join_neighbours() -> None:
     assert ranks(2, talks, True) == [[(1, 1), (1, 1)], [(0, 0), (0, 0)]]
 
 
+def talks_in_a_torus(group: RankGroup) -> Any:
+    """Connect 3 x 2 ranks, as if both axes were periodic, and return the ranks that this rank has heard."""
+    row, plane = group.rank % 3, group.rank // 3
+    along_y = [3 * plane + (row + ahead) % 3 for ahead in (-1, 1)]
+    with links.linked(group, [*along_y, (group.rank + 3) % 6, (group.rank + 3) % 6]) as every:
+        for link in every:
+            link[0].sendall(bytes([group.rank]))
+        heard = [link[0].recv(1)[0] for link in every]
+        group.allgather(0)
+    return heard
+
+
+def test_links_join_neighbours_along_two_axes() -> None:
+    """Checks the links of each side, also if the same rank is below and above."""
+    assert ranks(6, talks_in_a_torus)[4] == [3, 5, 1, 1]
+
+
 def talks_over_tcp(group: RankGroup) -> Any:
     """Connect neighbours as if each rank were on a separate node."""
     wire.place_of_process = lambda: f"a node of its own {os.getpid()}"  # type: ignore[assignment]
-    with links.linked(group, True) as both:
+    with links.linked(group, neighbours(group, True)) as both:
         kinds = [link[0].family.name for link in both if link]
     return kinds
 
@@ -254,14 +279,17 @@ def test_only_connections_that_know_the_token_are_accepted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "found"), [("auto", None), (3, 3), ((4,), 4), ("2", 2), ([1], 1)]
+    ("value", "count", "along_z", "text"),
+    [("auto", None, 1, "None"), (3, 3, 1, "3"), ((4,), 4, 1, "4"), ("2", 2, 1, "2"), ([1], 1, 1, "1"),
+     ((4, 2), 8, 2, "4x2"), ("1x3", 3, 3, "1x3"), ([2, 1], 2, 1, "2x1")],
 )  # fmt: skip
-def test_numbers_of_ranks_are_understood(value: object, found: int | None) -> None:
+def test_numbers_of_ranks_are_understood(value: object, count: int | None, along_z: int, text: str) -> None:
     """Checks the values of the option `ranks`."""
-    assert launch.as_ranks(value) == found
+    found = launch.as_ranks(value)
+    assert (found.count, found.along_z, str(found)) == (count, along_z, text)
 
 
-@pytest.mark.parametrize("value", ["many", 0, -1, True, 2.0, (2, 2), (), "0", None, "9" * 30])
+@pytest.mark.parametrize("value", ["many", 0, -1, True, 2.0, (2, 0), (1, 2, 3), (), "0", "2x", "2x0", None, "9" * 30])
 def test_wrong_numbers_of_ranks_are_refused(value: object) -> None:
     """Checks that wrong values of `ranks` are refused in one line."""
     with pytest.raises(InputError, match="ranks"):

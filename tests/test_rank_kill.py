@@ -1,7 +1,8 @@
 """Kill a rank in each step of a commit. Check that the other ranks end, and that no committed pass is lost.
 
-The runs use deep halos or split tiling. The rows of a rank are one block or several blocks. OUTCROP_RANK_KILLS is the
-number of kills. A twentieth of the kills is in each step of a commit. The other kills are at random moments:
+The runs have deep halos or split tiling, with the rows of a rank in one block or in several, or parts along z.
+OUTCROP_RANK_KILLS is the number of kills. A twentieth of them is made in each step of a commit, and the others at
+random moments:
 
     OUTCROP_RANK_KILLS=200 pytest -s tests/test_rank_kill.py
 """
@@ -40,8 +41,9 @@ KINDS: list[dict[str, Any]] = [
     {"scheme": "split", "sizes": {"bt": 5}},
     {"scheme": "wavefront", "sizes": {"bt": 5, "by": 6}},
     {"scheme": "split", "sizes": {"bt": 3, "by": 4}},
+    {"scheme": "wavefront", "sizes": {"bt": 5}, "ranks": (1, 3)},
 ]
-"""The plans: deep halos and split tiling, each with one and with three blocks of rows in a rank."""
+"""Deep halos and split tiling, each with one block and with three blocks of rows in a rank, and parts along z."""
 RANKS = 3
 SPEEDS = 1500 + 1000 * np.random.default_rng(4).random(SHAPE, "float32")
 

@@ -42,8 +42,8 @@ def computes(group: RankGroup | None, where: Path, stencil: str, options: dict[s
             low, high = RANGES.get(entry.name, (0, 1))
             sim[entry.name] = low + (high - low) * values
     reports = [sim.run(count, progress="none") for count in steps]
-    own = slice(*sim.rows)
-    arrays = {entry.name: sim[entry.name][:, own] for entry in sim.setup.description.arrays}
+    own = slice(*sim.planes), slice(*sim.rows)
+    arrays = {entry.name: (own, sim[entry.name][own]) for entry in sim.setup.description.arrays}
     return arrays, sim.step, reports[-1]
 
 
@@ -60,17 +60,26 @@ def computes(group: RankGroup | None, where: Path, stencil: str, options: dict[s
         ("heat7", 3, {"scheme": "split", "boundary": "periodic", "sizes": {"bt": 4}}),
         ("acoustic8", 2, {"scheme": "split", "boundary": "mirror", "sizes": {"bt": 2}}),
         ("maxwell", 2, {"scheme": "split", "sizes": {"bt": 3}}),
+        ("heat7", 3, {"ranks": (1, 3), "boundary": "periodic", "sizes": {"bt": 3}}),
+        ("acoustic8", 2, {"ranks": (1, 2), "boundary": "mirror"}),
+        ("acoustic2", 4, {"ranks": (2, 2), "sizes": {"bt": 3}}),
+        ("d3q19", 4, {"ranks": (2, 2), "boundary": "periodic"}),
+        ("maxwell", 6, {"ranks": (2, 3), "boundary": "y=mirror,z=periodic", "dtype": "float64"}),
     ],
 )
 def test_ranks_have_the_bits_of_one_process(tmp_path: Path, stencil: str, size: int, options: dict[str, Any]) -> None:
     """Checks all arrays, for stencils with several stages and fields, all boundaries, and several calls of `run`."""
     steps = [7, 4]
-    alone = options | ({"scheme": "auto"} if options.get("scheme") == "split" else {})
+    alone = options | ({"scheme": "auto"} if options.get("scheme") == "split" else {}) | {"ranks": 1}
     expected, _, _ = computes(None, tmp_path / "alone.oc", stencil, alone, steps)
     found = ranks(size, computes, tmp_path / "parts", stencil, options, steps)
     assert all(not isinstance(one[0], str) for one in found), found
-    for name, values in expected.items():
-        np.testing.assert_array_equal(np.concatenate([arrays[name] for arrays, _, _ in found], axis=1), values, name)
+    for name, (_, values) in expected.items():
+        together = np.zeros_like(values)
+        for arrays, _, _ in found:
+            own, part = arrays[name]
+            together[own] = part
+        np.testing.assert_array_equal(together, values, name)
     assert {step for _, step, _ in found} == {sum(steps)}
     report = found[0][2]
     assert (report.ranks, report.shape, report.steps) == (size, (19, 48, 21), 4)
@@ -271,14 +280,15 @@ def finishes(group: RankGroup, where: Path) -> Any:
     return sim["u"][:, slice(*sim.rows)]
 
 
-@pytest.mark.parametrize("scheme", ["auto", "split"])
-def test_gathered_parts_are_a_run_of_one_process(tmp_path: Path, scheme: str) -> None:
-    """Checks the arrays of a gathered run. The run must continue with identical results, even if its ranks have used a
-    scheme that one process cannot use."""
+@pytest.mark.parametrize("given", [{"scheme": "auto"}, {"scheme": "split"}, {"ranks": (1, 3)}])
+def test_gathered_parts_are_a_run_of_one_process(tmp_path: Path, given: dict[str, Any]) -> None:
+    """Checks the arrays of a gathered run, and that it goes on with the same bits, also if its ranks have used a scheme
+    that one process cannot use."""
     parts, alone, whole = tmp_path / "parts", tmp_path / "alone.oc", tmp_path / "whole.oc"
-    options = {"sizes": {"bt": 2}, "spacing": 10.0, "origin": (0.0, 5.0, 0.0)}
-    computes(None, alone, "acoustic8", options, [4])
-    found = ranks(3, computes, parts, "acoustic8", {**options, "scheme": scheme}, [4])
+    options = {"sizes": {"bt": 1 if "ranks" in given else 2}, "spacing": 10.0, "origin": (3.0, 5.0, 0.0)}
+    stencil = "acoustic4" if "ranks" in given else "acoustic8"
+    computes(None, alone, stencil, options, [4])
+    found = ranks(3, computes, parts, stencil, options | given, [4])
     assert all(one[1] == 4 for one in found), found
     state = gather_module.gather([parts], whole)
     assert (state.manifest.step, state.manifest.part) == (4, None)
@@ -289,6 +299,32 @@ def test_gathered_parts_are_a_run_of_one_process(tmp_path: Path, scheme: str) ->
         sim.run(3, progress="none")
     for name in ("u", "u.previous", "v"):
         np.testing.assert_array_equal(other[name][:], one[name][:])
+
+
+def reopens(group: RankGroup, where: Path, given: object) -> Any:
+    return oc.open(where, comm=group, ranks=given).step  # type: ignore[arg-type]
+
+
+def test_parts_along_z_stay_with_their_ranks(tmp_path: Path) -> None:
+    """Checks that parts along z are read by one process and by the same ranks, but move to no other ranks."""
+    parts, alone = tmp_path / "parts", tmp_path / "alone.oc"
+    found = ranks(2, computes, parts, "heat7", {"ranks": "1x2"}, [3])
+    assert [one[1] for one in found] == [3, 3], found
+    computes(None, alone, "heat7", {}, [3])
+    files = {one: one.stat().st_mtime_ns for one in parts.rglob("*") if one.is_file()}
+    sim, expected = oc.open(parts), oc.open(alone)["u"][:]
+    for index in (np.s_[:], np.s_[9], np.s_[12:5:-2, 3:40:7], np.s_[8:11, -1], np.s_[0:0]):
+        np.testing.assert_array_equal(sim["u"][index], expected[index])
+    with pytest.raises(InputError, match=r"divided among 2 ranks, and cannot move .* outcrop gather"):
+        sim.run(2, progress="none")
+    for size, given, text in ((3, "auto", "divided among 2 ranks"), (2, (2, 1), "1x2 ranks, which cannot be changed")):
+        assert all(text in one[1] for one in ranks(size, reopens, parts, given))
+    assert {one: one.stat().st_mtime_ns for one in parts.rglob("*") if one.is_file()} == files
+    assert ranks(2, reopens, parts, (1, 2)) == [3, 3]
+    assert all("can only move to ranks along y" in one[1] for one in ranks(2, reopens, alone, (1, 2)))
+    info = subprocess.run([*CLI, "info", parts], capture_output=True, text=True).stdout
+    assert "parts    2 of 48 rows and 9 to 10 planes" in info and "the planes of the grid are divided" in info
+    assert subprocess.run([*CLI, "verify", parts], capture_output=True).returncode == 0
 
 
 def test_parts_that_do_not_fit_are_not_gathered(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from outcrop.language.boundary import FIXED, Boundary
 from outcrop.language.library import find_stencil
 from outcrop.language.stencil import Stencil
 from outcrop.plan.plan import Sizes
-from outcrop.plan.ranks import RankPlans, cut_problem, part_of, plan_ranks, validate_ranks
+from outcrop.plan.ranks import RankPlans, cut_planes, cut_problem, part_of, plan_ranks, validate_ranks
 from outcrop.plan.schemes import EVERY_SCHEME
 from outcrop.run.definition import as_problem
 from outcrop.run.disk.layout import make_layout
@@ -33,15 +33,16 @@ LIBRARY = ["heat7", "heat13", "acoustic4", "acoustic8", "elastic4", "maxwell", "
 
 def make_plans(
     stencil: Stencil, boundary: Boundary, shape: tuple[int, int, int], ranks: int, name: str, steps: int, sizes: Sizes,
-    dtype: str = "float32",
+    dtype: str = "float32", parts_z: int = 1,
 ) -> RankPlans:  # fmt: skip
-    """Return proved plans with the scheme `name`. The number of levels is limited to the maximum for the ranks."""
+    """Return proved plans with the scheme `name` for `ranks` parts along y and `parts_z` parts along z. The number of
+    levels is reduced to the most that the ranks can do."""
     problem = as_problem(stencil, make_layout(shape, dtype), steps, boundary, in_place=False)
-    cut, scheme = cut_problem(problem, ranks), EVERY_SCHEME[name]
-    most = scheme.max_levels(part_of(problem, cut, 0))
+    cut, planes, scheme = cut_problem(problem, ranks), cut_planes(problem, parts_z), EVERY_SCHEME[name]
+    most = scheme.max_levels(part_of(problem, cut, 0, planes))
     levels = min(sizes.levels, most, problem.levels) // problem.stages * problem.stages
     sizes = Sizes(**{**sizes.__dict__, "levels": levels})
-    every = plan_ranks(problem, cut, scheme, sizes, MACHINE, assumed_rate)
+    every = plan_ranks(problem, cut, scheme, sizes, MACHINE, assumed_rate, planes)
     validate_ranks(every)
     return every
 
@@ -110,6 +111,25 @@ def test_ranks_give_the_oracles_bits(
     check(stencil, boundary, every, seed, data.draw(st.integers(1, 2)), data.draw(st.sampled_from(BACKENDS)))
 
 
+@settings(max_examples=examples(40), deadline=None)
+@given(st.sampled_from(sorted({**STENCILS, "heat": heat})), offsets(), st.data(), st.integers(0, 2**32 - 1))
+def test_ranks_with_parts_along_z_give_the_oracles_bits(
+    name: str, near: list[tuple[int, int, int]], data: st.DataObject, seed: int
+) -> None:
+    """Checks random stencils of several fields and stages, with all boundaries, on 2 to 4 parts along z and 1 or 2
+    parts along y."""
+    stencil = {**STENCILS, "heat": heat}[name](near)
+    boundary, steps = data.draw(boundaries()), data.draw(st.integers(1, 6))
+    (ranks, parts_z), stages = data.draw(st.sampled_from([(1, 2), (1, 3), (1, 4), (2, 2), (2, 3)])), len(stencil.stages)
+    rows = data.draw(st.integers(1, 16)) + ranks * stencil.radii[1] * stages
+    planes = data.draw(st.integers(0, 30)) + parts_z * (1 + stencil.radii[0] * (stages + 1))
+    sizes = replace(data.draw(sizes_of_ranks(stencil, planes // parts_z)), block_y=0)
+    dtype = data.draw(st.sampled_from(["float32", "float64"]))
+    shape = planes, max(rows, ranks), data.draw(st.integers(1, 20))
+    every = make_plans(stencil, boundary, shape, ranks, "wavefront", steps, sizes, dtype, parts_z)
+    check(stencil, boundary, every, seed, data.draw(st.integers(1, 2)), data.draw(st.sampled_from(BACKENDS)))
+
+
 @pytest.mark.parametrize("scheme", NAMES)
 @pytest.mark.parametrize("name", LIBRARY)
 @settings(max_examples=examples(5), deadline=None)
@@ -143,6 +163,36 @@ def test_a_rank_waits_only_for_messages_for_which_its_proof_waits(
     world = RankThreads(tmp_path, stencil, every, whole_state(stencil, every, 1))
     for one in world.run(1, links=StrictRelay(every).links):
         assert isinstance(one, Sample), one
+
+
+@pytest.mark.parametrize("name", ["heat7", "acoustic8", "elastic4"])
+def test_a_rank_waits_only_for_planes_for_which_its_proof_waits(tmp_path: Path, name: str) -> None:
+    """Checks the same for two parts along z."""
+    stencil = find_stencil(name)
+    sizes = Sizes(2 * len(stencil.stages), 3, diamond=2)
+    every = make_plans(stencil, FIXED, (80, 24, 12), 1, "wavefront", 2, sizes, parts_z=2)
+    world = RankThreads(tmp_path, stencil, every, whole_state(stencil, every, 1))
+    for one in world.run(1, links=StrictRelay(every).links):
+        assert isinstance(one, Sample), one
+
+
+@pytest.mark.parametrize("plane", [0, 1, 9, 17, 19])
+@pytest.mark.parametrize("is_static", [False, True])
+def test_a_flipped_bit_of_each_plane_is_noticed(tmp_path: Path, plane: int, is_static: bool) -> None:
+    """Checks that a rank checks the planes of its pass, and the planes that it reads to send them."""
+    stencil = find_stencil("acoustic8")
+    every = make_plans(stencil, FIXED, (60, 20, 20), 1, "wavefront", 3, Sizes(3, 2, diamond=2), parts_z=3)
+    world = RankThreads(tmp_path, stencil, every, whole_state(stencil, every, 1))
+    run = world.runs[1]
+    shard, offset = run.layout.locate(plane)
+    with (run.fixed[0] if is_static else run.turns[0][0])[shard].open("r+b") as file:
+        file.seek(offset + 7)
+        byte = file.read(1)[0]
+        file.seek(-1, 1)
+        file.write(bytes([byte ^ 1]))
+    below, own, above = world.run(2)
+    assert isinstance(own, CorruptionError) and f"plane {plane} is damaged" in str(own)
+    assert isinstance(below, CommunicationError) and isinstance(above, CommunicationError)
 
 
 def small_plans(scheme: str) -> tuple[Stencil, RankPlans]:

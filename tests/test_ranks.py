@@ -17,7 +17,7 @@ from matplotlib.path import Path
 
 from damage import shrink
 from outcrop.errors import BudgetError, InputError
-from outcrop.plan.actions import FACES, Action, Block, Commit, Copy, Read, Update, Write
+from outcrop.plan.actions import FACES, HIGH, LOW, Action, Block, Commit, Copy, Read, Update, Write
 from outcrop.plan.contents import IllegalPlan
 from outcrop.plan.cost import works_of
 from outcrop.plan.draw import tile_patches
@@ -66,7 +66,9 @@ def test_a_dropped_or_shrunk_action_is_rejected(every: RankPlans, data: st.DataO
     """Removes an action of one rank, or makes it one plane or one row smaller. Checks that the proof of all ranks
     rejects the plans."""
     rank, number, actions = chosen_pass(every, data)
-    index = data.draw(st.integers(every.problem.radius_y == 0, len(actions) - 1))  # without halos, no Block is needed
+    problem = every.plans[rank].problem  # without halos, no Block is needed
+    has_halo = max(*problem.halo(1), *problem.halo_z(1)) > 0
+    index = data.draw(st.integers(not has_halo, len(actions) - 1))
     rejected(every, rank, number, [*actions[:index], *actions[index + 1 :]])
     if not isinstance(actions[index], Block | Commit):
         smaller = shrink(actions[index], data.draw(st.booleans()), data.draw(st.booleans()))
@@ -95,9 +97,11 @@ def test_damaged_exchanges_are_rejected(every: RankPlans, data: st.DataObject) -
 
 
 def chosen_pass(every: RankPlans, data: st.DataObject) -> tuple[int, int, list[Action]]:
-    """Choose a pass of a rank that updates some of its own rows. Return the rank, the number of the pass, and its
+    """Choose a pass of a rank that updates some of its own cells. Return the rank, the number of the pass, and its
     actions."""
-    updating = [rank for rank, one in enumerate(every.plans) if one.problem.own_rows[0] < one.problem.own_rows[1]]
+    problems = [one.problem for one in every.plans]
+    updating = [rank for rank, one in enumerate(problems)
+                if one.own_rows[0] < one.own_rows[1] and one.own_planes[0] < one.own_planes[1]]  # fmt: skip
     assume(updating)
     rank = data.draw(st.sampled_from(updating))
     number = data.draw(st.integers(0, len(every.plans[rank].passes) - 1))
@@ -196,7 +200,7 @@ def test_rows_that_have_changed_are_not_sent(every: RankPlans, data: st.DataObje
     """Checks that the proof of a rank rejects a pass that sends rows after updates have overwritten them."""
     rank, number, actions = chosen_pass(every, data)
     plan = every.plans[rank]
-    sends = [one for one in actions if isinstance(one, Write) and one.array == "faces"]
+    sends = [one for one in actions if isinstance(one, Write) and one.array == "faces" and one.level in (LOW, HIGH)]
     is_overwritten = plan.passes[number].levels > 1 or not plan.problem.fields[0].is_double
     if not sends or not is_overwritten:
         return
@@ -240,7 +244,8 @@ def test_predicted_bytes_are_those_of_the_messages(every: RankPlans) -> None:
         expected = rows * problem.pitch_bytes * problem.planes * problem.state_arrays
         sides = problem.radius_y * sum(problem.neighbours) * problem.pitch_bytes * problem.statics
         expected += sum(count * one.levels * sides for count, one in zip(planes, plan.passes, strict=True))
-        assert plan.predicted.bytes_sent == plan.predicted.bytes_received == expected
+        if not problem.is_part_z:
+            assert plan.predicted.bytes_sent == plan.predicted.bytes_received == expected
         moved = problem.planes * problem.record_bytes * problem.state_arrays * len(plan.passes)
         assert plan.predicted.bytes_written == moved or (max(blocks) > 1 and plan.predicted.bytes_written > moved)
     assert sum(plan.predicted.bytes_sent for plan in every.plans) == sum(
@@ -435,7 +440,7 @@ def test_a_balanced_cut_gives_ranks_equal_work(
     some, updates = KINDS[3 * has_stages]
     group = 1 << doublings
     nx = 1024 // group
-    scheme, ny = EVERY_SCHEME["split"], 64 * group * ranks
+    scheme, ny = EVERY_SCHEME["split"], 128 * group * ranks
     problem = replace(make_problem((12, ny, nx), (1, radius, 1), steps), fields=some, updates=updates)
     assert problem.row_group == group
     equal = cut_problem(problem, ranks, steps, scheme)

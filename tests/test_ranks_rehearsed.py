@@ -18,7 +18,16 @@ from outcrop.language.library import find_stencil
 from outcrop.language.stencil import Stencil
 from outcrop.plan.plan import Sizes
 from outcrop.plan.planner import choose, smallest_budget_bytes
-from outcrop.plan.ranks import RankPlans, cut_problem, part_of, plan_ranks, rows_needed, rows_of, validate_ranks
+from outcrop.plan.ranks import (
+    RankPlans,
+    cut_planes,
+    cut_problem,
+    part_of,
+    plan_ranks,
+    rows_needed,
+    rows_of,
+    validate_ranks,
+)
 from outcrop.plan.schemes import EVERY_SCHEME, SCHEMES
 from outcrop.run.definition import as_problem
 from outcrop.run.disk.entries import PartEntry
@@ -48,20 +57,23 @@ def split_runs(draw: st.DrawFn, stencil: Stencil, max_rows: int = 24) -> tuple[B
 
 @st.composite
 def rank_runs(draw: st.DrawFn, stencil: Stencil, max_rows: int = 16) -> tuple[Boundary, RankPlans]:
-    """Generate a random run of a stencil on 1 to 8 ranks, with any boundary, a small grid and any legal sizes."""
-    boundary, ranks = draw(boundaries()), draw(st.integers(1, 8))
+    """Generate a random run of a stencil on 1 to 8 parts along y and 1 to 4 parts along z, with any boundary, a small
+    grid and any legal sizes."""
+    boundary, ranks, parts_z = draw(boundaries()), draw(st.integers(1, 8)), draw(st.sampled_from([1, 1, 2, 3, 4]))
     dtype, steps = draw(st.sampled_from(["float32", "float64"])), draw(st.integers(1, 5))
-    least = max(1, stencil.radii[1] * len(stencil.stages))
+    least, least_z = (max(1, radius * len(stencil.stages)) for radius in (stencil.radii[1], stencil.radii[0]))
     rows = draw(st.integers(ranks * least, ranks * max(least, max_rows)))
-    shape = draw(st.integers(1, 12)), rows, draw(st.integers(1, 14))
+    planes = draw(st.integers(1, 12)) + (parts_z > 1) * parts_z * (least_z + stencil.radii[0])
+    shape = planes, rows, draw(st.integers(1, 14))
     problem = as_problem(stencil, make_layout(shape, dtype), steps, boundary, in_place=False)
-    cut = cut_problem(problem, ranks)
-    most = min(problem.levels, part_of(problem, cut, 0).max_levels) // problem.stages
+    cut, cut_z = cut_problem(problem, ranks), cut_planes(problem, parts_z)
+    most = min(problem.levels, part_of(problem, cut, 0, cut_z).max_levels) // problem.stages
     sizes = Sizes(problem.stages * draw(st.integers(1, most)), draw(st.integers(1, shape[0] + 3)), diamond=2)
     scheme = SCHEMES[draw(st.sampled_from(["wavefront", "naive"]))]
-    if scheme.name == "wavefront":
+    # the planner does not divide the rows of a grid that is periodic along y if one rank has all rows
+    if scheme.name == "wavefront" and not (ranks == 1 and boundary.y[0] == "periodic"):
         sizes = replace(sizes, block_y=draw(block_rows(stencil.radii[1], rows // ranks)))
-    return boundary, plan_ranks(problem, cut, scheme, sizes, MACHINE, assumed_rate)
+    return boundary, plan_ranks(problem, cut, scheme, sizes, MACHINE, assumed_rate, cut_z)
 
 
 def check(stencil: Stencil, boundary: Boundary, every: RankPlans, seed: int) -> None:

@@ -191,7 +191,7 @@ def make_executor(
     bind: str = "none",
     topology: str = "",
     lead_scalars_bytes: int = 0,
-    links: tuple[Link | None, Link | None] = (None, None),
+    links: tuple[Link | None, ...] = (None, None),
 ) -> Executor:
     """Allocates and touches all memory, or uses `memory` with its content. With `lock`, it is never swapped out.
 
@@ -199,8 +199,8 @@ def make_executor(
     whether the ring always holds all planes. `calls` has the kernel, sources and targets (field, copy) of the stages of
     an even step, then of an odd step. `scalars_bytes` is the distance between the scalars of two steps, or 0 if all
     steps share them. `bind` is "auto", "cores" or "none". `topology` simulates another machine, without binding.
-    `links` are the links to the neighbours with lower and with higher rows, or None. Raises InputError for impossible
-    arguments."""
+    `links` are the links to the neighbours with lower rows, higher rows, lower planes and higher planes, or None.
+    Raises InputError for impossible arguments."""
 
 class UpdateMeter:
     """A window in which only updates are measured."""

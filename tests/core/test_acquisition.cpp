@@ -159,7 +159,7 @@ TEST(PointTable, FindsPointsByPlaneRowsAndColumns) {
   const Grid grid = make_grid();
   PointTable table;
   table.add(grid, 7, {{3, 5, 20}, {3, 4, 0}, {0, 0, 0}, {nz - 1, ny - 1, nx - 1}, {3, 5, 20}});
-  table.sort(grid);
+  table.sort();
   const auto found = [&](long z, const Rectangle &cells) {
     std::vector<std::size_t> indices;
     table.for_each(z, cells, [&](const PointTable::Point &point) { indices.push_back(point.index); });
@@ -173,6 +173,20 @@ TEST(PointTable, FindsPointsByPlaneRowsAndColumns) {
   EXPECT_TRUE(found(4, all).empty());
   EXPECT_EQ(found(0, all), (std::vector<std::size_t>{2}));
   EXPECT_EQ(found(nz - 1, all), (std::vector<std::size_t>{3}));
+}
+
+TEST(PointTable, FindsPointsInPlanesOfNeighbouringRanks) {
+  Grid grid = make_grid();
+  grid.rim_z_low = grid.rim_z_high = -UpdateRegion::far;
+  PointTable table;
+  table.add(grid, 7, {{nz + 2, 1, 1}, {-3, 2, 2}, {0, 3, 3}});
+  table.sort();
+  const auto count = [&](long z) {
+    int points = 0;
+    table.for_each(z, whole_plane(grid), [&](const PointTable::Point &) { ++points; });
+    return points;
+  };
+  for (long z = -6; z < nz + 6; ++z) EXPECT_EQ(count(z), z == -3 || z == 0 || z == nz + 2) << z;
 }
 
 }  // namespace

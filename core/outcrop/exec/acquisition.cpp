@@ -40,18 +40,20 @@ void add_value(const Grid &grid, std::byte *cell, const std::byte *values, std::
 void PointTable::add(const Grid &grid, std::size_t list, const std::vector<Cell> &cells) {
   for (std::size_t i = 0; i < cells.size(); ++i) {
     const Cell &cell = cells[i];
-    assert(cell.z >= 0 && cell.z < grid.nz && cell.x >= 0 && cell.x < grid.nx);
+    assert(cell.x >= 0 && cell.x < grid.nx);
+    assert((cell.z >= 0 || grid.has_below()) && (cell.z < grid.nz || grid.has_above()));
     // a rim below 0: a neighbour has these rows
     assert((cell.y >= 0 || grid.rim_y_low < 0) && (cell.y < grid.ny || grid.rim_y_high < 0));
     points_.push_back({grid.position(cell.z), cell.y, cell.x, list, i});
   }
 }
 
-void PointTable::sort(const Grid &grid) {
+void PointTable::sort() {
   if (points_.empty()) return;
   std::ranges::stable_sort(points_, {}, [](const Point &one) { return std::tuple(one.position, one.y, one.x); });
-  first_.assign(static_cast<std::size_t>(grid.nz) + 1, 0);
-  for (const Point &point : points_) ++first_[static_cast<std::size_t>(point.position) + 1];
+  lowest_ = points_.front().position;
+  first_.assign(static_cast<std::size_t>(points_.back().position - lowest_) + 2, 0);
+  for (const Point &point : points_) ++first_[static_cast<std::size_t>(point.position - lowest_) + 1];
   for (std::size_t i = 1; i < first_.size(); ++i) first_[i] += first_[i - 1];
 }
 
@@ -64,7 +66,7 @@ Injections::Injections(const Grid &grid, const Window &window, const Fields &fie
       rings.push_back(fields.ring(list.field, writes(*call, fields.ring(list.field, 1)) ? 1 : 0));
     add_list(last_stage(stages, fields, list.field), list.cells, list.values, std::move(rings));
   }
-  for (PointTable &table : tables_) table.sort(grid);
+  for (PointTable &table : tables_) table.sort();
 }
 
 Injections::Injections(const Grid &grid, const Window &window, const Lead &lead,
@@ -75,7 +77,7 @@ Injections::Injections(const Grid &grid, const Window &window, const Lead &lead,
     for (const std::size_t field : list.fields) rings.insert(rings.end(), tables_.size(), field);
     add_list(static_cast<std::size_t>(list.stage), list.cells, list.values, std::move(rings));
   }
-  for (PointTable &table : tables_) table.sort(grid);
+  for (PointTable &table : tables_) table.sort();
 }
 
 void Injections::add_list(std::size_t stage, const std::vector<Cell> &cells, const std::byte *values,
@@ -96,8 +98,8 @@ void Injections::add(long level, long position, const Rectangle &cells) const {
 Samples::Samples(const Grid &grid, const Window &window, const Fields &fields, std::vector<PointSamples> lists)
     : grid_(grid), window_(window), fields_(fields), lists_(std::move(lists)) {
   for (std::size_t i = 0; i < lists_.size(); ++i) (lists_[i].before ? before_ : after_).add(grid, i, lists_[i].cells);
-  before_.sort(grid);
-  after_.sort(grid);
+  before_.sort();
+  after_.sort();
 }
 
 // Samples the receivers that read values after a step, and the receivers that read values before the next step. Both
@@ -150,9 +152,10 @@ void Acquisition::after(long level, long z0, long z1, const Rectangle &cells) {
 
 void Acquisition::take(long done, long z0, long z1, const Rectangle &cells) {
   const OwnedCells own = only_own_ ? own_ : OwnedCells{};
-  const long begin = std::max(z0, own.z0), end = std::min(z1, own.z1);
+  long begin = std::max(z0, own.z0), end = std::min(z1, own.z1);
   Rectangle inside = intersection(cells, own.cells);
   if (only_own_rows_) inside = intersection(inside, whole_plane(grid_));
+  if (only_own_rows_) begin = std::max(0L, begin), end = std::min(grid_.nz, end);
   for (const Rectangle &part : unfolded(grid_, inside)) {
     if (begin >= end || part.empty()) continue;
     if (!samples_.empty())
@@ -163,6 +166,7 @@ void Acquisition::take(long done, long z0, long z1, const Rectangle &cells) {
 }
 
 void Acquisition::rim(long position, const Rectangle &cells) {
+  if (position < 0 || position >= grid_.nz) return;          // the rim of a neighbour's planes belongs to the neighbour
   Rectangle part = intersection(cells, whole_plane(grid_));  // the rim of a neighbour's rows belongs to the neighbour
   if (only_own_) {
     if (position < own_.z0 || position >= own_.z1) return;

@@ -100,16 +100,16 @@ class PointTable {
   void add(const Grid &grid, std::size_t list, const std::vector<Cell> &cells);
 
   /// Sorts the points. Must be called once, after the last add().
-  void sort(const Grid &grid);
+  void sort();
 
   bool empty() const { return points_.empty(); }
 
   /// Calls body(point) for each point of the plane at `position` that lies inside `cells`.
   template <typename Body>
   void for_each(long position, const Rectangle &cells, const Body &body) const {
-    if (points_.empty()) return;
-    const auto place = static_cast<std::size_t>(position);
-    if (first_[place] == first_[place + 1]) return;
+    if (points_.empty() || position < lowest_) return;
+    const auto place = static_cast<std::size_t>(position - lowest_);
+    if (place + 1 >= first_.size() || first_[place] == first_[place + 1]) return;
     const Point *point = points_.data() + first_[place], *end = points_.data() + first_[place + 1];
     point = std::lower_bound(point, end, cells.y0, [](const Point &one, long y) { return one.y < y; });
     for (; point != end && point->y < cells.y1; ++point)
@@ -118,7 +118,8 @@ class PointTable {
 
  private:
   std::vector<Point> points_;
-  std::vector<std::size_t> first_;  // index: position
+  long lowest_ = 0;                 // the lowest position of all points; planes of neighbouring ranks are negative
+  std::vector<std::size_t> first_;  // the index of the first point of each position, from `lowest_` on
 };
 
 /// Adds the sources of the steps of a pass, or of the steps of its lead. All arguments must outlive this object.

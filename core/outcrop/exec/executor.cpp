@@ -230,6 +230,7 @@ void Executor::perform(const WriteAction &action) {
 }
 
 void Executor::perform(const CheckAction &action) {
+  if (own_.z0 >= own_.z1) return check_sent(action);
   assert(action.array == Array::source || action.array == Array::target);
   const bool is_source = action.array == Array::source;
   std::vector<ArrayRing> pairs = array_rings(action.array, 0);
@@ -252,6 +253,31 @@ void Executor::perform(const CheckAction &action) {
     });
   }
   if (is_source) check_planes(action.z0, action.z1);
+}
+
+// Compares the checksums and seals of whole planes that this rank has read only to send them. The planes do not belong
+// to the checksums of the pass, because the pass reads the same planes a second time.
+void Executor::check_sent(const CheckAction &action) {
+  const std::vector<ArrayRing> pairs = array_rings(action.array, 0);
+  {
+    // Other rings may hold planes of the pass in slots with the same numbers, so only these rings are waited for.
+    const Timer timer(counters_.seconds_read_wait);
+    for (const ArrayRing &pair : pairs)
+      for (long z = action.z0; z < action.z1; ++z)
+        if (transfers_.wait_for_read(pair.ring, z) && checks_) checks_->keep(pair.ring, z);
+  }
+  if (!checks_) return;
+  const Timer timer(counters_.seconds_checksum);
+  for (const ArrayRing &pair : pairs) {
+    std::atomic<long> bad{-1}, displaced{-1};
+    team_.for_each(action.z1 - action.z0, [&](long i) {
+      const Checks::Verdict verdict = checks_->verdict(pair, action.z0 + i);
+      if (verdict == Checks::Verdict::damaged) bad = action.z0 + i;
+      if (verdict == Checks::Verdict::displaced) displaced = action.z0 + i;
+    });
+    if (bad >= 0) throw CorruptionError(transfers_.damage(pair, bad, false));
+    if (displaced >= 0) throw CorruptionError(transfers_.damage(pair, displaced, true));
+  }
 }
 
 void Executor::perform(const CommitAction &) {
@@ -299,7 +325,7 @@ void Executor::check_fringes(const std::vector<ArrayRing> &pairs, long z0, long 
 void Executor::check_planes(long z0, long z1) {
   if (!checks_) return;
   const Timer timer(counters_.seconds_checksum);
-  for (long z = z0; z < z1; ++z)
+  for (long z = std::max(0L, z0); z < std::min(grid_.nz, z1); ++z)  // planes of other ranks have no checksums here
     if (const auto wrong = checks_->wrong(z)) throw CorruptionError(transfers_.damage(wrong->pair, z, wrong->whole));
 }
 
@@ -414,8 +440,9 @@ void Executor::wait_for_faces(const UpdateAction &action) {
       // planes of static fields are read and exchanged later than planes of updated fields
       const bool is_static = ring < fields_.size() && fields_.read_only(ring);
       const long reach_z = is_static ? grid_.statics_z : grid_.skew_z;
-      for (long z = std::max(0L, z0 - reach_z); z < std::min(grid_.nz, z1 + reach_z); ++z)
-        transfers_.wait_for_received(ring, z, y0 - reach_y, y1 + reach_y);
+      const long first = grid_.has_below() ? z0 - reach_z : std::max(0L, z0 - reach_z);
+      const long end = grid_.has_above() ? z1 + reach_z : std::min(grid_.nz, z1 + reach_z);
+      for (long z = first; z < end; ++z) transfers_.wait_for_received(ring, z, y0 - reach_y, y1 + reach_y);
     }
     for (const std::size_t ring : stage.targets)
       for (long z = z0; z < z1; ++z) {

@@ -109,6 +109,9 @@ struct WriteAction {
 /// source and of the static fields. The slots must then hold the values that were read from disk. If `array` is
 /// `target`, the action adds the cells to the checksums of the target. The slots must then hold the values that will be
 /// written to disk.
+///
+/// A block that owns no planes only sends whole planes to neighbouring ranks. In such a block, `array` is `source` or
+/// `statics`, and the action compares the checksums of the planes immediately.
 struct CheckAction {
   long z0, z1;
   Rectangle cells;
@@ -202,6 +205,7 @@ class Executor {
   void wait_for_writes(std::size_t ring, long z0, long z1);
   void wait_for_history(long z0, long z1, bool is_update);
   void check_planes(long z0, long z1);
+  void check_sent(const CheckAction &action);
   void check_fringes(const std::vector<ArrayRing> &pairs, long z0, long z1);
   std::array<Rectangle, 2> rim_of(long z, const Rectangle &cells) const;
   void copy_rows(std::size_t from, std::size_t to, long z, const Rectangle &rows) const;

@@ -13,6 +13,9 @@
 // complete. So rows are sent as soon as they have been read, while the executor updates other planes. A thread
 // transfers several short jobs by one system call, and reports each job when the job is finished.
 //
+// If the grid is also divided in z, a rank sends whole planes to the neighbour with lower planes (side 2) and to the
+// neighbour with higher planes (side 3).
+//
 // In split tiling, a rank sends rows of each level while it updates a plane ("stairs"), and rows of the last level
 // ("finished"). So several faces of a slot may be in transfer at the same time. For each slot, class SlotFaces stores
 // the rows of the faces in transfer. A thread that uses other rows of the slot does not wait for the transfers of
@@ -40,10 +43,10 @@
 
 namespace outcrop {
 
-constexpr std::size_t side_count = 2;
+constexpr std::size_t side_count = 4;
 
-/// The links of a rank: the first link leads to the neighbour with lower rows, and the second link leads to the
-/// neighbour with higher rows. A null pointer means that the rank has no neighbour on this side.
+/// The links of a rank. They lead to the neighbours with lower rows, with higher rows, with lower planes and with higher
+/// planes. A null pointer means that the rank has no neighbour on this side.
 using Links = std::array<Link *, side_count>;
 
 /// Runs the threads that send and receive faces. The links and the pump must outlive this object.

@@ -25,6 +25,7 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 Grid endless(Grid grid) {
   grid.nz = std::numeric_limits<int>::max();
   grid.periodic_z = false;
+  grid.rim_z_low = std::max(0L, grid.rim_z_low);
   return grid;
 }
 

@@ -49,10 +49,11 @@ inline long unfold(long position, long n) { return position % 2 == 0 ? position 
 /// `record_bytes` is the distance between records. A plane on disk has `plane_bytes` bytes: its rows, and then zeros if
 /// the part of a rank has fewer rows than a plane on disk. The zeros are never written, and exist only on disk.
 ///
-/// The grid may be the part of a rank that has neighbouring ranks in y (faces.hpp). Rows are counted from the rank's
-/// first row. A rim of -2^40 rows on one side means that a neighbouring rank owns the rows beyond this side. The rows
-/// of a neighbour have y < 0 or y >= ny. They exist only in memory, in frames that are larger than the plane. The
-/// region of a block determines which rows of a neighbour are updated.
+/// The grid may be the part of a rank that has neighbouring ranks in y or z (faces.hpp). Rows and planes are counted
+/// from the rank's first row and plane. A rim of -2^40 on one side means that a neighbouring rank owns the rows or planes
+/// beyond this side. The rows of a neighbour have y < 0 or y >= ny. They exist only in memory, in frames that are larger
+/// than the plane. The region of a block determines which rows of a neighbour are updated. The planes of a neighbour
+/// have z < 0 or z >= nz. A block with a suitable shift can hold them in its slots.
 struct Grid {
   long nz = 0, ny = 0, nx = 0;
   long radius_z = 0, radius_y = 0;     ///< the radius of the stencil in z and y
@@ -78,6 +79,8 @@ struct Grid {
   long end_plane() const { return nz - rim_z_high; }  ///< one past the last plane that a step updates
   long first_row() const { return rim_y_low; }
   long end_row() const { return ny - rim_y_high; }
+  bool has_below() const { return rim_z_low < 0; }   ///< true if a neighbouring rank has the planes below plane 0
+  bool has_above() const { return rim_z_high < 0; }  ///< true if a neighbouring rank has the planes above the grid
 
   /// Returns the number of the plane at a position.
   long plane(long position) const { return periodic_z ? unfold(position, nz) : position; }
@@ -86,7 +89,7 @@ struct Grid {
   /// plane in the grid that has the same values.
   long position(long z) const {
     if (periodic_z) return fold(((z % nz) + nz) % nz, nz);
-    while (z < 0 || z >= nz) z = z < 0 ? -1 - z : 2 * nz - 1 - z;
+    while ((z < 0 && !has_below()) || (z >= nz && !has_above())) z = z < 0 ? -1 - z : 2 * nz - 1 - z;
     return z;
   }
 };

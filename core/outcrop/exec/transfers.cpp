@@ -401,8 +401,20 @@ std::optional<Checks::Wrong> Checks::wrong(long z) {
   return std::nullopt;
 }
 
-// Completes a record with its checksum and seal. The checksum is written with the last part of the record, because the
-// executor may write other parts before all rows of the plane are final.
+Checks::Verdict Checks::verdict(const ArrayRing &source, long z) const {
+  const auto has_ring = [&](const Sums &one) {
+    return one.pair.array == source.array && one.pair.index == source.index;
+  };
+  const Sums &array = *std::ranges::find_if(sources_, has_ring);
+  const Tail &expected = array.expected[static_cast<std::size_t>(z)];
+  const std::uint32_t crc = crc32c({window_.cell(source.ring, z, 0, 0), grid_.plane_bytes});
+  if (crc != expected.crc) return Verdict::damaged;
+  const auto plane = static_cast<std::uint64_t>(grid_.plane(z));
+  return plane_seal(plane, crc, array.seed) == expected.seal ? Verdict::valid : Verdict::displaced;
+}
+
+// Completes a record with its checksum and seal. The executor may write parts of a record before all rows of the plane
+// are final. So the checksum is written with the last part.
 void Checks::finish_record(const ArrayRing &target, long z) const {
   const Sums &array = targets_[target.index];
   if (!array.sums.whole(z)) return;

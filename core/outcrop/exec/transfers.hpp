@@ -273,8 +273,14 @@ class Checks {
     bool whole = false;
   };
 
-  /// Checks plane z in each array for which all cells of the plane have been added. Compares the computed checksum and
-  /// seal with the stored checksum and seal, once for each array. Returns the damaged plane, if there is one.
+  enum class Verdict : std::uint8_t { valid, damaged, displaced };
+
+  /// Compares the checksum and the seal of plane z with those that were read with the plane (keep()). The frame must be
+  /// the whole plane. If only the seal is wrong, the plane is displaced: its bytes belong to another plane.
+  Verdict verdict(const ArrayRing &source, long z) const;
+
+  /// Checks plane z in each array whose cells of this plane have all been added. Compares the computed checksum and
+  /// seal of the plane with the stored ones, once for each array. Returns the damaged plane, if there is one.
   std::optional<Wrong> wrong(long z);
 
   /// Writes the checksum and the seal behind plane z in the slot of the plane. Does nothing if some cells of the plane

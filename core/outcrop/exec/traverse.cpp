@@ -42,7 +42,8 @@ Chunks Traverse::chunks_of(const Slab &slab) const {
   if (tiling_.chunk == 0) return {};
   const auto count = [&](long zetas) { return (zetas + tiling_.chunk - 1) / tiling_.chunk; };
   const long zetas = slab.zeta1 - slab.zeta0;
-  return {count(zetas), tiling_.chunk, count(std::min(zetas, grid_.nz))};
+  const bool is_part = grid_.has_below() || grid_.has_above();  // updates planes of neighbouring ranks, too
+  return {count(zetas), tiling_.chunk, count(is_part ? zetas : std::min(zetas, grid_.nz))};
 }
 
 std::vector<Tile> Traverse::make_tiles(const Chunks &chunks, unsigned threads, const std::vector<long> &begin) const {

@@ -63,7 +63,11 @@ def info(
     ]
     if part := run.part:
         first, end = part.rows
-        rows.append(("part", f"rank {part.rank} of {part.ranks}, rows {first} to {end - 1} of {part.cut[-1]}"))
+        text = f"rank {part.rank} of {part.ranks}, rows {first} to {end - 1} of {part.cut[-1]}"
+        if part.own_planes:
+            low, high = part.own_planes
+            text += f", planes {low} to {high - 1} of {part.planes[-1]}"
+        rows.append(("part", text))
     rows += _parts(where, manifests) if len(manifests) > 1 else []
     if run.own_coordinates:
         rows.append(("cells", _cells(run.own_coordinates)))
@@ -94,14 +98,20 @@ def _parts(where: Path, manifests: list[Manifest]) -> list[tuple[str, str]]:
     from outcrop.plan.problem import chunk_rows
     from outcrop.run.ranks.shared import group_of
 
-    counts = [one.shape[1] for one in manifests]
-    size = f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
-    rows = [("parts", f"{len(manifests)} of {size} rows")]
+    counts, planes = [one.shape[1] for one in manifests], [one.shape[0] for one in manifests]
+    divided = manifests[0].part is not None and manifests[0].part.planes
+    size = " and ".join(
+        f"{min(each)} {what}" if min(each) == max(each) else f"{min(each)} to {max(each)} {what}"
+        for each, what in [(counts, "rows"), *([(planes, "planes")] if divided else [])]
+    )
+    rows = [("parts", f"{len(manifests)} of {size}")]
     if len(steps := sorted({one.step for one in manifests})) > 1:
         ranks = [[str(rank) for rank, one in enumerate(manifests) if one.step == step] for step in steps]
         texts = [f"ranks {', '.join(some)} at step {step}" for step, some in zip(steps, ranks, strict=True)]
         rows.append(("steps", f"{'; '.join(texts)}: a commit was interrupted, the run goes back to step {steps[0]}"))
-    if not chunk_rows(counts):
+    if divided:
+        rows.append(("zarr", "no group of all parts, because the planes of the grid are divided"))
+    elif not chunk_rows(counts):
         rows.append(("zarr", "no group of all parts, because they have different numbers of rows"))
     elif group_of(where, manifests[0]) is not None:
         rows.append(("zarr", f"{where} is a group of all parts"))

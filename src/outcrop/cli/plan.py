@@ -66,7 +66,7 @@ def plan(
         chosen = replace(chosen, force=True, unstable=True)
     else:
         declared, chosen = declared_machine(given, machine), options.run_options(given, needs_directory=False)
-    ranks, chosen = plan_ranks.count_of(chosen.ranks), replace(chosen, ranks="auto")
+    (ranks, parts_z), chosen = plan_ranks.counts_of(chosen.ranks), replace(chosen, ranks="auto")
     if is_gradient:
         if ranks > 1:
             raise InputError("--gradient plans runs of one process; leave out --ranks")
@@ -76,8 +76,10 @@ def plan(
         raise InputError("--jitter and --stall are for a simulation; give --simulate, too")
     if simulate and ranks == 1:
         raise InputError("--simulate is about several ranks; give --ranks N, too")
+    if simulate and parts_z > 1:
+        raise InputError("--simulate is about ranks along y; give --ranks N, or leave out --simulate")
     disturbance = plan_ranks.as_disturbance(jitter, stall, seed)
-    several = plan_ranks.plan_ranks(chosen, declared, ranks) if ranks > 1 else None
+    several = plan_ranks.plan_ranks(chosen, declared, ranks, parts_z) if ranks > 1 else None
     simulated = plan_ranks.simulate_ranks(*several, disturbance) if several and simulate else None
     planned = make_plan(chosen, declared) if several is None else several[1]
     start = time.perf_counter()

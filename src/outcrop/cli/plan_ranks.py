@@ -19,7 +19,7 @@ from outcrop.plan.machine import ASSUMED_NETWORK, edge_factor
 from outcrop.plan.planner import Planned, choose
 from outcrop.plan.rank_planner import ChosenRanks, choose_ranks
 from outcrop.plan.rank_timeline import Disturbance, RankTimeline, simulate
-from outcrop.plan.ranks import cut_problem, part_of, rows_of, validate_ranks
+from outcrop.plan.ranks import cut_planes, cut_problem, part_of, rows_of, validate_ranks
 from outcrop.plan.schemes import RANK_SCHEMES
 from outcrop.units import counted, format_bytes, format_rate, format_seconds
 
@@ -48,35 +48,36 @@ LOST = {
 """The meaning of each share in `RankTimeline.shares`, except the useful share."""
 
 
-def count_of(ranks: object) -> int:
-    """Return the number of ranks that the option `ranks` names. Without the option, the number is 1. Raises InputError
-    for a value that is not "auto" or a number."""
-    if isinstance(ranks, (list, tuple)) and len(ranks) == 1:
-        (ranks,) = ranks
-    text = str(ranks)
-    if isinstance(ranks, (int, str)) and text.isdecimal() and len(text) < 8 and int(text) >= 1:
-        if int(text) > MAX_RANKS:
-            raise InputError(f"ranks {text}: plans have at most {MAX_RANKS} ranks")
-        return int(text)
-    if ranks != "auto":
-        raise InputError(f"ranks {shown(ranks)} must be auto or a number of at least 1")
-    return 1
+def counts_of(ranks: object) -> tuple[int, int]:
+    """Return the number of ranks that the option `ranks` names, and the number of parts along z. Without the option,
+    both numbers are 1. Raises InputError for other values."""
+    from outcrop.run.ranks.launch import as_ranks
+
+    found = as_ranks(ranks)
+    if (found.count or 1) > MAX_RANKS:
+        raise InputError(f"ranks {found}: plans have at most {MAX_RANKS} ranks")
+    return found.count or 1, found.along_z
 
 
-def plan_ranks(chosen: RunOptions, declared: DeclaredMachine | None, ranks: int) -> tuple[ChosenRanks, Planned]:
-    """Return the plans of all ranks, and the plan of the slowest rank with the figures of its machine. Raises the
-    errors of `choose_ranks`, and InputError for options that runs of several ranks cannot have."""
+def plan_ranks(
+    chosen: RunOptions, declared: DeclaredMachine | None, ranks: int, parts_z: int
+) -> tuple[ChosenRanks, Planned]:
+    """Return the plans of `ranks` ranks, with `parts_z` parts along z, and the plan of the slowest rank with the
+    figures of its machine. Raises the errors of `choose_ranks`, and InputError for options that runs of several ranks
+    cannot have."""
     from outcrop.run.ranks.part import LATER
 
     for name in LATER:
         if getattr(chosen, name):
             raise InputError(f"ranks {ranks}: runs of several ranks cannot have {name} yet; leave it out")
     if declared is None:
-        return _plan_here(chosen, ranks)
+        return _plan_here(chosen, ranks, parts_z)
     from outcrop.run.setup import set_up_elsewhere
 
     one = set_up_elsewhere(declared, chosen)
-    found = choose_ranks(one.problem, ranks, one.machine, one.budget_bytes, one.scheme, one.update_rate, one.given)
+    found = choose_ranks(
+        one.problem, ranks, one.machine, one.budget_bytes, one.scheme, one.update_rate, one.given, parts_z
+    )
     planned = Planned(
         found.plan.problem, one.machine, one.budget_bytes, one.given, found.plan, found.considered,
         declared.device.origin, assumed={},
@@ -84,7 +85,7 @@ def plan_ranks(chosen: RunOptions, declared: DeclaredMachine | None, ranks: int)
     return found, planned
 
 
-def _plan_here(chosen: RunOptions, ranks: int) -> tuple[ChosenRanks, Planned]:
+def _plan_here(chosen: RunOptions, ranks: int, parts_z: int) -> tuple[ChosenRanks, Planned]:
     from outcrop.axes import grid_shape
     from outcrop.run.definition import as_problem, definition_of
     from outcrop.run.disk.layout import make_layout
@@ -97,12 +98,13 @@ def _plan_here(chosen: RunOptions, ranks: int) -> tuple[ChosenRanks, Planned]:
     shape = grid_shape(what.shape)
     layout, steps = make_layout(shape, what.dtype), as_steps(chosen.steps)
     problem = as_problem(what.stencil, layout, steps, what.boundary, in_place=False)
-    rows = max(rows_of(cut_problem(problem, ranks)))
+    rows = max(rows_of(cut_problem(problem, ranks // parts_z)))
+    planes = max(rows_of(cut_planes(problem, parts_z)), default=shape[0])
     # the points of the whole grid do not fit the grid of one rank, and one rank cannot share updates
     bare = replace(chosen, init=None, sources=(), receivers=(), snapshots=None, norms=None)
     if chosen.scheme in RANK_SCHEMES:
         bare = replace(bare, scheme="auto")
-    alike = Simulation(replace(bare, shape=(shape[0], rows, shape[2]))).plan()
+    alike = Simulation(replace(bare, shape=(planes, rows, shape[2]))).plan()
 
     def rate_of(part: Problem) -> UpdateRate:
         cells, seconds = alike.problem.cells * alike.problem.levels, alike.plan.predicted.seconds_update
@@ -113,7 +115,9 @@ def _plan_here(chosen: RunOptions, ranks: int) -> tuple[ChosenRanks, Planned]:
 
         return rate
 
-    found = choose_ranks(problem, ranks, alike.machine, alike.budget_bytes, chosen.scheme, rate_of, alike.given)
+    found = choose_ranks(
+        problem, ranks, alike.machine, alike.budget_bytes, chosen.scheme, rate_of, alike.given, parts_z
+    )
     planned = Planned(
         found.plan.problem, alike.machine, alike.budget_bytes, alike.given, found.plan, found.considered,
         alike.updates_origin, alike.assumed,
@@ -129,7 +133,10 @@ def prove(found: ChosenRanks, planned: Planned) -> None:
 def rows_about(found: ChosenRanks, planned: Planned) -> list[tuple[str, str]]:
     """Return the rows of the plan that are about all ranks: (name, text)."""
     network, problem, rows = planned.machine.network, found.every.problem, rows_of(found.every.cut)
-    parts = f"{min(rows)} rows" if min(rows) == max(rows) else f"{min(rows)} to {max(rows)} rows"
+    parts = " and ".join(
+        f"{min(each)} {what}" if min(each) == max(each) else f"{min(each)} to {max(each)} {what}"
+        for each, what in ((rows, "rows"), (rows_of(found.every.planes), "planes")) if each
+    )  # fmt: skip
     steps = counted(problem.steps_of(found.plan.passes[0].levels), "step")
     origin = "assumed" if network is ASSUMED_NETWORK else network.origin
     speed = f"about {format_seconds(found.seconds)} with {found.every.ranks} ranks"
@@ -137,7 +144,9 @@ def rows_about(found: ChosenRanks, planned: Planned) -> list[tuple[str, str]]:
         speed += "; one rank does not have enough memory for the whole grid"
     else:
         speed += f", {found.speed_up:.1f} times as fast as one rank ({format_seconds(found.seconds_single)})"
-    halo = f"{counted(found.halo, 'row')} of each neighbour for {steps}; {100 * found.twice:.1f} % more updates than "
+    halo = " and ".join(counted(count, what) for count, what in ((found.halo, "row"), (found.halo_planes, "plane"))
+                        if count or (what == "row" and not found.halo_planes))  # fmt: skip
+    halo = f"{halo} of each neighbour for {steps}; {100 * found.twice:.1f} % more updates than "
     halo, to_each = halo + "without halos", f"{format_bytes(found.link_bytes)} to each neighbour"
     if found.shares_updates:
         halo = f"{counted(found.halo, 'row')} of the upper neighbour for {steps}; no cell is updated twice"
@@ -155,7 +164,9 @@ def as_json(found: ChosenRanks) -> Mapping[str, Any]:
     return {
         "ranks": found.every.ranks,
         "cut": list(found.every.cut),
+        "cut_planes": list(found.every.planes),
         "halo_rows": found.halo,
+        "halo_planes": found.halo_planes,
         "computed_twice": found.twice,
         "bytes_per_pass_and_link": found.link_bytes,
         "slowest_rank": found.slowest,

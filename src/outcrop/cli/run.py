@@ -67,10 +67,16 @@ def _about_ranks(simulation: Simulation, prepared: Prepared) -> tuple[Problem | 
     part, plan = simulation.setup.description.part, prepared.plan
     if part is None:
         return None, []
-    rows = [end - first for first, end in pairwise(part.cut)]
-    parts = f"{min(rows)} rows" if min(rows) == max(rows) else f"{min(rows)} to {max(rows)} rows"
+    texts = []
+    for cut, what in ((part.cut, "rows"), (part.planes, "planes")):
+        if counts := [end - first for first, end in pairwise(cut)]:
+            some = f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
+            texts.append(f"{some} {what}")
+    parts = " and ".join(texts)
     levels, sent = plan.passes[0].levels, plan.predicted.bytes_sent // len(plan.passes)
-    halo = f"{counted(max(plan.problem.halo(levels)), 'row')} of each neighbour"
+    halos = (max(plan.problem.halo(levels)), "row"), (max(plan.problem.halo_z(levels)), "plane")
+    wanted = [counted(count, what) for count, what in halos if count] or ["nothing"]
+    halo = f"{' and '.join(wanted)} of each neighbour"
     if find_scheme(plan.scheme).shared_levels is not None:
         halo = f"{counted(Stairs(plan.problem, levels).rim_rows[1], 'row')} of the upper neighbour"
     return simulation.setup.whole_problem(plan.problem.steps), [

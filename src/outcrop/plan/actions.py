@@ -25,10 +25,12 @@ ends:
 
 If the grid is divided among ranks, a rank exchanges rows with its neighbours. Rows are counted from the first row of
 the rank. The rank's own rows are 0 <= y < ny. Rows of the lower neighbour have y < 0, and rows of the upper neighbour
-have y >= ny. Four more arrays stand for the connections to the neighbours:
+have y >= ny. If the grid is also divided along z, planes are counted in the same way: planes of the neighbour below
+have z < 0, and planes of the neighbour above have z >= nz. Four more arrays stand for the connections to the
+neighbours:
 
-    `faces`         Rows of the updated fields at level 0.
-    `static_faces`  Rows of the static fields.
+    `faces`         Rows or planes of the updated fields at level 0.
+    `static_faces`  Rows or planes of the static fields.
     `stairs`        Rows of the fields that one level has written, from the upper neighbour to the lower one.
     `finished`      Rows of the updated fields at the last level, from the lower neighbour to the upper one.
 """
@@ -47,8 +49,10 @@ Array: TypeAlias = Literal[
 ]  # fmt: skip
 FACES: frozenset[Array] = frozenset({"faces", "static_faces", "stairs", "finished"})
 """The arrays that stand for the connections to neighbouring ranks."""
-LOW, HIGH = 0, 1
-"""The sides of a rank: the lower neighbour is beyond row 0, and the upper neighbour is beyond the last row."""
+LOW, HIGH, BELOW, ABOVE = SIDES = range(4)
+"""The sides of a rank: the lower neighbour is beyond row 0, and the upper neighbour is beyond the last row. The
+neighbour below is beyond plane 0, and the neighbour above is beyond the last plane. The number of the opposite side is
+`side ^ 1`."""
 
 
 def round_up(count: int, multiple: int) -> int:
@@ -112,6 +116,9 @@ class Block:
     The updates of a block also compute the checksums of the cells `own` in the planes `own_z0 <= z < own_z1`. If two
     Block actions of a plan are equal, they start the same block. Blocks with different values of `shift` use different
     slots for a plane, so a plan may alternate between such blocks.
+
+    If the range `own_z0` to `own_z1` is empty, the block only sends planes to neighbours along z. Its actions read
+    whole planes from disk, send them, and check them.
     """
 
     frame: Rectangle
@@ -119,6 +126,11 @@ class Block:
     own_z1: int = FAR
     own: Rectangle = EVERY_CELL
     shift: int = 0
+
+    @property
+    def only_sends(self) -> bool:
+        """True if the block only sends planes to neighbours along z."""
+        return self.own_z0 >= self.own_z1
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +142,10 @@ class Read:
 
     If the array is `source` or `statics`, the read of the last cell of a plane also reads the plane's checksum.
 
-    If the array is `faces` or `static_faces`, the action receives the cells from the neighbour at the side `level`,
-    which is LOW or HIGH. `faces` stands for rows of all arrays of the state, and `static_faces` for rows of all static
-    arrays. Each plane of each array is one message with all rows of the area. The messages of a connection are sent in
-    the order of the actions.
+    If the array is `faces` or `static_faces`, the action receives the cells from the neighbour at the side `level`.
+    From the sides BELOW and ABOVE, it receives whole planes. `faces` stands for rows of all arrays of the state, and
+    `static_faces` for rows of all static arrays. Each plane of each array is one message with all rows of the area. The
+    messages of a connection are sent in the order of the actions.
 
     If the array is `stairs`, the action receives the cells from the upper neighbour. The cells belong to the fields
     that the level `level` has written, and go to the rings that hold this level. If `level` is 0, the cells belong to
@@ -201,8 +213,11 @@ class Write:
 class Check:
     """Add the cells `area` of planes z0 <= z < z1 to the checksums of an array. This action is needed for cells of the
     rank's own rows that other ranks update. If the array is `source`, the cells have the values that were read from the
-    source. Cells of the static fields are then added to the checksums of the static fields. If the array is `target`,
-    the cells are at the last level."""
+    source, and cells of the static fields are added to the checksums of the static fields. If the array is `target`,
+    the cells are at the last level.
+
+    In a block that only sends, the planes are whole and were read from the array `source` or `statics`. Their checksums
+    are compared at once."""
 
     z0: int
     z1: int
@@ -232,8 +247,8 @@ Action: TypeAlias = Block | Read | Copy | Update | Write | Check | Commit | Carr
 
 
 def side_of(action: Read | Write) -> int:
-    """Return the side of the neighbour, LOW or HIGH, with which an action exchanges rows. The array of the action is
-    one of FACES."""
+    """Return the side of the neighbour with which an action exchanges rows or planes. The array of the action is one of
+    FACES."""
     is_sent = isinstance(action, Write)
     match action.array:
         case "stairs":

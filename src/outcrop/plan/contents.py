@@ -335,9 +335,9 @@ class Parts:
 
 def planes_seen(problem: Problem, z0: int, z1: int) -> Ranges:
     """Return the positions of all planes that an update of the planes at positions z0 <= z < z1 reads."""
-    reach, count = problem.radius_z, problem.planes
+    reach, count, (low, high) = problem.radius_z, problem.planes, problem.neighbours_z
     if not problem.periodic[0]:
-        return [(max(0, z0 - reach), min(count, z1 + reach))]
+        return [(z0 - reach if low else max(0, z0 - reach), z1 + reach if high else min(count, z1 + reach))]
     # successive positions belong to opposite ends of the grid, so an update of two or more positions reads all
     # positions up to the distance 2 reach
     if z1 - z0 > 1:
@@ -352,7 +352,7 @@ def rows_seen(problem: Problem, area: Rectangle) -> Ranges:
     """Return the rows that an update of a part of a plane reads. Beyond a side with a neighbouring rank, the update
     reads rows that belong to the neighbouring rank."""
     seen = _seen(area.y0, area.y1, problem.radius_y, problem.shape[1], problem.periodic[1])
-    if not problem.is_part:
+    if not any(problem.neighbours):
         return seen
     ((first, end),), (low, high), reach = seen, problem.neighbours, problem.radius_y
     return [(area.y0 - reach if low else first, area.y1 + reach if high else end)]

@@ -209,7 +209,7 @@ def work_of(problem: Problem, one: Pass) -> PassWork:
     events, asked, asked_faces, finished = list[Event](), list[_Asked](), list[_Asked](), list[_Asked]()
     read = written = sent = received = sent_high = requests = cells = updates = shift = 0
     before = 0, 0, 0, 0, 0  # the numbers of bytes that have been read, written, sent and received at the last event
-    block, blocks = 0, dict[Block, int]()
+    block, blocks, planes = 0, dict[Block, int](), problem.planes + problem.halo_z(one.levels)[1]
 
     def add(phase: int, needed: float, faces: float, count: int = 0) -> None:
         nonlocal before
@@ -266,8 +266,8 @@ def work_of(problem: Problem, one: Pass) -> PassWork:
                 end = action.z1 + shift + problem.lead_planes
                 add(COPY, _needed(asked, end, end), _needed(asked_faces, end, end))
             case Update():
-                end = min(problem.planes + problem.lead_planes, action.zeta1 + problem.skew_z) + shift
-                end_static = min(problem.planes, action.zeta1 + problem.statics_z) + shift
+                end = min(planes + problem.lead_planes, action.zeta1 + problem.skew_z) + shift
+                end_static = min(planes, action.zeta1 + problem.statics_z) + shift
                 count, end_faces = cell_updates(problem, action), action.zeta1 + problem.skew_z + shift
                 faces = _needed(asked_faces, end_faces, end_static) if _uses_neighbours(problem, action) else 0.0
                 phase = TRIANGLE if action.region.y_low.slope < 0 < action.region.y_high.slope else UPDATE
@@ -286,7 +286,9 @@ def work_of(problem: Problem, one: Pass) -> PassWork:
 
 def _uses_neighbours(problem: Problem, action: Update) -> bool:
     """Return True if an Update reads rows of a neighbour at level 1. Such an Update also reads rows of the neighbour at
-    all other levels."""
+    all other levels. If the grid is divided along z, an Update counts as one that reads planes of a neighbour."""
+    if problem.is_part_z:
+        return True
     low, high = problem.neighbours
     reads_below = low and action.region.y_low.at(1) < problem.radius_y
     return reads_below or (high and action.region.y_high.at(1) > problem.shape[1] - problem.radius_y)

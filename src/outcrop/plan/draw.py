@@ -114,7 +114,7 @@ def _row_patches(problem: Problem, sizes: Sizes, levels: int, region: UpdateRegi
 def drawn_zeta(problem: Problem, sizes: Sizes, levels: int) -> int:
     """Return the value of zeta at which the drawn slab begins. The drawn slab is the first slab that updates planes of
     the grid at the last level, `levels`."""
-    return problem.first_plane + problem.skew_z * (levels - 1) // sizes.slab * sizes.slab
+    return max(0, problem.first_plane) + problem.skew_z * (levels - 1) // sizes.slab * sizes.slab
 
 
 def _chunk_patches(problem: Problem, sizes: Sizes, levels: int) -> tuple[Patch, ...]:

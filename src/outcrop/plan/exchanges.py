@@ -14,7 +14,8 @@ A rank performs its actions in order. Some actions of a rank wait for messages:
 
     Read             waits until the planes that it overwrites in the window have been sent
     Copy, Write      wait for the rows of their planes that are sent or received
-    Check            waits in the same way
+    Write to faces   along y, waits for the planes that are received along z
+    Check            waits in the same way, except in a block that only sends
     Update           also waits for the rows of all planes that it reads
     Commit           waits for all messages
 
@@ -33,7 +34,24 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from outcrop.plan.actions import FACES, HIGH, LOW, Action, Block, Check, Commit, Copy, Read, Update, Write, side_of
+from outcrop.plan.actions import (
+    ABOVE,
+    BELOW,
+    FACES,
+    FAR,
+    HIGH,
+    LOW,
+    SIDES,
+    Action,
+    Block,
+    Check,
+    Commit,
+    Copy,
+    Read,
+    Update,
+    Write,
+    side_of,
+)
 from outcrop.plan.contents import BEFORE, CellLevels, IllegalPlan, PlaneSpan, Runs, require
 from outcrop.plan.plan import Pass
 from outcrop.plan.problem import Problem
@@ -42,13 +60,14 @@ from outcrop.plan.stairs import Stairs
 if TYPE_CHECKING:
     from outcrop.plan.validate import Proof
 
-SEND, RECEIVE = 0, 2
+SEND, RECEIVE = 0, len(SIDES)
 """The two directions of messages. The number of a direction at one side of a rank is SEND or RECEIVE, plus the number
 of the side.
 """
 Message: TypeAlias = tuple[str, int, int, int, int, int, int]
-"""A message with rows of planes z0 <= z < z1. The tuple contains the array, z0, z1, the first row, the end of the rows,
-the number of columns and the level. Rows are counted from the cut between the two ranks. For faces, the level is 0."""
+"""A message with rows of planes z0 <= z < z1. The tuple has the array, z0, z1, the first row, the end of the rows, the
+number of columns and the level. Rows or planes are counted from the cut between the two ranks. For faces, the level is
+0."""
 Step: TypeAlias = tuple[int, bool, int, int]
 """A step of a rank in a pass. The tuple contains the number of its action, a flag, a direction, and a number of planes
 n. Planes are counted from the start of the pass. If the flag is true, the rank begins the transfers of all planes up to
@@ -68,8 +87,10 @@ class ExchangeProof:
         IllegalPlan if the action is not possible."""
         self._require_possible(action)
         nothing = self._proof.no_cells
+        is_along_z = side_of(action) in (BELOW, ABOVE)
         for ring, level, valid in self._exchanged(action, span):
-            for z0, z1, cells in self._of_neighbours(level).over(action.z0, action.z1):
+            runs = self._proof.stored(level) if is_along_z else self._of_neighbours(level)
+            for z0, z1, cells in runs.over(action.z0, action.z1):
                 if valid != span:
                     self._proof.place(ring, z0, z1, [span], nothing)
                 self._proof.place(ring, z0, z1, [valid], cells)
@@ -86,7 +107,14 @@ class ExchangeProof:
         """Raise IllegalPlan unless a rank can exchange the cells of an action with a neighbour."""
         proof, problem, array = self._proof, self._proof.problem, action.array
         area, ny, side = action.area, problem.shape[1], side_of(action)
-        require(side in (LOW, HIGH) and problem.neighbours[side], "no neighbour at this side")
+        require(side in SIDES and (*problem.neighbours, *problem.neighbours_z)[side], "no neighbour at this side")
+        if side in (BELOW, ABOVE):
+            first, end, most = 0, problem.planes, problem.max_halo_z
+            if isinstance(action, Read):
+                first, end = (-most, 0) if side == BELOW else (end, end + most)
+            require(area == problem.whole_plane and array in ("faces", "static_faces"), "a part of a plane")
+            require(first <= action.z0 < action.z1 <= end, f"planes that are not in {first} .. {end - 1}")
+            return
         require((area.x0, area.x1) == (0, problem.pitch_cells), "a part of a row")
         # finished rows are sent to the rank that owns them; all other rows are sent by the rank that owns them
         if isinstance(action, Write) != (array == "finished"):
@@ -144,18 +172,18 @@ class _Job:
 def messages(problem: Problem, one: Pass, direction: int) -> list[Message]:
     """Return the messages of one direction in order. Messages of adjacent planes with the same rows are joined, because
     neighbours may divide the planes differently."""
-    kind, side = (Write if direction < RECEIVE else Read), direction % 2
-    cut = problem.shape[1] if side == HIGH else 0
+    kind, side = (Write if direction < RECEIVE else Read), direction % len(SIDES)
+    cut, cut_z = problem.shape[1] if side == HIGH else 0, problem.planes if side == ABOVE else 0
     found: list[Message] = []
     for action in one.actions:
         if isinstance(action, kind) and action.array in FACES and side_of(action) == side:
             area, level = action.area, 0 if action.array in ("faces", "static_faces") else action.level
             rows = action.array, area.y0 - cut, area.y1 - cut, area.x1 - area.x0, level
             last = found[-1] if found else None
-            begin = action.z0
+            begin = action.z0 - cut_z
             if last is not None and (last[0], *last[3:]) == rows and last[2] == begin:
                 begin = found.pop()[1]
-            found.append((action.array, begin, action.z1, *rows[1:]))
+            found.append((action.array, begin, action.z1 - cut_z, *rows[1:]))
     return found
 
 
@@ -164,15 +192,17 @@ def steps_of(problem: Problem, one: Pass) -> list[Step]:
     steps: list[Step] = []
     # the key of a list of jobs: the direction, and a flag that is true for static fields
     jobs: dict[tuple[int, bool], list[_Job]] = {}
-    begun, waited = [0, 0, 0, 0], [0, 0, 0, 0]
+    begun, waited = [0] * 2 * len(SIDES), [0] * 2 * len(SIDES)
     blocks: dict[Block, int] = {}
-    first = 0  # the number of plane 0 of the current block
-    # Reads fill the rings of second copies only if these rings hold previous values. In this case, both kinds of rings
-    # have the same size.
+    # Reads fill the rings of second copies only if these rings hold previous values. The rings then have the size of
+    # the rings of first copies.
     planes = one.window.ring_planes[0], one.window.ring_planes[2]
+    block = Block(problem.whole_plane)
+    firsts = 0, 0  # the numbers of plane 0 of the current block, for updated fields and for static fields
 
     def wait(index: int, directions: Sequence[int], is_static: bool, end: int) -> None:
         """Add waits for all planes below `end` whose rows the rank has begun to send or receive."""
+        first = firsts[is_static]
         for direction in directions:
             for job in reversed(jobs.get((direction, is_static), ())):
                 if job.z0 < first + end:
@@ -182,25 +212,39 @@ def steps_of(problem: Problem, one: Pass) -> list[Step]:
                         steps.append((index, False, direction, count))
                     break
 
-    both, sends = range(4), (SEND + LOW, SEND + HIGH)
+    both, sends, along_z = range(2 * len(SIDES)), range(RECEIVE), (RECEIVE + BELOW, RECEIVE + ABOVE)
     for index, action in enumerate(one.actions):
         if isinstance(action, Block):
-            first = blocks.setdefault(action, len(blocks)) * problem.planes
+            block = action
+            if not problem.is_part_z:
+                first = blocks.setdefault(action, len(blocks)) * problem.planes
+                firsts = first, first
+            else:
+                # A plane of a block that only sends has the number of the plane that it overwrites in its slot. Then
+                # each action that uses the slot for a later plane waits until the plane has been sent.
+                back = planes if action.only_sends else (0, 0)
+                firsts = action.shift - back[0], action.shift - back[1]
         elif isinstance(action, Read | Write) and action.array in FACES:
             direction = (SEND if isinstance(action, Write) else RECEIVE) + side_of(action)
             is_static = _is_static(action)
+            first = firsts[is_static]
+            if isinstance(action, Write) and problem.is_part_z and side_of(action) in (LOW, HIGH):
+                wait(index, along_z, is_static, action.z1)
             # Stairs and finished rows are received into slots that already hold their planes.
             if isinstance(action, Read) and action.array in ("faces", "static_faces"):
                 wait(index, sends, is_static, action.z1 - planes[is_static])
             # finished rows are received after the same rows have been exchanged in the other direction
             if action.array == "finished":
-                wait(index, ((direction + 2) % 4,), False, action.z1)
+                wait(index, ((direction + RECEIVE) % len(both),), False, action.z1)
             job = _Job(first + action.z0, first + action.z1, begun[direction])
             jobs.setdefault((direction, is_static), []).append(job)
             begun[direction] += action.z1 - action.z0
             steps.append((index, True, direction, begun[direction]))
         elif isinstance(action, Read):
-            wait(index, sends, _is_static(action), action.z1 - planes[_is_static(action)])
+            back = (0, 0) if block.only_sends else planes
+            wait(index, sends, _is_static(action), action.z1 - back[_is_static(action)])
+        elif block.only_sends and isinstance(action, Check):
+            pass
         elif (ends := _planes_used(problem, action)) is not None:
             wait(index, both, False, ends[0])
             wait(index, both, True, ends[1])
@@ -220,14 +264,14 @@ def _planes_used(problem: Problem, action: Action) -> tuple[int, int] | None:
         case Update():
             return action.zeta1 + problem.skew_z, action.zeta1 + problem.statics_z
         case Commit():
-            return problem.planes, problem.planes
+            return FAR, FAR
     return None
 
 
-def require_progress(steps: Sequence[Sequence[Step]], neighbours: Sequence[tuple[int | None, int | None]]) -> None:
-    """Raise IllegalPlan if ranks would wait for each other forever. `steps` contains the steps of each rank in the same
-    pass, and `neighbours` contains the neighbours of each rank at the sides LOW and HIGH."""
-    begun = [[0, 0, 0, 0] for _ in steps]
+def require_progress(steps: Sequence[Sequence[Step]], neighbours: Sequence[Sequence[int | None]]) -> None:
+    """Raise IllegalPlan if ranks would wait for each other forever. `steps` has the steps of each rank in the same
+    pass, and `neighbours` has the neighbours of each rank at all SIDES."""
+    begun = [[0] * 2 * len(SIDES) for _ in steps]
     place = [0] * len(steps)
     ready = list(range(len(steps)))
     while ready:
@@ -235,12 +279,12 @@ def require_progress(steps: Sequence[Sequence[Step]], neighbours: Sequence[tuple
         own, each = begun[rank], steps[rank]
         while place[rank] < len(each):
             _, is_begin, direction, count = each[place[rank]]
-            other = neighbours[rank][direction % 2]
+            other = neighbours[rank][direction % len(SIDES)]
             if other is None:
                 raise IllegalPlan("no neighbour at this side")
-            # A send at one side of this rank is a receive at the opposite side of the neighbour. A receive of this rank
-            # is a send of the neighbour.
-            if begun[other][3 - direction] < (own[direction] if is_begin else count):
+            # A neighbour receives from its other side what this rank sends, and sends to its other side what this rank
+            # receives.
+            if begun[other][(direction ^ 1) ^ RECEIVE] < (own[direction] if is_begin else count):
                 break
             if is_begin:
                 own[direction] = count
@@ -249,7 +293,7 @@ def require_progress(steps: Sequence[Sequence[Step]], neighbours: Sequence[tuple
     for rank, each in enumerate(steps):
         if place[rank] < len(each):
             index, _, direction, count = each[place[rank]]
-            other = neighbours[rank][direction % 2]
+            other = neighbours[rank][direction % len(SIDES)]
             verb = "receives" if direction < RECEIVE else "sends"
             raise IllegalPlan(
                 f"rank {rank} waits in action {index} without end, until rank {other} {verb} plane {count}"

@@ -104,14 +104,19 @@ def require_possible(problem: Problem, given: GivenSizes, max_levels: int) -> No
     ):
         if is_periodic and size not in (None, extent):
             raise InputError(f"{name} {size}: {name[1]} is periodic and cannot be cut into blocks; leave {name} out")
-    if not problem.block_order and given.by is not None:
+    if problem.is_part_z and given.by not in (None, ny):
+        raise InputError(
+            f"by {given.by}: if the grid is cut along z, the rows of a rank cannot be cut into blocks; leave by out"
+        )
+    if not problem.block_order and not problem.is_part_z and given.by is not None:
         raise InputError(
             f"by {given.by}: the rows of a rank cannot be cut into blocks if y is periodic and the number of ranks is "
             "odd; leave by out, or start one rank more"
         )
     if given.bt is not None and (most := max_levels // problem.stages) < min(given.bt, problem.steps):
         raise InputError(
-            f"bt {given.bt}: the rows of a rank allow only passes of {most} steps; give at most {most}"
+            f"bt {given.bt}: the {'rows and planes' if problem.is_part_z else 'rows'} of a rank are enough for passes "
+            f"of {most} steps; give at most {most}"
         )
     if given.bt is not None and given.bt > MAX_STEPS_OF_PASS:
         raise InputError(f"bt {given.bt}: a pass has at most {MAX_STEPS_OF_PASS} steps; give fewer")

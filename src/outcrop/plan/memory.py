@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from outcrop.plan.actions import Rectangle, round_up
+from outcrop.plan.actions import FAR, Rectangle, round_up
 from outcrop.plan.problem import AcquisitionDemand, Problem
 
 GUARD_BYTES = 4096
@@ -104,8 +104,23 @@ def whole_window(problem: Problem) -> Window:
     """Return the largest useful window, which holds all planes of all copies of all fields. If the grid is divided
     among ranks, the window also holds the halos of the deepest pass."""
     history = (problem.planes,) * (problem.histories + len(problem.recomputed))
-    slot = undivided_slot_bytes(problem, min(problem.levels, problem.max_levels))
-    return make_window(problem, (problem.planes,) * 3, slot, not problem.is_part, history)
+    levels = min(problem.levels, problem.max_levels)
+    slot, planes = undivided_slot_bytes(problem, levels), max_ring_planes(problem, levels, FAR)
+    return make_window(problem, (planes,) * 3, slot, not problem.is_part, history)
+
+
+def planes_sent_at_once(problem: Problem, levels: int, slab: int) -> int:
+    """Return the number of planes in a group that a rank sends to its neighbours along z (schemes/halo_planes.py)."""
+    return min(slab, problem.radius_z * levels) * problem.is_part_z
+
+
+def max_ring_planes(problem: Problem, levels: int, slab: int) -> int:
+    """Return the number of slots with which a ring holds all planes of a pass at the same time: the planes of the grid,
+    the planes of neighbours, and a group of planes that is sent."""
+    if not problem.is_part_z:
+        return problem.planes
+    depth = problem.radius_z * levels
+    return problem.planes + problem.halo_z(levels)[0] + depth + planes_sent_at_once(problem, levels, slab)
 
 
 def undivided_slot_bytes(problem: Problem, levels: int) -> int:

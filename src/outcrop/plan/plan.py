@@ -136,7 +136,9 @@ class Plan:
 
     @property
     def blocks_per_pass(self) -> int:
-        return max(1, len({action for action in self.passes[0].actions if isinstance(action, Block)}))
+        """The number of blocks of the first pass, without blocks that only send planes."""
+        blocks = {one for one in self.passes[0].actions if isinstance(one, Block) and not one.only_sends}
+        return max(1, len(blocks))
 
     def to_json(self) -> dict[str, Any]:
         """Describe the plan, without its actions, for the report."""
@@ -226,6 +228,8 @@ class Scheme:
             return "run in place: blocks read cells that other blocks have overwritten"
         if problem.histories and not self.reads_histories:
             return "read a history: give scheme wavefront or auto"
+        if self.shared_levels is not None and problem.is_part_z:
+            return "divide the grid along z: ranks share updates along y only; give scheme wavefront or auto"
         if self.shared_levels is not None and not problem.is_part:
             return "run on one rank: it shares updates with other ranks; give scheme wavefront or auto"
         if self.shared_levels is not None and self.shared_levels(problem) < problem.stages:

@@ -163,10 +163,11 @@ class Problem:
     x: "fixed", "mirror" or "periodic". The user's grid has `ndim` axes. With two axes, y has one cell in `shape`. With
     one axis, z and y have one cell each.
 
-    If the grid is divided among ranks (ranks.py), the problem of a rank has only the rows of this rank. A side along y
-    is "neighbour" if another rank has the rows beyond this side. A pass may use at most `max_halo` rows of a neighbour.
-    `block_order` is 0 if a pass does not divide the rows of a rank into blocks. It is 1 if the first block has the
-    lowest rows, and -1 if the first block has the highest rows.
+    If the grid is divided among ranks (ranks.py), the problem of a rank has only the rows and planes of this rank. A
+    side along y or z is "neighbour" if another rank has the rows or planes beyond this side. A pass may use at most
+    `max_halo` rows of a neighbour along y, and at most `max_halo_z` planes of a neighbour along z. `block_order` is 0
+    if a pass does not divide the rows of a rank into blocks. It is 1 if the first block has the lowest rows, and -1 if
+    the first block has the highest rows.
 
     `acquisition` describes the memory and transfers of sources, receivers and snapshots. The window does not include
     this memory. `updates` lists the stages of `listed_steps` steps. Usually, `listed_steps` is 1, and all steps have
@@ -205,6 +206,7 @@ class Problem:
     lead_stages: int = 1
     max_halo: int = 0
     block_order: int = 1
+    max_halo_z: int = 0
 
     @cached_property
     def stages(self) -> int:
@@ -274,28 +276,43 @@ class Problem:
         return low, high
 
     @cached_property
+    def neighbours_z(self) -> tuple[bool, bool]:
+        """The same as `neighbours` for the planes below and above the grid."""
+        low, high = (side == "neighbour" for side in self.sides[0])
+        return low, high
+
+    @cached_property
     def is_part(self) -> bool:
         """True if the grid is divided among several ranks."""
-        return any(self.neighbours)
+        return any(self.neighbours) or self.is_part_z
+
+    @cached_property
+    def is_part_z(self) -> bool:
+        """True if the grid is divided among several ranks along z."""
+        return any(self.neighbours_z)
 
     @cached_property
     def kernel_sides(self) -> tuple[tuple[str, str], ...]:
-        """The sides for which kernels are compiled. A side with a neighbouring rank is compiled as a fixed side. The
-        results do not change, because no update uses the values that the kernel computes at such a side."""
-        low, high = ("fixed" if side == "neighbour" else side for side in self.sides[1])
-        return self.sides[0], (low, high), self.sides[2]
+        """The sides for which kernels are compiled. A side with a neighbouring rank is compiled as a fixed side. This
+        changes no result, because no update uses the values that the kernel computes at such a side."""
+        return tuple((_kernel_side(low), _kernel_side(high)) for low, high in self.sides)
 
     @cached_property
     def max_levels(self) -> int:
         """The maximum number of levels of a pass. The maximum is a multiple of the number of levels in a step. Only the
-        rows of the neighbours limit the number of levels."""
-        if not self.is_part or not self.radius_y:
-            return FAR
-        return self.max_halo // (self.radius_y * self.stages) * self.stages
+        rows and planes of the neighbours limit the number of levels."""
+        halos = (self.neighbours, self.radius_y, self.max_halo), (self.neighbours_z, self.radius_z, self.max_halo_z)
+        return min(most // (radius * self.stages) * self.stages if any(sides) and radius else FAR
+                   for sides, radius, most in halos)  # fmt: skip
 
     def halo(self, levels: int) -> tuple[int, int]:
         """Return the numbers of rows that a pass of `levels` levels needs from the lower and the upper neighbour."""
         low, high = (self.radius_y * levels * is_neighbour for is_neighbour in self.neighbours)
+        return low, high
+
+    def halo_z(self, levels: int) -> tuple[int, int]:
+        """Return the numbers of planes that a pass of `levels` levels needs from the neighbours below and above."""
+        low, high = (self.radius_z * levels * is_neighbour for is_neighbour in self.neighbours_z)
         return low, high
 
     def frame(self, levels: int) -> Rectangle:
@@ -319,7 +336,8 @@ class Problem:
 
     @cached_property
     def first_plane(self) -> int:
-        """The number of the first plane that steps update."""
+        """The number of the first plane that steps update. If the planes below plane 0 belong to a neighbouring rank,
+        the number is -FAR."""
         return min(self.rim_z[0], self.planes)
 
     @cached_property
@@ -327,6 +345,12 @@ class Problem:
         """The number of the plane after the last updated plane, or `first_plane` if no plane is updated.
         """
         return max(self.first_plane, self.planes - self.rim_z[1])
+
+    @cached_property
+    def own_planes(self) -> tuple[int, int]:
+        """The range of the problem's own planes that steps update, without planes of neighbouring ranks."""
+        first = max(0, self.first_plane)
+        return first, max(first, min(self.planes, self.end_plane))
 
     @cached_property
     def first_row(self) -> int:
@@ -470,6 +494,10 @@ class Problem:
         part of a plane then use the page cache."""
         group = DIRECT_BYTES // gcd(DIRECT_BYTES, self.pitch_bytes)
         return group if 8 * group <= self.shape[1] else 1
+
+
+def _kernel_side(side: str) -> str:
+    return "fixed" if side == "neighbour" else side
 
 
 def _rim_of_side(side: str, radius: int) -> int:

@@ -23,14 +23,14 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from outcrop.errors import BudgetError
-from outcrop.plan.actions import FACES, HIGH, LOW, Update, Write, side_of
+from outcrop.plan.actions import FACES, SIDES, Update, Write, side_of
 from outcrop.plan.cost import cell_updates, transfer_bytes
 from outcrop.plan.given_sizes import FREE, GivenSizes
 from outcrop.plan.machine import Machine, UpdateRate
 from outcrop.plan.plan import Candidate, Plan, Scheme
 from outcrop.plan.planner import choose, find_scheme, require_budget, schemes_for, smallest_budget_bytes
 from outcrop.plan.problem import NO_DEMAND, AcquisitionDemand, Problem
-from outcrop.plan.ranks import Cut, RankPlans, balanced_cut, cut_problem, part_of
+from outcrop.plan.ranks import Cut, RankPlans, balanced_cut, cut_planes, cut_problem, part_of
 from outcrop.plan.stairs import Stairs
 from outcrop.plan.tuner import TunedPlan, estimate, rate_in_thick_slabs
 
@@ -53,17 +53,19 @@ order on all processes. All processes must call the function together. Values ar
 @dataclass(frozen=True)
 class PlannedRank:
     """A rank that chooses its plan together with the other ranks: its number, its machine and its memory. `update_rate`
-    returns the update rates for the problem of the rank's part. This problem includes `acquisition`."""
+    returns the update rates for the problem of the rank's part. This problem includes `acquisition`. `planes` is the
+    cut along z."""
 
     rank: int
     machine: Machine
     budget_bytes: int
     update_rate: Callable[[Problem], UpdateRate]
     acquisition: AcquisitionDemand = NO_DEMAND
+    planes: Cut = ()
 
     def part(self, problem: Problem, cut: Cut) -> Problem:
         """Return the problem of this rank. `problem` is the problem of the whole grid."""
-        return replace(part_of(problem, cut, self.rank), acquisition=self.acquisition)
+        return replace(part_of(problem, cut, self.rank, self.planes), acquisition=self.acquisition)
 
     def plan(self, part: Problem, shared: Shared, given: GivenSizes) -> TunedPlan:
         """Return the best plan with the sizes that all ranks share."""
@@ -167,7 +169,8 @@ def _proposals_of_scheme(part: Problem, rank: PlannedRank, scheme: str, given: G
     most = WORTH_PROPOSING * choice.plan.predicted.seconds
     worth = [(steps, one) for steps, one in best.items() if one.seconds <= most][:PROPOSALS_OF_RANK]
     # a slab of a plan may have more planes than the grid, but a given slab must not
-    return [[one.seconds, scheme, steps, min(one.sizes.slab, part.planes), one.sizes.block_y] for steps, one in worth]
+    thickest = part.max_halo_z if part.is_part_z else part.planes
+    return [[one.seconds, scheme, steps, min(one.sizes.slab, thickest), one.sizes.block_y] for steps, one in worth]
 
 
 def is_moved(problem: Problem, scheme: Scheme) -> bool:
@@ -242,17 +245,22 @@ class ChosenRanks:
         return max(problem.halo(levels))
 
     @property
+    def halo_planes(self) -> int:
+        """The number of planes that a pass needs from each neighbour along z."""
+        return max(self.plan.problem.halo_z(self.plan.passes[0].levels))
+
+    @property
     def shares_updates(self) -> bool:
         """True if ranks share the updates at their cuts, so that no cell is updated twice."""
         return find_scheme(self.plan.scheme).shared_levels is not None
 
     @property
     def link_bytes(self) -> int:
-        """The maximum, over all ranks and both sides, of the bytes that a rank sends to one neighbour in the first
-        pass."""
+        """The maximum, over all ranks and all sides, of the bytes that a rank sends to one neighbour in the first pass.
+        """
         sent = [0]
         for plan in {id(plan): plan for plan in self.every.plans}.values():
-            sides = {LOW: 0, HIGH: 0}
+            sides = dict.fromkeys(SIDES, 0)
             for action in plan.passes[0].actions:
                 if isinstance(action, Write) and action.array in FACES:
                     sides[side_of(action)] += transfer_bytes(plan.problem, action)
@@ -261,17 +269,17 @@ class ChosenRanks:
 
     @property
     def twice(self) -> float:
-        """The number of updates of rows of neighbours, divided by the number of updates of the rank's own rows. These
-        updates are made twice, because the neighbours make them, too. The number is 0 if ranks share updates."""
+        """The number of updates of rows and planes of neighbours, relative to the updates of the rank's own cells.
+        These updates are made twice, because the neighbours make them, too. The number is 0 if ranks share updates."""
         if self.shares_updates:
             return 0.0
         own, every = 0, 0
         problem = self.plan.problem
-        rows = problem.own_rows[1] - problem.own_rows[0]
+        rows, planes = (end - first for first, end in (problem.own_rows, problem.own_planes))
         for one in {id(one): one for one in self.plan.passes}.values():
             times = sum(other is one for other in self.plan.passes)
             every += times * sum(cell_updates(problem, action) for action in one.actions if isinstance(action, Update))
-            own += times * (problem.end_plane - problem.first_plane) * rows * problem.shape[2] * one.levels
+            own += times * planes * rows * problem.shape[2] * one.levels
         return every / own - 1 if own else 0.0
 
 
@@ -283,22 +291,25 @@ def choose_ranks(
     scheme: str,
     update_rate: Callable[[Problem], UpdateRate],
     given: GivenSizes = FREE,
+    parts_z: int = 1,
 ) -> ChosenRanks:
     """Choose the cut of a grid and the plans of `ranks` ranks with equal machines that have the lowest predicted time.
-    Each rank has `budget_bytes` of memory. `update_rate` returns the update rates for the problem of a rank.
+    The planes are divided into `parts_z` parts. Each rank has `budget_bytes` of memory. `update_rate` returns the
+    update rates for the problem of a rank.
 
     Raises InputError if a rank would have too few rows, for an unknown scheme and for impossible sizes. Raises
     BudgetError if the budget of a rank is too small. Both messages name possible values.
     """
     named = None if scheme == "auto" else find_scheme(scheme)
-    cut = cut_problem(problem, ranks, given.bt or 1, named)
+    cut = cut_problem(problem, ranks // parts_z, given.bt or 1, named)
+    planes = cut_planes(problem, parts_z, given.bt or 1)
     if ranks == 1:
         choice = choose(problem, machine, budget_bytes, scheme, update_rate(problem), given)
         every = RankPlans(problem, cut, (choice.plan,))
         return ChosenRanks(every, 0, choice.considered, choice.plan.predicted.seconds)
-    parts = [part_of(problem, cut, rank) for rank in range(ranks)]
+    parts = [part_of(problem, cut, rank, planes) for rank in range(ranks)]
     kinds = {part: rank for rank, part in reversed(list(enumerate(parts)))}
-    members = [PlannedRank(rank, machine, budget_bytes, update_rate) for rank in kinds.values()]
+    members = [PlannedRank(rank, machine, budget_bytes, update_rate, planes=planes) for rank in kinds.values()]
     best, *others = choose_together(problem, cut, members, list, scheme, given, may_move=True)
     of_kind = {member.rank: choice for member, choice in zip(members, best.plans, strict=True)}
     # moving the cut changes only the rows of the first and the last rank, so the kinds of ranks stay the same
@@ -308,7 +319,7 @@ def choose_ranks(
     considered = first, *(_slowest_of(one) for one in others), *rest
     alone = "auto" if named is not None and named.refusal(problem) is not None else scheme
     seconds_single = _seconds_single(problem, ranks, machine, budget_bytes, alone, update_rate(problem), given)
-    every = RankPlans(problem, best.cut, tuple(choice.plan for choice in chosen))
+    every = RankPlans(problem, best.cut, tuple(choice.plan for choice in chosen), planes)
     return ChosenRanks(every, slowest, considered, seconds_single)
 
 

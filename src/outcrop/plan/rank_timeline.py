@@ -318,8 +318,8 @@ class _Simulation:
 def _own_cells(plan: Plan, levels: int) -> int:
     """Return the number of cell updates of a pass, without the updates in the halo."""
     problem = plan.problem
-    first, end = problem.own_rows
-    return levels * (problem.end_plane - problem.first_plane) * (end - first) * problem.shape[2]
+    (first, end), (low, high) = problem.own_rows, problem.own_planes
+    return levels * (high - low) * (end - first) * problem.shape[2]
 
 
 class _Disk:

@@ -1,4 +1,4 @@
-"""Divide a grid among ranks along y, and plan for all ranks.
+"""Divide a grid among ranks along y and z, and plan for all ranks.
 
 Rank j has the rows eta[j] <= y < eta[j + 1] of the grid. These rows are the part of the rank, and the places eta are
 the cut:
@@ -6,9 +6,16 @@ the cut:
     rows     0            eta[1]          eta[2]           ny
              |   rank 0   |    rank 1     |    rank 2      |
 
-In the problem of a rank, rows are counted from the first row of the part. A side of a rank is called "neighbour" if
-another rank has the rows beyond this side. The two ranks then exchange rows. If y is periodic,
-the ranks form a ring: the lower neighbour of the first rank is the last rank.
+The planes can be divided in the same way, by a second cut. The ranks of the first planes have the lowest numbers. With
+3 parts along y and 2 parts along z, the ranks are:
+
+    planes   zeta[1] .. nz     |   rank 3   |    rank 4     |    rank 5      |
+             0 .. zeta[1]      |   rank 0   |    rank 1     |    rank 2      |
+
+In the problem of a rank, rows and planes are counted from the first row and plane of the part. A side is a "neighbour"
+if another rank has the rows or planes beyond it. A rank whose lower side is a neighbour exchanges rows with the next
+lower rank. If y or z is periodic, the ranks form a ring along this axis: for y, the lower neighbour of the first rank
+is the last rank.
 
 Passes of all ranks have the same numbers of levels and the same slabs, so that neighbours exchange the same planes in
 the same order.
@@ -26,7 +33,7 @@ from itertools import pairwise
 from typing import TypeAlias
 
 from outcrop.errors import InputError
-from outcrop.plan.actions import HIGH, LOW, round_up
+from outcrop.plan.actions import ABOVE, BELOW, HIGH, LOW, SIDES, round_up
 from outcrop.plan.contents import IllegalPlan
 from outcrop.plan.exchanges import RECEIVE, SEND, Message, Step, messages, require_progress, steps_of
 from outcrop.plan.machine import Machine, UpdateRate
@@ -36,7 +43,8 @@ from outcrop.plan.tuner import build
 from outcrop.plan.validate import validate
 
 Cut: TypeAlias = tuple[int, ...]
-"""The first rows of all ranks, followed by the number of rows of the grid."""
+"""The first rows of all ranks, followed by the number of rows of the grid. A cut along z has planes in the same way. An
+empty cut along z means that the planes are not divided."""
 
 CHECKSUM_BYTES = 4
 """The size of the checksum of a plane on disk (run/disk/layout.py)."""
@@ -96,9 +104,46 @@ def _cut_for_chunks(ny: int, ranks: int, group: int, least: int) -> Cut | None:
     return None
 
 
+def cut_planes(problem: Problem, parts: int, steps: int = 1) -> Cut:
+    """Divide the planes of a whole problem into `parts` parts, whose numbers of planes differ by at most 1. Passes have
+    at least `steps` steps. If there is one part, return an empty cut.
+
+    Raises InputError if a part would have too few planes, or if the grid has fewer than three axes."""
+    if parts == 1:
+        return ()
+    if problem.ndim < 3:
+        raise InputError(f"ranks: {parts} parts along z need a grid of three axes, but this grid has {problem.ndim}")
+    nz, steps = problem.planes, max(1, min(steps, problem.steps))
+    least = max(1, problem.radius_z * problem.stages * steps + _planes_between(problem))
+    if nz // parts < least:
+        raise InputError(
+            f"ranks: {parts} parts along z: each needs at least {least} planes, but {nz} planes give some parts only "
+            f"{nz // parts}; use at most {max(1, nz // least)} parts along z"
+        )
+    return _cut_by(nz, parts, 1)
+
+
+def _planes_between(problem: Problem) -> int:
+    """Return the minimum number of planes between the halos of a part. Static fields are read and exchanged up to one
+    radius later than updated fields, so all planes for the neighbour above must be sent earlier than that before planes
+    come from this neighbour."""
+    return problem.radius_z if problem.statics else 0
+
+
 def rows_of(cut: Cut) -> list[int]:
     """Return the number of rows of each rank."""
     return [end - first for first, end in pairwise(cut)]
+
+
+def ranks_of(cut: Cut, planes: Cut = ()) -> int:
+    """Return the number of ranks among which the cuts along y and z divide a grid."""
+    return (len(cut) - 1) * max(1, len(planes) - 1)
+
+
+def place_in_cuts(cut: Cut, rank: int) -> tuple[int, int]:
+    """Return the position of a rank along y, and its position along z."""
+    row, plane = rank % (len(cut) - 1), rank // (len(cut) - 1)
+    return row, plane
 
 
 def cut_problem(
@@ -135,72 +180,89 @@ def balanced_cut(problem: Problem, cut: Cut, scheme: Scheme, levels: int) -> Cut
     return (0, *(place - shift for place in cut[1:-1]), cut[-1])
 
 
-def neighbour_of(problem: Problem, cut: Cut, rank: int, side: int) -> int | None:
-    """Return the rank that has the rows beyond the side LOW or HIGH of `rank`, or None if the side is a boundary of
-    the grid. `problem` is the problem of the whole grid."""
-    ranks = len(cut) - 1
-    if ranks == 1:
+def neighbour_of(problem: Problem, cut: Cut, rank: int, side: int, planes: Cut = ()) -> int | None:
+    """Return the rank that has the rows or planes beyond a side of `rank`, or None if the side is a boundary of the
+    grid. `problem` is the problem of the whole grid."""
+    is_along_z = side in (BELOW, ABOVE)
+    axis = planes if is_along_z else cut
+    parts, place = len(axis) - 1, place_in_cuts(cut, rank)[is_along_z]
+    if parts < 2:
         return None
-    other = rank + (1 if side == HIGH else -1)
-    if problem.periodic[1]:
-        return other % ranks
-    return other if 0 <= other < ranks else None
+    other = place + (1 if side in (HIGH, ABOVE) else -1)
+    if problem.periodic[0 if is_along_z else 1]:
+        other %= parts
+    if not 0 <= other < parts:
+        return None
+    return rank + (other - place) * (len(cut) - 1 if is_along_z else 1)
 
 
-def part_of(problem: Problem, cut: Cut, rank: int) -> Problem:
-    """Return the problem of a rank. `problem` is the problem of the whole grid. If there is only one rank, the problem
-    of this rank is the whole problem."""
-    if len(cut) == 2:
+def part_of(problem: Problem, cut: Cut, rank: int, planes: Cut = ()) -> Problem:
+    """Return the problem of a rank. `problem` is the problem of the whole grid, and `planes` is the cut along z. If
+    there is only one rank, the problem of this rank is the whole problem."""
+    if ranks_of(cut, planes) == 1:
         return problem
-    rows = rows_of(cut)
-    plane_bytes = (chunk_rows(rows) or rows[rank]) * problem.pitch_bytes
-    low, high = (
-        side if neighbour_of(problem, cut, rank, place) is None else "neighbour"
-        for place, side in zip((LOW, HIGH), problem.sides[1], strict=True)
-    )
-    ranks = len(rows)
+    (row, plane), rows = place_in_cuts(cut, rank), rows_of(cut)
+    plane_bytes = (rows[row] if planes else chunk_rows(rows) or rows[row]) * problem.pitch_bytes
+    sides = [
+        side if neighbour_of(problem, cut, rank, place, planes) is None else "neighbour"
+        for place, side in zip(SIDES, (*problem.sides[1], *problem.sides[0]), strict=True)
+    ]
+    ranks, counts = len(rows), rows_of(planes)
     # neighbours must reach the cut between them at the same time (schemes/deep_halo.py)
-    order = 0 if problem.periodic[1] and ranks % 2 else (-1) ** (ranks - 1 - rank)
+    order = 0 if counts or (problem.periodic[1] and ranks % 2) else (-1) ** (ranks - 1 - row)
     return replace(
         problem,
-        shape=(problem.shape[0], rows[rank], problem.shape[2]),
+        shape=(counts[plane] if counts else problem.shape[0], rows[row], problem.shape[2]),
         plane_bytes=plane_bytes,
         record_bytes=round_up(plane_bytes + CHECKSUM_BYTES, DIRECT_BYTES),
-        sides=(problem.sides[0], (low, high), problem.sides[2]),
-        max_halo=min(rows),
+        sides=((sides[BELOW], sides[ABOVE]), (sides[LOW], sides[HIGH]), problem.sides[2]),
+        max_halo=min(rows) if ranks > 1 else 0,
         block_order=order,
+        max_halo_z=max(0, min(counts) - _planes_between(problem)) if counts else 0,
     )
 
 
 @dataclass(frozen=True)
 class RankPlans:
-    """The plans of all ranks for a grid. `problem` is the problem of the whole grid. `plans` contains the plan of each
-    rank. Ranks with equal problems can share a plan."""
+    """The plans of all ranks for a grid. `problem` is the problem of the whole grid. `plans` has the plan of each rank.
+    Ranks with equal problems can share a plan. `planes` is the cut along z."""
 
     problem: Problem
     cut: Cut
     plans: tuple[Plan, ...]
+    planes: Cut = ()
 
     @property
     def ranks(self) -> int:
         return len(self.plans)
 
+    def neighbours(self, rank: int) -> tuple[int | None, ...]:
+        """Return the neighbour of a rank at each of the SIDES."""
+        return tuple(neighbour_of(self.problem, self.cut, rank, side, self.planes) for side in SIDES)
+
+    def cells(self, rank: int) -> tuple[slice, slice]:
+        """Return the planes and the rows of a rank."""
+        row, plane = place_in_cuts(self.cut, rank)
+        planes = slice(*self.planes[plane : plane + 2]) if self.planes else slice(None)
+        return planes, slice(*self.cut[row : row + 2])
+
 
 def plan_ranks(
-    problem: Problem, cut: Cut, scheme: Scheme, sizes: Sizes | Sequence[Sizes], machine: Machine, rate: UpdateRate
-) -> RankPlans:
-    """Return the plans of all ranks with the given sizes. If ranks have different cache tiles, `sizes` contains the
-    sizes of each rank."""
-    ranks = len(cut) - 1
+    problem: Problem, cut: Cut, scheme: Scheme, sizes: Sizes | Sequence[Sizes], machine: Machine, rate: UpdateRate,
+    planes: Cut = (),
+) -> RankPlans:  # fmt: skip
+    """Return the plans of all ranks with the given sizes. If ranks have different cache tiles, `sizes` has the sizes of
+    each rank. `planes` is the cut along z."""
+    ranks = ranks_of(cut, planes)
     each = [sizes] * ranks if isinstance(sizes, Sizes) else list(sizes)
     made: dict[tuple[Problem, Sizes], Plan] = {}
     plans = []
     for rank in range(ranks):
-        key = part_of(problem, cut, rank), each[rank]
+        key = part_of(problem, cut, rank, planes), each[rank]
         if key not in made:
             made[key] = build(key[0], scheme, each[rank], machine, rate)
         plans.append(made[key])
-    return RankPlans(problem, cut, tuple(plans))
+    return RankPlans(problem, cut, tuple(plans), planes)
 
 
 def validate_ranks(every: RankPlans, budget_bytes: int | None = None) -> None:
@@ -215,14 +277,17 @@ def validate_ranks(every: RankPlans, budget_bytes: int | None = None) -> None:
     Equal plans and equal passes are proved only once.
     """
     ranks, proved = every.ranks, list[Plan]()
-    if ranks != len(every.cut) - 1:
-        raise IllegalPlan(f"{ranks} plans for {len(every.cut) - 1} ranks")
+    if ranks != ranks_of(every.cut, every.planes):
+        raise IllegalPlan(f"{ranks} plans for {ranks_of(every.cut, every.planes)} ranks")
     for rank, plan in enumerate(every.plans):
-        part = part_of(every.problem, every.cut, rank)
+        part = part_of(every.problem, every.cut, rank, every.planes)
         if (plan.problem.shape, plan.problem.sides) != (part.shape, part.sides):
-            raise IllegalPlan(f"the plan of rank {rank} is not for rows {every.cut[rank]} .. {every.cut[rank + 1] - 1}")
+            first, end = every.cut[row := place_in_cuts(every.cut, rank)[0]], every.cut[row + 1]
+            raise IllegalPlan(f"the plan of rank {rank} is not for rows {first} .. {end - 1} of {part.planes} planes")
         if plan.problem.max_halo > part.max_halo:
             raise IllegalPlan(f"rank {rank} may use more rows of a neighbour than the {part.max_halo} that it has")
+        if plan.problem.max_halo_z > part.max_halo_z:
+            raise IllegalPlan(f"rank {rank} may use more planes of a neighbour than the {part.max_halo_z} that it has")
         if any(plan is one for one in proved) or plan in proved:
             continue
         try:
@@ -234,10 +299,7 @@ def validate_ranks(every: RankPlans, budget_bytes: int | None = None) -> None:
     for rank, own in enumerate(levels):
         if own != levels[0]:
             raise IllegalPlan(f"the passes of rank {rank} have the levels {own}, not {levels[0]}")
-    neighbours = [
-        (neighbour_of(every.problem, every.cut, rank, LOW), neighbour_of(every.problem, every.cut, rank, HIGH))
-        for rank in range(ranks)
-    ]
+    neighbours = [every.neighbours(rank) for rank in range(ranks)]
     known, done = _Exchanges(), set[tuple[int, ...]]()
     for number, passes in enumerate(zip(*(plan.passes for plan in every.plans), strict=True)):
         key = tuple(map(id, passes))
@@ -245,9 +307,11 @@ def validate_ranks(every: RankPlans, budget_bytes: int | None = None) -> None:
             continue
         done.add(key)
         try:
-            for rank, (_, above) in enumerate(neighbours):
-                if above is not None:
-                    known.require_equal(every.plans[rank], passes[rank], every.plans[above], passes[above], rank, above)
+            for rank, others in enumerate(neighbours):
+                for side in SIDES:
+                    if (other := others[side]) is not None:
+                        ends = (every.plans[rank], passes[rank]), (every.plans[other], passes[other])
+                        known.require_received(*ends, side, (rank, other))
             steps = [known.steps(plan.problem, one) for plan, one in zip(every.plans, passes, strict=True)]
             require_progress(steps, neighbours)
         except IllegalPlan as error:
@@ -267,17 +331,16 @@ class _Exchanges:
             self._steps[key] = steps_of(problem, one)
         return self._steps[key]
 
-    def require_equal(self, low: Plan, low_pass: Pass, high: Plan, high_pass: Pass, rank: int, above: int) -> None:
-        """Raise IllegalPlan unless each of two neighbours receives what the other neighbour sends. `high` is the plan
-        of the upper rank."""
-        ways = [(rank, low, low_pass, HIGH, above, high, high_pass, LOW)]
-        ways += [(above, high, high_pass, LOW, rank, low, low_pass, HIGH)]
-        for sender, one, one_pass, side, receiver, other, other_pass, other_side in ways:
-            sent: list[Message | None] = [*self._of(one, one_pass, SEND + side), None]
-            received: list[Message | None] = [*self._of(other, other_pass, RECEIVE + other_side), None]
-            if sent != received:
-                first = next(pair for pair in zip(sent, received, strict=False) if pair[0] != pair[1])
-                raise IllegalPlan(f"rank {sender} sends {first[0]}, but rank {receiver} receives {first[1]}")
+    def require_received(
+        self, sender: tuple[Plan, Pass], receiver: tuple[Plan, Pass], side: int, ranks: tuple[int, int]
+    ) -> None:
+        """Raise IllegalPlan unless a rank receives what its neighbour, the sender, sends at the sender's side `side`.
+        `ranks` are the numbers of the sender and of the receiver."""
+        sent: list[Message | None] = [*self._of(*sender, SEND + side), None]
+        received: list[Message | None] = [*self._of(*receiver, RECEIVE + (side ^ 1)), None]
+        if sent != received:
+            first = next(pair for pair in zip(sent, received, strict=False) if pair[0] != pair[1])
+            raise IllegalPlan(f"rank {ranks[0]} sends {first[0]}, but rank {ranks[1]} receives {first[1]}")
 
     def _of(self, plan: Plan, one: Pass, direction: int) -> list[Message]:
         key = id(plan.problem), id(one), direction

@@ -190,9 +190,9 @@ class Proof:
         self.wide_rim = self.no_cells.filled(every, RIM)
         self._disk = Frame(self._shape(self.whole))
         self.rings = [Slots(ring, number, self._disk) for number, ring in enumerate(window.rings(problem))]
-        self.sources = [self._stored(BEFORE if age else 0) for _, age in self.state]
+        self.sources = [self.stored(BEFORE if age else 0) for _, age in self.state]
         self.targets = self.sources if problem.in_place else [Runs(nothing) for _ in self.state]
-        self._static, self.other = self._stored(0), Runs(nothing)
+        self._static, self.other = self.stored(0), Runs(nothing)
         self._exchanges = ExchangeProof(self)
         self.fringes: dict[int, Runs[CellLevels | None]] = {ring: Runs(None) for ring in range(len(self.rings))}
         self.reads_statics = any(isinstance(action, Read) and action.array == "statics" for action in one.actions)
@@ -204,6 +204,8 @@ class Proof:
         # the target whose checksum has been written.
         self.written = Runs(nothing)
         self.sealed = Runs(False)
+        # the planes of both arrays that blocks which only send have read, and not checked yet
+        self.unchecked = {"source": Runs(False), "statics": Runs(False)}
         self.committed = False
         self._perform = {
             Block: self._block, Carry: self._carry, Read: self._read, Copy: self._copy, Update: self._update,
@@ -219,7 +221,7 @@ class Proof:
 
     def fill(self, ring: int, level: int, only_rim: bool = False) -> None:
         """Fill a ring with all planes at the given level. If `only_rim` is true, fill only the rim of each plane."""
-        for z0, z1, cells in self._stored(level, only_rim).over(0, self.problem.planes):
+        for z0, z1, cells in self.stored(level, only_rim).over(0, self.problem.planes):
             self.place(ring, z0, z1, [self.whole], cells)
 
     def require_final(self) -> None:
@@ -249,9 +251,9 @@ class Proof:
     def there(self, ring: int, z0: int, z1: int) -> list[tuple[int, int, CellLevels]]:
         return self.rings[ring].there(self.frame, self.block.shift, z0, z1)
 
-    def _stored(self, level: int, only_rim: bool = False) -> Runs[CellLevels]:
+    def stored(self, level: int, only_rim: bool = False) -> Runs[CellLevels]:
         """Return the contents of a whole array. The rim has the level RIM. All other cells have `level`, or NOTHING if
-        `only_rim` is true."""
+        `only_rim` is true. The result includes the planes of neighbours along z."""
         problem, nx = self.problem, self.problem.shape[2]
         low, high = (problem.radii[2] if side == "fixed" else 0 for side in problem.sides[2])
         first = min(low, nx)
@@ -288,11 +290,15 @@ class Proof:
                 runs.put(z0, z1, self.frame.content(self.frame.shape.empty.pasted(span, content.cells)))
 
     def _read(self, action: Read) -> None:
-        self._require_planes(action.z0, action.z1)
         span = self.parts.span(action.area)
         if action.array in FACES:
+            self._require_planes(action.z0, action.z1)
             self._exchanges.receive(action, span)
             return
+        self._require_stored(action)
+        if self.block.only_sends:
+            require(action.array in self.unchecked and span == self.whole, "a block that only sends reads whole planes")
+            self.unchecked[action.array].put(action.z0, action.z1, True)
         for ring, array in self._arrays_read(action):
             for z0, z1, cells in array.over(action.z0, action.z1):
                 if action.array in ("fringes", "recomputed"):
@@ -452,8 +458,9 @@ class Proof:
                 raise IllegalPlan(f"level {level} needs field {use.field} of plane {z} as level {wanted} wrote it")
 
     def _write(self, action: Write) -> None:
-        self._require_planes(action.z0, action.z1)
+        self._require_stored(action)
         area, span = action.area, self.parts.span(action.area)
+        require(action.array in FACES or not self.block.only_sends, "a block that only sends writes to disk")
         if action.array in FACES:
             self._exchanges.send(action, span)
         elif action.array in ("fringes", "recomputed"):
@@ -477,7 +484,10 @@ class Proof:
             self._keep(self._single(action.array), self.uses.ring(self.state[0][0], action.level & 1), action, span)
 
     def _check(self, action: Check) -> None:
-        self._require_planes(action.z0, action.z1)
+        self._require_stored(action)
+        if self.block.only_sends:
+            self._check_sent(action)
+            return
         require(action.array in ("source", "target"), "no checksums of this array")
         is_source, span, (z0, z1) = action.array == "source", self.parts.span(action.area), (action.z0, action.z1)
         require(span == self._own(action.area), "rows that are not the rank's own")
@@ -489,6 +499,17 @@ class Proof:
         if is_source:
             self._require_statics(z0, z1, span, self.whole)
         self._sum(self.source_sums if is_source else self.target_sums, z0, z1, span, self.whole)
+
+    def _check_sent(self, action: Check) -> None:
+        """Compare the checksums of planes that a block which only sends has read."""
+        require(action.array in self.unchecked and self.parts.span(action.area) == self.whole, "a part of a plane")
+        arrays = [(field, 0, 0) for field in self.statics]
+        if action.array == "source":
+            arrays = [(field, age, BEFORE if age else 0) for field, age in self.state]
+        for field, age, level in arrays:
+            for z, _, cells in self.there(self.uses.ring(field, age), action.z0, action.z1):
+                require(cells.holds((self.whole,), level), f"plane {z} of field {field} is not as it was read")
+        self.unchecked[action.array].put(action.z0, action.z1, False)
 
     def _keep(self, array: Runs[CellLevels], ring: int, action: Write, span: PlaneSpan) -> None:
         there = self.there(ring, action.z0, action.z1)
@@ -507,6 +528,9 @@ class Proof:
             require(done.holds(whole, RIM), f"the checksum of plane {z} is not compared")
         for z, _, is_sealed in self.sealed.over(0, planes):
             require(is_sealed, f"the checksum of plane {z} is not written")
+        for array, runs in self.unchecked.items():
+            for z, _, is_unchecked in runs.over(0, planes):
+                require(not is_unchecked, f"the checksum of plane {z} of {array} is not compared after it was sent")
         self.committed = True
 
     def _require_statics(self, z0: int, z1: int, area: PlaneSpan, own: PlaneSpan) -> None:
@@ -534,7 +558,18 @@ class Proof:
         return self.parts.span(Rectangle(y0, max(y0, min(own.y1, whole.y1)), x0, max(x0, min(own.x1, whole.x1))))
 
     def _require_planes(self, z0: int, z1: int) -> None:
-        require(0 <= z0 < z1 <= self.problem.planes, f"planes outside 0 .. {self.problem.planes - 1}")
+        """Raise IllegalPlan unless the planes belong to the grid, or to a neighbour along z."""
+        low, high = (self.problem.max_halo_z * is_neighbour for is_neighbour in self.problem.neighbours_z)
+        first, end = -low, self.problem.planes + high
+        require(first <= z0 < z1 <= end, f"planes outside {first} .. {end - 1}")
+        require(z0 + self.block.shift >= 0, "a slot before the first slot of a ring")
+
+    def _require_stored(self, action: Read | Write | Check) -> None:
+        """Raise IllegalPlan unless the arrays on disk have the planes of an action. Rows of all planes can be
+        exchanged with neighbours along y."""
+        self._require_planes(action.z0, action.z1)
+        is_stored = action.z0 >= 0 and action.z1 <= self.problem.planes
+        require(is_stored or action.array in FACES, f"planes outside 0 .. {self.problem.planes - 1}")
 
     def _single(self, name: str) -> Runs[CellLevels]:
         """Return the array `name`, which holds unfinished levels. Only problems with one field have such arrays."""

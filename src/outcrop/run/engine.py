@@ -57,9 +57,10 @@ ArrayFiles: TypeAlias = Sequence["Path | ShardFile"]
 Signal: TypeAlias = "Sequence[float] | NDArray[np.float64]"
 """A sequence with one value for each step. The first value is for the first step of the simulation."""
 
-Links: TypeAlias = "tuple[_core.Link | None, _core.Link | None]"
-"""The links to the neighbours below and above. A link is None if no rank has rows at its side."""
-NO_LINKS: Links = (None, None)
+Links: TypeAlias = "tuple[_core.Link | None, ...]"
+"""The links to the neighbours at the SIDES of a rank (plan/actions.py). None means that no rank has the rows or planes
+there. Links that are missing at the end count as None."""
+NO_LINKS: Links = (None, None, None, None)
 
 WORTH_MEASURING_UPDATES = 5_000_000_000
 """The minimum work of a run, in cell updates of a heat equation, for which update rates are measured. For less work,

@@ -1,7 +1,7 @@
 """This module makes the decisions that the ranks of a run make together. The ranks agree on the figures of the
 machines, the cut, and the plan.
 
-    a new run     choose_cut     assumed update rates, cached figures of disks  ──► the cut, which is kept with the run
+    a new run     choose_cuts    assumed update rates, cached figures of disks  ──► the cuts, which the run keeps
     each plan     machine_for    one rank measures each disk                    ──► the share of each rank
                   choose_plan    measured update rates of all ranks             ──► the same sizes on all ranks, proved
 
@@ -20,10 +20,10 @@ from typing import Any
 from outcrop import _core
 from outcrop.paths import nearest_existing
 from outcrop.plan.machine import ASSUMED_NETWORK, Machine, StorageRates, UpdateRate, edge_factor
-from outcrop.plan.planner import choose, find_scheme
+from outcrop.plan.planner import choose, find_scheme, schemes_for
 from outcrop.plan.problem import Problem
 from outcrop.plan.rank_planner import Gather, JointChoice, PlannedRank, choose_together, is_moved
-from outcrop.plan.ranks import Cut, balanced_cut, cut_problem, plan_ranks, validate_ranks
+from outcrop.plan.ranks import Cut, balanced_cut, cut_planes, cut_problem, part_of, plan_ranks, validate_ranks
 from outcrop.plan.schemes import RANK_SCHEMES
 from outcrop.plan.tuner import TunedPlan, predicted_again
 from outcrop.run.disk.entries import PartEntry
@@ -81,25 +81,42 @@ def _shared_device(
     return StorageRates(**measured[first]).shared_by(every.count(own))
 
 
-def choose_cut(
-    group: RankGroup, problem: Problem, settings: Settings, directories: Sequence[Path], work: float, has_steps: bool
-) -> Cut:
-    """Return the cut of a new run. `problem` is the problem of the whole grid, and `work` is the work of an update
-    relative to a heat equation. `has_steps` is False if the number of steps is not known yet. The parts are then equal,
-    unless the user has given the steps of a pass.
+def choose_cuts(
+    group: RankGroup, problem: Problem, settings: Settings, directories: Sequence[Path], work: float, has_steps: bool,
+    parts_z: int,
+) -> tuple[Cut, Cut]:  # fmt: skip
+    """Return the cuts of a new run along y and along z. There are `parts_z` parts along z. `problem` is the problem of
+    the whole grid, and `work` is the work of an update relative to a heat equation. `has_steps` is False if the number
+    of steps is not known yet. The parts are then equal, unless the user has given the steps of a pass. Parts along z
+    are always equal.
 
-    If all ranks share the directory, all parts together will be one Zarr array, so the cut must fit the chunks of this
-    array. Then the lowest rank has more updates than the other ranks with split tiling, and the tuner considers this.
-
-    With split tiling, the best cut depends on the steps of a pass. Nothing is measured yet, so the function computes
-    these steps from assumed update rates. If the passes have another number of steps, the times of the ranks are less
-    equal. This cut is still better than equal parts if the passes have at least half of the assumed steps. Raises
-    InputError if the grid has too few rows. Raises BudgetError if a budget is too small."""
+    If all ranks share the directory, all parts together will be one Zarr array, so a cut along y only must fit the
+    chunks of this array. Then the lowest rank has more updates than the other ranks with split tiling, and the tuner
+    considers this. Raises InputError if the grid has too few rows or planes, and for schemes that cannot have these
+    parts. Raises BudgetError if a budget is too small."""
     given, scheme = settings.given, settings.scheme
     named = None if scheme == "auto" else find_scheme(scheme)
-    for_chunks = will_share(group, directories[0])
-    cut = cut_problem(problem, group.size, given.bt or 1, named, for_chunks)
-    if for_chunks or not any(is_moved(problem, one) for one in ([named] if named else RANK_SCHEMES.values())):
+    for_chunks = parts_z == 1 and will_share(group, directories[0])
+    cut = cut_problem(problem, group.size // parts_z, given.bt or 1, named, for_chunks)
+    if parts_z > 1:
+        planes = cut_planes(problem, parts_z, given.bt or 1)
+        schemes_for(part_of(problem, cut, group.rank, planes), scheme, given)
+        return cut, planes
+    return cut if for_chunks else _balanced(group, problem, cut, settings, directories, work, has_steps), ()
+
+
+def _balanced(
+    group: RankGroup, problem: Problem, cut: Cut, settings: Settings, directories: Sequence[Path], work: float,
+    has_steps: bool,
+) -> Cut:  # fmt: skip
+    """Return a cut with which split tiling gives all ranks equal work. The parts of `cut` have the same number of rows.
+
+    The best cut depends on the steps of a pass. Nothing is measured yet, so the function computes these steps from
+    assumed update rates. If the passes have another number of steps, the times of the ranks are less equal. This cut is
+    still better than equal parts if the passes have at least half of the assumed steps."""
+    given, scheme = settings.given, settings.scheme
+    named = None if scheme == "auto" else find_scheme(scheme)
+    if not any(is_moved(problem, one) for one in ([named] if named else RANK_SCHEMES.values())):
         return cut
     if named and given.bt:
         return balanced_cut(problem, cut, named, min(given.bt, problem.steps) * problem.stages)
@@ -125,7 +142,7 @@ def choose_plan(
     budget_bytes, scheme, given = settings.memory_bytes, settings.scheme, settings.given
     if group is None or part is None or whole is None:
         return choose(problem, machine, budget_bytes, scheme, rate, given)
-    member = PlannedRank(group.rank, machine, budget_bytes, lambda _: rate, problem.acquisition)
+    member = PlannedRank(group.rank, machine, budget_bytes, lambda _: rate, problem.acquisition, part.planes)
     found = choose_together(whole, part.cut, [member], _gather(group), scheme, given)
     (choice,) = _measured_together(group, found, machine, rate).plans
     plan = choice.plan
@@ -134,7 +151,8 @@ def choose_plan(
     require_equal(group, {"the plan": [problem.steps, plan.scheme, len(plan.passes), passes]})
     with group.together():
         if group.rank == 0:
-            validate_ranks(plan_ranks(whole, part.cut, find_scheme(plan.scheme), plan.sizes, machine, rate))
+            one_of_each = find_scheme(plan.scheme), plan.sizes, machine, rate, part.planes
+            validate_ranks(plan_ranks(whole, part.cut, *one_of_each))
     return choice
 
 

@@ -34,7 +34,7 @@ from outcrop.run.disk.manifest import MANIFEST, Description, Manifest
 from outcrop.run.disk.state import State
 from outcrop.run.disk.storage import RunFolder
 from outcrop.run.ranks.group import RankGroup, together
-from outcrop.run.ranks.launch import join
+from outcrop.run.ranks.launch import as_ranks, join
 from outcrop.run.ranks.move import move, settle
 from outcrop.run.ranks.part import as_part, refuse_whole, was_interrupted
 from outcrop.run.ranks.shared import share, will_share
@@ -65,6 +65,11 @@ def open_run(
         if group is not None:
             _refuse_part(place)
             if parts := settle(group, path):
+                if as_ranks(ranks).along_z > 1:
+                    raise InputError(
+                        f"ranks {as_ranks(ranks)}: {place} holds a run whose rows can only move to ranks along y; "
+                        f"give ranks {group.size}"
+                    )
                 move(group, path, parts, partial(_description, group, changes))
         else:
             if not reads_only and was_interrupted(place) and not _is_readable(place):
@@ -138,6 +143,11 @@ def _description(
     """Return the description of the new part of this rank in `place`, or of the whole run if the group has one rank.
     `first` is the manifest of part 0, and `run` is the name of the new run. Raises InputError if the run does not work
     with this number of ranks."""
+    if first.part is not None and first.part.planes:
+        raise InputError(
+            f"{place}: the planes of this run are divided among {first.part.ranks} ranks, and cannot move to other "
+            f"ranks; start mpirun -n {first.part.ranks}, or make one run of all parts first: outcrop gather"
+        )
     if first.part is None:
         refuse_whole(first, place)
         changes = _of_rank(group, first, changes)

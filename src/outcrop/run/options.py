@@ -383,9 +383,9 @@ class RunOptions:
             "resources",
             "number of ranks that compute the run together, or auto (all ranks that mpirun has started)",
             ("--ranks",), "N",
-            details="The grid is divided among the ranks along y. With 1, each process computes its own run, even "
-            "under mpirun. In Python, the value can also be `(py,)`, where py is the number of ranks. "
-            "[Several nodes](../nodes.md) explains such runs.",
+            details="The grid is divided among the ranks along y. With `PYxPZ`, such as `4x2`, the grid is divided "
+            "into PY parts along y and PZ parts along z. In Python, this value can also be `(py, pz)`. With 1, each "
+            "process computes its own run, even under mpirun. [Several nodes](../nodes.md) explains such runs.",
         ),
     ] = "auto"
     comm: Annotated[

@@ -10,6 +10,7 @@ second Ctrl-C stops the pass immediately.
 
 from __future__ import annotations
 
+import math
 import re
 import signal
 import sys
@@ -21,8 +22,9 @@ from types import FrameType
 
 from outcrop import _core
 from outcrop.errors import CommunicationError, InterruptedRun, OutcropError, StorageError
-from outcrop.language.boundary import as_boundary
+from outcrop.plan.actions import SIDES
 from outcrop.plan.plan import Plan
+from outcrop.plan.ranks import neighbour_of
 from outcrop.run.acquisition.history import StateFiles
 from outcrop.run.acquisition.parts import PartRows
 from outcrop.run.acquisition.recorder import Recorder, require_space
@@ -72,13 +74,13 @@ def execute(
         runner = PassRunner(engine, state, prepared.plan, recorder, on_snapshot, group)
         seconds_setup = time.perf_counter() - start
         # planes and rows of a fixed rim are not counted, because they are not updated
-        first_row, end_row = problem.own_rows
-        rows = (problem.end_plane - problem.first_plane) * (end_row - first_row)
+        (first_row, end_row), (first_plane, end_plane) = problem.own_rows, problem.own_planes
+        rows = (end_plane - first_plane) * (end_row - first_row)
         cells = rows * problem.shape[2] * problem.steps
         if group and group.rank:
             progress = "none"
         # Rank 0 shows the progress of all ranks, on the assumption that they are equally fast.
-        share = problem.shape[1] / description.whole_layout.shape[1]
+        share = problem.cells / math.prod(description.whole_layout.shape)
         in_all = round(cells / share)
         try:
             shown = make_progress(progress, len(prepared.plan.passes), first_step, last_step, in_all, whole)
@@ -113,10 +115,12 @@ def _links(setup: Setup) -> Iterator[Links]:
     def as_link(link: Link | None) -> _core.Link | None:
         return None if link is None else _core.Link(link[0].fileno(), f"rank {link[1]}")
 
-    assert setup.group is not None
-    is_ring = as_boundary(setup.description.boundary).sides[1][0] == "periodic"
-    with linked(setup.group, is_ring) as (low, high):
-        yield as_link(low), as_link(high)
+    group, part = setup.group, setup.description.part
+    assert group is not None and part is not None
+    whole = setup.whole_problem(1)
+    neighbours = [neighbour_of(whole, part.cut, group.rank, side, part.planes) for side in SIDES]
+    with linked(group, neighbours) as links:
+        yield tuple(map(as_link, links))
 
 
 class PassRunner:

@@ -41,12 +41,12 @@ from outcrop.run.disk.manifest import Description, Manifest, Settings, require_r
 from outcrop.run.disk.state import State
 from outcrop.run.inputs.initial import cache_within, make_source, shape_of_files, values_by_name
 from outcrop.run.inputs.input_array import InputArray
-from outcrop.run.joint_plan import choose_cut
+from outcrop.run.joint_plan import choose_cuts
 from outcrop.run.options import RunOptions
 from outcrop.run.places import check_state, open_state
 from outcrop.run.ranks.agreement import agree
 from outcrop.run.ranks.group import RankGroup, together
-from outcrop.run.ranks.launch import join
+from outcrop.run.ranks.launch import RankGrid, as_ranks, join
 from outcrop.run.ranks.part import (
     as_part,
     common_identity,
@@ -122,7 +122,7 @@ class Setup:
         is the problem of the part of this rank."""
         one, problem = self.description, self.whole_problem(steps, first_step)
         if one.part is not None:
-            problem = part_of(problem, one.part.cut, one.part.rank)
+            problem = part_of(problem, one.part.cut, one.part.rank, one.part.planes)
         demand = demand_of(one.own_taps, one.dtype, one.states, first_step)
         return replace(problem, acquisition=replace(demand, ends=one.taps.intervals))
 
@@ -193,7 +193,8 @@ def _part_for(
         group,
         {"the version of Outcrop": version(), "stencil": whole.stencil, "shape": list(whole.shape),
          "dtype": whole.dtype, "boundary": whole.boundary, "params": whole.parameters, "signals": whole.signals,
-         "steps": options.steps, "scheme": settings.scheme, "sizes": settings.sizes, "unstable": whole.unstable,
+         "steps": options.steps, "ranks": as_ranks(options.ranks).along_z,
+         "scheme": settings.scheme, "sizes": settings.sizes, "unstable": whole.unstable,
          "force": bool(options.force), "init": sorted(values_by_name(options.init, definition.stencil))
          if definition.lowered is None else [],
          "sources and receivers": [whole.taps.traces, *definition.acquisition.checksums],
@@ -204,8 +205,11 @@ def _part_for(
         definition.stencil, whole.layout, options.steps or MAX_STEPS, definition.boundary, in_place=False
     )
     directories = [Path(name) for name in whole.directories]
-    cut = choose_cut(group, problem, settings, directories, work_per_update(definition.stencil), bool(options.steps))
-    part = PartEntry(common_identity(group), group.rank, cut)
+    cut, planes = choose_cuts(
+        group, problem, settings, directories, work_per_update(definition.stencil), bool(options.steps),
+        as_ranks(options.ranks).along_z,
+    )  # fmt: skip
+    part = PartEntry(common_identity(group), group.rank, cut, planes=planes)
     return as_part(whole, replace(part, traces=own_traces(definition.acquisition.samplings, part)))
 
 
@@ -230,14 +234,16 @@ def reopen(
     unless `reads_only` is True."""
     group = None if reads_only else join(ranks, comm)
     with together(group):
-        return _reopen(path, changes, group, reads_only)
+        return _reopen(path, changes, group, reads_only, as_ranks(ranks))
 
 
-def _reopen(path: object, changes: Mapping[str, Any], group: RankGroup | None, reads_only: bool) -> Setup:
+def _reopen(
+    path: object, changes: Mapping[str, Any], group: RankGroup | None, reads_only: bool, ranks: RankGrid
+) -> Setup:
     place = as_path(path if group is None else part_directory(path, group), "path")
     state = open_state(place)
     if group is not None:
-        require_part(group, state.manifest, place)
+        require_part(group, state.manifest, place, ranks.along_z if ranks.is_grid else None)
         with state.locked():
             agree(group, state)
     elif not reads_only:

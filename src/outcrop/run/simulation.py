@@ -107,10 +107,15 @@ class Simulation:
 
     @property
     def rows(self) -> tuple[int, int]:
-        """The first row along y that this rank computes, and the row after its last row. If one process computes the
-        run, these are all rows."""
-        part = self._description.part
-        return part.rows if part else (0, self._description.layout.shape[1])
+        """The first row along y that this rank computes, and the row after its last row. With one process, these are
+        all rows."""
+        return self._description.rows
+
+    @property
+    def planes(self) -> tuple[int, int]:
+        """The first plane along z that this rank computes, and the plane after its last plane. Usually, these are all
+        planes."""
+        return self._description.planes
 
     @property
     def coordinates(self) -> Coordinates | None:
@@ -537,7 +542,7 @@ def require_simulation(given: object) -> None:
 def open(
     path: str | os.PathLike[str], memory: str | int | None = None, threads: int | None = None,
     scheme: str | None = None, io: str | None = None, bind: str | None = None, sizes: Mapping[str, int] | None = None,
-    signals: Mapping[str, Any] | None = None, ranks: int | str | tuple[int] = "auto", comm: Any = None,
+    signals: Mapping[str, Any] | None = None, ranks: int | str | tuple[int, ...] = "auto", comm: Any = None,
 ) -> Simulation:  # fmt: skip
     """Open the run at `path`, which is a directory or a block device. The other arguments replace settings of the run,
     unless they are None. `ranks` and `comm` have the same meaning as in `RunOptions`. Under mpirun, all ranks open the

@@ -39,7 +39,8 @@ array `recomputed`. The number of these rows is r times the number of levels fro
 to the last level that reads it. For k steps, all fields together have about r k^2 such rows, so a pass moves 2 r k^2/by
 more words per cell.
 
-If the grid is divided among ranks, a rank reads rows of its neighbours together with its own rows (deep_halo.py).
+If the grid is divided among ranks, a rank reads rows of its neighbours together with its own rows (deep_halo.py), and
+planes of its neighbours before and after its own planes (halo_planes.py).
 
 The naive scheme serves for comparison. It is a wavefront with passes of one step, like a program without temporal
 blocking.
@@ -74,6 +75,8 @@ from outcrop.plan.memory import (
     Window,
     largest_within,
     make_window,
+    max_ring_planes,
+    planes_sent_at_once,
     slot_bytes,
     undivided_slot_bytes,
     whole_window,
@@ -90,6 +93,7 @@ from outcrop.plan.schemes.deep_halo import (
     require_given_blocks,
     smallest_block,
 )
+from outcrop.plan.schemes.halo_planes import HaloPlanes, updated, zetas_of_pass
 from outcrop.plan.schemes.skewed_cut import SkewedBlock, SkewedCut, cut_axis
 
 
@@ -142,7 +146,8 @@ def ring_planes(problem: Problem, levels: int, slab: int, blocks: int = 1) -> tu
     """Return the numbers of slots in the rings of first copies, second copies and static fields. A slab has `slab`
     planes."""
     skew, beside = problem.skew_z, problem.statics_z
-    static = 2 * slab + max(skew * (levels - 1) + 2 * beside, problem.first_plane + beside)
+    first = problem.radius_z if problem.neighbours_z[0] else problem.first_plane
+    static = 2 * slab + max(skew * (levels - 1) + 2 * beside, first + beside)
     levels -= problem.lead  # the levels of the lead do not use the state
     reach = skew * levels
     if blocks > 1 or not problem.plain:
@@ -151,7 +156,8 @@ def ring_planes(problem: Problem, levels: int, slab: int, blocks: int = 1) -> tu
         even, odd = 2 * slab + reach, slab + reach
     else:
         even, odd = 2 * slab + reach + skew, slab + max(slab + reach - skew, problem.radius_z)
-    return min(even, problem.planes), min(odd, problem.planes), min(static, problem.planes)
+    sent, most = planes_sent_at_once(problem, levels, slab), max_ring_planes(problem, levels, slab)
+    return min(even + sent, most), min(odd + sent, most), min(static + sent, most)
 
 
 def history_planes(problem: Problem, slab: int, blocks: int = 1) -> tuple[int, ...]:
@@ -174,7 +180,7 @@ def _max_ring_planes(problem: Problem, levels: int, slab: int) -> int:
 def slabs(problem: Problem, levels: int, slab: int) -> list[tuple[int, int]]:
     """Return the slabs of one pass as half open ranges of zeta, in ascending order. Return an empty list if no cell is
     updated."""
-    begin, end = problem.first_plane, problem.end_plane + problem.skew_z * (levels - 1)
+    begin, end = zetas_of_pass(problem, levels)
     if not problem.has_updates:
         return []
     return [(zeta, min(zeta + slab, end)) for zeta in range(begin, end, slab)]
@@ -193,7 +199,7 @@ def make_pass(problem: Problem, levels: int, sizes: Sizes) -> Pass:
     write the planes that are complete."""
     cut = blocks_in_y(problem, levels, sizes)
     is_linked = linked(problem, levels, sizes.slab)
-    streams = [_Stream(problem, levels, block, is_linked, sizes.keeps_statics) for block in cut.blocks]
+    streams = [_Stream(problem, levels, sizes, block, is_linked) for block in cut.blocks]
     actions: list[Action] = []
     for stream, following in zip(streams, [*streams[1:], None], strict=True):
         actions += stream.actions(sizes.slab, following)
@@ -248,11 +254,12 @@ class _Values:
 
 class _Stream:
     """Makes the actions of one block, for all planes. If `is_linked` is true, planes of this block and of the next
-    block can be in a ring at the same time. If `keeps_statics` is true, the first block reads the static fields for all
-    blocks."""
+    block can be in a ring at the same time. If `sizes.keeps_statics` is true, the first block reads the static fields
+    for all blocks."""
 
-    def __init__(self, problem: Problem, levels: int, block: SkewedBlock, is_linked: bool, keeps_statics: bool) -> None:
+    def __init__(self, problem: Problem, levels: int, sizes: Sizes, block: SkewedBlock, is_linked: bool) -> None:
         self.problem, self.levels, self.block, self.is_linked = problem, levels, block, is_linked
+        keeps_statics = sizes.keeps_statics
         self.frame = problem.frame_of(block.cut.cells(block.frame()))
         self.static_rows = own_part(problem, block.cut, block.frame())
         if keeps_statics:
@@ -267,6 +274,12 @@ class _Stream:
             own = Rectangle(*block.own(), EVERY_CELL.x0, EVERY_CELL.x1)
         self.begin = Block(self.frame, own=own, shift=is_linked * block.number * problem.planes)
         self.read = self.statics_read = self.copied = self.written = 0
+        self.end, self.halo_planes = problem.planes, None
+        if problem.is_part_z:  # all planes of the window have numbers of at least 0
+            shift = problem.halo_z(levels)[0] + problem.skew_z
+            self.begin = replace(self.begin, own_z0=0, own_z1=problem.planes, shift=shift)
+            self.halo_planes = HaloPlanes(problem, levels, sizes.slab, self.begin, block)
+            self.copied, self.end = self.halo_planes.planes
         read = fields_read(problem, levels)
         self.histories = [one for one in problem.fields if one.is_history]
         planes, fields, computed = problem.planes, problem.fields, problem.computed
@@ -288,7 +301,7 @@ class _Stream:
     def actions(self, slab: int, following: _Stream | None) -> Iterator[Action]:
         """Yield all actions of the block except the commit. Also yield the first reads of the block `following`."""
         problem, levels, skew = self.problem, self.levels, self.problem.skew_z
-        if self.block.cut.count > 1 or self.halo is not None:
+        if self.block.cut.count > 1 or (self.halo is not None and self.halo_planes is None):
             yield self.begin
         for zeta0, zeta1 in slabs(problem, levels, slab):
             yield from self._read_to(zeta1 + slab)
@@ -304,9 +317,9 @@ class _Stream:
                 yield Copy(z0, z1, self.copied_rows[number], recomputed=number)
             zetas = [zeta for zeta in range(zeta0, zeta1) if has_updates(problem, levels, zeta)]
             if zetas:  # if the grid has fewer planes than the skew, some values of zeta or whole slabs have no updates
-                yield Update(zetas[0], zetas[-1] + 1, levels, self.region)
+                yield Update(zetas[0], zetas[-1] + 1, levels, updated(problem, levels, self.region, zetas[0]))
             yield from self._write_values_to(zeta1)
-            yield from self._write_to(min(problem.end_plane, zeta1 - skew * (levels - 1)))
+            yield from self._write_to(min(problem.own_planes[1], zeta1 - skew * (levels - 1)))
         # The remaining planes belong to the rim, and no update has read them. If no cell is updated, all planes remain.
         for z in range(self.written, problem.planes, slab):
             end = min(problem.planes, z + slab)
@@ -314,10 +327,15 @@ class _Stream:
             yield from self._read_histories_to([end] * len(self.histories))
             yield from self._copy_to(end)
             yield from self._write_to(end)
+        if self.halo_planes is not None:
+            yield from self.halo_planes.finish()
 
     def _read_to(self, zeta: int, max_zeta_history: int = FAR) -> Iterator[Action]:
         """Yield the reads of all planes that are needed for the updates below `zeta`. From a history, yield only the
         reads for updates below `max_zeta_history`."""
+        if self.halo_planes is not None:
+            yield from self.halo_planes.to(zeta + self.problem.skew_z, zeta + self.problem.statics_z)
+            return
         read, statics_read = self.read, self.statics_read
         yield from self._read_state_to(zeta + self.problem.skew_z - self.problem.lead_planes)
         z0, z1 = self.statics_read, min(zeta + self.problem.statics_z, self.problem.planes)
@@ -364,7 +382,7 @@ class _Stream:
                 yield Write(z0, z1, number, self.rows_after[number], "recomputed")
 
     def _copy_to(self, end: int) -> Iterator[Action]:
-        if (end := min(end, self.problem.planes)) > self.copied:
+        if (end := min(end, self.end)) > self.copied:
             own = EVERY_CELL if self.halo is None else self.halo.own
             yield Copy(self.copied, end, self._rows(self.block.body(1)), own)
             self.copied = end
@@ -449,8 +467,8 @@ def _most_levels(problem: Problem) -> int:
 
 def volume(problem: Problem, sizes: Sizes) -> Volume:
     """Estimate the work of a pass: 2/L + 4r/by words per cell and step. A rank with neighbours at both sides also
-    exchanges 2rL rows of each plane. On each plane and level, it updates r(L-1) rows that its neighbours also update.
-    """
+    exchanges 2rL rows of each plane, and updates r(L-1) rows of each plane and level that its neighbours also update.
+    The same holds for planes, if the grid is divided along z. A rank also reads each plane again that it sends."""
     rows = problem.shape[1]
     arrays, copies = problem.state_arrays, problem.rings - problem.statics - problem.histories - len(problem.recomputed)
     cut = blocks_in_y(problem, sizes.levels, sizes)
@@ -472,12 +490,15 @@ def volume(problem: Problem, sizes: Sizes) -> Volume:
     requests += 2 * (blocks - 1) * problem.planes * len(reaches)
     histories = [one for one in map(problem.fields.__getitem__, fields_read(problem, sizes.levels)) if one.is_history]
     history = sum(1 + again * one.is_static for one in histories) * problem.history_bytes
-    halo = sum(problem.halo(sizes.levels))
-    exchanged = arrays + problem.statics
-    sent = halo * problem.pitch_bytes * problem.planes * exchanged
-    requests += 2 * sum(problem.neighbours) * problem.planes * exchanged if halo else 0
-    updates = problem.cells * sizes.levels + problem.planes * problem.shape[2] * halo * (sizes.levels - 1) / 2
-    return Volume(moved + statics + history, moved, updates, exposed, slabs, requests, sent)
+    halo, halo_z = sum(problem.halo(sizes.levels)), sum(problem.halo_z(sizes.levels))
+    exchanged, planes = arrays + problem.statics, problem.planes + halo_z
+    sent = (halo * problem.pitch_bytes * planes + halo_z * problem.plane_bytes) * exchanged
+    requests += 2 * sum(problem.neighbours) * planes * exchanged if halo else 0
+    requests += 3 * halo_z * exchanged
+    again_z = halo_z * problem.record_bytes * exchanged  # planes that are read to be sent
+    updates = planes * problem.shape[2] * halo * (sizes.levels - 1) / 2
+    updates += (problem.planes * sizes.levels + halo_z * (sizes.levels - 1) / 2) * rows * problem.shape[2]
+    return Volume(moved + statics + history + again_z, moved, updates, exposed, slabs, requests, sent)
 
 
 def levels_worth_trying(problem: Problem, max_levels: int | None = None) -> Iterator[int]:
@@ -525,8 +546,12 @@ def block_sizes(problem: Problem, levels: int, smallest: int = 0) -> Iterator[in
 
 
 def _zetas(problem: Problem, levels: int) -> int:
-    """Return the number of planes of zeta that a pass updates, at least 1. No slab is thicker than this number."""
-    return max(1, problem.end_plane - problem.first_plane + problem.skew_z * (levels - 1))
+    """Return the number of planes of zeta that a pass updates, at least 1. No slab is thicker than this number. If the
+    planes are divided, return a number that is equal for all ranks, because all ranks have equal slabs."""
+    if problem.is_part_z:
+        return max(1, problem.max_halo_z)
+    first, end = zetas_of_pass(problem, levels)
+    return max(1, end - first)
 
 
 def thickest_slab(problem: Problem, levels: int, sizes: Sizes, budget_bytes: int) -> int:

@@ -12,9 +12,10 @@ the point. Other cells of the point may belong to the rank below the cut, or the
       ...
     part of rank j
 
-So after each pass, rank j sends its values of such cells to rank j + 1. Rank j + 1 uses these values for the cells that
-it has not sampled itself. Then it adds the corners of each point in the order of the oracle. The records of a part are
-then complete for its points, so a commit of the part needs no other rank.
+So after each pass, rank j sends its values of such cells to rank j + 1. Rank j + 1 uses them for the cells that it has
+not sampled itself, and adds the corners of each point in the order of the oracle. The records of a part are then
+complete for its points, so a commit of the part needs no other rank. If the planes are divided, too, values first go up
+along z, and then along y (`GridSampling`).
 
 Norms are sums over the cells that a rank updates, and are not rounded. `rounded_norms` adds the sums of all parts.
 
@@ -24,12 +25,13 @@ Norms are sums over the cells that a rank updates, and are not rounded. `rounded
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +40,7 @@ from outcrop import _core
 from outcrop.errors import CorruptionError, StorageError, os_errors_as
 from outcrop.language.boundary import as_boundary
 from outcrop.language.sparse import Cells, Sampling, Weights
+from outcrop.plan.actions import FAR
 from outcrop.plan.plan import Plan
 from outcrop.plan.schemes import EVERY_SCHEME
 from outcrop.run.acquisition.pass_acquisition import UNSEEN, Points, RawSum, rounded
@@ -55,47 +58,72 @@ class Peers(Protocol):
         """Return what `read` returns on each rank. All ranks must call this method. If `read` raises an error on one
         rank, all ranks raise this error."""
 
-    def pass_up(self, sent: NDArray[np.float64], received: NDArray[np.float64]) -> None:
+    def pass_up(self, sent: NDArray[np.float64], received: NDArray[np.float64], along_z: bool = False) -> None:
         """Send the array `sent` to the neighbour above, and fill the array `received` with values from the neighbour
-        below. Empty arrays are not transferred. Raises CommunicationError, CorruptionError or InterruptedRun."""
+        below, along y or along z. Empty arrays are not transferred. Raises CommunicationError, CorruptionError or
+        InterruptedRun."""
 
 
 Everyone = Callable[[Callable[[], bytes]], "list[bytes]"]
 """The type of `Peers.everyone`."""
 
 
-def owners(samplings: Sequence[Sampling], cut: Sequence[int]) -> dict[str, NDArray[np.int64]]:
-    """Return a dictionary from the names of traces to the ranks to which the points of the trace belong."""
+Cuts: TypeAlias = tuple[Sequence[int], Sequence[int]]
+"""The cuts along y and z (plan/ranks.py)."""
+
+
+def cuts_of(manifest: Description) -> Cuts:
+    """Return the cuts of a run. A run of one process is like the only part of a run of one rank."""
+    return manifest.cut, manifest.part.planes if manifest.part else ()
+
+
+def owners(samplings: Sequence[Sampling], cuts: Cuts) -> dict[str, NDArray[np.int64]]:
+    """Return the rank to which each point of each trace belongs, by the name of the trace."""
     highest: dict[str, NDArray[np.int64]] = {}
     for one in samplings:
-        rows = one.cells[:, :, 1].max(axis=1)
-        highest[one.name] = np.maximum(highest.get(one.name, rows), rows)
-    return {name: np.searchsorted(cut, rows, side="right") - 1 for name, rows in highest.items()}
+        cells = one.cells.max(axis=1)
+        highest[one.name] = np.maximum(highest.get(one.name, cells), cells)
+    return {name: ranks_with(cells, cuts) for name, cells in highest.items()}
+
+
+def ranks_with(cells: NDArray[np.int64], cuts: Cuts) -> NDArray[np.int64]:
+    """Return the rank that has each of the cells (z, y, x), an array of shape (..., 3)."""
+    cut, planes = cuts
+    ranks = np.searchsorted(cut, cells[..., 1], side="right") - 1
+    if planes:
+        ranks = ranks + (len(cut) - 1) * (np.searchsorted(planes, cells[..., 0], side="right") - 1)
+    return ranks
 
 
 def own_traces(samplings: Sequence[Sampling], part: PartEntry) -> dict[str, int]:
-    """Return a dictionary from the name of each trace to the number of its points that belong to a part."""
-    return {name: int(np.count_nonzero(one == part.rank)) for name, one in owners(samplings, part.cut).items()}
+    """Return, for each trace, the number of points that belong to a part."""
+    owner = owners(samplings, (part.cut, part.planes))
+    return {name: int(np.count_nonzero(one == part.rank)) for name, one in owner.items()}
 
 
 @dataclass(frozen=True)
 class PartRows:
     """The rows of a part, and the rows of neighbours that its passes update. At each side with a neighbour, passes
-    update at most `halo` rows beyond the part. Receivers also sample `shared` rows beyond the upper cut, which belong
-    to the neighbour above. If `is_ring` is true, the last rank is the lower neighbour of the first rank."""
+    update at most `halo` rows beyond the part, and `halo_z` planes if the planes are divided. Receivers also sample
+    `shared` rows beyond the upper cut, which belong to the neighbour above. If `is_ring` is true, the last rank is the
+    lower neighbour of the first rank. `is_ring_z` has the same meaning for planes."""
 
     part: PartEntry
     halo: int
     shared: int
     is_ring: bool
+    halo_z: int = 0
+    is_ring_z: bool = False
 
     @staticmethod
     def of(description: Description, plan: Plan) -> PartRows:
         assert description.part is not None
-        halo = plan.problem.radius_y * max(one.levels for one in plan.passes)
+        levels = max(one.levels for one in plan.passes)
+        halo, part = plan.problem.radius_y * levels, description.part
         shared = halo if EVERY_SCHEME[plan.scheme].shared_levels is not None else 0
-        is_ring = as_boundary(description.boundary).sides[1][0] == "periodic"
-        return PartRows(description.part, halo, shared, is_ring)
+        along_z, along_y, _ = (low == "periodic" for low, _ in as_boundary(description.boundary).sides)
+        halo_z = plan.problem.radius_z * levels if part.planes else 0
+        return PartRows(part, halo, shared, along_y and len(part.cut) > 2, halo_z, along_z and bool(part.planes))
 
     @property
     def above(self) -> int | None:
@@ -108,17 +136,19 @@ class PartRows:
         return self.part.rank > 0 or self.is_ring
 
     def images(self, cells: Points) -> tuple[NDArray[np.int64], Points]:
-        """Find the cells in `cells` that passes of this part update. Return their indices in `cells`, and the cells,
-        with rows counted from the first row of the part. In a ring of few ranks, the same cell may be both below and
-        above the part. Such a cell is returned twice."""
-        first, end = self.part.rows
-        height = self.part.cut[-1]
-        places, found = [], []
-        for shift in (-height, 0, height) if self.is_ring else (0,):
-            rows = cells[:, 1] - first + shift
-            inside = np.flatnonzero((rows >= -self.halo) & (rows < end - first + self.halo))
-            places.append(inside)
-            found.append(np.stack([cells[inside, 0], rows[inside], cells[inside, 2]], axis=1))
+        """Return those of `cells` that passes of this part update: the index of each of these cells in `cells`, and the
+        cells themselves, with planes and rows counted from the first plane and row of the part. In a ring of few ranks,
+        the same cell may be both below and above the part, and is then returned twice."""
+        planes, cuts = self.part.own_planes or (0, FAR), (self.part.planes or (0,), self.part.cut)
+        halos, rings, places, found = (self.halo_z, self.halo), (self.is_ring_z, self.is_ring), [], []
+        shifts = ((-cut[-1], 0, cut[-1]) if is_ring else (0,) for is_ring, cut in zip(rings, cuts, strict=True))
+        for shift in itertools.product(*shifts):
+            moved, is_inside = cells.copy(), np.ones(len(cells), bool)
+            for axis, (first, end) in enumerate((planes, self.part.rows)):
+                moved[:, axis] += shift[axis] - first
+                is_inside &= (moved[:, axis] >= -halos[axis]) & (moved[:, axis] < end - first + halos[axis])
+            places.append(np.flatnonzero(is_inside))
+            found.append(moved[is_inside])
         return np.concatenate(places), np.concatenate(found)
 
 
@@ -165,6 +195,57 @@ class PartSampling:
         return self._weights
 
 
+class GridSampling:
+    """The same as PartSampling for a grid whose planes are divided among ranks. Each rank samples its own cells. A
+    point belongs to the rank with its highest plane and row. Its other cells belong to three ranks: the lower neighbour
+    along y, the neighbour below along z, and the lower neighbour of the latter. After each pass, values first go up
+    along z. Then a rank sends its own values, and those that it has received, up along y."""
+
+    def __init__(self, one: Sampling, owner: NDArray[np.int64], part: PartEntry) -> None:
+        parts_y, corners = len(part.cut) - 1, one.cells.shape[1]
+        rank, below, low = part.rank, part.rank - parts_y, part.rank - 1 if part.rank % parts_y else -1
+        cells: Points = one.cells.reshape(-1, 3)
+        owner = np.repeat(owner, corners)
+        has = ranks_with(cells, (part.cut, part.planes))
+        same_row, next_row = (owner % parts_y == rank % parts_y + ahead for ahead in (0, 1))
+        self._weights: Weights = one.weights[owner[::corners] == rank]
+        here, is_of_plane = np.flatnonzero(has == rank), owner // parts_y == rank // parts_y
+        begin = np.array([part.own_planes[0] if part.own_planes else 0, part.rows[0], 0], np.int64)
+        self.cells: Points = cells[here] - begin
+        self._sent_z = np.flatnonzero((owner // parts_y == rank // parts_y + 1)[here])
+        from_below = np.flatnonzero((has == below) & is_of_plane)
+        self._known = np.concatenate([here, from_below])  # the cells of `for_above`
+        self.received_z = len(from_below)
+        passed_on = np.isin(np.arange(len(cells)), self._known) & is_of_plane & next_row
+        order = np.argsort(self._known)
+        self._sent = order[passed_on[self._known[order]]]
+        mine = is_of_plane & same_row
+        # the lower neighbour has these cells, or has received them from its neighbour below
+        self._from_low = np.flatnonzero(mine & ((has == low) | (has == low - parts_y))) if low >= 0 else here[:0]
+        self._mine, self.received = np.flatnonzero(mine), len(self._from_low)
+
+    def for_above_z(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return those of the sampled `values`, of shape (steps, cells), that the neighbour above along z needs."""
+        return values[:, self._sent_z]
+
+    def for_above(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return those values that the neighbour above along y needs. `values` has the sampled values, and then
+        `received_z` values from the neighbour below along z."""
+        return values[:, self._sent]
+
+    def seen(self, values: NDArray[np.float64], received: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the values of all corners of the points of this part, of shape (steps, points, corners)."""
+        known = {cell: place for place, cell in enumerate([*self._known.tolist(), *self._from_low.tolist()])}
+        every = np.concatenate([values, received], axis=1)
+        found = every[:, [known[cell] for cell in self._mine.tolist()]]
+        assert not _is_unseen(found).any(), "a rank has sampled each cell"
+        return found.reshape(len(values), *self._weights.shape)
+
+    @property
+    def weights(self) -> Weights:
+        return self._weights
+
+
 def _may_be_below(cells: Points, first: int, shared: int) -> NDArray[np.bool_]:
     """Return, for each cell, whether the rank below the row `first` may sample it."""
     found: NDArray[np.bool_] = cells[:, 1] < first + shared
@@ -180,9 +261,9 @@ def read_of_all(
     field: str, cells: Cells, part: PartEntry, peers: Peers, read: Callable[[str, Cells], Weights]
 ) -> Weights:
     """Return the values of a field at cells of the whole grid. `read` returns values at cells of this part, whose rows
-    are counted from its first row. All ranks must call this function together."""
-    owner = np.searchsorted(part.cut, cells[..., 1], side="right") - 1
-    mine = cells[owner == part.rank] - [0, part.rows[0], 0]
+    and planes are counted from its first row and plane. All ranks must call this function together."""
+    owner = ranks_with(cells, (part.cut, part.planes))
+    mine = cells[owner == part.rank] - [part.own_planes[0] if part.own_planes else 0, part.rows[0], 0]
     found = np.empty(cells.shape[:-1])
     for rank, data in enumerate(peers.everyone(lambda: read(field, mine).tobytes())):
         found[owner == rank] = np.frombuffer(data)
@@ -268,14 +349,15 @@ class _PartSnapshot:
     def __init__(self, state: State, own: SnapshotsEntry, field: str, number: int, handle: int) -> None:
         self._state, self._handle = state, handle
         self._name, self._checksum = snapshot_name(own, field, number), 0
-        self._plane_bytes = math.prod(own.shape[1:]) * np.dtype(state.manifest.dtype).itemsize
+        is_empty = 0 in own.shape
+        self._plane_bytes = 0 if is_empty else math.prod(own.shape[1:]) * np.dtype(state.manifest.dtype).itemsize
         checksums = read_rows(state.records, state.manifest, own.record(field)) if self._plane_bytes else b""
         self._expected = int(np.frombuffer(checksums, "<u4")[number]) if checksums else 0
 
     @staticmethod
     @contextlib.contextmanager
     def opened(state: State, entry: SnapshotsEntry, field: str, number: int) -> Iterator[_PartSnapshot]:
-        own = entry.of_rows(*state.manifest.rows)
+        own = entry.of_rows(*state.manifest.rows, state.manifest.planes)
         if 0 in own.shape:
             yield _PartSnapshot(state, own, field, number, -1)
             return
@@ -297,8 +379,8 @@ class _PartSnapshot:
 
 class MovedRecords:
     """Makes the records of the new part of `rank` from the records of old parts, when rows are moved between ranks.
-    `cut` contains the first row of each new rank. `first` is the manifest of the old part 0 at the step of the move.
-    The old part or the new part can be a whole run.
+    `cut` has the first row of each new rank. `first` is the manifest of the old part 0 at the step of the move. The old
+    part or the new part can be a whole run. Old parts can have some planes only, but new parts have all planes.
 
     A new part gets a series of blocks from each old part that has some of its rows. The n-th blocks of all these series
     are joined:
@@ -315,7 +397,7 @@ class MovedRecords:
         self._cut, self._taps = first.cut, first.taps
         self._step, self._dtype = first.step, np.dtype(first.dtype)
         self._rows, self._is_whole = (cut[rank], cut[rank + 1]), len(cut) == 2
-        before, after = owners(samplings, self._cut), owners(samplings, cut)
+        before, after = owners(samplings, cuts_of(first)), owners(samplings, (cut, ()))
         # for each trace, the old rank of each point of the new part
         self._points = {name: before[name][after[name] == rank] for name in self._taps.traces}
         self._taken = {name: (before[name], after[name] == rank) for name in self._taps.traces}
@@ -336,8 +418,12 @@ class MovedRecords:
         for entry, field, number in self._snapshots():
             with _PartSnapshot.opened(old, entry, field, number) as source:
                 shape = entry.of_rows(*own_rows).shape[1:]
+                first, (low, high) = entry.box[0][0], old.manifest.planes
                 for z in range(entry.shape[0]):
-                    plane = np.frombuffer(source.plane(z), self._dtype).reshape(shape)
+                    if not low <= first + z < high:
+                        yield np.empty((0, shape[1]), self._dtype)
+                        continue
+                    plane = np.frombuffer(source.plane(first + z - max(first, low)), self._dtype).reshape(shape)
                     yield plane[self._common(entry, rank)[0]]
                 source.check()
 
@@ -389,7 +475,9 @@ class MovedRecords:
         for _ in range(entry.shape[0]):
             plane = np.empty(own.shape[1:], self._dtype)
             for rank, blocks in sources.items():
-                plane[self._common(entry, rank)[1]] = next(blocks)
+                block = next(blocks)
+                if len(block):
+                    plane[self._common(entry, rank)[1]] = block
             yield plane.tobytes()
 
     def _snapshots(self) -> Iterator[tuple[SnapshotsEntry, str, int]]:
@@ -404,7 +492,8 @@ class MovedRecords:
         slice counts from the first row of the box in the old part. The second slice counts from the first row of the
         box in the new part."""
         first, end = entry.box[1]
-        old, new = (self._cut[rank], self._cut[rank + 1]), self._rows
+        place = rank % (len(self._cut) - 1)
+        old, new = (self._cut[place], self._cut[place + 1]), self._rows
         low, high = max(first, old[0], new[0]), min(end, old[1], new[1])
         begins = max(first, old[0]), max(first, new[0])
         return tuple(slice(low - one, high - one) if low < high else slice(0, 0) for one in begins)  # type: ignore[return-value]
@@ -418,7 +507,7 @@ class MovedRecords:
         return self._taps.norms.count(self._step) if self._taps.norms else 0
 
     def _takes_norms(self, rank: int) -> bool:
-        return self._rows[0] <= self._cut[rank] < self._rows[1]
+        return self._rows[0] <= self._cut[rank % (len(self._cut) - 1)] < self._rows[1]
 
     def _added_norms(self, parts: Sequence[NDArray[np.void]]) -> NDArray[np.void]:
         """Return the exact sums of several parts as rows of one part. If `parts` is empty, the sums are sums of no

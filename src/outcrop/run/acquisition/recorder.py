@@ -29,7 +29,15 @@ from outcrop.errors import InputError, StorageError, os_errors_as
 from outcrop.language.sparse import Cells, Injection, Weights
 from outcrop.language.stencil import PREVIOUS
 from outcrop.run.acquisition.definitions import NOTHING_DEFINED, mapped_values, read_definitions
-from outcrop.run.acquisition.parts import PartRows, PartSampling, Peers, owners, part_norms, read_of_all
+from outcrop.run.acquisition.parts import (
+    GridSampling,
+    PartRows,
+    PartSampling,
+    Peers,
+    owners,
+    part_norms,
+    read_of_all,
+)
 from outcrop.run.acquisition.pass_acquisition import (
     NO_ACQUISITION,
     Acquisition,
@@ -73,10 +81,14 @@ class Recorder:
         self._sources = tuple(self._resolved(one) for one in self._definitions.injections)
         # for each source, the indices and the cells of the corners to which this run adds values
         self._corners = tuple(self._updated(one.cells.reshape(-1, 3)) for one in self._sources)
-        self._parts: list[PartSampling] = []
+        self._parts: list[PartSampling | GridSampling] = []
         if rows is not None:
-            owned = owners(self._definitions.samplings, rows.part.cut)
-            self._parts = [PartSampling(one, owned[one.name], rows) for one in self._definitions.samplings]
+            part = rows.part
+            owned = owners(self._definitions.samplings, (part.cut, part.planes))
+            self._parts = [
+                GridSampling(one, owned[one.name], part) if part.planes else PartSampling(one, owned[one.name], rows)
+                for one in self._definitions.samplings
+            ]
         cells = [one.cells for one in self._parts] or [one.cells.reshape(-1, 3) for one in self._definitions.samplings]
         self._samples = tuple(
             PointSamples(self._fields.index(one.field), each, one.before)
@@ -136,16 +148,26 @@ class Recorder:
             for one, values in zip(self._definitions.samplings, results.samples, strict=True):
                 yield values.reshape(len(values), *one.weights.shape), one.weights
             return
+        known: list[NDArray[np.float64]] = list(results.samples)
+        divided = [one for one in self._parts if isinstance(one, GridSampling)]
+        if divided:
+            sent = [one.for_above_z(values) for one, values in zip(divided, known, strict=True)]
+            received = self._passed_up(sent, [one.received_z for one in divided], along_z=True)
+            known = [np.concatenate(both, axis=1) for both in zip(known, received, strict=True)]
+        sent = [one.for_above(values) for one, values in zip(self._parts, known, strict=True)]
+        received = self._passed_up(sent, [one.received for one in self._parts])
+        for part, values, got in zip(self._parts, known, received, strict=True):
+            yield part.seen(values, got), part.weights
+
+    def _passed_up(
+        self, sent: Sequence[NDArray[np.float64]], counts: Sequence[int], along_z: bool = False
+    ) -> Iterator[NDArray[np.float64]]:
+        """Send values of each sampling to the neighbour above, and yield those from the neighbour below. `counts` has
+        the numbers of values that this rank receives in each step."""
         assert self._peers is not None
-        steps = len(results.samples[0]) if results.samples else 0
-        pairs = list(zip(self._parts, results.samples, strict=True))
-        sent = [one.for_above(values) for one, values in pairs]
-        received = np.empty((steps, sum(one.received for one in self._parts)))
-        self._peers.pass_up(np.concatenate(sent, axis=1) if sent else np.empty((0, 0)), received)
-        begin = 0
-        for part, values in pairs:
-            yield part.seen(values, received[:, begin : begin + part.received]), part.weights
-            begin += part.received
+        every = np.empty((len(sent[0]) if sent else 0, sum(counts)))
+        self._peers.pass_up(np.concatenate(sent, axis=1) if sent else np.empty((0, 0)), every, along_z)
+        yield from np.split(every, np.cumsum(counts)[:-1], axis=1) if counts else ()
 
     def _sums(self, manifest: Manifest, last: int) -> tuple[SumRequest, ...]:
         entry = manifest.taps.norms

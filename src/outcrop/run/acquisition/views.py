@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from outcrop.errors import StorageError, shown
 from outcrop.run.acquisition.definitions import read_definitions
-from outcrop.run.acquisition.parts import Everyone, joined_trace, owners, rounded_norms
+from outcrop.run.acquisition.parts import Everyone, cuts_of, joined_trace, owners, rounded_norms
 from outcrop.run.disk.acquisition_files import NORMS, read_rows, snapshot_name
 from outcrop.run.disk.entries import SnapshotsEntry
 from outcrop.run.disk.manifest import Description
@@ -92,7 +92,7 @@ class Traces(Records):
         if len(parts) == 1:
             return np.frombuffer(parts[0], self.dtype).reshape(manifest.step, manifest.own_taps.traces[name])
         assert manifest.part is not None
-        owner = owners(read_definitions(state.records, manifest).samplings, manifest.part.cut)[name]
+        owner = owners(read_definitions(state.records, manifest).samplings, cuts_of(manifest))[name]
         return joined_trace(owner, manifest.step, parts)
 
 
@@ -227,7 +227,7 @@ class SnapshotViews(Mapping[str, SnapshotView]):
         self._state, self._whole = state, whole
         entries = [one for one in manifest.taps.snapshots if not one.is_history] if state else []
         if manifest.part is not None and whole is None:
-            entries = [one.of_rows(*manifest.part.rows) for one in entries]
+            entries = [one.of_rows(*manifest.rows, manifest.planes) for one in entries]
         self._places = {entry.prefix + field: (entry, field) for entry in entries for field in entry.fields}
 
     def __getitem__(self, name: str) -> SnapshotView:

@@ -188,7 +188,7 @@ def snapshot_end(manifest: Description, own: SnapshotsEntry) -> bytes:
 
 def _snapshot_rows(manifest: Description, own: SnapshotsEntry) -> int | None:
     """Return the number of rows of a chunk of snapshots, or None if a chunk has the rows of `own`."""
-    if manifest.part is None:
+    if manifest.part is None or manifest.part.planes:
         return None
     (whole,) = (one for one in manifest.taps.snapshots if one.name == own.name)
     return chunk_rows([rows for _, rows in rows_of_parts(whole, manifest.part.cut)]) or None
@@ -253,11 +253,11 @@ def _box_coordinates(manifest: Manifest, entry: SnapshotsEntry) -> dict[str, NDA
     """Return the coordinates of the box's cells along each axis. If the run has no coordinates, return the numbers of
     the cells in the user's grid."""
     found = {}
-    first_row = manifest.part.rows[0] if manifest.part else 0
+    first_row, first_plane = manifest.rows[0], manifest.planes[0]
     for axis, name in enumerate(NAMES[len(manifest.shape)]):
         begin, end = entry.box[axis]
         cells = np.arange(manifest.shape[axis], dtype=np.float64) - manifest.padding[axis]
-        cells += first_row if name == "y" else 0
+        cells += {"y": first_row, "z": first_plane}.get(name, 0) if manifest.part else 0
         if manifest.coordinates:
             cells = manifest.coordinates.along(axis, manifest.shape[axis])
         found[name] = cells[begin:end]

@@ -130,31 +130,42 @@ class StatesEntry:
 
 @dataclass(frozen=True)
 class PartEntry:
-    """The part of a run of several ranks that a directory holds: the rows cut[rank] <= y < cut[rank + 1] of the grid.
+    """The part of a run of several ranks that a directory holds: some rows of the grid, and all or some of its planes.
 
-    `cut` contains the first row of each rank, followed by the number of rows of the grid. `run` identifies the whole
-    run and is the same in all parts. Each part also has its own identity. `traces` contains the number of points of
-    each trace that this part records (acquisition/parts.py)."""
+    `cut` contains the first row of each part along y, followed by the number of rows of the grid. `planes` contains the
+    first plane of each part along z, followed by the number of planes. `planes` is empty if the planes are not divided.
+    plan/ranks.py numbers the ranks. `run` identifies the whole run and is the same in all parts. Each part also has its
+    own identity. `traces` contains the number of points of each trace that this part records
+    (acquisition/parts.py)."""
 
     run: Identity
     rank: Count
-    cut: Annotated[tuple[Count, ...], Meta(min_length=3, max_length=(1 << 16) + 1)]
+    cut: Annotated[tuple[Count, ...], Meta(min_length=2, max_length=(1 << 16) + 1)]
     traces: dict[Name, Count] = member(default_factory=dict)
+    planes: Annotated[tuple[Count, ...], Meta(max_length=(1 << 16) + 1)] = ()
 
     @property
     def ranks(self) -> int:
-        return len(self.cut) - 1
+        """The number of ranks of the run."""
+        return (len(self.cut) - 1) * max(1, len(self.planes) - 1)
 
     @property
     def rows(self) -> tuple[int, int]:
         """The first row of the part, and the row after its last row."""
-        return self.cut[self.rank], self.cut[self.rank + 1]
+        place = self.rank % (len(self.cut) - 1)
+        return self.cut[place], self.cut[place + 1]
+
+    @property
+    def own_planes(self) -> tuple[int, int] | None:
+        """The first plane of the part, and the plane after its last plane. None if the part has all planes."""
+        place = self.rank // (len(self.cut) - 1)
+        return (self.planes[place], self.planes[place + 1]) if self.planes else None
 
     @property
     def chunk_rows(self) -> int:
         """The number of rows of a chunk on disk, which is at least the number of rows of the part."""
         rows = [end - first for first, end in pairwise(self.cut)]
-        return chunk_rows(rows) or rows[self.rank]
+        return (0 if self.planes else chunk_rows(rows)) or rows[self.rank % len(rows)]
 
 
 @dataclass(frozen=True)
@@ -254,12 +265,12 @@ class SnapshotsEntry:
         """Return the name of the file with the checksums of the snapshots of a field."""
         return "-".join(["snapshots", *([self.name] if self.name else []), field])
 
-    def of_rows(self, first: int, end: int) -> SnapshotsEntry:
-        """Return the snapshots of the rows first <= y < end of a grid of three axes. The box of the result counts rows
-        from `first`, and is empty if the whole box has none of these rows."""
-        z, (begin, stop), x = self.box
-        rows = max(begin, first) - first, min(stop, end) - first
-        return replace(self, box=(z, rows if rows[0] < rows[1] else (0, 0), x))
+    def of_rows(self, first: int, end: int, planes: tuple[int, int] | None = None) -> SnapshotsEntry:
+        """Return the snapshots of the rows first <= y < end of a grid of three axes. If `planes` is given, the result
+        has only these planes. The box of the result counts rows from `first` and planes from `planes[0]`, and is empty
+        if the whole box has none of these cells."""
+        z, y, x = self.box
+        return replace(self, box=(_inside(z, *planes) if planes else z, _inside(y, first, end), x))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -316,7 +327,7 @@ class AcquisitionEntries:
     def of_part(self, part: PartEntry) -> AcquisitionEntries:
         """Return the entries for the files of a part. Sources and receivers are the same, because each part has the
         points of the whole grid. Snapshots without rows of the part are left out."""
-        own = [one.of_rows(*part.rows) for one in self.snapshots]
+        own = [one.of_rows(*part.rows, part.own_planes) for one in self.snapshots]
         kept = tuple(one for one in own if 0 not in one.shape)
         return _PartEntries(self.sources, self.samplings, kept, self.norms, part.traces)
 
@@ -382,6 +393,12 @@ class _PartEntries(AcquisitionEntries):
 
 
 NO_ENTRIES = AcquisitionEntries()
+
+
+def _inside(box: tuple[int, int], first: int, end: int) -> tuple[int, int]:
+    """Return the part of a range that is in first .. end, counted from `first`."""
+    low, high = max(box[0], first) - first, min(box[1], end) - first
+    return (low, high) if low < high else (0, 0)
 
 
 def _points_bytes(one: SourceEntry | SamplingEntry) -> int:

@@ -133,8 +133,10 @@ class Description:
 
     @property
     def whole_shape(self) -> Shape:
-        """The shape of the arrays of the whole grid, with the rows of all ranks."""
-        return self.shape if self.part is None else (self.shape[0], self.part.cut[-1], self.shape[2])
+        """The shape of the arrays of the whole grid, with the rows and planes of all ranks."""
+        if self.part is None:
+            return self.shape
+        return (self.part.planes[-1] if self.part.planes else self.shape[0], self.part.cut[-1], self.shape[2])
 
     @property
     def whole_layout(self) -> PlaneLayout:
@@ -151,6 +153,12 @@ class Description:
     def rows(self) -> tuple[int, int]:
         """The first row along y of this run or part, and the row after its last row."""
         return (0, self.layout.shape[1]) if self.part is None else self.part.rows
+
+    @property
+    def planes(self) -> tuple[int, int]:
+        """The first plane of this run or part, and the plane after its last plane."""
+        own = self.part.own_planes if self.part else None
+        return own or (0, self.layout.shape[0])
 
     @property
     def own_taps(self) -> AcquisitionEntries:
@@ -311,7 +319,7 @@ def _with_later_members(content: dict[str, Any]) -> dict[str, Any]:
             content["states"] = {"stencil": None, "source_cells": 0, **states, "fields": named}
     match content:
         case {"part": dict() as part}:
-            content["part"] = {"traces": {}, **part}
+            content["part"] = {"traces": {}, "planes": [], **part}
     match content:
         case {"taps": {"snapshots": [*entries]} as taps}:
             new = {"recompute": False, "slots": 0, "kept": []}
@@ -375,10 +383,13 @@ def _is_part(manifest: Manifest, part: PartEntry) -> bool:
     points = manifest.taps.traces
     if part.traces.keys() != points.keys() or any(count > points[name] for name, count in part.traces.items()):
         return False
-    if more or manifest.taps.history or len(manifest.shape) != 3 or part.rank >= part.ranks:
+    if more or manifest.taps.history or len(manifest.shape) != 3 or not part.rank < part.ranks > 1:
         return False
-    ascending = part.cut[0] == 0 and all(first < end for first, end in pairwise(part.cut))
-    return ascending and part.rows[1] - part.rows[0] == manifest.shape[1]
+    cuts = [part.cut, part.planes] if part.planes else [part.cut]
+    if any(len(cut) < 2 or cut[0] or any(first >= end for first, end in pairwise(cut)) for cut in cuts):
+        return False
+    (first, end), (low, high) = part.rows, part.own_planes or (0, manifest.shape[0])
+    return (high - low, end - first) == manifest.shape[:2]
 
 
 def _is_before(manifest: Manifest, before: BeforeEntry) -> bool:

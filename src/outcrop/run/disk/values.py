@@ -101,11 +101,11 @@ def padded(planes: PlaneSource, manifest: Description) -> PlaneSource:
 
 
 def own_rows(planes: PlaneSource, manifest: Description) -> PlaneSource:
-    """Return a function that returns the rows of one part. `planes` returns planes of the whole grid."""
+    """Return a function that returns the planes and rows of one part. `planes` returns planes of the whole grid."""
     if manifest.part is None:
         return planes
-    first, end = manifest.part.rows
-    return lambda z0, z1: planes(z0, z1)[:, first:end]
+    (first, end), low = manifest.rows, manifest.planes[0]
+    return lambda z0, z1: planes(z0 + low, z1 + low)[:, first:end]
 
 
 def _begin(

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from outcrop.errors import InputError
 from outcrop.run.acquisition.definitions import NOTHING_DEFINED, read_definitions
-from outcrop.run.acquisition.parts import MovedRecords
+from outcrop.run.acquisition.parts import MovedRecords, cuts_of
 from outcrop.run.disk.acquisition_files import check_records, first_sums
 from outcrop.run.disk.creation import check_creation, created_in
 from outcrop.run.disk.manifest import new_manifest
@@ -57,7 +57,7 @@ def gather(places: Sequence[Path], target: Path, force: bool = False) -> State:
         names = [entry.name for entry in description.arrays]
         for name in names:
             with contextlib.ExitStack() as opened:
-                source = _rows_of_all([opened.enter_context(part.planes_of(name)) for part in parts])
+                source = _cells_of_all(parts, [opened.enter_context(part.planes_of(name)) for part in parts])
                 planes = opened.enter_context(state.target_planes(name, 1 - state.manifest.current))
                 planes.fill(source)
                 planes.flush()
@@ -80,14 +80,21 @@ def _require_same(parts: Sequence[State]) -> None:
             (one.stencil, one.parameters, one.boundary, one.dtype, one.whole_shape, one.taps)
             for one in (first, manifest)
         ]
-        if same[0] != same[1] or manifest.part is None or first.part is None or manifest.part.cut != first.part.cut:
+        if same[0] != same[1] or cuts_of(manifest) != cuts_of(first):
             raise InputError(f"{part.path} has other arrays or parameters than {parts[0].path}")
 
 
-def _rows_of_all(parts: Sequence[Planes]) -> PlaneSource:
-    """Return a function that returns planes of the whole grid from planes of all parts."""
+def _cells_of_all(parts: Sequence[State], arrays: Sequence[Planes]) -> PlaneSource:
+    """Return a function that returns planes of the whole grid from the same array of all parts."""
+    manifests = [part.manifest for part in parts]
+    _, ny, nx = manifests[0].whole_shape
 
     def read(z0: int, z1: int) -> NDArray[np.floating]:
-        return np.concatenate([one.read(z0, z1) for one in parts], axis=1)
+        block = np.empty((z1 - z0, ny, nx), manifests[0].dtype)
+        for one, planes in zip(manifests, arrays, strict=True):
+            first, (low, high) = one.planes[0], (max(z0, one.planes[0]), min(z1, one.planes[1]))
+            if low < high:
+                block[low - z0 : high - z0, slice(*one.rows)] = planes.read(low - first, high - first)
+        return block
 
     return read

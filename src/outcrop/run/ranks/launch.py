@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import math
 import os
+import re
 import signal
+from dataclasses import dataclass
 from typing import Any
 
 from outcrop.errors import InputError, shown
@@ -33,16 +36,16 @@ def started_ranks() -> int:
 def join(ranks: object = "auto", comm: Any = None) -> RankGroup | None:
     """Return the group of all ranks, or None if this process runs alone.
 
-    `ranks` is "auto", the number of ranks, or (number,), the number of parts along y. With 1, this process runs alone,
-    even under a launcher. `comm` is None, an mpi4py communicator or a `RankGroup`. A process joins the ranks of a
-    communicator only once. Raises InputError for other values, if `ranks` is not the number of ranks that the launcher
-    has started, and if mpi4py is missing or belongs to another MPI than the launcher."""
+    `ranks` is "auto", the number of ranks, or (py, pz), the numbers of parts along y and z. With 1, this process runs
+    alone, even under a launcher. `comm` is None, an mpi4py communicator or a `RankGroup`. A process joins the ranks of
+    a communicator only once. Raises InputError for other values, for another number of ranks than the launcher has
+    started, and if mpi4py is missing or belongs to another MPI than the launcher."""
     if isinstance(comm, RankGroup):
         return _checked(ranks, comm)
     if comm is None and started_ranks() == 1:
         return _checked(ranks, None)
     with contextlib.suppress(InputError):
-        if as_ranks(ranks) == 1:
+        if as_ranks(ranks).count == 1:
             return None
     mpi = _import_mpi()
     world = mpi.COMM_WORLD if comm is None else comm
@@ -66,20 +69,36 @@ def join(ranks: object = "auto", comm: Any = None) -> RankGroup | None:
     return _checked(ranks, group)
 
 
-def as_ranks(ranks: object) -> int | None:
-    """Return the number of ranks, or None for "auto". Raises InputError for other values, and for cuts along other axes
-    than y."""
-    if isinstance(ranks, str) and ranks == "auto":
-        return None
-    if isinstance(ranks, str) and ranks.isdecimal() and len(ranks) < 8:
-        ranks = int(ranks)
-    if isinstance(ranks, (list, tuple)) and len(ranks) == 1:
-        (ranks,) = ranks
-    if isinstance(ranks, (list, tuple)):
-        raise InputError(f"ranks {shown(ranks)}: the grid can only be cut along y; give one number")
-    if isinstance(ranks, bool) or not isinstance(ranks, int) or ranks < 1:
-        raise InputError(f"ranks {shown(ranks)} must be 'auto' or a number of at least 1")
-    return ranks
+@dataclass(frozen=True)
+class RankGrid:
+    """The number of ranks, or None for "auto", and the number of parts along z. `is_grid` is True if the user has given
+    the numbers of parts along y and z."""
+
+    count: int | None = None
+    along_z: int = 1
+    is_grid: bool = False
+
+    def __str__(self) -> str:
+        return f"{(self.count or 0) // self.along_z}x{self.along_z}" if self.is_grid else str(self.count)
+
+
+def as_ranks(ranks: object) -> RankGrid:
+    """Return the number of ranks. `ranks` is "auto", a number such as 4 or "4", or the numbers of parts along y and z,
+    such as (4, 2) or "4x2". Raises InputError for other values."""
+    given: Any = ranks
+    if isinstance(given, str) and given == "auto":
+        return RankGrid()
+    if isinstance(given, str) and re.fullmatch(r"\d{1,7}(x\d{1,7})?", given):
+        given = [int(one) for one in given.split("x")]
+    numbers: list[int] = list(given) if isinstance(given, (list, tuple)) else [given]
+    if any(isinstance(one, bool) or not isinstance(one, int) or one < 1 for one in numbers) or not numbers:
+        raise InputError(
+            f"ranks {shown(ranks)} must be 'auto', a number of at least 1, or the numbers of parts along y and z, such "
+            "as 4x2 or (4, 2)"
+        )
+    if len(numbers) > 2:
+        raise InputError(f"ranks {shown(ranks)}: the grid can only be cut along y and z; give at most two numbers")
+    return RankGrid(math.prod(numbers), numbers[1] if len(numbers) == 2 else 1, len(numbers) == 2)
 
 
 def _checked(ranks: object, group: RankGroup | None) -> RankGroup | None:
@@ -87,11 +106,11 @@ def _checked(ranks: object, group: RankGroup | None) -> RankGroup | None:
     one of them prints this error."""
     with together(group):
         wanted, size = as_ranks(ranks), group.size if group else 1
-        if wanted == 1 and group is not None:
+        if wanted.count == 1 and group is not None:
             return None
-        if wanted not in (None, size):
+        if wanted.count not in (None, size):
             there = f"{size} ranks were started" if size > 1 else "this process runs alone"
-            raise InputError(f"ranks {wanted}: {there}; start as many: mpirun -n {wanted} ...")
+            raise InputError(f"ranks {wanted}: {there}; start as many: mpirun -n {wanted.count} ...")
     return group
 
 

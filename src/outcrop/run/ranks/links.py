@@ -5,8 +5,10 @@ A link connects two neighbours. Passes send and receive faces over it:
     rank 0 ── rank 1 ── rank 2          a row of ranks
       └───────────────────┘             a ring, if y is periodic: two ranks then have two links
 
-Each call of `run` makes new links, so that they contain no bytes of a pass that was stopped. `measure_network` measures
-the network with separate links, before the plan is chosen.
+If the grid is also cut along z, each rank has links to its neighbours below and above, too.
+
+Links are made anew for each call of `run`, so that no bytes of a pass that was stopped are left in them.
+`measure_network` measures the network with links of its own, before the plan is chosen.
 
 A stream connects any two ranks, outside of passes: for reads of the whole grid, and when rows move:
 
@@ -44,6 +46,7 @@ from numpy.typing import NDArray
 
 from outcrop import _core
 from outcrop.errors import CommunicationError, OutcropError
+from outcrop.plan.actions import BELOW, SIDES
 from outcrop.plan.machine import ASSUMED_NETWORK, NetworkRates
 from outcrop.run.ranks.group import JOIN_SECONDS, RankGroup
 from outcrop.run.ranks.wire import MAX_FRAME_BYTES, Listener, connect, read_exactly
@@ -69,42 +72,50 @@ SECONDS_TO_ANSWER = 5.0
 
 
 @contextlib.contextmanager
-def linked(group: RankGroup, is_ring: bool) -> Iterator[tuple[Link | None, Link | None]]:
-    """Connect all neighbours. Yield the links of this rank below and above its rows, which are closed at the end. All
-    ranks must call this function together. Raises CommunicationError if a neighbour cannot be reached."""
-    rank, size = group.rank, group.size
-    below = rank - 1 if rank else size - 1 if is_ring else None
-    above = rank + 1 if rank + 1 < size else 0 if is_ring else None
+def linked(group: RankGroup, neighbours: Sequence[int | None]) -> Iterator[tuple[Link | None, ...]]:
+    """Connect all neighbours. `neighbours` has the neighbours of this rank at the SIDES of its part. Yield the links of
+    this rank to them, which are closed at the end. All ranks must call this function together. Raises
+    CommunicationError if a neighbour cannot be reached."""
     token = hmac.new(group.token.encode(), b"links", hashlib.sha256).hexdigest()
+    lower = [one for one in neighbours[::2] if one is not None]
     with contextlib.ExitStack() as stack:
         listener = Listener(token)
         stack.callback(listener.close)
         addresses = group.allgather(listener.address)
         deadline = time.monotonic() + JOIN_SECONDS
+        links: list[Link | None] = [None] * len(neighbours)
         with group.together(), ThreadPoolExecutor(1) as other:  # each rank connects and accepts at the same time
-            accepted = other.submit(_accepted, group, stack, listener, below, deadline) if below is not None else None
-            high = None
-            if above is not None:
-                high = _connected(group, addresses[above], token, f"the neighbour rank {above}", deadline), above
-                stack.callback(high[0].close)
-            low = accepted.result() if accepted else None
-        yield low, high
+            accepted = other.submit(_accepted, group, stack, listener, lower, deadline)
+            for side, above in enumerate(neighbours):
+                if side % 2 and above is not None:
+                    connection = _connected(group, addresses[above], token, f"the neighbour rank {above}", deadline)
+                    stack.callback(connection.close)
+                    links[side] = connection, above
+            found = accepted.result()
+            for side, below in enumerate(neighbours):
+                if side % 2 == 0 and below is not None:
+                    links[side] = found[below], below
+        yield tuple(links)
 
 
 def _accepted(
-    group: RankGroup, stack: contextlib.ExitStack, listener: Listener, neighbour: int, deadline: float
-) -> Link:
-    while True:
+    group: RankGroup, stack: contextlib.ExitStack, listener: Listener, neighbours: Sequence[int], deadline: float
+) -> dict[int, socket.socket]:
+    """Accept the connections of the neighbours with lower rows or planes, and return them by rank. These neighbours are
+    different ranks, and no other rank connects."""
+    found: dict[int, socket.socket] = {}
+    while waiting := [one for one in neighbours if one not in found]:
         try:
             connection, rank = listener.accept(min(deadline, time.monotonic() + POLL_SECONDS))
-            break
         except TimeoutError:
             _require_time(
-                group, f"the neighbour rank {neighbour}", deadline, f"no connection within {JOIN_SECONDS:.0f} s"
+                group, f"the neighbour rank {waiting[0]}", deadline, f"no connection within {JOIN_SECONDS:.0f} s"
             )
-    stack.callback(connection.close)
-    assert rank == neighbour, "only the neighbour below connects"
-    return connection, rank
+            continue
+        stack.callback(connection.close)
+        assert rank in waiting, "only neighbours below connect"
+        found[rank] = connection
+    return found
 
 
 def _connected(group: RankGroup, address: dict[str, object], token: str, name: str, deadline: float) -> socket.socket:
@@ -139,7 +150,8 @@ def measure_network(group: RankGroup, is_wanted: bool) -> NetworkRates:
     figures are returned. Raises CommunicationError if a neighbour cannot be reached."""
     if not any(group.allgather(is_wanted)):
         return ASSUMED_NETWORK
-    with linked(group, is_ring=False) as links, ThreadPoolExecutor(4) as threads:
+    row = [group.rank - 1 if group.rank else None, group.rank + 1 if group.rank + 1 < group.size else None]
+    with linked(group, row) as links, ThreadPoolExecutor(4) as threads:
         sockets = [link and link[0] for link in links]
         for one in filter(None, sockets):
             one.settimeout(SECONDS_TO_ANSWER)
@@ -347,10 +359,9 @@ def _shut(connection: socket.socket) -> None:
 
 
 class RankPeers:
-    """The other ranks in `group`. `links` are the links to the neighbours below and above, which only `pass_up`
-    needs."""
+    """The other ranks in `group`. `links` are the links to the neighbours at all SIDES, which only `pass_up` needs."""
 
-    def __init__(self, group: RankGroup, links: tuple[_core.Link | None, _core.Link | None] = (None, None)) -> None:
+    def __init__(self, group: RankGroup, links: tuple[_core.Link | None, ...] = (None,) * len(SIDES)) -> None:
         self._group, self._links = group, links
 
     def everyone(self, read: Callable[[], bytes]) -> list[bytes]:
@@ -369,10 +380,10 @@ class RankPeers:
                 whole += base64.b64decode(piece)
         return [bytes(one) for one in found]
 
-    def pass_up(self, sent: NDArray[np.float64], received: NDArray[np.float64]) -> None:
-        """Send an array to the neighbour above, and fill the other array from the neighbour below. Empty arrays are not
-        transferred. Raises CommunicationError, CorruptionError or InterruptedRun."""
-        low, high = self._links
+    def pass_up(self, sent: NDArray[np.float64], received: NDArray[np.float64], along_z: bool = False) -> None:
+        """Send an array to the neighbour above, and fill the other array from the neighbour below, along y or along z.
+        Empty arrays are not transferred. Raises CommunicationError, CorruptionError or InterruptedRun."""
+        low, high = self._links[BELOW:] if along_z else self._links[:BELOW]
         with ThreadPoolExecutor(1) as other:  # in a ring, all ranks send at the same time
             sending = None
             try:

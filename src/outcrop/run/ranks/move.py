@@ -215,7 +215,7 @@ def _blocks(
     """Yield the selected rows of the parts `states`: for each array and plane, the rows of each part. Then yield the
     blocks of their records in the same way."""
     for name in names:
-        for blocks in zip(*(read_rows(one, name, chosen, one.manifest.rows) for one in states), strict=True):
+        for blocks in zip(*(read_rows(one, name, chosen) for one in states), strict=True):
             yield from blocks
     for blocks in zip(*(moved.blocks(one) for one in states), strict=True):
         yield from blocks

@@ -120,13 +120,13 @@ def common_identity(group: RankGroup) -> str:
 def as_part(whole: Description, part: PartEntry) -> Description:
     """Return the description of one part of the run `whole`."""
     nz, _, nx = whole.shape
-    first, end = part.rows
-    shape = nz, end - first, nx
+    (first, end), (low, high) = part.rows, part.own_planes or (0, nz)
+    shape = high - low, end - first, nx
     layout = make_layout(shape, whole.dtype)
     where = whole.coordinates
     if where is not None:
         z, y, x = where.origin
-        where = replace(where, origin=(z, y + first * where.spacing[1], x))
+        where = replace(where, origin=(z + low * where.spacing[0], y + first * where.spacing[1], x))
     planes = stripe_planes(layout.shape, whole.dtype, len(whole.directories))
     return replace(whole, shape=shape, shard_planes=planes, coordinates=where, part=part)
 
@@ -154,9 +154,9 @@ def _manifest_at(place: Path) -> Manifest | None:
         return None
 
 
-def require_part(group: RankGroup, manifest: Manifest, place: Path) -> None:
+def require_part(group: RankGroup, manifest: Manifest, place: Path, along_z: int | None = None) -> None:
     """Raise InputError on all ranks unless the directories hold all parts of one run, in the order of ranks, with the
-    same arrays."""
+    same arrays. If `along_z` is given, the run must have this number of parts along z."""
     part = manifest.part
     with group.together():
         if part is None:
@@ -168,6 +168,11 @@ def require_part(group: RankGroup, manifest: Manifest, place: Path) -> None:
             raise InputError(
                 f"{place} holds a part of a run of {part.ranks} ranks, but {group.size} were started; start as many: "
                 f"mpirun -n {part.ranks} ..., or make one run of the parts: outcrop gather"
+            )
+        if along_z is not None and along_z != (parts_z := max(1, len(part.planes) - 1)):
+            raise InputError(
+                f"{place} holds a part of a run of {part.ranks // parts_z}x{parts_z} ranks, which cannot be changed; "
+                f"give ranks {part.ranks // parts_z}x{parts_z}, or leave ranks out"
             )
         if part.rank != group.rank:
             raise InputError(
@@ -182,7 +187,7 @@ def require_part(group: RankGroup, manifest: Manifest, place: Path) -> None:
     assert part is not None
     require_equal(
         group,
-        {"the run": part.run, "the cut": list(part.cut), "the stencil": manifest.stencil,
+        {"the run": part.run, "the cut": [*part.cut, *part.planes], "the stencil": manifest.stencil,
          "parameters": manifest.parameters, "boundary": manifest.boundary, "the dtype": manifest.dtype,
          "the arrays with values": [one.name for one in manifest.arrays
                                     if one.name in manifest.filled and not one.is_previous]},

@@ -78,6 +78,7 @@ class SharedGroup:
             for folder in (array_folder(entry, copy) for entry, copy in first.copies)
             for shard in range(first.layout.shards)
             for rank in range(first.part.ranks)
+            if not first.part.planes
         }
 
     @property
@@ -102,6 +103,8 @@ class SharedGroup:
 
     def why_not(self) -> str:
         """Return the reason why the group cannot be made, or "". Raises StorageError."""
+        if self._part.planes:
+            return "the planes of the grid are divided among the ranks"
         rows = rows_of(self._cut)
         if not chunk_rows(rows):
             return f"the parts have {min(rows)} to {max(rows)} rows, and Zarr needs equally many"

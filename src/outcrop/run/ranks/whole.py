@@ -59,24 +59,31 @@ class Selection(NamedTuple):
     def shape(self) -> tuple[int, int, int]:
         return len(self.z), len(self.y), len(self.x)
 
-    def places(self, rows: tuple[int, int]) -> range:
-        """Return the positions in `y` of the rows rows[0] <= row < rows[1], possibly none."""
-        if not all(self.shape):
-            return range(0)
-        up = self.y if self.y.step > 0 else self.y[::-1]
-        first, end = (min(max(-((up.start - edge) // up.step), 0), len(up)) for edge in rows)
-        return range(first, end) if self.y.step > 0 else range(len(up) - end, len(up) - first)
+    def places(self, planes: tuple[int, int], rows: tuple[int, int]) -> tuple[range, range]:
+        """Return the places in `z` of the planes from planes[0] to before planes[1], and the places in `y` of the rows
+        from rows[0] to before rows[1]. Both are empty if nothing is selected."""
+        found = _places(self.z, planes), _places(self.y, rows)
+        return found if all(found) and self.x else (range(0), range(0))
 
 
-def read_rows(state: State, name: str, chosen: Selection, rows: tuple[int, int]) -> Iterator[NDArray[np.floating]]:
-    """Yield the selected cells that are in `rows`, the rows of the part `state`: an array of shape (rows, x) for each
-    plane. An array is valid until the next array. Raises CorruptionError and StorageError."""
-    places = chosen.places(rows)
+def _places(chosen: range, ends: tuple[int, int]) -> range:
+    """Return the places in `chosen` of the numbers from ends[0] to before ends[1]."""
+    up = chosen if chosen.step > 0 else chosen[::-1]
+    first, end = (min(max(-((up.start - edge) // up.step), 0), len(up)) for edge in ends)
+    return range(first, end) if chosen.step > 0 else range(len(up) - end, len(up) - first)
+
+
+def read_rows(state: State, name: str, chosen: Selection) -> Iterator[NDArray[np.floating]]:
+    """Yield the selected cells that the part `state` has: an array of shape (rows, x) for each plane, which is valid
+    until the next one. Raises CorruptionError and StorageError."""
+    part, rows = state.manifest.planes, state.manifest.rows
+    here, places = chosen.places(part, rows)
     if not places:
         return
     cells = _as_slice(chosen.y[places.start : places.stop], rows[0]), _as_slice(chosen.x)
-    is_group = chosen.z.step == 1
-    ends = [(chosen.z.start, chosen.z.stop)] if is_group else [(z, z + 1) for z in chosen.z]
+    first, own = part[0], chosen.z[here.start : here.stop]
+    is_group = own.step == 1
+    ends = [(own.start - first, own.stop - first)] if is_group else [(z - first, z - first + 1) for z in own]
     with state.planes_of(name) as planes:
         for z0, z1 in ends:
             for _, block in planes.groups(z0, z1):
@@ -206,9 +213,8 @@ class AllParts:
         InputError if the array has no values."""
         result: NDArray[Any] = np.empty(chosen.shape, dtype=self.whole.dtype)
         for state in self.states:
-            rows = state.manifest.rows
-            places = chosen.places(rows)
-            for plane, block in enumerate(read_rows(state, name, chosen, rows)):
+            planes, places = chosen.places(state.manifest.planes, state.manifest.rows)
+            for plane, block in zip(planes, read_rows(state, name, chosen), strict=True):
                 result[plane, places.start : places.stop] = block
         return result
 
@@ -274,8 +280,8 @@ class PartsSnapshots(SnapshotView):
         request, axes = _Request.of_snapshots(self._name, index, self._entry, len(self))
         result = request.empty(self.dtype)
         for state in self._parts.states:
-            places = request.places(state.manifest, state.manifest.rows)
-            for plane, block in enumerate(request.blocks(state)):
+            planes, places = request.places(state.manifest, state.manifest.planes, state.manifest.rows)
+            for plane, block in zip(planes, request.blocks(state), strict=True):
                 result[plane, places.start : places.stop] = block
         found: NDArray[Any] = request.shaped(result, axes)
         return found
@@ -324,28 +330,39 @@ class _Request(NamedTuple):
             result = result.reshape(len(self.times), *self.chosen.shape)
         return np.squeeze(result, axes)[()]
 
-    def places(self, manifest: Manifest, rows: tuple[int, int]) -> range:
-        """Return the positions in `chosen.y` of the rows rows[0] <= row < rows[1] of the grid."""
-        first = 0 if self.times is None else self._entry(manifest)[0].box[1][0]
-        return self.chosen.places((rows[0] - first, rows[1] - first))
+    def places(
+        self, manifest: Manifest, planes: tuple[int, int], rows: tuple[int, int]
+    ) -> tuple[Sequence[int], range]:
+        """Return two values for the planes from planes[0] to before planes[1] and the rows from rows[0] to before
+        rows[1] of the grid: the places of their planes in the result of `empty`, and the places of their rows in
+        `chosen.y`."""
+        if self.times is None:
+            return self.chosen.places(planes, rows)
+        box = self._entry(manifest)[0].box
+        (below, _), (low, _), _ = box
+        in_box = (planes[0] - below, planes[1] - below), (rows[0] - low, rows[1] - low)
+        found, places = self.chosen.places(*in_box)
+        return [time * len(self.chosen.z) + z for time in range(len(self.times)) for z in found], places
 
     def blocks(self, state: State) -> Iterator[NDArray[Any]]:
         """Yield the selected cells of a part: an array of shape (rows, x) for each plane. Raises CorruptionError and
         StorageError."""
-        rows = state.manifest.rows
         if self.times is None:
-            yield from read_rows(state, self.name, self.chosen, rows)
+            yield from read_rows(state, self.name, self.chosen)
             return
-        entry, field = self._entry(state.manifest)
-        places, begin = self.places(state.manifest, rows), entry.box[1][0]
+        (entry, field), manifest = self._entry(state.manifest), state.manifest
+        planes, places = self.places(manifest, manifest.planes, manifest.rows)
         if not places:
             return
-        cells = _as_slice(self.chosen.y[places.start : places.stop], max(rows[0] - begin, 0)), _as_slice(self.chosen.x)
-        numbers = entry.numbers(state.manifest.step)
+        # the planes and rows of the part are counted from its first cell in the box
+        low, first = (max(own[0] - begin, 0) for own, (begin, _) in
+                      zip((manifest.planes, manifest.rows), entry.box, strict=False))  # fmt: skip
+        cells = _as_slice(self.chosen.y[places.start : places.stop], first), _as_slice(self.chosen.x)
+        numbers = entry.numbers(manifest.step)
         for time in self.times:
-            values = mapped(state, entry.of_rows(*rows), field, numbers[time])
-            for z in self.chosen.z:
-                yield values[(z, *cells)]
+            values = mapped(state, entry.of_rows(*manifest.rows, manifest.planes), field, numbers[time])
+            for z in planes[: len(planes) // len(self.times)]:
+                yield values[(self.chosen.z[z] - low, *cells)]
 
     def _entry(self, manifest: Manifest) -> tuple[SnapshotsEntry, str]:
         return next((one, field) for one in manifest.taps.snapshots for field in one.fields
@@ -445,22 +462,23 @@ def _generations(group: RankGroup, state: State, request: _Request) -> list[int]
 def _receive(group: RankGroup, state: State, result: NDArray[Any], wanted: Sequence[_Request]) -> None:
     """Fill `result` with the cells of this rank's request. `wanted` has the requests of all ranks."""
     manifest, request = state.manifest, wanted[group.rank]
-    assert manifest.part is not None
-    cut = manifest.part.cut
+    part = manifest.part
+    assert part is not None
     targets = {
         rank: partial(one.blocks, state)
         for rank, one in enumerate(wanted)
-        if rank != group.rank and one.places(manifest, manifest.part.rows)
+        if rank != group.rank and one.places(manifest, manifest.planes, manifest.rows)[1]
     }
     # Each rank begins with the next higher rank. Otherwise, all ranks would ask the same rank at once.
     others = [(group.rank + ahead) % group.size for ahead in range(1, group.size)]
-    found = {rank: request.places(manifest, (cut[rank], cut[rank + 1])) for rank in range(group.size)}
-    sources = [rank for rank in others if found[rank]]
+    every = [replace(part, rank=rank) for rank in range(group.size)]
+    found = [request.places(manifest, one.own_planes or manifest.planes, one.rows) for one in every]
+    sources = [rank for rank in others if found[rank][1]]
     with streams(group, sources, targets, SENT_AT_ONCE) as open_stream:
-        own = found[group.rank]
-        for plane, block in enumerate(request.blocks(state)):
+        planes, own = found[group.rank]
+        for plane, block in zip(planes, request.blocks(state), strict=True):
             result[plane, own.start : own.stop] = block
         for rank in sources:
-            stream, places = open_stream(rank), found[rank]
-            for plane in result:
-                stream.receive(plane[places.start : places.stop])
+            stream, (planes, places) = open_stream(rank), found[rank]
+            for number in planes:
+                stream.receive(result[number, places.start : places.stop])

@@ -1,0 +1,194 @@
+"""Deep halos in z, for a grid that is divided among ranks along z.
+
+A rank has the planes 0 <= z < nz. A pass of L levels needs H = rL planes beyond each side that has a neighbour. As with
+rows (deep_halo.py), each level updates r planes less on each side than the level before:
+
+    level L  |         | own planes |          At level q, the rank updates the planes
+       :     |       / |            | \\            -H + rq <= z < nz + H - rq.
+       1     |     /   |            |   \\
+       0     |___/_____|____________|_____\\    Level 0 of the halos comes from the neighbours.
+            -H         0            nz   nz+H  ──► the window moves
+
+The windows of all ranks move from low to high planes at the same time. A rank needs the halo below when its pass
+begins, but the neighbour below reaches these planes when its pass ends. So each rank also reads the planes that a
+neighbour needs from its own disk, at the time when the neighbour needs them. In addition to the planes of its pass, a
+rank reads
+
+    when its window moves over the first H planes    its highest H planes, and sends them to the neighbour above
+    when its window moves beyond the last plane      its lowest H planes, and sends them to the neighbour below
+
+All ranks are at the same place of their passes at the same time. When a rank sends a group of planes, it also receives
+the group of planes with the same numbers from its other neighbour. No rank keeps planes for later, and the source does
+not change during a pass. A pass reads up to 2H planes twice.
+
+The planes that a rank only sends belong to a block of their own, which only sends. This block and the block of the pass
+use the same rings. In a ring, the planes that are sent are one group ahead of the planes of the pass, so each ring has
+slots for one more group (plan/memory.py):
+
+    slots   |  planes of the pass ...   | next group of the pass | group that is sent |
+
+A plane of the pass is put into a slot whose plane has been sent before. The checksum of each plane that a rank sends is
+compared when the next group is sent, because the reads of the plane have then usually ended.
+
+If the grid is also divided along y, the rank sends rows of its halo planes to its neighbours along y, after it has
+received these planes. So the rows at the corners, which belong to a rank that is no direct neighbour, arrive in two
+steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from outcrop.plan.actions import (
+    ABOVE,
+    BELOW,
+    FAR,
+    Action,
+    Array,
+    Block,
+    Bound,
+    Check,
+    Read,
+    UpdateRegion,
+    Write,
+)
+from outcrop.plan.memory import planes_sent_at_once
+from outcrop.plan.problem import Problem
+from outcrop.plan.schemes.deep_halo import DeepHalo, in_order
+from outcrop.plan.schemes.skewed_cut import SkewedBlock
+
+
+class HaloPlanes:
+    """Makes the actions that read, receive and send planes in a pass of `levels` levels, with slabs of `slab` planes.
+    `begin` starts the block of the pass, which has all rows of the rank (`block`).
+
+    The position of a plane is its number. The rank has no planes at positions beyond a boundary of the grid, but when
+    its window passes these positions, it sends planes."""
+
+    def __init__(self, problem: Problem, levels: int, slab: int, begin: Block, block: SkewedBlock) -> None:
+        self.problem, self._begin = problem, begin
+        self._current: Block | None = None
+        self._halo, self._block = DeepHalo(problem, levels), block
+        self._low, self._high = halo_of(problem, levels)
+        self._depth = problem.radius_z * levels * problem.has_updates
+        self._group = planes_sent_at_once(problem, levels, slab)
+        self._read, self._statics_read = -self._low, -self._low
+        planes, ahead, whole = problem.planes, begin.shift + self._group, problem.whole_plane
+        # Plane nz - H + k is sent when plane -low + k is read, and plane k is sent when position nz + k is passed.
+        self._blocks = {
+            ABOVE: Block(whole, 0, 0, whole, ahead - self._low - planes + self._depth),
+            BELOW: Block(whole, 0, 0, whole, ahead + planes),
+        }
+        self._unchecked: list[tuple[Block, Check]] = []
+
+    def to(self, end: int, statics_end: int) -> Iterator[Action]:
+        """Yield the actions with which all planes of the updated fields below `end` and all planes of the static fields
+        below `statics_end` are in memory, with their rows of neighbours. The block of the pass goes on after these
+        actions."""
+        yield from self._to(end, statics_end)
+        yield from self._in(self._begin)
+
+    def finish(self) -> Iterator[Action]:
+        """Yield the actions for all positions that are left, and the last checks."""
+        yield from self._to(FAR, FAR)
+        yield from self._checks()
+
+    def _to(self, end: int, statics_end: int) -> Iterator[Action]:
+        first, last = (self._read, self._statics_read), self.problem.planes + self._depth
+        read, self._read = self._read, max(self._read, min(end, last))
+        statics_read, self._statics_read = self._statics_read, max(self._statics_read, min(statics_end, last))
+        for z0, z1, is_static in in_order(self.problem, (read, self._read), (statics_read, self._statics_read)):
+            for begin, stop in self._groups(z0, z1):
+                yield from self._checks()
+                yield from self._send(begin, stop, is_static)
+                yield from self._get(begin, stop, is_static)
+        # positions above the last plane of the halo have no rows
+        planes, statics = ((min(z0, self.planes[1]), min(z1, self.planes[1]))
+                           for z0, z1 in zip(first, (self._read, self._statics_read), strict=True))  # fmt: skip
+        for action in self._halo.exchanges(planes, statics, self._block):
+            yield from self._in(self._begin)
+            yield action
+
+    def _checks(self) -> Iterator[Action]:
+        """Yield the checks of all planes that were sent and not checked yet."""
+        for block, check in self._unchecked:
+            yield from self._in(block)
+            yield check
+        self._unchecked.clear()
+
+    def _in(self, block: Block) -> Iterator[Action]:
+        if block != self._current:
+            self._current = block
+            yield block
+
+    def _groups(self, z0: int, z1: int) -> Iterator[tuple[int, int]]:
+        """Divide a range of positions. Each part belongs to one neighbour or to the rank itself. While planes are sent,
+        a part has at most as many planes as a group."""
+        planes = self.problem.planes
+        edges = [-self._low, 0, self._depth - self._low, planes, planes + self._depth]
+        for first, end in zip(sorted(edges), sorted(edges)[1:], strict=False):
+            begin, stop = max(z0, first), min(z1, end)
+            is_sent = first < self._depth - self._low or first >= planes
+            size = max(1, self._group if is_sent else stop - begin)
+            for z in range(begin, stop, size):
+                yield z, min(stop, z + size)
+
+    def _send(self, z0: int, z1: int, is_static: bool) -> Iterator[Action]:
+        """Yield the actions that send planes while the window moves over the positions z0 <= z < z1."""
+        problem, planes = self.problem, self.problem.planes
+        if z0 < self._depth - self._low and problem.neighbours_z[1]:
+            side, back = ABOVE, self._low + planes - self._depth
+        elif z0 >= planes and problem.neighbours_z[0]:
+            side, back = BELOW, -planes
+        else:
+            return
+        first, end, whole, block = z0 + back, z1 + back, problem.whole_plane, self._blocks[side]
+        array: Array = "statics" if is_static else "source"
+        yield from self._in(block)
+        yield Read(first, end, whole, array)
+        yield Write(first, end, side, whole, "static_faces" if is_static else "faces")
+        self._unchecked.append((block, Check(first, end, whole, array)))
+
+    def _get(self, z0: int, z1: int, is_static: bool) -> Iterator[Action]:
+        """Yield the action that reads or receives the planes z0 <= z < z1."""
+        problem, area = self.problem, self.problem.whole_plane
+        if 0 <= z0 < problem.planes:
+            yield from self._in(self._begin)
+            yield Read(z0, z1, area, "statics" if is_static else "source")
+        elif problem.neighbours_z[z0 > 0]:
+            array: Array = "static_faces" if is_static else "faces"
+            yield from self._in(self._begin)
+            yield Read(z0, z1, area, array, BELOW if z0 < 0 else ABOVE)
+
+    @property
+    def planes(self) -> tuple[int, int]:
+        """The range of planes that the pass holds in memory: the rank's own planes and its halos."""
+        return -self._low, self.problem.planes + self._high
+
+
+def halo_of(problem: Problem, levels: int) -> tuple[int, int]:
+    """Return the numbers of planes that a pass gets from the neighbours below and above. If no row is updated, a pass
+    needs no planes of neighbours."""
+    return problem.halo_z(levels) if problem.has_updates else (0, 0)
+
+
+def updated(problem: Problem, levels: int, region: UpdateRegion, zeta: int) -> UpdateRegion:
+    """Return the cells of `region` that the slab which begins at `zeta` updates. If the planes below belong to a
+    neighbour, the first slabs update fewer planes at each further level. If the planes above belong to a neighbour, no
+    bound is necessary, because all levels end at the same zeta (`zetas_of_pass`). Only with the radius 0, the levels
+    have the same last plane instead."""
+    radius = problem.radius_z
+    if problem.neighbours_z[1] and not radius:
+        region = replace(region, z_high=Bound(problem.planes))
+    if problem.neighbours_z[0] and zeta < problem.skew_z * (levels - 1):
+        region = replace(region, z_low=Bound(-radius * levels, radius))
+    return region
+
+
+def zetas_of_pass(problem: Problem, levels: int) -> tuple[int, int]:
+    """Return the range of zeta that a pass of `levels` levels updates.
+
+    If the radius is at least 1, each level updates the last plane that later levels need at the highest zeta."""
+    first = -problem.radius_z * (levels - 1) if problem.neighbours_z[0] else problem.first_plane
+    return first, problem.own_planes[1] + problem.skew_z * (levels - 1)
