@@ -114,8 +114,8 @@ def run_shot(survey: Survey, shot: int, velocity: np.ndarray, history: oc.Histor
 
 
 def evaluate(survey: Survey, velocity: np.ndarray, data: Sequence[np.ndarray]) -> tuple[float, np.ndarray]:
-    """Return the misfit, half the sum of squared residuals of all shots, and its gradient with respect to the
-    velocity."""
+    """Return the misfit and its gradient with respect to the velocity. The misfit is half the sum of the squared
+    residuals of all shots."""
     misfit, gradient = 0.0, np.zeros(survey.shape)
     for shot, observed in enumerate(data):
         sim = run_shot(survey, shot, velocity, oc.History(BETWEEN_STATES))

@@ -213,7 +213,7 @@ def commits_twice(group: RankGroup, where: Path) -> Any:
 
 
 def test_parts_of_different_states_are_refused(tmp_path: Path) -> None:
-    """Checks that ranks do not return by two generations, because their older values are overwritten."""
+    """Checks that a rank does not go back two generations, because the values of that generation are overwritten."""
     found = ranks(2, commits_twice, tmp_path / "parts")
     assert [one[0] for one in found] == ["StorageError"] * 2
     assert "has generation 2, but the part of rank 0 has 0: these parts do not belong to one state" in found[0][1]

@@ -45,7 +45,7 @@ inline std::vector<RingSpec> rings_of(const Problem &problem, const Part &part) 
   return rings;
 }
 
-/// Advances `done` to `end`, and returns the planes between them.
+/// Returns the range of planes from `done` to `end`, and sets `done` to the end of this range.
 inline std::pair<long, long> advance(const Grid &grid, long &done, long end) {
   const long first = done;
   done = std::max(done, std::min(end, grid.nz));

@@ -220,8 +220,8 @@ void Snapshots::write(long done, long z0, long z1, const Rectangle &cells) {
   }
 }
 
-// For snapshots of previous values, also writes the newest values of the rim. The executor copies the rim to the second
-// copies only after this call.
+// Writes the newest values of the rim for all snapshots, even for snapshots of previous values. The executor copies the
+// rim to the second copies only after this call.
 void Snapshots::write_rim(long position, const Rectangle &cells) {
   const bool updated = position >= grid_.first_plane() && position < grid_.end_plane();
   if (updated && grid_.first_row() < grid_.end_row()) return;

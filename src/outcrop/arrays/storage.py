@@ -111,7 +111,7 @@ class ArrayStorage(ABC):
         return 0
 
     def close(self) -> None:  # noqa: B027 - most storages have nothing to release
-        """Release locks and open files. The bytes stay valid while arrays refer to them."""
+        """Release the locks, and close all files that are open. The bytes stay valid while arrays refer to them."""
 
     def values(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
         count = math.prod(shape) * dtype.itemsize

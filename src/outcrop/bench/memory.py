@@ -44,8 +44,8 @@ group for a short time after it has ended."""
 
 @dataclass(frozen=True)
 class GroupFiles:
-    """The names of the files of a control group with the limit of memory, the limit of swap, and the peak memory. If
-    `swap_counts_memory` is true, the limit of swap is a limit of memory and swap together."""
+    """The names of three files of a control group. The files contain the memory limit, the swap limit, and the peak
+    memory. If `swap_counts_memory` is true, the limit of swap is a limit of memory and swap together."""
 
     limit: str
     swap_limit: str

@@ -254,8 +254,8 @@ def _order(operation: Apply, at: Mapping[int, int]) -> tuple[int, int]:
 
 
 def _slopes(tape: Tape, operation: Apply, at: Mapping[int, int], place: int) -> list[int]:
-    """Return the positions of the partial derivatives of an operation with respect to its operands. The result is empty
-    for an operation that selects one of its operands."""
+    """Return, for each operand of an operation, the position on the tape of the partial derivative with respect to this
+    operand. The result is empty for an operation that selects one of its operands."""
     places = [at[i] for i in operation.operands]
     one = tape.constant(1.0)
     match operation.operator:

@@ -74,8 +74,8 @@ def _places(chosen: range, ends: tuple[int, int]) -> range:
 
 
 def read_rows(state: State, name: str, chosen: Selection) -> Iterator[NDArray[np.floating]]:
-    """Yield the selected cells that the part `state` has: an array of shape (rows, x) for each plane, which is valid
-    until the next one. Raises CorruptionError and StorageError."""
+    """Yield one array of shape (rows, x) for each plane, with the selected cells of the part whose state is `state`.
+    Each array is valid until the next array is yielded. Raises CorruptionError and StorageError."""
     part, rows = state.manifest.planes, state.manifest.rows
     here, places = chosen.places(part, rows)
     if not places:

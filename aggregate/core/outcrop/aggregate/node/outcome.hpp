@@ -71,7 +71,7 @@ constexpr std::uint64_t outcome_slots = 2 * max_under_way;
 /// state.
 struct alignas(64) OutcomeSlot {
   std::atomic<std::uint32_t> arrived{0}, written{0}, claimed{0};
-  // the number of the operation that is ready or settled, plus 1
+  // each is the number of an operation plus 1: the operation that is ready on the node, and the settled operation
   std::atomic<std::uint64_t> node_ready{0}, settled{0};
   Failure failure;
 };
