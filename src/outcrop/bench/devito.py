@@ -3,9 +3,10 @@ sizes that its aggressive tuner finds.
 
     python -m outcrop.bench.devito REQUEST          # REQUEST is a Request as JSON
 
-This command prints an Answer as JSON. The seconds come from Devito's summary of its loops. A first `apply` compiles and
-tunes the operator, unless the request has the block sizes. Then all fields get their initial values again, and only the
-time of the second `apply` is measured. The program is a separate process, so that all its memory is free when it ends.
+This command prints an Answer as JSON. The seconds come from Devito's summary of its loops. The first `apply` compiles
+the operator. If the request has no block sizes, the first `apply` also tunes them. Then all fields get their initial
+values again, and only the time of the second `apply` is measured. The command runs in a separate process, so that all
+its memory is released when it ends.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ _NAMES = re.compile(r"(heat|acoustic|elastic|maxwell)(\d*)(_sponge)?")
 class Request:
     """A measurement of the library's stencil `name`. `shape` is the shape of the cells that are updated. If `blocks` is
     None, Devito tunes its block sizes. If `planes_file` is not None, the first, the middle and the last plane of the
-    result are written to this file as .npy. This works for the heat equation and for acoustic waves."""
+    result are written to this file in the format .npy. Only requests for the heat equation and for acoustic waves may
+    have a `planes_file`."""
 
     name: str
     shape: tuple[int, ...]
@@ -62,7 +64,7 @@ def measure(request: Request) -> Answer:
     """Let Devito run the steps of a request in a separate process. The environment variable OMP_NUM_THREADS sets the
     number of threads.
 
-    Raises StorageError with the last line that the process printed if the process fails.
+    If the process fails, raises StorageError with the last line that the process printed.
     """
     try:
         output = run_limited(["-m", "outcrop.bench.devito", json.dumps(asdict(request))], None)
@@ -73,13 +75,13 @@ def measure(request: Request) -> Answer:
 
 def seconds(name: str, shape: Sequence[int], steps: int, threads: int) -> float:
     """Return the time in seconds that Devito needs for `steps` steps of the library's stencil `name`, with `threads`
-    threads. Raises StorageError as `measure` does."""
+    threads. Raises StorageError if the process fails."""
     os.environ["OMP_NUM_THREADS"] = str(threads)
     return measure(Request(name, tuple(shape), steps)).seconds
 
 
 def compared_planes(planes: int) -> list[int]:
-    """Return the numbers of the planes in `planes_file`."""
+    """Return the numbers of the planes that `planes_file` contains. `planes` is the number of planes of the grid."""
     return [0, planes // 2, planes - 1]
 
 
@@ -103,7 +105,7 @@ def _filled(function: Any, radius: int, mean: float) -> Any:
     """Fill `function`, and `radius` cells of its halo on each side, with the waves of `rates.smooth`. Return
     `function`.
 
-    The cells of the halo are the rim of the grid, which no step changes.
+    These cells of the halo are the rim of the grid. No step changes the rim.
     """
     shape = tuple(n + 2 * radius for n in function.grid.shape)
     waves = rates.smooth(shape, mean)
@@ -183,8 +185,8 @@ def _maxwell(shape: tuple[int, ...], order: int, _: bool) -> tuple[list[Any], di
 
 
 def tuned(state: Mapping[str, Any]) -> dict[str, int]:
-    """Return the block sizes that Devito's tuner chose last. Return an empty dictionary if the tuner chose no sizes.
-    `state` is the private dictionary `_state` of Devito's operator."""
+    """Return the block sizes that Devito's tuner chose in its last run. If the tuner chose no sizes, return an empty
+    dictionary. `state` is the private dictionary `_state` of Devito's operator."""
     found = [one["tuned"] for one in state.get("autotuning", ()) if one.get("tuned")]
     return {str(name): int(size) for name, size in found[-1].items()} if found else {}
 

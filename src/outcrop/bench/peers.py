@@ -4,19 +4,19 @@
     `Girih`    Diamond tiling with wavefronts of several threads. `--girih` has the path of its program mwd_kernel.
     `YASK`     Vector folding and temporal blocking. `--yask` has the path of the directory with its kernels.
 
-All programs update the same number of cells in float32. The rim, whose cells keep their values, lies outside these
-cells. All programs run on the same processors with the same number of threads, which are bound to cores. The other
-programs get these numbers from the environment variables OMP_NUM_THREADS and OMP_PROC_BIND.
+All programs update the same number of cells in float32. The cells of the rim keep their values and do not count. All
+programs run on the same processors with the same number of threads, and their threads are bound to cores. The
+environment variables OMP_NUM_THREADS and OMP_PROC_BIND set this for the other programs.
 
-In a first run, each program is compiled and tuned. The wall-clock time of this run, without its steps, is the set-up
-time. Then the programs take turns. In each turn, a new process of each program updates the cells with the tuned sizes,
-and the program reports the time of the steps alone. A rate is the number of cells times the number of steps, divided by
-this time. Medians of rates are compared.
+In a first run, each program is compiled and tuned. The set-up time is the wall-clock time of this run minus the time of
+its steps. Then the programs run in turns. In each turn, a new process of each program updates the cells with the tuned
+sizes, and reports only the time of the steps. A rate is the number of cells times the number of steps, divided by this
+time. The benchmark compares the medians of the rates.
 
 Outcrop and Devito start from the same values, and the benchmark compares three planes of their results. Girih and YASK
-start from their own values, so their results are not compared. The coefficients of Girih and YASK also differ from
-those of Outcrop, but the number of arrays and the neighbours of a cell are the same. Girih rounds the number of steps
-up.
+start from their own values, so their results are not compared. The coefficients of Girih and YASK differ from the
+coefficients of Outcrop, but their stencils have the same number of arrays and read the same neighbours of a cell. Girih
+rounds the number of steps up.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ TUNED_PLANES = 64
 """The maximum number of planes of the grids on which Girih and YASK are tuned. The sizes that they tune depend mainly
 on the other axes."""
 MAX_TUNING_SECONDS, MAX_SECONDS = 20, 1800
-"""The maximum times of a run of Girih or YASK. A run that tunes for longer than the first time is left out, unless all
-runs do so. The second time holds for every run."""
+"""Two time limits for Girih and YASK. MAX_TUNING_SECONDS limits a run that tunes. A run that exceeds this limit is
+ignored, unless all runs exceed it. MAX_SECONDS limits every run."""
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,8 @@ class Job:
 
 @dataclass(frozen=True)
 class Timing:
-    """The time of `steps` steps without set-up, and the tuned sizes. `version` has the version of the program and the
-    options of its compiler, as far as the program reports them."""
+    """The time of `steps` steps without set-up, and the tuned sizes. `version` contains the version of the program and
+    its compiler options, if the program reports them."""
 
     seconds: float
     steps: int
@@ -129,7 +129,7 @@ class OtherProgram(Peer):
 
     @abstractmethod
     def trials(self, job: Job) -> Sequence[dict[str, int]]:
-        """Return the options of the runs that tune. The tuned sizes of the fastest of these runs are used."""
+        """Return the options of each run that tunes. The turns use the tuned sizes of the fastest run."""
 
     @abstractmethod
     def command(self, job: Job, given: Mapping[str, int]) -> list[str]:
@@ -137,7 +137,8 @@ class OtherProgram(Peer):
 
     @abstractmethod
     def parse(self, text: str, job: Job) -> Timing:
-        """Return the figures in the output `text`. Raises StorageError if the output is not that of `job`."""
+        """Return the figures in the output `text`. Raises StorageError if the output belongs to a run other than
+        `job`."""
 
     def tune(self, job: Job) -> Timing:
         smaller = replace(job, cells=(min(job.cells[0], TUNED_PLANES), *job.cells[1:]))
@@ -168,7 +169,8 @@ class OtherProgram(Peer):
         return self.parse(done.stdout, job)
 
     def found(self, pattern: str, text: str) -> re.Match[str]:
-        """Return the last match of a line of the output. Raises StorageError if no line matches."""
+        """Return the match of the last line of the output that matches `pattern`. Raises StorageError if no line
+        matches."""
         matches = list(re.finditer(f"^{pattern}", text, flags=re.M))
         if not matches:
             raise StorageError(f"the output of {self.name} has no line {pattern!r}")
@@ -204,9 +206,9 @@ class Girih(OtherProgram):
     """The program mwd_kernel of Girih (KAUST), built with single precision. Time stepper 2 has diamond tiling.
 
     Girih tunes the diamond (`t-dim`), the wavefronts and the shape of groups of threads. The benchmark tries each size
-    of a group separately, because with large groups Girih may tune for minutes. It also tries two types of wavefronts,
-    which Girih does not tune. The type 2 works only for stencils of radius 1. In groups of one thread, the types do not
-    differ.
+    of a group separately, because with large groups Girih may tune for minutes. Girih does not tune the type of
+    wavefronts, so the benchmark also tries two types. Type 2 works only for stencils of radius 1. In groups of one
+    thread, both types do the same.
     """
 
     name = "Girih"
@@ -251,11 +253,12 @@ YASK_STENCILS = ("3axis", "iso3dfd")
 
 
 class Yask(OtherProgram):
-    """The kernels of YASK (Intel) for its stencils 3axis and iso3dfd, with single precision. Their names are
-    yask_kernel.3axis.ARCH.exe and yask_kernel.iso3dfd.ARCH.exe. A kernel has one radius, which its name does not have.
+    """The kernels of YASK (Intel) for its stencils 3axis and iso3dfd, with single precision. The names of the kernels
+    are yask_kernel.3axis.ARCH.exe and yask_kernel.iso3dfd.ARCH.exe. Each kernel has one radius. The name of a kernel
+    does not contain its radius.
 
     YASK tunes the sizes of blocks. It does not tune the number of steps of a block (`bt`), so the benchmark tries
-    several numbers. YASK's first axis is the slowest.
+    several numbers. In YASK, neighbours along the first axis are farthest apart in memory.
     """
 
     name = "YASK"
@@ -355,7 +358,7 @@ def chosen_cases(only: str) -> list[StencilCase]:
 
 
 def absent_peers(girih: Path | None, yask: Path | None) -> Iterator[str]:
-    """Yield a line for each program that is not measured, with the remedy."""
+    """Yield a line of text for each program that is not measured. The line says how to install or name the program."""
     if importlib.util.find_spec("devito") is None:
         yield "Devito is absent; pip install 'outcrop[devito]' installs it"
     for name, path in (("Girih", girih), ("YASK", yask)):
@@ -387,7 +390,7 @@ def bound_to(threads: int) -> Iterator[None]:
 
 
 def measure(directory: Path, scale: StencilScale, job: Job, programs: Sequence[OtherProgram]) -> dict[str, Any]:
-    """Set up all programs that have the stencil, let them take turns, and return the figures."""
+    """Set up all programs that have the stencil, measure them in turns, and return the figures."""
     with new_folder(directory) as folder:
         where, planes_file = folder / "run.oc", folder / "planes.npy"
         every: list[Peer] = [Devito(planes_file), *programs]
@@ -444,8 +447,8 @@ def measure(directory: Path, scale: StencilScale, job: Job, programs: Sequence[O
 
 
 def largest_difference(where: Path, planes_file: Path, job: Job) -> float:
-    """Return the largest difference between the planes in `planes_file` and those of the run in `where`, divided by the
-    largest value."""
+    """Compare the planes in `planes_file` with the same planes of the run in `where`. Return the largest difference,
+    divided by the largest value."""
     simulation, r = open_simulation(where), job.radius
     own = [simulation["u"][z + r][r:-r, r:-r] for z in devito.compared_planes(job.cells[0])]
     theirs = np.load(planes_file)
