@@ -1,15 +1,14 @@
 """This module defines the actions of a plan, and the parts of the grid to which actions apply.
 
-An action is a small object that cannot be changed. An action has the same meaning for the validator, the cost model,
-the executor and the rehearsal (tests/rehearsal.py). All ranges are half open. The coordinate y counts rows. The
-coordinate x counts the cells of a row, including its padding, so that x0 and x1 can be multiples of 64 bytes. An action
-applies to all fields.
+Actions are small immutable objects. An action has the same meaning for the validator, the cost model, the executor and
+the rehearsal (tests/rehearsal.py). All ranges are half open. The coordinate y counts rows. The coordinate x counts the
+cells of a row, including its padding, so that x0 and x1 can be multiples of 64 bytes. An action applies to all fields.
 
 The window has one ring of slots for the first copy of each field. If a field has two copies, the window has another
 ring for the second copy. Updates write the two copies alternately. For example, a single field that is updated in one
 stage has levels 0, 2, ... in the first copy and levels 1, 3, ... in the second copy. Plane z lies in slot z + shift
-modulo the size of its ring. A slot holds the part of its plane that the current block needs. The part of a plane that
-is in a slot is called the frame. The frame may be the whole plane.
+modulo the size of its ring. A slot holds the part of its plane that the current block needs. This part of a plane is
+called the frame. The frame can be the whole plane.
 
 A pass uses the following arrays on disk. The arrays `other`, `fringes` and `recomputed` are discarded when the pass
 ends:
@@ -25,9 +24,9 @@ ends:
 
 If the grid is divided among ranks, a rank exchanges rows with its neighbours. Rows are counted from the first row of
 the rank. The rank's own rows are 0 <= y < ny. Rows of the lower neighbour have y < 0, and rows of the upper neighbour
-have y >= ny. If the grid is also divided along z, planes are counted in the same way: planes of the neighbour below
-have z < 0, and planes of the neighbour above have z >= nz. Four more arrays stand for the connections to the
-neighbours:
+have y >= ny. If the grid is also divided along z, planes are counted from the first plane of the rank: planes of the
+neighbour below have z < 0, and planes of the neighbour above have z >= nz. Four more arrays stand for the connections
+to the neighbours:
 
     `faces`         Rows or planes of the updated fields at level 0.
     `static_faces`  Rows or planes of the static fields.
@@ -81,7 +80,7 @@ class Rectangle:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A bound of a region. The bound depends linearly on the level: at a level, it is `at_zero + slope * level`."""
+    """A bound of a region. The bound depends linearly on the level: `at_zero + slope * level`."""
 
     at_zero: int
     slope: int = 0
@@ -92,8 +91,8 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class UpdateRegion:
-    """The cells of the grid that a block updates at each level. The cells have `z_low <= z < z_high`, and corresponding
-    bounds along y and x."""
+    """The cells of the grid that a block updates at each level: the cells with `z_low <= z < z_high`, `y_low <= y <
+    y_high` and `x_low <= x < x_high`."""
 
     z_low: Bound = Bound(-FAR)
     z_high: Bound = Bound(FAR)
@@ -150,7 +149,7 @@ class Read:
     If the array is `stairs`, the action receives the cells from the upper neighbour. The cells belong to the fields
     that the level `level` has written, and go to the rings that hold this level. If `level` is 0, the cells belong to
     all arrays of the state. If the array is `finished`, the action receives cells of all arrays of the state from the
-    lower neighbour. These cells are at the last level of the pass, which is `level`.
+    lower neighbour. These cells are at the last level of the pass, and `level` is the number of this level.
     """
 
     z0: int
@@ -216,8 +215,8 @@ class Check:
     source, and cells of the static fields are added to the checksums of the static fields. If the array is `target`,
     the cells are at the last level.
 
-    In a block that only sends, the planes are whole and were read from the array `source` or `statics`. Their checksums
-    are compared at once."""
+    In a block that only sends, the action checks whole planes that were read from the array `source` or `statics`. It
+    compares their checksums with the stored checksums immediately."""
 
     z0: int
     z1: int

@@ -1,14 +1,15 @@
-"""This module contains two parts of the proof of plans. Both parts treat the rows that neighbouring ranks exchange.
+"""This module contains two parts of the proof of plans. Both parts prove facts about the rows that neighbouring ranks
+exchange.
 
-The proof of one rank (validate.py) uses the class `ExchangeProof`. It assumes that each received row has the level that
-the action names, and checks that each sent row has the level that the action names.
+The proof of one rank (validate.py) uses the class `ExchangeProof`. The proof of one rank assumes that each received row
+has the level that the action names. It checks that each sent row has the level that the action names.
 
-The proof for all ranks (ranks.py) uses the messages of a pass, which this module lists. It proves that a rank receives
-the rows that its neighbour sends, and that no ranks wait for each other forever. The proof assumes that a connection
-stores no messages. So a plane is transferred only when one rank has begun to send it and the other rank has begun to
-receive it. The proof also assumes that the actions of one direction are not in progress at the same time: all planes of
-an action are transferred before the next action begins. If ranks cannot block each other under these two assumptions,
-they also cannot block each other if connections store messages.
+The proof for all ranks (ranks.py) uses the messages of a pass, which this module lists. The proof for all ranks shows
+that a rank receives the rows that its neighbour sends, and that no ranks wait for each other forever. The proof assumes
+that a connection stores no messages. So a plane is transferred only when one rank has begun to send it and the other
+rank has begun to receive it. The proof also assumes that only one action of each direction is in progress at a time:
+all planes of an action are transferred before the next action of this direction begins. If ranks cannot block each
+other under these two assumptions, they also cannot block each other if connections store messages.
 
 A rank performs its actions in order. Some actions of a rank wait for messages:
 
@@ -66,8 +67,8 @@ of the side.
 """
 Message: TypeAlias = tuple[str, int, int, int, int, int, int]
 """A message with rows of planes z0 <= z < z1. The tuple has the array, z0, z1, the first row, the end of the rows, the
-number of columns and the level. Rows or planes are counted from the cut between the two ranks. For faces, the level is
-0."""
+number of columns and the level. If the two ranks are neighbours along y, rows are counted from the cut between them. If
+they are neighbours along z, planes are counted from the cut. For faces, the level is 0."""
 Step: TypeAlias = tuple[int, bool, int, int]
 """A step of a rank in a pass. The tuple contains the number of its action, a flag, a direction, and a number of planes
 n. Planes are counted from the start of the pass. If the flag is true, the rank begins the transfers of all planes up to
@@ -161,8 +162,9 @@ class ExchangeProof:
 
 @dataclass(frozen=True)
 class _Job:
-    """A send or receive of planes z0 <= z < z1. The numbers of a block's planes continue the numbers of the previous
-    block. Before this action, the rank has begun to transfer `before` planes in this direction."""
+    """An action that sends or receives planes z0 <= z < z1. If a pass has several blocks, the numbers of planes
+    continue from block to block. `before` is the number of planes whose transfers in this direction the rank has begun
+    before this action."""
 
     z0: int
     z1: int
@@ -170,8 +172,8 @@ class _Job:
 
 
 def messages(problem: Problem, one: Pass, direction: int) -> list[Message]:
-    """Return the messages of one direction in order. Messages of adjacent planes with the same rows are joined, because
-    neighbours may divide the planes differently."""
+    """Return the messages of one direction, in the order of the actions. Two neighbours may divide planes into messages
+    differently. Therefore messages of adjacent planes with the same rows are joined."""
     kind, side = (Write if direction < RECEIVE else Read), direction % len(SIDES)
     cut, cut_z = problem.shape[1] if side == HIGH else 0, problem.planes if side == ABOVE else 0
     found: list[Message] = []
@@ -194,8 +196,8 @@ def steps_of(problem: Problem, one: Pass) -> list[Step]:
     jobs: dict[tuple[int, bool], list[_Job]] = {}
     begun, waited = [0] * 2 * len(SIDES), [0] * 2 * len(SIDES)
     blocks: dict[Block, int] = {}
-    # Reads fill the rings of second copies only if these rings hold previous values. The rings then have the size of
-    # the rings of first copies.
+    # Reads fill the rings of second copies only if these rings hold previous values. In this case, the rings of second
+    # copies have the same size as the rings of first copies.
     planes = one.window.ring_planes[0], one.window.ring_planes[2]
     block = Block(problem.whole_plane)
     firsts = 0, 0  # the numbers of plane 0 of the current block, for updated fields and for static fields
@@ -256,8 +258,8 @@ def _is_static(action: Read | Write) -> bool:
 
 
 def _planes_used(problem: Problem, action: Action) -> tuple[int, int] | None:
-    """An action uses planes of updated fields and planes of static fields. Return two numbers: the end of the updated
-    fields' planes and the end of the static fields' planes. Return None if the action does not wait for messages."""
+    """Return the end of the planes of updated fields, and the end of the planes of static fields, that an action uses.
+    If the action does not wait for messages, return None."""
     match action:
         case Copy() | Write() | Check():
             return action.z1, 0
@@ -282,8 +284,8 @@ def require_progress(steps: Sequence[Sequence[Step]], neighbours: Sequence[Seque
             other = neighbours[rank][direction % len(SIDES)]
             if other is None:
                 raise IllegalPlan("no neighbour at this side")
-            # A neighbour receives from its other side what this rank sends, and sends to its other side what this rank
-            # receives.
+            # A message that this rank sends at one side arrives at the opposite side of the neighbour. A message that
+            # this rank receives at one side leaves from the opposite side of the neighbour.
             if begun[other][(direction ^ 1) ^ RECEIVE] < (own[direction] if is_begin else count):
                 break
             if is_begin:

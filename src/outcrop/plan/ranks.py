@@ -1,13 +1,13 @@
 """Divide a grid among ranks along y and z, and plan for all ranks.
 
-Rank j has the rows eta[j] <= y < eta[j + 1] of the grid. These rows are the part of the rank, and the places eta are
-the cut:
+Rank j has the rows eta[j] <= y < eta[j + 1] of the grid. These rows are the part of the rank. The numbers eta are the
+cut:
 
     rows     0            eta[1]          eta[2]           ny
              |   rank 0   |    rank 1     |    rank 2      |
 
-The planes can be divided in the same way, by a second cut. The ranks of the first planes have the lowest numbers. With
-3 parts along y and 2 parts along z, the ranks are:
+A second cut can divide the planes. The ranks with the first planes then have the lowest numbers. With 3 parts along y
+and 2 parts along z, the ranks are:
 
     planes   zeta[1] .. nz     |   rank 3   |    rank 4     |    rank 5      |
              0 .. zeta[1]      |   rank 0   |    rank 1     |    rank 2      |
@@ -21,8 +21,8 @@ Passes of all ranks have the same numbers of levels and the same slabs, so that 
 the same order.
 
 If all ranks share a directory, the parts are one Zarr array, and each part is a chunk of this array. All chunks have
-equally many rows. So all parts have equally many rows, except that the last part may have fewer (`cut_rows`). On
-disk, zeros then follow the rows of the last part, so that its planes are complete chunks.
+the same number of rows. Therefore all parts have the same number of rows, but the last part may have fewer rows
+(`cut_rows`). In this case, rows of zeros follow the last part on disk, so that its planes are complete chunks.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from outcrop.plan.tuner import build
 from outcrop.plan.validate import validate
 
 Cut: TypeAlias = tuple[int, ...]
-"""The first rows of all ranks, followed by the number of rows of the grid. A cut along z has planes in the same way. An
-empty cut along z means that the planes are not divided."""
+"""The first rows of all parts, followed by the number of rows of the grid. A cut along z has the first planes of all
+parts, followed by the number of planes of the grid. If the planes are not divided, the cut along z is empty."""
 
 CHECKSUM_BYTES = 4
 """The size of the checksum of a plane on disk (run/disk/layout.py)."""
 MIN_GROUPS = 8
-"""Parts begin at multiples of a group of rows if each part has at least this number of groups."""
+"""If each part has at least this number of groups of rows, parts begin at multiples of a group."""
 CHUNK_SHARE = 32
 """To begin parts at multiples of a group of rows, chunks may be longer than necessary by 1/CHUNK_SHARE."""
 
@@ -64,11 +64,11 @@ def rows_needed(problem: Problem, steps: int = 1, scheme: Scheme | None = None) 
 
 def cut_rows(ny: int, ranks: int, group: int = 1, least: int = 1, for_chunks: bool = False) -> Cut:
     """Divide `ny` rows into parts for `ranks` ranks. If parts are large, all parts except the last begin and end at
-    multiples of `group` rows. The numbers of rows of two ranks differ by at most one group. Rows at the end of the grid
-    that do not fill a group are not counted.
+    multiples of `group` rows. The numbers of rows of two ranks differ by at most one group. This rule ignores rows at
+    the end of the grid that do not fill a group.
 
-    With `for_chunks`, all parts have equally many rows, and the last part may have fewer rows, but at least half of
-    them. If this is not possible, the parts are those without `for_chunks`.
+    If `for_chunks` is true, all parts except the last have the same number of rows. The last part has between half of
+    this number and all of it. If this is not possible, the result is the same as if `for_chunks` were false.
 
     Raises InputError if a rank would have fewer than `least` rows. The message has the largest number of ranks that
     works.
@@ -93,8 +93,8 @@ def _cut_by(ny: int, ranks: int, unit: int) -> Cut:
 
 
 def _cut_for_chunks(ny: int, ranks: int, group: int, least: int) -> Cut | None:
-    """Return a cut into equal parts and a last part that may be shorter, or None. The slowest rank has the most rows.
-    So a part has more rows than necessary only if direct I/O gains more."""
+    """Return a cut into equal parts and a last part that may be shorter, or None. The rank with the most rows is the
+    slowest. So a part has more rows than necessary only if direct I/O saves more time than the additional rows need."""
     even = -(-ny // ranks)
     for unit in (group, 1):
         rows = min(round_up(even, unit), ny)
@@ -125,8 +125,8 @@ def cut_planes(problem: Problem, parts: int, steps: int = 1) -> Cut:
 
 def _planes_between(problem: Problem) -> int:
     """Return the minimum number of planes between the halos of a part. Static fields are read and exchanged up to one
-    radius later than updated fields, so all planes for the neighbour above must be sent earlier than that before planes
-    come from this neighbour."""
+    radius later than updated fields. All planes for the neighbour above must be sent before planes arrive from this
+    neighbour, so the part needs r additional planes."""
     return problem.radius_z if problem.statics else 0
 
 
@@ -150,7 +150,7 @@ def cut_problem(
     problem: Problem, ranks: int, steps: int = 1, scheme: Scheme | None = None, for_chunks: bool = False
 ) -> Cut:
     """Divide the grid of a whole problem among `ranks` ranks, whose passes have at least `steps` steps. If `scheme` is
-    given, the passes have this scheme. `for_chunks` has the meaning that it has in `cut_rows`.
+    given, the passes have this scheme. `cut_rows` describes `for_chunks`.
 
     Raises InputError if the grid has no axis y, or too few rows. The message names the largest possible number of
     ranks.
@@ -166,11 +166,11 @@ def balanced_cut(problem: Problem, cut: Cut, scheme: Scheme, levels: int) -> Cut
     """Return a cut that gives all ranks equal work in passes of `levels` levels. The parts of `cut` must have
     equal numbers of rows.
 
-    If ranks share updates, the lower rank at a place of the cut also updates rows above this place: r(L+1)/2 rows, on
-    average over the levels. So a rank with two neighbours takes over as many updates as it gives away. If y is not
-    periodic, the lowest rank only takes over updates, and the highest rank only gives updates away. So all places are
-    moved down by r(L+1)/2 rows, rounded so that they stay at the beginning of a group of rows. If ranks do not share
-    updates, return `cut`."""
+    If ranks share updates, each rank also updates rows of its upper neighbour: r(L+1)/2 rows, on average over the
+    levels. A rank with two neighbours therefore takes over and gives away the same number of updates. If y is not
+    periodic, the lowest rank only takes over updates, and the highest rank only gives updates away. So all cuts between
+    ranks are moved down by r(L+1)/2 rows, rounded to a multiple of a group of rows. If ranks do not share updates,
+    return `cut`."""
     if scheme.shared_levels is None or problem.periodic[1] or len(cut) == 2:
         return cut
     unit = problem.row_group if all(place % problem.row_group == 0 for place in cut[1:-1]) else 1
@@ -198,7 +198,7 @@ def neighbour_of(problem: Problem, cut: Cut, rank: int, side: int, planes: Cut =
 
 def part_of(problem: Problem, cut: Cut, rank: int, planes: Cut = ()) -> Problem:
     """Return the problem of a rank. `problem` is the problem of the whole grid, and `planes` is the cut along z. If
-    there is only one rank, the problem of this rank is the whole problem."""
+    there is only one rank, return `problem`."""
     if ranks_of(cut, planes) == 1:
         return problem
     (row, plane), rows = place_in_cuts(cut, rank), rows_of(cut)
@@ -251,8 +251,8 @@ def plan_ranks(
     problem: Problem, cut: Cut, scheme: Scheme, sizes: Sizes | Sequence[Sizes], machine: Machine, rate: UpdateRate,
     planes: Cut = (),
 ) -> RankPlans:  # fmt: skip
-    """Return the plans of all ranks with the given sizes. If ranks have different cache tiles, `sizes` has the sizes of
-    each rank. `planes` is the cut along z."""
+    """Return the plans of all ranks. `sizes` has the sizes for all ranks. If ranks have different cache tiles, `sizes`
+    has one entry for each rank. `planes` is the cut along z."""
     ranks = ranks_of(cut, planes)
     each = [sizes] * ranks if isinstance(sizes, Sizes) else list(sizes)
     made: dict[tuple[Problem, Sizes], Plan] = {}

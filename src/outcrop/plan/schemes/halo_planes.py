@@ -1,7 +1,7 @@
 """Deep halos in z, for a grid that is divided among ranks along z.
 
-A rank has the planes 0 <= z < nz. A pass of L levels needs H = rL planes beyond each side that has a neighbour. As with
-rows (deep_halo.py), each level updates r planes less on each side than the level before:
+A rank has the planes 0 <= z < nz. A pass of L levels needs H = rL planes beyond each side that has a neighbour. On each
+of these sides, a level updates r planes fewer than the previous level. Halos of rows are similar (deep_halo.py):
 
     level L  |         | own planes |          At level q, the rank updates the planes
        :     |       / |            | \\            -H + rq <= z < nz + H - rq.
@@ -10,29 +10,28 @@ rows (deep_halo.py), each level updates r planes less on each side than the leve
             -H         0            nz   nz+H  ──► the window moves
 
 The windows of all ranks move from low to high planes at the same time. A rank needs the halo below when its pass
-begins, but the neighbour below reaches these planes when its pass ends. So each rank also reads the planes that a
-neighbour needs from its own disk, at the time when the neighbour needs them. In addition to the planes of its pass, a
-rank reads
+begins, but the neighbour below reaches these planes when its pass ends. So when a neighbour needs planes, the rank that
+owns these planes reads them from its disk again and sends them. In addition to the planes of its pass, a rank reads
 
     when its window moves over the first H planes    its highest H planes, and sends them to the neighbour above
     when its window moves beyond the last plane      its lowest H planes, and sends them to the neighbour below
 
-All ranks are at the same place of their passes at the same time. When a rank sends a group of planes, it also receives
-the group of planes with the same numbers from its other neighbour. No rank keeps planes for later, and the source does
-not change during a pass. A pass reads up to 2H planes twice.
+All ranks are at the same place of their passes at the same time. When a rank sends a group of planes to one neighbour,
+it receives the corresponding group of planes from its other neighbour. No rank keeps planes for later use. The source
+does not change during a pass. A pass reads up to 2H planes twice.
 
-The planes that a rank only sends belong to a block of their own, which only sends. This block and the block of the pass
-use the same rings. In a ring, the planes that are sent are one group ahead of the planes of the pass, so each ring has
-slots for one more group (plan/memory.py):
+A rank reads some planes only to send them. These planes belong to a separate block (`Block.only_sends`). This block and
+the block of the pass use the same rings. In a ring, the planes that are sent are one group ahead of the planes of the
+pass. Therefore each ring has slots for an additional group (plan/memory.py):
 
     slots   |  planes of the pass ...   | next group of the pass | group that is sent |
 
-A plane of the pass is put into a slot whose plane has been sent before. The checksum of each plane that a rank sends is
-compared when the next group is sent, because the reads of the plane have then usually ended.
+A slot gets a plane of the pass only after the previous plane of the slot has been sent. The checksums of a group that a
+rank sends are compared when the next group is sent. At that time, the reads of the group have usually ended.
 
-If the grid is also divided along y, the rank sends rows of its halo planes to its neighbours along y, after it has
-received these planes. So the rows at the corners, which belong to a rank that is no direct neighbour, arrive in two
-steps.
+If the grid is also divided along y, a rank receives halo planes first, and then sends rows of these planes to its
+neighbours along y. Rows at a corner belong to a diagonal neighbour. They arrive in two steps: first along z at a
+neighbour along y, and then along y at the rank itself.
 """
 
 from __future__ import annotations
@@ -63,8 +62,8 @@ class HaloPlanes:
     """Makes the actions that read, receive and send planes in a pass of `levels` levels, with slabs of `slab` planes.
     `begin` starts the block of the pass, which has all rows of the rank (`block`).
 
-    The position of a plane is its number. The rank has no planes at positions beyond a boundary of the grid, but when
-    its window passes these positions, it sends planes."""
+    The position of a plane is its number. The window also passes positions beyond a boundary of the grid, because the
+    rank may send planes at these positions. The rank has no planes there."""
 
     def __init__(self, problem: Problem, levels: int, slab: int, begin: Block, block: SkewedBlock) -> None:
         self.problem, self._begin = problem, begin
@@ -83,9 +82,9 @@ class HaloPlanes:
         self._unchecked: list[tuple[Block, Check]] = []
 
     def to(self, end: int, statics_end: int) -> Iterator[Action]:
-        """Yield the actions with which all planes of the updated fields below `end` and all planes of the static fields
-        below `statics_end` are in memory, with their rows of neighbours. The block of the pass goes on after these
-        actions."""
+        """Yield the actions that bring planes and their rows of neighbours into memory: all planes of the updated
+        fields below `end`, and all planes of the static fields below `statics_end`. The last action starts the block of
+        the pass again."""
         yield from self._to(end, statics_end)
         yield from self._in(self._begin)
 
@@ -111,7 +110,7 @@ class HaloPlanes:
             yield action
 
     def _checks(self) -> Iterator[Action]:
-        """Yield the checks of all planes that were sent and not checked yet."""
+        """Yield the checks of all sent planes that have not been checked yet."""
         for block, check in self._unchecked:
             yield from self._in(block)
             yield check
@@ -123,8 +122,8 @@ class HaloPlanes:
             yield block
 
     def _groups(self, z0: int, z1: int) -> Iterator[tuple[int, int]]:
-        """Divide a range of positions. Each part belongs to one neighbour or to the rank itself. While planes are sent,
-        a part has at most as many planes as a group."""
+        """Divide a range of positions. Each part belongs to one neighbour or to the rank itself. At positions where the
+        rank sends planes, a part is not longer than a group."""
         planes = self.problem.planes
         edges = [-self._low, 0, self._depth - self._low, planes, planes + self._depth]
         for first, end in zip(sorted(edges), sorted(edges)[1:], strict=False):
@@ -174,10 +173,10 @@ def halo_of(problem: Problem, levels: int) -> tuple[int, int]:
 
 
 def updated(problem: Problem, levels: int, region: UpdateRegion, zeta: int) -> UpdateRegion:
-    """Return the cells of `region` that the slab which begins at `zeta` updates. If the planes below belong to a
-    neighbour, the first slabs update fewer planes at each further level. If the planes above belong to a neighbour, no
-    bound is necessary, because all levels end at the same zeta (`zetas_of_pass`). Only with the radius 0, the levels
-    have the same last plane instead."""
+    """Return the cells of `region` that a slab updates. The slab begins at `zeta`. If the planes below belong to a
+    neighbour, each level of the first slabs updates fewer planes than the previous level. If the planes above belong to
+    a neighbour, no bound is necessary, because all levels end at the same zeta (`zetas_of_pass`). The exception is
+    radius 0: all levels then end at the same plane, so a bound is necessary."""
     radius = problem.radius_z
     if problem.neighbours_z[1] and not radius:
         region = replace(region, z_high=Bound(problem.planes))
@@ -189,6 +188,7 @@ def updated(problem: Problem, levels: int, region: UpdateRegion, zeta: int) -> U
 def zetas_of_pass(problem: Problem, levels: int) -> tuple[int, int]:
     """Return the range of zeta that a pass of `levels` levels updates.
 
-    If the radius is at least 1, each level updates the last plane that later levels need at the highest zeta."""
+    If the radius is at least 1, the plane at the highest zeta is, at each level, the last plane that later levels
+    need."""
     first = -problem.radius_z * (levels - 1) if problem.neighbours_z[0] else problem.first_plane
     return first, problem.own_planes[1] + problem.skew_z * (levels - 1)

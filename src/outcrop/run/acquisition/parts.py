@@ -1,8 +1,9 @@
 """The acquisition of one part of a run of several ranks.
 
-Each part has the points of the whole grid. A source adds its values on each rank that updates cells of the source. A
-point of a receiver belongs to the part that has the highest row of the point's cells. This part records the values of
-the point. Other cells of the point may belong to the rank below the cut, or the rank below may update them:
+Each part has the points of the whole grid. A source adds its values on each rank that updates cells of the source. The
+value of a receiver at a point depends on several cells. The point belongs to the part that has the highest row of these
+cells. This part records the values of the point. The other cells of the point may belong to the rank below the cut.
+With split tiling, the rank below may also update the highest row:
 
     part of rank j + 1     ▲ point p, with the cells a, b, c, d
       ...                  │
@@ -12,14 +13,16 @@ the point. Other cells of the point may belong to the rank below the cut, or the
       ...
     part of rank j
 
-So after each pass, rank j sends its values of such cells to rank j + 1. Rank j + 1 uses them for the cells that it has
-not sampled itself, and adds the corners of each point in the order of the oracle. The records of a part are then
-complete for its points, so a commit of the part needs no other rank. If the planes are divided, too, values first go up
-along z, and then along y (`GridSampling`).
+So after each pass, rank j sends its values of such cells to rank j + 1. Rank j + 1 uses these values for the cells that
+it has not sampled itself. It adds the values of the cells of each point in the order of the oracle. The records of a
+part are then complete for its points, so a commit of the part needs no other rank. If the grid is also divided along z,
+values are sent first up along z, and then up along y (`GridSampling`).
 
-Norms are sums over the cells that a rank updates, and are not rounded. `rounded_norms` adds the sums of all parts.
+The norms of a part are exact sums over the cells that its rank updates. `rounded_norms` adds the sums of all parts, and
+rounds the result.
 
-`MovedRecords` makes records for parts with other rows. A run of one process counts as the only part of one rank.
+`MovedRecords` makes the records of new parts when the number of ranks changes. It treats a run of one process as the
+only part of a run of one rank.
 """
 
 from __future__ import annotations
@@ -55,8 +58,8 @@ class Peers(Protocol):
     """The interface to the other ranks."""
 
     def everyone(self, read: Callable[[], bytes]) -> list[bytes]:
-        """Return what `read` returns on each rank. All ranks must call this method. If `read` raises an error on one
-        rank, all ranks raise this error."""
+        """Call `read` on each rank, and return the results of all ranks. All ranks must call this method. If `read`
+        raises an error on one rank, all ranks raise this error."""
 
     def pass_up(self, sent: NDArray[np.float64], received: NDArray[np.float64], along_z: bool = False) -> None:
         """Send the array `sent` to the neighbour above, and fill the array `received` with values from the neighbour
@@ -73,12 +76,12 @@ Cuts: TypeAlias = tuple[Sequence[int], Sequence[int]]
 
 
 def cuts_of(manifest: Description) -> Cuts:
-    """Return the cuts of a run. A run of one process is like the only part of a run of one rank."""
+    """Return the cuts of a run. A run of one process has the same cuts as a run of one rank."""
     return manifest.cut, manifest.part.planes if manifest.part else ()
 
 
 def owners(samplings: Sequence[Sampling], cuts: Cuts) -> dict[str, NDArray[np.int64]]:
-    """Return the rank to which each point of each trace belongs, by the name of the trace."""
+    """Return a dictionary from the name of each trace to an array with the rank of each of its points."""
     highest: dict[str, NDArray[np.int64]] = {}
     for one in samplings:
         cells = one.cells.max(axis=1)
@@ -87,7 +90,7 @@ def owners(samplings: Sequence[Sampling], cuts: Cuts) -> dict[str, NDArray[np.in
 
 
 def ranks_with(cells: NDArray[np.int64], cuts: Cuts) -> NDArray[np.int64]:
-    """Return the rank that has each of the cells (z, y, x), an array of shape (..., 3)."""
+    """Return the ranks to which cells belong. `cells` has the shape (..., 3), and each cell is (z, y, x)."""
     cut, planes = cuts
     ranks = np.searchsorted(cut, cells[..., 1], side="right") - 1
     if planes:
@@ -96,7 +99,7 @@ def ranks_with(cells: NDArray[np.int64], cuts: Cuts) -> NDArray[np.int64]:
 
 
 def own_traces(samplings: Sequence[Sampling], part: PartEntry) -> dict[str, int]:
-    """Return, for each trace, the number of points that belong to a part."""
+    """Return a dictionary from the name of each trace to the number of its points that belong to a part."""
     owner = owners(samplings, (part.cut, part.planes))
     return {name: int(np.count_nonzero(one == part.rank)) for name, one in owner.items()}
 
@@ -106,7 +109,7 @@ class PartRows:
     """The rows of a part, and the rows of neighbours that its passes update. At each side with a neighbour, passes
     update at most `halo` rows beyond the part, and `halo_z` planes if the planes are divided. Receivers also sample
     `shared` rows beyond the upper cut, which belong to the neighbour above. If `is_ring` is true, the last rank is the
-    lower neighbour of the first rank. `is_ring_z` has the same meaning for planes."""
+    lower neighbour of the first rank. If `is_ring_z` is true, the ranks form such a ring along z."""
 
     part: PartEntry
     halo: int
@@ -136,9 +139,9 @@ class PartRows:
         return self.part.rank > 0 or self.is_ring
 
     def images(self, cells: Points) -> tuple[NDArray[np.int64], Points]:
-        """Return those of `cells` that passes of this part update: the index of each of these cells in `cells`, and the
-        cells themselves, with planes and rows counted from the first plane and row of the part. In a ring of few ranks,
-        the same cell may be both below and above the part, and is then returned twice."""
+        """Select the cells that passes of this part update. Return the indices of these cells in `cells`, and the cells
+        themselves, with planes and rows counted from the first plane and row of the part. In a ring of few ranks, a
+        cell may be both below and above the part. The result then contains this cell twice."""
         planes, cuts = self.part.own_planes or (0, FAR), (self.part.planes or (0,), self.part.cut)
         halos, rings, places, found = (self.halo_z, self.halo), (self.is_ring_z, self.is_ring), [], []
         shifts = ((-cut[-1], 0, cut[-1]) if is_ring else (0,) for is_ring, cut in zip(rings, cuts, strict=True))
@@ -153,8 +156,8 @@ class PartRows:
 
 
 class PartSampling:
-    """The cells of a rank that one sampling reads. The cells of the rank's own points come first. Cells of points
-    that belong to the rank above follow. `owner` gives the rank to which each point belongs.
+    """The cells that one sampling reads on one rank. The cells of the rank's own points come first. The cells of points
+    that belong to the rank above follow. `owner` contains the rank to which each point belongs.
 
     In each step, this rank sends `sent` values to the rank above. This rank receives `received` values from the rank
     below."""
@@ -196,10 +199,11 @@ class PartSampling:
 
 
 class GridSampling:
-    """The same as PartSampling for a grid whose planes are divided among ranks. Each rank samples its own cells. A
-    point belongs to the rank with its highest plane and row. Its other cells belong to three ranks: the lower neighbour
-    along y, the neighbour below along z, and the lower neighbour of the latter. After each pass, values first go up
-    along z. Then a rank sends its own values, and those that it has received, up along y."""
+    """Replaces PartSampling if the grid is divided along z. Each rank samples its own cells. A point belongs to the
+    rank with the highest plane and the highest row of its cells. The other cells of the point may belong to three other
+    ranks: the lower neighbour along y, the neighbour below along z, and the lower neighbour of the rank below. After
+    each pass, each rank first sends values up along z. Then it sends its own values and the received values up along
+    y."""
 
     def __init__(self, one: Sampling, owner: NDArray[np.int64], part: PartEntry) -> None:
         parts_y, corners = len(part.cut) - 1, one.cells.shape[1]
@@ -220,16 +224,17 @@ class GridSampling:
         order = np.argsort(self._known)
         self._sent = order[passed_on[self._known[order]]]
         mine = is_of_plane & same_row
-        # the lower neighbour has these cells, or has received them from its neighbour below
+        # these cells belong to the lower neighbour, or to the rank below the lower neighbour
         self._from_low = np.flatnonzero(mine & ((has == low) | (has == low - parts_y))) if low >= 0 else here[:0]
         self._mine, self.received = np.flatnonzero(mine), len(self._from_low)
 
     def for_above_z(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return those of the sampled `values`, of shape (steps, cells), that the neighbour above along z needs."""
+        """Return the sampled values that the neighbour above along z needs. `values` has all sampled values, in the
+        shape (steps, cells)."""
         return values[:, self._sent_z]
 
     def for_above(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return those values that the neighbour above along y needs. `values` has the sampled values, and then
+        """Return the values that the upper neighbour along y needs. `values` has the sampled values, followed by the
         `received_z` values from the neighbour below along z."""
         return values[:, self._sent]
 
@@ -247,7 +252,7 @@ class GridSampling:
 
 
 def _may_be_below(cells: Points, first: int, shared: int) -> NDArray[np.bool_]:
-    """Return, for each cell, whether the rank below the row `first` may sample it."""
+    """Return True for each cell that the rank below the row `first` may sample."""
     found: NDArray[np.bool_] = cells[:, 1] < first + shared
     return found
 
@@ -260,8 +265,9 @@ def _is_unseen(values: NDArray[np.float64]) -> NDArray[np.bool_]:
 def read_of_all(
     field: str, cells: Cells, part: PartEntry, peers: Peers, read: Callable[[str, Cells], Weights]
 ) -> Weights:
-    """Return the values of a field at cells of the whole grid. `read` returns values at cells of this part, whose rows
-    and planes are counted from its first row and plane. All ranks must call this function together."""
+    """Return the values of a field at cells of the whole grid. `read` returns the values at cells of this part. The
+    rows and planes of these cells are counted from the first row and plane of the part. All ranks must call this
+    function together."""
     owner = ranks_with(cells, (part.cut, part.planes))
     mine = cells[owner == part.rank] - [part.own_planes[0] if part.own_planes else 0, part.rows[0], 0]
     found = np.empty(cells.shape[:-1])
@@ -289,8 +295,8 @@ def part_norms(steps: Sequence[int], sums: Sequence[RawSum]) -> NDArray[np.void]
 
 
 def exact_norms(rows: NDArray[np.void]) -> NDArray[np.void]:
-    """Return the rows of norms of a whole run as rows of a part. `rounded_norms` converts the result back to the same
-    rows."""
+    """Convert the rows of norms of a whole run to rows of norms of a part. `rounded_norms` converts them back without
+    changes."""
     found = np.zeros(len(rows), PART_NORMS)
     for name in ("step", "min", "max"):
         found[name] = rows[name]
@@ -305,7 +311,8 @@ def exact_norms(rows: NDArray[np.void]) -> NDArray[np.void]:
 
 
 def rounded_norms(parts: Sequence[bytes]) -> NDArray[np.void]:
-    """Return norms from the records of parts. The exact sums of the parts are added and then rounded once."""
+    """Return the norms of the whole grid from the records of all parts. The exact sums of the parts are added and then
+    rounded once."""
     records = [np.frombuffer(data, PART_NORMS) for data in parts]
     rows = np.zeros(len(records[0]), NORMS)
     for number, row in enumerate(rows):
@@ -344,7 +351,7 @@ def _write_snapshot(target: State, own: SnapshotsEntry, field: str, number: int,
 
 
 class _PartSnapshot:
-    """A snapshot of one part, which is read plane by plane and then checked."""
+    """Reads a snapshot of one part, plane by plane. After the last plane, `check` compares its checksum."""
 
     def __init__(self, state: State, own: SnapshotsEntry, field: str, number: int, handle: int) -> None:
         self._state, self._handle = state, handle
@@ -378,20 +385,19 @@ class _PartSnapshot:
 
 
 class MovedRecords:
-    """Makes the records of the new part of `rank` from the records of old parts, when rows are moved between ranks.
-    `cut` has the first row of each new rank. `first` is the manifest of the old part 0 at the step of the move. The old
-    part or the new part can be a whole run. Old parts can have some planes only, but new parts have all planes.
+    """Makes the records of one new part from the records of all old parts, when the number of ranks changes. `rank` is
+    the number of the new part. `cut` has the first row of each new part. `first` is the manifest of the old part 0 at
+    the step of the move. The old part or the new part can be a whole run. Old parts can be parts along z, but each new
+    part has all planes.
 
-    A new part gets a series of blocks from each old part that has some of its rows. The n-th blocks of all these series
-    are joined:
+    Each old part that has rows of the new part gives a sequence of blocks. The n-th blocks of all sequences are joined:
 
         traces       for each trace, the points that the old and the new part have in common
         norms        for each field, the sums of the old part, if its first row is in the new part, or else nothing
         snapshots    for each plane, the cells that the old and the new part have in common
 
-    So the exact sums of each old part are in exactly one new part. The sum over all parts stays the same, although the
-    sums of a new part do not belong to its own cells. A whole run has rounded sums. A rounded sum is also a valid exact
-    sum."""
+    So the exact sums of each old part move to exactly one new part. The sum over all parts does not change, although
+    the sums of a new part include cells of other parts. A whole run has rounded sums. They are used as exact sums."""
 
     def __init__(self, first: Manifest, samplings: Sequence[Sampling], cut: Sequence[int], rank: int) -> None:
         self._cut, self._taps = first.cut, first.taps
@@ -428,8 +434,8 @@ class MovedRecords:
                 source.check()
 
     def received(self, rank: int, receive: Callable[[NDArray[Any]], None]) -> Iterator[NDArray[Any]]:
-        """Yield the blocks that the method `blocks` yields for an old part on another rank. `receive` fills one block
-        after the other."""
+        """Yield the blocks of an old part on another rank, in the order in which the method `blocks` yields them there.
+        `receive` fills one block after the other."""
 
         def block(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
             found = np.empty(shape, dtype)
@@ -510,8 +516,8 @@ class MovedRecords:
         return self._rows[0] <= self._cut[rank % (len(self._cut) - 1)] < self._rows[1]
 
     def _added_norms(self, parts: Sequence[NDArray[np.void]]) -> NDArray[np.void]:
-        """Return the exact sums of several parts as rows of one part. If `parts` is empty, the sums are sums of no
-        cells."""
+        """Add the exact sums of several parts, and return the result as rows of one part. If `parts` is empty, the
+        result has the sums of an empty set of cells."""
         assert self._taps.norms is not None
         rows = np.zeros(self._norm_count, PART_NORMS)
         rows["step"] = self._taps.norms.steps(self._step)[: len(rows)]
@@ -532,7 +538,7 @@ def _whole(exact: Any) -> int:
 
 
 def kept_bytes(description: Description, step: int) -> int:
-    """Return the space for the files of acquisition of a run or a part at this step."""
+    """Return the bytes that the files of acquisition of a run or a part need at this step."""
     taps, item_bytes = description.own_taps, np.dtype(description.dtype).itemsize
     records = sum(row_bytes * count for row_bytes, count in taps.records(step).values())
     snapshots = sum(

@@ -1,4 +1,4 @@
-"""One Zarr group of all parts, for readers of Zarr, if the ranks share a file system.
+"""One Zarr group of all parts. If the ranks share a file system, Zarr can read the whole grid from this group.
 
     run.oc/zarr.json             group; contains the metadata of the arrays of the whole grid
     run.oc/u -> .u.0             an array of the state: a link to the copy on which all ranks agree
@@ -7,14 +7,15 @@
     run.oc/snapshots.zarr/       the same for snapshots: u/c/7/0/2/0 is a link to snapshot 7 of rank 2
     run.oc/rank-2/               the part of rank 2, which is also a Zarr group
 
-The group has no values of its own, and Outcrop itself does not read it. Chunks of Zarr have equally many rows, and
-only the last chunk can end beyond the array. So there is a group only if all parts have equally many rows, except that
-the last part may have fewer (plan/ranks.py). Snapshots are left out unless the same holds for the rows of their box.
+The group contains only links and metadata, and Outcrop itself does not read the group. In Zarr, all chunks have the
+same number of rows, and only the last chunk can end beyond the array. So the group exists only if all parts have the
+same number of rows, except that the last part may have fewer (plan/ranks.py). The group contains the snapshots of a box
+only if all parts have the same number of rows of this box, except that the last part with such rows may have fewer.
 
-All parts have generation g in the copy with the same number. Rank 0 changes the links to this copy when all ranks have
-committed g, and before any rank writes over g - 1 (agreement.py). Therefore the links of arrays always lead to a
-complete generation, even after a kill. If rank 0 is killed after it has changed only some links, some arrays are at g
-and others at g - 1 until the next start.
+Each array has two copies on disk, and generation g is in the same copy in all parts. When all ranks have committed g,
+rank 0 makes the links point to this copy. Only after that, ranks overwrite g - 1 (agreement.py). Therefore each link of
+an array always leads to a complete generation, even after a kill. If rank 0 is killed after it has changed only some
+links, some arrays show g and other arrays show g - 1 until the next start.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ _TO_SHARD = re.compile(r"\.\./\.\./\.\./\.\./rank-\d+/[^/]+/c/\d+/0/0")
 
 _TO_SNAPSHOT = re.compile(r"(?:\.\./){6,7}rank-\d+/snapshots\.zarr/.+/c/\d+/0/0/0")
 _OF_SNAPSHOTS = re.compile(r"(?:(?:[A-Za-z_][\w.]*/){0,2}zarr\.json|(?:\w+/)?(?:step|time|[zyx])/c/\d+)(?:\.tmp)?")
-"""The names of other files in the group of snapshots."""
+"""The names of files in the group of snapshots that contain metadata or coordinates."""
 
 
 class SharedGroup:
@@ -89,7 +90,7 @@ class SharedGroup:
         return derived_files(replace(self._whole, step=manifest.step), self._part)
 
     def _to_snapshots(self, manifest: Manifest, first_step: int = 0) -> dict[str, str]:
-        """Return the links to snapshots that exist at the step of `manifest`, but not at `first_step`."""
+        """Return the links to the snapshots that exist at the step of `manifest`, but did not exist at `first_step`."""
         found = {}
         for entry in self._whole.taps.snapshots:
             ranks = [rank for rank, _ in rows_of_parts(entry, self._cut)]
@@ -102,7 +103,7 @@ class SharedGroup:
         return found
 
     def why_not(self) -> str:
-        """Return the reason why the group cannot be made, or "". Raises StorageError."""
+        """Return the reason why the group cannot be made. If it can be made, return "". Raises StorageError."""
         if self._part.planes:
             return "the planes of the grid are divided among the ranks"
         rows = rows_of(self._cut)
@@ -112,8 +113,8 @@ class SharedGroup:
         return f"{self.root / other} is something else" if other else ""
 
     def something_else(self, names: Collection[str]) -> str:
-        """Return the first of these names that exists and does not belong to a group of parts, or "". Raises
-        StorageError."""
+        """Return the first of `names` that exists but does not belong to a group of parts. If there is none, return "".
+        Raises StorageError."""
         with self._opened() as directory:
             state = {entry.name for entry in self._first.state}
             for name in sorted(names):
@@ -150,7 +151,7 @@ class SharedGroup:
         self.show(manifest)
 
     def remove(self) -> None:
-        """Remove the group of an older run or of other parts, whose links would lead to wrong rows. Raises
+        """Remove the group of an older run or of other parts. Its links would lead to wrong rows. Raises
         StorageError."""
         with self._opened() as directory:
             for name in directory.names():
@@ -183,7 +184,8 @@ class SharedGroup:
             yield directory
 
     def _is_own(self, directory: Directory, name: str, is_link: bool) -> bool:
-        """Return True if `name` is a file, a link or a folder that a group of parts has. It contains no values."""
+        """Return True if `name` is a file, a link or a folder that a group of parts has made. Such entries contain no
+        values."""
         if name == GROUP:
             try:
                 return "stencil" in json.loads(directory.read(GROUP))["attributes"]
@@ -218,9 +220,9 @@ class SharedGroup:
 
 
 def will_share(group: RankGroup, place: Path) -> bool:
-    """Return True if all ranks will see the same directory above `place`, the directory of this rank: if they are on
-    one node, or if the directory is on a network file system. The directories need not exist. `share` compares them
-    when they exist. All ranks must call this function together."""
+    """Predict whether all ranks will see the same directory above `place`, the directory of this rank. Return True if
+    all ranks are on one node, or if the directory is on a network file system. The directories need not exist yet.
+    After they have been made, `share` compares them. All ranks must call this function together."""
     place = place.absolute()
     root = str(place.parent) if place.name == f"rank-{group.rank}" else ""
     every = group.allgather([root, mount_of(nearest_existing(place)).type in NETWORK])

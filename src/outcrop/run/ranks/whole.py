@@ -1,10 +1,10 @@
-"""The whole grid of a run of several ranks: reads of any cells, by one process or by all ranks together.
+"""Read any cells of the whole grid of a run of several ranks, with one process or with all ranks together.
 
     PartsView   one process reads the directories of all parts, which it must see
     GroupView   each rank reads its own rows on its own disk, and gets other rows from the ranks that have them
 
-`PartsSnapshots` and `GroupSnapshots` read snapshots in the same ways. All four classes read only the selected cells. In
-addition, they need memory for a group of planes of one part.
+`PartsSnapshots` reads snapshots with one process, and `GroupSnapshots` reads snapshots with all ranks. All four classes
+read only the selected cells. They need memory for these cells and for a group of planes of one part.
 
 After an interruption, parts can have different generations, g and g + 1. The parts with g + 1 still have g in their
 other copies, so `PartsView` reads the state of generation g (agreement.py).
@@ -37,7 +37,8 @@ from outcrop.run.ranks.links import end_together, streams
 from outcrop.run.ranks.part import RANK
 
 SENT_AT_ONCE = 2
-"""The maximum number of ranks to which a rank sends at once. Each stream needs memory for a group of planes."""
+"""The maximum number of ranks to which a rank sends at the same time. For each of these ranks, the sender needs memory
+for a group of planes."""
 
 
 class Selection(NamedTuple):
@@ -49,7 +50,7 @@ class Selection(NamedTuple):
 
     @classmethod
     def of(cls, index: Any, shape: Shape) -> tuple[Selection, tuple[int, ...]]:
-        """Return the cells of `array[index]`, and the axes that this expression does not have. Raises IndexError."""
+        """Return the cells that `array[index]` selects, and the axes that the index removes. Raises IndexError."""
         first, rest = split_index(index, 3)
         chosen = [range(count)[one] for count, one in zip(shape, (first, *rest), strict=True)]
         axes = tuple(axis for axis, one in enumerate(chosen) if isinstance(one, int))
@@ -60,14 +61,14 @@ class Selection(NamedTuple):
         return len(self.z), len(self.y), len(self.x)
 
     def places(self, planes: tuple[int, int], rows: tuple[int, int]) -> tuple[range, range]:
-        """Return the places in `z` of the planes from planes[0] to before planes[1], and the places in `y` of the rows
-        from rows[0] to before rows[1]. Both are empty if nothing is selected."""
+        """Return the positions in `z` of the planes planes[0] <= z < planes[1], and the positions in `y` of the rows
+        rows[0] <= y < rows[1]. If none of these cells is selected, both ranges are empty."""
         found = _places(self.z, planes), _places(self.y, rows)
         return found if all(found) and self.x else (range(0), range(0))
 
 
 def _places(chosen: range, ends: tuple[int, int]) -> range:
-    """Return the places in `chosen` of the numbers from ends[0] to before ends[1]."""
+    """Return the positions in `chosen` of the numbers ends[0] <= n < ends[1]."""
     up = chosen if chosen.step > 0 else chosen[::-1]
     first, end = (min(max(-((up.start - edge) // up.step), 0), len(up)) for edge in ends)
     return range(first, end) if chosen.step > 0 else range(len(up) - end, len(up) - first)
@@ -173,8 +174,8 @@ def _parts_in(place: Path) -> list[Path]:
 
 
 class AllParts:
-    """All parts of a run, in the order of ranks, for reading by one process. `states` have the newest generation that
-    all parts have."""
+    """All parts of a run, in the order of ranks. One process reads them. Each of `states` has the newest generation
+    that all parts have."""
 
     def __init__(self, states: Sequence[State]) -> None:
         self.states = tuple(states)
@@ -201,11 +202,11 @@ class AllParts:
 
     @property
     def whole(self) -> Manifest:
-        """The manifest that a run of one process would have, if it had all rows."""
+        """The manifest of a run of one process that has all rows of these parts."""
         return as_whole(self.states[0].manifest)
 
     def reader(self) -> AllParts:
-        """Return another object for reading, with its own descriptors."""
+        """Return a second object for the same parts, with its own file descriptors."""
         return AllParts([state.reader() for state in self.states])
 
     def read(self, name: str, chosen: Selection) -> NDArray[Any]:
@@ -226,8 +227,8 @@ def as_whole(first: Manifest) -> Manifest:
 
 
 def whole_description(first: Manifest, place: Path) -> Description:
-    """Return the description of the whole run in `place`. `first` is the manifest of rank 0. A scheme that only several
-    ranks can use is replaced by "auto"."""
+    """Return the description of the whole run in `place`. `first` is the manifest of rank 0. If only several ranks can
+    use the scheme of the run, the result has the scheme "auto"."""
     whole = as_whole(first)
     is_for_ranks = whole.settings.scheme in RANK_SCHEMES
     plain = Description(**{one.name: getattr(whole, one.name) for one in fields(Description)})
@@ -299,7 +300,7 @@ class _Request(NamedTuple):
     def of_snapshots(
         cls, name: str, index: Any, entry: SnapshotsEntry, count: int
     ) -> tuple[_Request, tuple[int, ...]]:
-        """Return the cells of `snapshots[index]`, and the axes that this expression does not have. Raises IndexError
+        """Return the cells that `snapshots[index]` selects, and the axes that the index removes. Raises IndexError
         outside the array of `count` snapshots."""
         first, rest = split_index(index, 4)
         times = range(count)[first]
@@ -333,9 +334,9 @@ class _Request(NamedTuple):
     def places(
         self, manifest: Manifest, planes: tuple[int, int], rows: tuple[int, int]
     ) -> tuple[Sequence[int], range]:
-        """Return two values for the planes from planes[0] to before planes[1] and the rows from rows[0] to before
-        rows[1] of the grid: the places of their planes in the result of `empty`, and the places of their rows in
-        `chosen.y`."""
+        """Return two values for the cells of the grid with planes[0] <= z < planes[1] and rows[0] <= y < rows[1]. The
+        first value has the positions of their planes in the result of `empty`. The second value has the positions of
+        their rows in `chosen.y`."""
         if self.times is None:
             return self.chosen.places(planes, rows)
         box = self._entry(manifest)[0].box
@@ -345,8 +346,8 @@ class _Request(NamedTuple):
         return [time * len(self.chosen.z) + z for time in range(len(self.times)) for z in found], places
 
     def blocks(self, state: State) -> Iterator[NDArray[Any]]:
-        """Yield the selected cells of a part: an array of shape (rows, x) for each plane. Raises CorruptionError and
-        StorageError."""
+        """Yield the selected cells of a part, as one array of shape (rows, x) for each plane. Raises CorruptionError
+        and StorageError."""
         if self.times is None:
             yield from read_rows(state, self.name, self.chosen)
             return
@@ -370,8 +371,8 @@ class _Request(NamedTuple):
 
 
 class GroupView(WholeView):
-    """The committed values of an array of the whole grid, which all ranks of `group` read together. `state` is the part
-    of this rank."""
+    """The committed values of an array of the whole grid. All ranks of `group` read them together. `state` is the state
+    of the part of this rank."""
 
     def __init__(self, group: RankGroup, state: State, name: str) -> None:
         super().__init__(state.manifest, name)
@@ -392,8 +393,8 @@ class GroupView(WholeView):
 
 
 class GroupSnapshots(SnapshotView):
-    """The snapshots of one field in the whole box, which all ranks of `group` read together. `state` is the part of
-    this rank."""
+    """The snapshots of one field in the whole box. All ranks of `group` read them together. `state` is the state of the
+    part of this rank."""
 
     def __init__(self, group: RankGroup, state: State, entry: SnapshotsEntry, field: str) -> None:
         super().__init__(state, entry, field)
@@ -415,7 +416,7 @@ def _read_together(
     select: Callable[[], tuple[_Request, tuple[int, ...]]],
 ) -> Any:  # fmt: skip
     """Return the cells that `select` selects on this rank. All ranks must call this function together. If `select`
-    raises an error on one rank, raises InputError on the others."""
+    raises an error on one rank, the other ranks raise InputError."""
     wrong: Exception | None = None
     try:
         request, axes = select()
@@ -469,7 +470,7 @@ def _receive(group: RankGroup, state: State, result: NDArray[Any], wanted: Seque
         for rank, one in enumerate(wanted)
         if rank != group.rank and one.places(manifest, manifest.planes, manifest.rows)[1]
     }
-    # Each rank begins with the next higher rank. Otherwise, all ranks would ask the same rank at once.
+    # Each rank begins with the next higher rank. Otherwise, all ranks would ask the same rank at the same time.
     others = [(group.rank + ahead) % group.size for ahead in range(1, group.size)]
     every = [replace(part, rank=rank) for rank in range(group.size)]
     found = [request.places(manifest, one.own_planes or manifest.planes, one.rows) for one in every]
