@@ -1,4 +1,4 @@
-// Transfers planes between files and rings. The classes of this file compute where planes are on disk, order the
+// Transfers planes between files and rings. The classes of this file compute the places of planes on disk, order the
 // transfers, and compute checksums.
 //
 // Class Transfers also moves faces, which are rows that neighbouring ranks exchange (faces.hpp). A face is sent after
@@ -6,22 +6,22 @@
 // slot must be sent and received before the slot is used for another plane.
 //
 // Class Transfers keeps a state for each slot. The transfers of a slot form a chain: each transfer starts when the
-// transfer before it is complete. So all transfers are complete when the last transfer is complete. If every plane has
-// its own slot, the chain also orders the transfers of different blocks. A block then reads a plane only after the
-// earlier block has written the plane. Blocks that shift their planes use different slots for a plane. Such blocks read
-// only fringes from each other, and a fringe is read only after it has been written.
+// transfer before it is complete. So all transfers of a slot are complete when its last transfer is complete. If every
+// plane has its own slot, the chain also orders the transfers of different blocks. A block then reads a plane only
+// after the earlier block has written the plane. Blocks that shift their planes use different slots for a plane. Such
+// blocks read only fringes from each other, and a fringe is read only after it has been written.
 //
 // The file of fringes stores the planes one after another. A plane has `fringe_rows` rows of each ring of the updated
-// fields, and then `recomputed_rows` rows of each field that the pass computes again:
+// fields, followed by `recomputed_rows` rows of each field that the pass computes again:
 //
 //     | plane 0: ring a | ring b | ... | recomputed field 0 | ... | plane 1: ring a | ...
 //
 // Class PlaneSums computes the checksums of planes in parts. The update of level 1 adds the rows that were read from
 // disk to the checksums of the sources. The update of the last level adds the rows that will be written to disk to the
-// checksums of the targets. During an update, the rows are in the caches nearest to the core. So the checksum takes a
-// third of the time that it takes with rows in memory. Threads may add the parts of a plane in any order, because CRCs
-// are linear. The CRC of each part is shifted by the number of bytes that follow the part. The exclusive or of the
-// shifted CRCs is the CRC of the plane:
+// checksums of the targets. During an update, the rows are in the first or second cache of the core. A checksum of
+// these rows takes a third of the time that a checksum of rows in memory takes. Threads may add the parts of a plane in
+// any order, because CRCs are linear. The CRC of each part is shifted by the number of bytes that follow the part. The
+// exclusive or of the shifted CRCs is the CRC of the plane:
 //
 //     |..part a..|....part b....|..part c..|        CRC = CRC(a) * x^(8|bc|) + CRC(b) * x^(8|c|) + CRC(c)
 //
@@ -76,8 +76,7 @@ struct PassFiles {
 /// An array on disk, and the ring with which the executor exchanges the planes of this array.
 struct ArrayRing {
   Array array = Array::source;
-  /// the number of this array among the arrays of the same kind; for fringes, the number of the ring in the array of
-  /// fringes
+  /// the number of this array among the arrays of its kind; for fringes, the number of the ring in the array of fringes
   std::size_t index = 0;
   std::size_t ring = 0;
 };
@@ -92,9 +91,9 @@ class Transfers {
 
   void set_files(const PassFiles &files) { files_ = files; }
 
-  /// read() and write() start to transfer the planes z0 <= z < z1 of all pairs. Both functions transfer about 1 MiB of
-  /// the first pair, then the same planes of the second pair, and so on. So neighbouring short planes form one
-  /// transfer, and plane z of all arrays is complete at about the same time.
+  /// read() and write() start to transfer the planes z0 <= z < z1 of all pairs. Both functions transfer a group of
+  /// planes (about 1 MiB) of the first pair, then the same planes of the second pair, and so on. So one transfer has
+  /// several short planes, and plane z of all arrays is complete at about the same time.
   void read(const std::vector<ArrayRing> &pairs, long z0, long z1, const Rectangle &cells) {
     transfer(false, pairs, z0, z1, cells);
   }
@@ -113,8 +112,8 @@ class Transfers {
   }
   bool has_faces() const { return faces_ != nullptr; }
 
-  /// wait_for_received() waits until the rows y0 <= y < y1 of plane z have been received, and wait_for_sent() waits
-  /// until these rows have been sent. If the slot holds another plane, the functions return without waiting.
+  /// wait_for_received() waits until the rows y0 <= y < y1 of plane z have been received. wait_for_sent() waits until
+  /// these rows have been sent. If the slot holds another plane, both functions return without waiting.
   void wait_for_received(std::size_t ring, long z, long y0, long y1);
   void wait_for_sent(std::size_t ring, long z, long y0, long y1);
 
@@ -127,8 +126,8 @@ class Transfers {
   void cancel_faces();
 
   /// Waits until all reads into the slot of plane z are complete. Returns true if the caller must now check the rows
-  /// that were read. The first call after a read of the plane's checksum returns true, and so does the first call after
-  /// a read of a history.
+  /// that were read. The first call after a read of the plane's checksum returns true. The first call after a read of a
+  /// history also returns true.
   bool wait_for_read(std::size_t ring, long z);
   void wait_for_write(std::size_t ring, long z);
 
@@ -222,7 +221,7 @@ class PlaneSums {
   std::uint32_t zeros_;  // the CRC of the zeros behind the last row
 };
 
-/// Computes the checksums of the states that a pass reads. A state has one checksum for all its bytes.
+/// Computes the checksums of the states of a history that a pass reads. A state has one checksum for all its bytes.
 class HistorySums {
  public:
   void begin_pass(const std::vector<HistoryFile> &files);
@@ -232,8 +231,8 @@ class HistorySums {
   void add(const Grid &grid, std::size_t index, long z, long y0, long y1, const std::byte *rows,
            std::size_t pitch_bytes);
 
-  /// If the bytes of a state do not match the checksum of the state, returns the file of this state. All rows of all
-  /// states must have been added before.
+  /// Returns the file of the first state whose bytes do not match its checksum, if there is one. All rows of all states
+  /// must have been added before this call.
   std::optional<HistoryFile> wrong() const;
 
  private:
@@ -250,7 +249,7 @@ class Checks {
   /// seeds of the seals.
   void begin_pass(long steps, bool reads_statics, const PassFiles &files);
 
-  /// source_sums() and target_sums() return the rings whose checksums the traversal must compute
+  /// source_sums() and target_sums() return rings of planes. The traversal must compute the checksums of these planes
   /// (Traverse::sum_into()). The sources are the arrays that the pass reads: the updated fields, and the static fields
   /// if they do not stay in memory. Cells of the sources are added to the checksums before level 1 updates these cells.
   /// The targets are the arrays that the pass writes. Cells of the targets are added after the last level has updated
@@ -275,12 +274,13 @@ class Checks {
 
   enum class Verdict : std::uint8_t { valid, damaged, displaced };
 
-  /// Compares the checksum and the seal of plane z with those that were read with the plane (keep()). The frame must be
-  /// the whole plane. If only the seal is wrong, the plane is displaced: its bytes belong to another plane.
+  /// Compares the checksum and the seal of plane z with the values that were read together with the plane (keep()). The
+  /// frame must be the whole plane. If only the seal is wrong, the plane is displaced: its bytes belong to another
+  /// plane.
   Verdict verdict(const ArrayRing &source, long z) const;
 
-  /// Checks plane z in each array whose cells of this plane have all been added. Compares the computed checksum and
-  /// seal of the plane with the stored ones, once for each array. Returns the damaged plane, if there is one.
+  /// Checks plane z of each array in which all cells of plane z have been added. Compares the computed checksum and
+  /// seal with the stored checksum and seal, once for each array. Returns the damaged plane, if there is one.
   std::optional<Wrong> wrong(long z);
 
   /// Writes the checksum and the seal behind plane z in the slot of the plane. Does nothing if some cells of the plane

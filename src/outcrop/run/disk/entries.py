@@ -37,7 +37,7 @@ FolderName: TypeAlias = Annotated[
 """The name of a folder of a run; see `contents`."""
 
 Shown: TypeAlias = Annotated[str, Meta(max_length=200, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
-"""Text that may be printed. The text has no control characters, because a terminal would execute them."""
+"""Text that can be printed safely. It has no control characters, because a terminal would execute them."""
 
 Text: TypeAlias = Annotated[str, Meta(min_length=1, max_length=4096, pattern=r"^[^\x00-\x1f\x7f-\x9f]+$")]
 """A path."""
@@ -81,9 +81,9 @@ class ArrayEntry:
 
 @dataclass(frozen=True)
 class StateField:
-    """A field that is only read, with values from states of the forward run. A step of an adjoint run goes back from
-    state t of the forward run to state t - 1. The step starts from state t - `state`, and reads the values of `field`
-    after `later` further updates. If `later` is -1, the step reads the previous values of this state."""
+    """A field of an adjoint run with values from the forward run. A step of the adjoint run goes back from state t of
+    the forward run to state t - 1. The step reads the values that `field` has `later` updates after the state t -
+    `state`. If `later` is -1, the step reads the previous values of the state t - `state`."""
 
     name: Name
     field: Name
@@ -94,12 +94,12 @@ class StateField:
 @dataclass(frozen=True)
 class StatesEntry:
     """The states that an adjoint run reads: every `every`-th state in the history of the run in the directory `run`.
-    Step 0 of the adjoint run goes back from step `steps` of that run.
+    Step 0 of the adjoint run goes back from step `steps` of the forward run.
 
     If passes compute states again, `stencil` is the stencil of the forward run (`Stencil.to_json`), and `source_cells`
     is the number of cells of its sources. Each pass then goes back to the next older state of the history, and computes
-    the states in between. Otherwise, `stencil` is None, and some steps may lack a state if `every` is more than 1. Such
-    steps do not add to the fields `sums`."""
+    the states in between. If passes compute no states again, `stencil` is None. If `every` is then more than 1, some
+    steps have no state. Such steps add nothing to the fields `sums`."""
 
     run: Text
     identity: Identity
@@ -112,14 +112,14 @@ class StatesEntry:
 
     @property
     def forward(self) -> Stencil | None:
-        """The stencil of the forward run if its steps are computed again. Raises InputError for a wrong description."""
+        """The stencil of the forward run, if passes compute states again. Raises InputError for a wrong description."""
         from outcrop.language.stencil import Stencil  # this module must load fast
 
         return None if self.stencil is None else Stencil.from_json(self.stencil)
 
     @property
     def weight(self) -> int:
-        """The factor of each contribution to the sums of a gradient: k if only every k-th step contributes."""
+        """The factor of each term in the sums of a gradient. If only every k-th step adds a term, the factor is k."""
         return self.every if self.stencil is None else 1
 
     def phase(self, first_step: int) -> int:
@@ -134,9 +134,9 @@ class PartEntry:
 
     `cut` contains the first row of each part along y, followed by the number of rows of the grid. `planes` contains the
     first plane of each part along z, followed by the number of planes. `planes` is empty if the planes are not divided.
-    plan/ranks.py numbers the ranks. `run` identifies the whole run and is the same in all parts. Each part also has its
-    own identity. `traces` contains the number of points of each trace that this part records
-    (acquisition/parts.py)."""
+    plan/ranks.py describes the numbers of ranks. `run` identifies the whole run and is the same in all parts. In
+    addition, each part has its own identity. `traces` is a dictionary from the name of each trace to the number of its
+    points that this part records (acquisition/parts.py)."""
 
     run: Identity
     rank: Count
@@ -171,7 +171,7 @@ class PartEntry:
 @dataclass(frozen=True)
 class BeforeEntry:
     """The generation before the committed generation. Its values are in the other copies on disk. The entry has the
-    step, the stamps and the checksums of this generation."""
+    step, the stamps and the checksums of the older generation."""
 
     step: Count
     filled: dict[Shown, Checksum]
@@ -189,9 +189,10 @@ def updated_fields(stencil: Stencil) -> list[str]:
 
 
 def arrays_of(stencil: Stencil, states: StatesEntry | None = None) -> tuple[ArrayEntry, ...]:
-    """Return the arrays of a stencil, in the order of its fields: the state, then the fields that are only read. The
-    array of previous values follows the array of its field. Fields with values from `states` have no array. If steps of
-    the forward run are computed again, the fields that only these steps read come last."""
+    """Return the arrays of a stencil, in the order of its fields. The arrays of the state come first. An array of
+    previous values follows the array of its field. The arrays of fields that steps only read come next. Fields with
+    values from `states` have no array. If passes compute states of the forward run again, the fields that only the
+    forward steps read come last."""
     state, static = [], []
     without = {one.name for one in states.fields} if states else set()
     for field, storage in zip(stencil.fields, stencil.storage, strict=True):
@@ -237,10 +238,11 @@ class SamplingEntry:
 class SnapshotsEntry:
     """Snapshots of fields, at intervals of `every` steps. `box` is counted in cells of the arrays on disk.
 
-    If `initial` is true, the initial values are kept, too. `name` is the name of the group inside snapshots.zarr, or ""
-    for snapshots.zarr itself. Only in a history, `recompute` can be true. Then `fields` contains the names of all
-    arrays of the state, such as "u" and "u.previous". If `slots` is not 0, at most `slots` snapshots exist at the same
-    time (plan/history.py). `kept` contains the numbers of the snapshots that exist or that later steps will keep."""
+    If `initial` is true, there is also a snapshot of the initial values. `name` is the name of the group inside
+    snapshots.zarr, or "" for snapshots.zarr itself. `recompute` can be true only for a history. In this case, `fields`
+    contains the names of all arrays of the state, such as "u" and "u.previous". If `slots` is not 0, at most `slots`
+    snapshots exist at the same time (plan/history.py). `kept` contains the numbers of the snapshots that exist or that
+    later steps will keep."""
 
     every: Positive
     fields: SeveralArrays
@@ -267,8 +269,8 @@ class SnapshotsEntry:
 
     def of_rows(self, first: int, end: int, planes: tuple[int, int] | None = None) -> SnapshotsEntry:
         """Return the snapshots of the rows first <= y < end of a grid of three axes. If `planes` is given, the result
-        has only these planes. The box of the result counts rows from `first` and planes from `planes[0]`, and is empty
-        if the whole box has none of these cells."""
+        has only these planes. The box of the result counts rows from `first` and planes from `planes[0]`. If the box of
+        these snapshots has none of the cells, the box of the result is empty."""
         z, y, x = self.box
         return replace(self, box=(_inside(z, *planes) if planes else z, _inside(y, first, end), x))
 
@@ -295,8 +297,8 @@ class SnapshotsEntry:
 
 @dataclass(frozen=True)
 class NormsEntry:
-    """Norms of fields, at intervals of `every` steps. If `initial` is true, the norms of the initial values are also
-    computed."""
+    """Norms of fields, at intervals of `every` steps. If `initial` is true, there are also norms of the initial
+    values."""
 
     every: Positive
     fields: Several
@@ -325,8 +327,8 @@ class AcquisitionEntries:
         return bool(self.sources or self.samplings or self.snapshots or self.norms)
 
     def of_part(self, part: PartEntry) -> AcquisitionEntries:
-        """Return the entries for the files of a part. Sources and receivers are the same, because each part has the
-        points of the whole grid. Snapshots without rows of the part are left out."""
+        """Return the entries for the files of a part. The entries of sources and receivers do not change, because each
+        part has the points of the whole grid. Snapshots without rows of the part are left out."""
         own = [one.of_rows(*part.rows, part.own_planes) for one in self.snapshots]
         kept = tuple(one for one in own if 0 not in one.shape)
         return _PartEntries(self.sources, self.samplings, kept, self.norms, part.traces)
@@ -361,7 +363,7 @@ class AcquisitionEntries:
 
     def records(self, step: int) -> dict[str, tuple[int, int]]:
         """Return a dictionary from the names of the files that grow with the run to two numbers: the bytes of a row,
-        and the number of rows that are valid after `step` steps. A row for snapshots is the checksum of one
+        and the number of rows that are valid after `step` steps. For snapshots, a row is the checksum of one
         snapshot."""
         found = {f"trace-{name}": (8 * points, step) for name, points in self.traces.items()}
         if self.norms:
@@ -396,7 +398,7 @@ NO_ENTRIES = AcquisitionEntries()
 
 
 def _inside(box: tuple[int, int], first: int, end: int) -> tuple[int, int]:
-    """Return the part of a range that is in first .. end, counted from `first`."""
+    """Return the part of a range that is in first .. end. The result is counted from `first`."""
     low, high = max(box[0], first) - first, min(box[1], end) - first
     return (low, high) if low < high else (0, 0)
 

@@ -12,7 +12,8 @@ of Zarr, a shard is a chunk of shape (S, chunk_rows, pitch), and a plane is an i
 pitch). Chunks are wider than the array, because rows have padding. Usually, a chunk has the ny rows of the array. But
 the last of several parts can have fewer rows than a chunk (plan/ranks.py). Then rows of zeros follow the ny rows.
 
-On a grid of two axes, each row is stored like a plane. On a grid of one axis, the array has a single inner chunk.
+On a grid of two axes, each row of the grid is stored as a plane. On a grid of one axis, the array has a single inner
+chunk.
 
     run.oc/zarr.json          group; contains the metadata of its arrays, so readers need not list the folder
     run.oc/u/zarr.json        array: shards, inner chunk = one plane, codecs bytes (little) + crc32c, index at the end
@@ -41,16 +42,17 @@ RECORD_BYTES = 4096
 CHECKSUM_BYTES = 4
 
 MAX_PLANES = 1 << 28
-"""The maximum number of planes. The number is limited, because tables have an entry for each plane."""
+"""The maximum number of planes of a grid. Tables in memory have an entry for each plane, so their size needs a
+limit."""
 
 DTYPES = ("float32", "float64")
 """The dtypes of fields."""
 
 _NO_CHUNK = 2**64 - 1
-"""The offset and the length that the index has for an inner chunk that does not exist."""
+"""If an inner chunk does not exist, its offset and its length in the index have this value."""
 
 _PART_PLANES = 1 << 16
-"""The maximum number of entries of an index in one part."""
+"""The maximum number of index entries in one part that `index_parts` yields."""
 
 _BYTES: dict[str, Any] = {"name": "bytes", "configuration": {"endian": "little"}}
 _CHECKSUM: dict[str, Any] = {"name": "crc32c"}
@@ -108,8 +110,8 @@ def make_layout(
     shape: tuple[int, int, int], dtype: str, shard_planes: int | None = None, chunk_rows: int | None = None
 ) -> PlaneLayout:
     """Return the layout of an array. By default, one shard holds all planes, and a plane has only the rows of the
-    array. Raises InputError for sizes below 1, a
-    dtype that is not in DTYPES, or a grid that is too large for files."""
+    array. Raises InputError for sizes below 1, for a dtype that is not in DTYPES, and for a grid that is too large for
+    files."""
     if dtype not in DTYPES:
         raise InputError(f"dtype {dtype!r} is not supported; there are {' and '.join(DTYPES)}")
     if len(shape) != 3 or any(size < 1 for size in shape):
@@ -143,12 +145,12 @@ def index_parts(layout: PlaneLayout, shard: int) -> Iterator[bytes]:
 
 
 def snapshot_index(shape: tuple[int, ...], itemsize: int, chunk_rows: int | None = None) -> bytes:
-    """Return the index of the planes of a snapshot, which follows the cells. On grids of fewer than three axes, the
-    index is empty.
+    """Return the index of a snapshot. The index has an entry for each plane, and follows the cells in the file. On
+    grids of fewer than three axes, the index is empty.
 
     If a chunk has more rows than the snapshot, the inner chunk of a plane ends with the first rows of the next plane.
-    Readers ignore these rows, because they are beyond the end of the array. Zeros before the index complete the last
-    plane."""
+    Readers ignore these rows, because they are beyond the end of the array. The last plane has no next plane, so zeros
+    before the index complete its chunk."""
     if len(shape) < 3:
         return b""
     row_bytes, rows = shape[2] * itemsize, chunk_rows or shape[1]
@@ -223,8 +225,8 @@ def _array(
     shape: Sequence[int], chunk: Sequence[int], dtype: str, axes: Sequence[str], codecs: list[dict[str, Any]],
     attributes: dict[str, Any],
 ) -> dict[str, Any]:  # fmt: skip
-    """Return the metadata of an array. `verify` compares zarr.json files byte by byte, so the order of keys is
-    fixed."""
+    """Return the metadata of an array. The order of the keys is fixed, because `verify` compares zarr.json files byte
+    by byte."""
     return {
         "zarr_format": 3,
         "node_type": "array",
