@@ -1,4 +1,4 @@
-"""Prove that plans are legal by a symbolic run of every action on every cell.
+"""Perform a pass symbolically: perform every action on every cell, with levels instead of values.
 
 Each cell of the rings and of the arrays on disk holds the number of the level that wrote the cell. The code is slow and
 simple, and it defines which plans are legal. Tests compare `plan/validate.py` with this code.
@@ -48,7 +48,7 @@ BEFORE = -1
 
 @dataclass
 class _Slot:
-    """One slot of a ring. For one plane, it has the level of each cell inside the frame of the block."""
+    """One slot of a ring. It holds one plane, with the level of each cell inside the frame of the block."""
 
     frame: Rectangle
     owner: Block | None
@@ -116,7 +116,7 @@ class CellRun:
         shape = source.shape[0] + 2 * self.beyond, *source.shape[1:]
         self.source_sums = np.zeros(shape, bool)
         self.target_sums = np.zeros(shape, bool)
-        # the planes of both arrays that blocks which only send have read, and not checked yet
+        # the planes of the source and the statics that a block has read only to send them, and has not checked yet
         self.unchecked: set[tuple[str, int]] = set()
         self.sealed = np.zeros(problem.planes, bool)
         self.written = np.zeros(source.shape, bool)
@@ -186,7 +186,7 @@ class CellRun:
                 self._slot(ring, z).part(action.area)[:] = cells
 
     def _stored(self, action: Read, z: int) -> Iterator[tuple[int, Levels]]:
-        """Yield each ring that a Read fills, with the levels of the new cells."""
+        """Yield each ring that a Read fills, and the levels of the cells that it reads."""
         area = action.area
         part = np.s_[z, area.y0 : area.y1, area.x0 : area.x1]
         if action.array == "source":
@@ -249,7 +249,7 @@ class CellRun:
         return self.problem.computed[number]
 
     def _carried(self, action: Read | Write) -> list[int]:
-        """Return the rings of the fringes that a block gives to the next block."""
+        """Return the rings of the fringes that an action transfers."""
         return self._copies(action.level) if action.array == "fringes" else [self._computed(action.level)]
 
     @perform.register
@@ -334,8 +334,8 @@ class CellRun:
                 require(bool(good.all()), f"rows of plane {z} that a neighbour expects are not at level {level}")
 
     def _exchanged(self, action: Read | Write) -> Iterator[tuple[int, int, int]]:
-        """Yield each ring whose rows are exchanged, the level of these rows, and the end of the rows with this
-        level."""
+        """Yield three values for each ring whose rows are exchanged: the ring, the level of these rows, and their
+        end."""
         if action.array == "finished":
             yield from ((*self._final(entry), FAR) for entry in self.state)
         elif action.array == "stairs" and action.level > 0:
@@ -371,7 +371,7 @@ class CellRun:
             self._sum(sums, z, action.area, EVERY_CELL)
 
     def _sent(self, action: Read | Check) -> set[tuple[str, int]]:
-        """Return the array and the number of each plane of an action of a block that only sends."""
+        """Return the array and the number of each plane that an action of a block that only sends reads or checks."""
         is_whole = action.area == self.problem.whole_plane and action.array in ("source", "statics")
         require(is_whole, "a part of a plane that is sent")
         return {(action.array, z) for z in range(action.z0, action.z1)}
@@ -455,7 +455,7 @@ class CellRun:
         return self.second[field] if copy else field
 
     def _copies(self, level: int) -> list[int]:
-        """Return the rings of the updated fields: of the first copies for an even level, of the second for an odd one.
+        """Return the rings of the first copies of the updated fields for an even level, else of the second copies.
         """
         if level % 2:
             return list(self.second.values())
@@ -475,7 +475,7 @@ class CellRun:
         return self.other if name == "other" else self.targets[0]
 
     def _slot(self, ring: int, z: int) -> _Slot:
-        """Return the slot of plane z. If the slot held another plane, the slot is emptied first."""
+        """Return the slot of plane z. If the slot holds another plane, empty the slot first."""
         place = self._place(ring, z)
         resident = self.ring_sizes[ring].resident
         owner, frame = (None, self.problem.whole_plane) if resident else (self.block, self.block.frame)
@@ -562,7 +562,7 @@ class CellGrid:
 
 
 def _seen(place: int, extent: int, is_periodic: bool) -> int:
-    """Return the cell inside the grid whose value a read at `place` gets. `place` may be outside the grid."""
+    """Return the coordinate of the cell that a read at `place` gets. `place` may be outside the grid."""
     if is_periodic:
         return place % extent
     folded = place % (2 * extent)

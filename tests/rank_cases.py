@@ -37,7 +37,7 @@ KINDS: list[tuple[tuple[FieldPlan, ...], tuple[StagePlan, ...]]] = [
         (StagePlan((HERE(0), HERE(1), Operand(2)), (0, 1)), StagePlan((HERE(2), Operand(0), Operand(1)), (2,))),
     ),
 ]
-"""The fields and stages of problems with one field, a static field, second order in time, and two stages."""
+"""The fields and stages of four problems: one field; a static field; second order in time; two stages."""
 MIXED: list[tuple[tuple[FieldPlan, ...], tuple[StagePlan, ...]]] = [
     ((UPDATED, KEPT), (StagePlan((Operand(0), HERE(1)), (0, 1)),)),
     (
@@ -45,7 +45,8 @@ MIXED: list[tuple[tuple[FieldPlan, ...], tuple[StagePlan, ...]]] = [
         (StagePlan((Operand(0), Operand(2)), (0,)), StagePlan((Operand(0), Operand(0, 1), Operand(1)), (1,))),
     ),
 ]
-"""First, one stage that updates fields with one copy and with two copies. Second, two stages with previous values."""
+"""The fields and stages of two problems. The first problem has one stage that updates fields with one copy and fields
+with two copies. The second problem has two stages and previous values."""
 
 
 @st.composite
@@ -57,7 +58,7 @@ def rank_plans(
 ) -> RankPlans:
     """Generate random plans of several ranks on small grids, with all boundaries. `kinds` has fields and stages. If
     `least_cells` is not 0, the grid has at least this number of cells inside the rim along x and z. A third of the
-    grids are also divided along z, and some of these only along z."""
+    grids are divided along z. Some of these grids are not divided along y."""
     radii = draw(st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(0, 1)))
     ranks, steps = draw(st.integers(2, max_ranks)), draw(st.integers(1, 5))
     parts_z = draw(st.sampled_from([1, 1, 1, 1, 2, 3]))
@@ -110,13 +111,14 @@ def split_plans(
 
 
 def block_rows(radius: int, rows: int) -> st.SearchStrategy[int]:
-    """Generate the rows of a block for ranks with `rows` rows. Half of the cases are 0, which means one block."""
+    """Generate the number of rows of a block, for ranks with `rows` rows. In half of the cases, the number is 0, which
+    means that all rows are one block."""
     smallest = max(1, radius)
     return st.just(0) | st.integers(smallest, max(smallest, rows // 2))
 
 
 def changed(every: RankPlans, rank: int, number: int, actions: Sequence[Action]) -> RankPlans:
-    """Return the plans after a change of the actions of one pass of a rank."""
+    """Return a copy of the plans in which pass `number` of a rank has other actions."""
     plan = every.plans[rank]
     passes = list(plan.passes)
     passes[number] = replace(passes[number], actions=tuple(actions))
@@ -126,7 +128,7 @@ def changed(every: RankPlans, rank: int, number: int, actions: Sequence[Action])
 
 
 def rejected(every: RankPlans, rank: int, number: int, actions: Sequence[Action]) -> None:
-    """Replace the actions of one pass of one rank, and check that the proof rejects the plans."""
+    """Check that the proof rejects the plans if pass `number` of a rank has the actions `actions`."""
     with pytest.raises(IllegalPlan):
         validate_ranks(changed(every, rank, number, actions))
 

@@ -1,11 +1,12 @@
-"""Execute a plan with NumPy, by slow and simple code. The code defines the meaning of each action a second time,
-independently of the executor.
+"""Execute a plan with slow and simple NumPy code. This code defines the meaning of each action independently of the
+executor.
 
-A ring is a dictionary of whole planes. A transfer is an assignment. The program of a stage updates a plane. Cells that
-no action has filled are NaN.
+A ring is a dictionary of whole planes. A transfer copies cells by an assignment. The program of a stage updates a whole
+plane. Cells that no action has filled are NaN.
 
-If the grid is divided among ranks, one rank after another performs an action. A connection to a neighbour is a queue of
-messages. A rank that must receive rows is skipped until its neighbour has sent the rows.
+If the grid is divided among ranks, the ranks take turns, and each rank performs one action in its turn. A connection to
+a neighbour is a queue of messages. If the next action of a rank must receive rows that have not been sent yet, the turn
+of this rank is skipped.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ from outcrop.plan.ranks import RankPlans
 Cells = NDArray[np.floating]
 State = Mapping[str, Cells]
 Link: TypeAlias = "deque[tuple[tuple[str, int, str, int], Cells]]"
-"""The messages on the way to a neighbour. A message has the array, the plane, the name of the field, the number of
-rows, and the rows."""
+"""The messages that a neighbour has not received yet. A message has the name of the array, the number of the plane, the
+name of the field, the number of rows, and the rows."""
 
 
 def rehearse_fields(
@@ -68,13 +69,13 @@ def rehearse_fields(
 def rehearse_ranks(
     every: RankPlans, stencil: Stencil, parameters: Mapping[str, float], state: State, signals: Signals, seed: int
 ) -> dict[str, Cells]:
-    """Return the arrays of the whole grid after all passes of all ranks, which perform their actions in a random order.
-    Raises AssertionError if ranks wait for each other, or if messages are left at the end."""
+    """Return the arrays of the whole grid after all passes of all ranks. The next action is always an action of a
+    random rank. Raises AssertionError if ranks wait for each other, or if messages are left at the end."""
     rng, links = random.Random(seed), defaultdict[tuple[int, int], Link](deque)
     parts, ranks = [], []
     for rank, plan in enumerate(every.plans):
         part = {name: array[every.cells(rank)] for name, array in state.items()}
-        # the queue to a neighbour has the number of the sender and the side of the receiver at which it is
+        # the key of a queue: the number of the sender, and the side of the receiver at which the sender is
         outgoing = [links[rank, side ^ 1] for side in SIDES]
         incoming = [links[-1 if other is None else other, side] for side, other in enumerate(every.neighbours(rank))]
         parts.append(part)
@@ -138,8 +139,8 @@ def rehearse_one_layer(plan: Plan, stencil: Stencil, parameters: Mapping[str, fl
 
 
 class _Rings(dict[int, dict[int, tuple[Block | None, int, Cells]]]):
-    """The content of all rings: ring -> slot -> (block that filled the slot, number of the plane, cells of the
-    plane)."""
+    """The contents of all rings, as rings[ring][slot]. An entry has the block that filled the slot, the number of the
+    plane, and the cells of the plane."""
 
     def copy_of(self) -> _Rings:
         return _Rings({ring: dict(slots) for ring, slots in self.items()})
@@ -147,8 +148,8 @@ class _Rings(dict[int, dict[int, tuple[Block | None, int, Cells]]]):
 
 class _Rehearsal:
     """The state of one pass. A slot has room for all cells of a plane, including the rows of neighbours. Cells outside
-    the block that has filled the slot are NaN. `outgoing` and `incoming` have the messages to and from the neighbours
-    at both sides."""
+    the block that has filled the slot are NaN. `outgoing` has the messages to the neighbours at all sides, and
+    `incoming` has the messages from them."""
 
     def __init__(
         self, plan: Plan, stencil: Stencil, parameters: Mapping[str, float], state: State, signals: Signals,
@@ -229,7 +230,8 @@ class _Rehearsal:
                     self._write(action, z)
 
     def _from_cut(self, action: Read | Write, z: int) -> int:
-        """Return the number of a plane. If the action exchanges planes along z, it is counted from the cut."""
+        """Return the number of plane z in a message. If the action exchanges planes along z, planes are counted from
+        the cut."""
         return z - self.problem.planes if side_of(action) == ABOVE else z
 
     def can_perform(self, action: Action) -> bool:
@@ -239,7 +241,7 @@ class _Rehearsal:
         return len(self.incoming[side_of(action)]) >= (action.z1 - action.z0) * len(self._exchanged(action))
 
     def _exchanged(self, action: Read | Write) -> list[tuple[str, int]]:
-        """Return the names and the rings of the arrays whose rows an action exchanges with a neighbour."""
+        """Return the name and the ring of each array whose cells an action exchanges with a neighbour."""
         if action.array == "static_faces":
             return [(self.names[field], field) for field in self.statics]
         if action.array == "finished":
@@ -282,7 +284,8 @@ class _Rehearsal:
             _cells(self.other[plane], area)[:] = _cells(self.slot(action.level & 1, z), area)
 
     def _kept(self, level: int) -> Sequence[int]:
-        """Return the rings of the first copies if `level` is even, otherwise the rings of the second copies."""
+        """Return the rings of the first copies if `level` is even, or the rings of the second copies if `level` is
+        odd."""
         return list(self.second.values()) if level % 2 else self.updated
 
     def _place(self, ring: int, z: int) -> int:
@@ -304,8 +307,8 @@ class _Rehearsal:
         return position // 2 if position % 2 == 0 else self.problem.planes - 1 - position // 2
 
     def _position(self, z: int) -> int:
-        """Return the position of the plane inside the grid from which a read of plane z gets its values. z may be
-        outside the grid."""
+        """Return the position of the plane whose values a read of plane z gets. At a boundary, a plane outside the grid
+        stands for a plane inside the grid."""
         count, (below, above) = self.problem.planes, self.problem.neighbours_z
         if (below and z < 0) or (above and z >= count):
             return z
@@ -348,7 +351,7 @@ class _Rehearsal:
         results = [np.broadcast_to(result, (len(rows), len(inner))).copy() for result in results]
         for place, (field, target) in enumerate(zip(stage.targets, copies.targets, strict=True)):
             before, after = (self.slot(self._ring(*one), position) for one in (source[field, 0], target))
-            # As in a kernel, the rim in x is copied together with each updated row.
+            # A kernel copies the rim in x together with each updated row. This code does the same.
             after[_part(rows, columns)] = before[_part(rows, columns)]
             if inner:
                 after[_part(rows, inner)] = results[place]

@@ -29,7 +29,8 @@ Results = dict[str, np.ndarray]
 
 
 class ThreadGroup:
-    """Ranks that are threads of this process. `call` runs a function on all ranks, with the group of the rank."""
+    """A group of ranks, each of which is a thread of this process. `call` runs a function on all ranks. On each rank,
+    the function gets the group of this rank."""
 
     def __init__(self, size: int) -> None:
         self._pool, queues = ThreadPoolExecutor(size), [SimpleQueue[str]() for _ in range(size)]
@@ -69,7 +70,7 @@ def groups() -> Iterator[Callable[[int], ThreadGroup]]:
 
 
 def results_of(sim: oc.Simulation) -> Results:
-    """Return all results of a run for the whole grid."""
+    """Return the fields, traces, norms and snapshots of a run for the whole grid."""
     found = {f"array {entry.name}": sim[entry.name][:] for entry in sim.setup.description.arrays}
     found |= {f"trace {name}": sim.traces[name] for name in sim.traces}
     found |= {f"norms {name}": sim.norms[name] for name in sim.norms}
@@ -77,7 +78,7 @@ def results_of(sim: oc.Simulation) -> Results:
 
 
 def computes(group: RankGroup | None, where: Path, stencil: str, options: dict[str, Any], steps: list[int]) -> Results:
-    """Run steps in several calls, from random values of all fields."""
+    """Begin a run with random values of all fields. Call `run` once for each number in `steps`."""
     sim = oc.Simulation(stencil, SHAPE, directory=where, comm=group, memory="8MiB", threads=1, **options)
     for number, entry in enumerate(sim.setup.description.arrays):
         if not entry.is_previous:
@@ -89,14 +90,15 @@ def computes(group: RankGroup | None, where: Path, stencil: str, options: dict[s
 
 
 def require_same(ranks: list[Results], whole: Results) -> None:
-    """Check that all ranks get the same values as one process with the whole grid."""
+    """Check that the results of all ranks are identical to `whole`, the results of one process."""
     for one in ranks:
         for name, expected in whole.items():
             assert one[name].tobytes() == expected.tobytes(), name
 
 
 def acquisition(seed: int, rows: list[float], field: str, steps: int, more: dict[str, Any] | None = None) -> Any:
-    """Return options with points in these rows. The sources have values for fewer steps than the run has."""
+    """Return options for sources and receivers at points in `rows`. The sources have values for fewer steps than the
+    run has."""
     random, (nz, _, nx) = np.random.default_rng(seed), SHAPE
     points = [(random.uniform(4, nz - 5), y, random.uniform(4, nx - 5)) for y in rows]
     everywhere = [(z, y, x) for z in (0, 3.25, nz - 1) for y in (*rows, 0, SHAPE[1] - 1) for x in (0, 7, 9.5)]
@@ -149,7 +151,8 @@ def test_ranks_record_what_one_process_records(groups: Callable[[int], ThreadGro
 def test_ranks_with_parts_along_z_record_what_one_process_records(
     groups: Callable[[int], ThreadGroup], data: st.DataObject
 ) -> None:
-    """Checks points in random rows and planes and near the cuts, also where cuts along y and z cross."""
+    """Checks points in random rows and planes, points near the cuts, and points where a cut along y crosses a cut along
+    z."""
     stencil, field, options = data.draw(st.sampled_from(CASES))
     size, parts, bt = data.draw(st.sampled_from([(2, (1, 2), 2), (3, (1, 3), 1), (4, (2, 2), 2), (4, (2, 2), 1)]))
     steps = data.draw(st.sampled_from([[7], [4, 5]]))
@@ -177,7 +180,7 @@ def scaled(seed: int, steps: int) -> dict[str, Any]:
 def test_gathered_parts_have_the_records_of_one_process(
     groups: Callable[[int], ThreadGroup], tmp_path: Path, size: int, scheme: str, bt: int
 ) -> None:
-    """Checks all files of a gathered run, and that the gathered run and the parts can be continued."""
+    """Checks all files of a gathered run. The gathered run and the parts must both be able to continue."""
     alone, parts, whole = tmp_path / "alone.oc", tmp_path / "parts", tmp_path / "whole.oc"
     options = {**scaled(3, 9), "sizes": {"bt": bt}, "boundary": "periodic"}
     expected = computes(None, alone, "acoustic8", options, [6])

@@ -33,7 +33,8 @@ def test_all_ranks_get_all_values(size: int) -> None:
 
 
 def raises_on(group: RankGroup, wrong: list[int], kind: str) -> Any:
-    """Raise an error on some ranks, while the other ranks are in an inner or the outer exchange."""
+    """Raise an error on some ranks, while the other ranks are in an exchange. The exchange is in the same block or in
+    the block around it."""
     with group.together():
         if group.rank in wrong:
             raise InputError("a value is wrong" if kind == "same" else f"value {group.rank} is wrong")
@@ -60,7 +61,7 @@ def goes_on_after_an_error(group: RankGroup) -> Any:
 
 
 def test_a_group_can_be_used_after_a_shared_error() -> None:
-    """Checks that the group can be used after an error: the next collective call is the same on all ranks."""
+    """Checks that the group can be used after an error. All ranks then make the same collective call."""
     assert ranks(3, goes_on_after_an_error) == [[0, 1, 2]] * 3
 
 
@@ -75,7 +76,7 @@ def waits(group: RankGroup, folder: Path) -> Any:
 
 
 def waiting(size: int, folder: Path) -> RankProcesses:
-    """Return processes. All processes except the last are in a collective call."""
+    """Start one process for each rank, and return them. All processes except the last one are in a collective call."""
     started = RankProcesses(size, waits, folder)
     deadline = time.monotonic() + 60
     while len([one for one in folder.iterdir() if one.name.isdecimal()]) < size:
@@ -86,7 +87,8 @@ def waiting(size: int, folder: Path) -> RankProcesses:
 
 @pytest.mark.parametrize("killed", [0, 1, 2])
 def test_a_killed_rank_ends_all_others_with_one_line(tmp_path: Path, killed: int) -> None:
-    """Kills a rank with SIGKILL. Checks that the other ranks end within a second, and that one prints the error."""
+    """Kills a rank with SIGKILL. Checks that the other ranks end within a second, and that one rank prints the
+    error."""
     started = waiting(3, tmp_path)
     begin = time.monotonic()
     started.kill(killed)
@@ -131,7 +133,8 @@ def fails(group: RankGroup, is_interrupt: bool) -> Any:
 
 @pytest.mark.parametrize(("is_interrupt", "kind"), [(False, "CommunicationError"), (True, "InterruptedRun")])
 def test_a_rank_that_fails_stops_the_others(is_interrupt: bool, kind: str) -> None:
-    """Checks that all ranks get the reason that one rank gives for an error, and that callbacks are called."""
+    """Lets one rank report the reason of an error. Checks that all ranks get this reason, and that callbacks are
+    called."""
     found = ranks(3, fails, is_interrupt)
     assert [one[:2] for one in found] == [(kind, "the disk is full; step 4 is intact")] * 3
     assert [one[2] for one in found] == ([False, True, True] if is_interrupt else [True, True, True])
@@ -196,7 +199,8 @@ def test_links_join_neighbours() -> None:
 
 
 def talks_in_a_torus(group: RankGroup) -> Any:
-    """Connect 3 x 2 ranks, as if both axes were periodic, and return the ranks that this rank has heard."""
+    """Connect 3 x 2 ranks, as if both axes were periodic. Return the ranks from which this rank has received
+    messages."""
     row, plane = group.rank % 3, group.rank // 3
     along_y = [3 * plane + (row + ahead) % 3 for ahead in (-1, 1)]
     with links.linked(group, [*along_y, (group.rank + 3) % 6, (group.rank + 3) % 6]) as every:
@@ -208,7 +212,7 @@ def talks_in_a_torus(group: RankGroup) -> Any:
 
 
 def test_links_join_neighbours_along_two_axes() -> None:
-    """Checks the links of each side, also if the same rank is below and above."""
+    """Checks the links of each side. Along z, the same rank is both the neighbour below and the neighbour above."""
     assert ranks(6, talks_in_a_torus)[4] == [3, 5, 1, 1]
 
 
@@ -226,7 +230,8 @@ def test_links_between_nodes_use_tcp() -> None:
 
 
 def measures(group: RankGroup, wanting: int | None, killed: int | None) -> Any:
-    """Measure the network because one rank asks for it. The rank `killed` is killed when it should send."""
+    """Measure the network, because one rank asks for a measurement. The rank `killed` kills itself when it should
+    send."""
     if group.rank == killed:
         links._send = lambda _: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment]
     found = links.measure_network(group, group.rank == wanting)

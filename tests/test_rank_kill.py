@@ -1,8 +1,8 @@
 """Kill a rank in each step of a commit. Check that the other ranks end, and that no committed pass is lost.
 
-The runs have deep halos or split tiling, with the rows of a rank in one block or in several, or parts along z.
-OUTCROP_RANK_KILLS is the number of kills. A twentieth of them is made in each step of a commit, and the others at
-random moments:
+The runs have deep halos or split tiling, with one block or several blocks of rows on each rank, or parts along z.
+OUTCROP_RANK_KILLS is the number of kills. A twentieth of all kills happens in each step of a commit. The other kills
+happen at random moments:
 
     OUTCROP_RANK_KILLS=200 pytest -s tests/test_rank_kill.py
 """
@@ -64,7 +64,7 @@ def acquisition() -> dict[str, Any]:
 
 
 def when_named(name: str, count: int) -> None:
-    """Kill this process after its call number `count` that creates the temporary file `name`."""
+    """Let this process kill itself when it has created the temporary file `name` for the `count`-th time."""
     original = durable.Directory.create
     calls = iter(range(count))
 
@@ -97,8 +97,9 @@ AT_RANDOM = max(2, KILLS - IN_EACH_STEP * len(STEPS_OF_COMMIT))
 def computes(
     group: RankGroup, where: Path, is_begun: bool, kill: tuple[int, str, int, float] | None, options: dict[str, Any]
 ) -> Any:
-    """Begin the run, or continue it if all ranks have begun. `kill` is a tuple: the rank, a key of STEPS_OF_COMMIT, the
-    number of the pass, and the time from the start of the pass to the kill. `options` are options of the new run."""
+    """Begin the run. If all ranks have begun the run before, continue it. `kill` is a tuple: the rank, a key of
+    STEPS_OF_COMMIT, the number of the pass, and the time from the start of the pass to the kill. `options` are options
+    of the new run."""
     (where.parent / f"joined-{group.rank}").touch()
     if kill is not None and group.rank == kill[0]:
         STEPS_OF_COMMIT[kill[1]](kill[2], kill[3])
@@ -115,7 +116,7 @@ def computes(
 
 
 def results_of(sim: oc.Simulation) -> Any:
-    """Return the step, the values, the snapshots, the trace, and the norms of the whole grid."""
+    """Return the step, the values, the snapshots, the trace, and the norms of a run, for the whole grid."""
     return sim.step, sim["u"][:], sim["u.previous"][:], sim.snapshots["u"][:], sim.traces["line"], sim.norms["u"]
 
 
@@ -158,7 +159,7 @@ def test_a_rank_can_be_killed_in_each_step_of_a_commit(undisturbed: Any, tmp_pat
         begin = time.monotonic()
         found = ranks(RANKS, computes, where, False, (killed, place, count, chance.uniform(0, 0.02)), options)
         assert time.monotonic() - begin < SECONDS_TO_END
-        if not isinstance(found[killed], tuple):  # otherwise the pass ended before the kill
+        if not isinstance(found[killed], tuple):  # if it is a tuple, the pass ended before the kill
             kills += 1
             require_told(found, killed)
             generations = {open_state(where / f"rank-{rank}").manifest.generation for rank in range(RANKS)}
@@ -184,7 +185,7 @@ def test_runs_that_are_killed_again_and_again_have_the_same_bits(undisturbed: An
             started = RankProcesses(RANKS, computes, where, committed_steps(where) is not None, None, options)
             killed, kills_now = chance.randrange(RANKS), kills < AT_RANDOM
             if kills_now:
-                while not all(one.exists() for one in joined):  # before this, the launcher ends the other ranks
+                while not all(one.exists() for one in joined):  # the launcher, not the run, handles earlier kills
                     time.sleep(0.001)
                 started.processes[killed].join(chance.uniform(0, 1.5))
                 started.kill(killed)

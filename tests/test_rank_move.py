@@ -1,5 +1,5 @@
-"""Check that a run continues with another number of ranks or with one process. The results must be identical, also
-after kills at any moment. Impossible moves must be refused.
+"""Check that a run continues with another number of ranks or with one process. The results must be identical, even if
+ranks are killed at any moment. Impossible moves must be refused.
 
 OUTCROP_MOVE_KILLS is the number of kills in the test that moves runs repeatedly:
 
@@ -99,7 +99,8 @@ def goes_on(group: RankGroup, where: object, steps: int, kill: tuple[str, int] |
 
 
 def goes_on_alone(group: RankGroup, where: object, steps: int, kill: str = "") -> Any:
-    """Open a run with one process, and compute some steps. `kill` is the moment at which it is killed, if any."""
+    """Open a run with one process, and compute some steps. `kill` is the step of a move in which the process kills
+    itself, or ""."""
     if kill:
         prepare(kill)
     sim = oc.open(where)
@@ -122,8 +123,8 @@ def names_in(where: Path) -> list[str]:
 
 @pytest.mark.parametrize("place", ["run.oc", "disk-{rank}/run.oc"])
 def test_a_run_goes_on_with_other_numbers_of_ranks(tmp_path: Path, expected: Arrays, place: str) -> None:
-    """Runs some steps with 3, then 2, then 4, then 3 ranks, with one directory or with a directory for each rank. No
-    old files may remain."""
+    """Runs some steps with 3, then 2, then 4, then 3 ranks. The ranks share a directory, or each rank has its own
+    directory. No old files may remain."""
     where = tmp_path / place
     assert ranks(3, begins, where, 4) == [4] * 3
     for size, steps, after in ((2, 2, 6), (4, 4, 10), (3, 4, STEPS)):
@@ -180,8 +181,8 @@ def on_nodes(group: RankGroup, where: object, steps: int, nodes: list[int], prog
 
 
 def test_rows_move_between_nodes_without_a_shared_file_system(tmp_path: Path, expected: Arrays) -> None:
-    """Checks that a rank that sees a part sends its rows, points and values, also to nodes without a part. A part that
-    no rank sees is reported as missing."""
+    """Checks that a rank that sees a part sends the rows, points and values of this part to the other ranks, even to
+    nodes without a part. If no rank sees a part, the error must report this part as missing."""
     where = tmp_path / "{node}" / "run.oc"
     assert ranks(3, on_nodes, where, 4, [0, 0, 1], begins) == [4] * 3
     for nodes, steps in (([0, 1], 2), ([1, 2, 0, 1], 8)):
@@ -214,7 +215,7 @@ KILLS: dict[str, tuple[int, Callable[[], None]]] = {
     "in the removal": (0, after(move, "clear", 1)),
     "after the removal": (0, after(move, "_remove", 2)),
 }
-"""For each step of a move: the rank that is killed, and a function that prepares the kill."""
+"""A dictionary from each step of a move to the rank that is killed and a function that prepares the kill."""
 
 
 @pytest.fixture(scope="module")
@@ -394,7 +395,8 @@ def refusals(group: RankGroup, places: list[Path]) -> list[str]:
 
 
 def test_ranks_refuse_runs_of_one_process_that_they_cannot_compute(alone: Path, three: Path, tmp_path: Path) -> None:
-    """Checks that each such run, a full disk, and two runs in one directory give one line. No file may change."""
+    """Checks that each run that cannot move, a full disk, and two runs in one directory give an error of one line. No
+    file may change."""
     given: dict[str, dict[str, Any]] = {
         "history": {}, "in place": {"in_place": True}, "sides": {}, "overlapped": {"scheme": "overlapped"},
         "flat": {"shape": (30, 30)},
@@ -447,8 +449,8 @@ def test_one_process_refuses_a_move_that_it_cannot_do(
 
 @pytest.mark.parametrize("name", ["snapshots.zarr/u/c/1/0/0/0", ".taps/trace-line", ".taps/receivers-0"])
 def test_damaged_records_do_not_move(three: Path, tmp_path: Path, name: str) -> None:
-    """Damages a snapshot, a trace or a file of points of one part. Checks that it is not copied, and that the run does
-    not change."""
+    """Damages a snapshot, a trace or a file of points of one part. Checks that the damaged file is not copied, and that
+    the run does not change."""
     where = tmp_path / "run.oc"
     shutil.copytree(three, where, symlinks=True)
     part = where / ("rank-0" if "receivers" in name else "rank-1")
@@ -485,7 +487,7 @@ def forces(group: RankGroup, where: Path, is_new: bool = True) -> Any:
 
 
 def test_outcrop_resume_goes_on_with_fewer_ranks_and_with_one_process(tmp_path: Path) -> None:
-    """Checks the command with and without mpirun. The results must be identical to those of one process."""
+    """Checks the command with and without mpirun. The results must be identical to the results of one process."""
     launcher()
     parts, alone = tmp_path / "parts", tmp_path / "alone.oc"
     words = ["heat7", "-n", "20", "36", "12", "--memory", "4MiB", "--init", "random:3"]

@@ -33,7 +33,7 @@ GRID = ("heat7", "-n", "30", "44", "26", "--memory", "4MiB", "--init", "random:3
 
 
 def computes(group: RankGroup | None, where: Path, stencil: str, options: dict[str, Any], steps: list[int]) -> Any:
-    """Run steps in several calls, from random values of all fields."""
+    """Begin a run with random values of all fields. Call `run` once for each number of steps."""
     shape = (19, 48, 21)
     sim = oc.Simulation(stencil, shape=shape, directory=where, comm=group, memory="8MiB", threads=1, **options)
     for number, entry in enumerate(sim.setup.description.arrays):
@@ -95,7 +95,7 @@ def computes_over_tcp(group: RankGroup, where: Path, *more: Any) -> Any:
 
 
 def test_ranks_on_different_nodes_have_the_same_bits(tmp_path: Path) -> None:
-    """Checks links over TCP."""
+    """Checks that ranks that exchange rows over TCP give the results of one process."""
     more = ("heat7", {"sizes": {"bt": 3}, "boundary": "periodic"}, [8])
     expected, _, _ = computes(None, tmp_path / "alone.oc", *more)
     found = ranks(3, computes_over_tcp, tmp_path / "parts", *more)
@@ -103,7 +103,7 @@ def test_ranks_on_different_nodes_have_the_same_bits(tmp_path: Path) -> None:
 
 
 def fails(group: RankGroup, where: Path, way: str) -> Any:
-    """Let rank 1 fail in its second pass, or before the first pass."""
+    """Let rank 1 raise an error in its second pass, or before its first pass."""
     original, calls = Engine.run_pass, iter(range(1))
 
     def run_pass(self: Engine, *given: Any) -> Any:
@@ -132,7 +132,7 @@ def fails(group: RankGroup, where: Path, way: str) -> Any:
 
 
 def cannot_show(self: SharedGroup, manifest: Manifest) -> None:
-    """Fail like `SharedGroup.show` on a broken file system, after the run has begun."""
+    """Raise the error that `SharedGroup.show` raises on a broken file system, but only after the run has begun."""
     if manifest.step > 4:
         raise StorageError("link run.oc/u: Read-only file system")
 
@@ -274,7 +274,7 @@ def test_a_pass_begins_before_all_ranks_have_committed_and_then_waits(tmp_path: 
 
 
 def finishes(group: RankGroup, where: Path) -> Any:
-    """Compute the missing steps."""
+    """Compute the steps that are still missing."""
     sim = oc.open(where, comm=group)
     sim.run(progress="none")
     return sim["u"][:, slice(*sim.rows)]
@@ -282,8 +282,8 @@ def finishes(group: RankGroup, where: Path) -> Any:
 
 @pytest.mark.parametrize("given", [{"scheme": "auto"}, {"scheme": "split"}, {"ranks": (1, 3)}])
 def test_gathered_parts_are_a_run_of_one_process(tmp_path: Path, given: dict[str, Any]) -> None:
-    """Checks the arrays of a gathered run, and that it goes on with the same bits, also if its ranks have used a scheme
-    that one process cannot use."""
+    """Checks the arrays of a gathered run. The gathered run must continue and give identical results, even if the ranks
+    used a scheme that one process cannot use."""
     parts, alone, whole = tmp_path / "parts", tmp_path / "alone.oc", tmp_path / "whole.oc"
     options = {"sizes": {"bt": 1 if "ranks" in given else 2}, "spacing": 10.0, "origin": (3.0, 5.0, 0.0)}
     stencil = "acoustic4" if "ranks" in given else "acoustic8"
@@ -306,7 +306,8 @@ def reopens(group: RankGroup, where: Path, given: object) -> Any:
 
 
 def test_parts_along_z_stay_with_their_ranks(tmp_path: Path) -> None:
-    """Checks that parts along z are read by one process and by the same ranks, but move to no other ranks."""
+    """Checks that one process and the same number of ranks can read parts along z. Moves to other numbers of ranks must
+    be refused."""
     parts, alone = tmp_path / "parts", tmp_path / "alone.oc"
     found = ranks(2, computes, parts, "heat7", {"ranks": "1x2"}, [3])
     assert [one[1] for one in found] == [3, 3], found
@@ -369,7 +370,8 @@ def lines_of(done: subprocess.CompletedProcess[str]) -> list[str]:
 
 @pytest.mark.parametrize("size", [2, 3])
 def test_mpirun_runs_resumes_and_gathers(tmp_path: Path, size: int) -> None:
-    """Checks the commands: they print one report, write one JSON file, and give the same results as one process."""
+    """Checks commands under mpirun. They must print one report, write one JSON file, and give the same results as one
+    process."""
     parts, alone, report = tmp_path / "parts", tmp_path / "alone.oc", tmp_path / "report.json"
     done = command(size, "run", *GRID, "-t", 8, "-d", parts, "--bt", 4, "--json", report)
     assert done.returncode == 0, done.stderr
@@ -403,7 +405,7 @@ def test_mpirun_runs_resumes_and_gathers(tmp_path: Path, size: int) -> None:
     ],
 )
 def test_wrong_commands_print_one_line(tmp_path: Path, words: list[str], text: str) -> None:
-    """Checks that bad input ends all ranks with one line on one rank, and that nothing is created."""
+    """Checks that all ranks end after wrong input, that one rank prints one line, and that no file is created."""
     where = tmp_path / "parts"
     done = command(2, *words, *([where] if words == ["resume"] else ["-d", where]))
     assert done.returncode != 0
@@ -447,8 +449,8 @@ def test_a_script_is_the_same_under_mpirun(tmp_path: Path) -> None:
 
 
 def test_equations_of_devito_are_refused_in_one_line(tmp_path: Path) -> None:
-    """Checks Devito, which imports mpi4py but does not initialise MPI. Its functions have a halo, which several ranks
-    refuse."""
+    """Checks runs of Devito's equations. Devito imports mpi4py, but does not initialise MPI. Devito's functions have a
+    halo, so several ranks must refuse the run."""
     pytest.importorskip("devito")
     program = (
         "import sys\nfrom devito import Eq, Grid, TimeFunction\nfrom outcrop.errors import InputError\n"

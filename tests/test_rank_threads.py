@@ -35,8 +35,9 @@ def make_plans(
     stencil: Stencil, boundary: Boundary, shape: tuple[int, int, int], ranks: int, name: str, steps: int, sizes: Sizes,
     dtype: str = "float32", parts_z: int = 1,
 ) -> RankPlans:  # fmt: skip
-    """Return proved plans with the scheme `name` for `ranks` parts along y and `parts_z` parts along z. The number of
-    levels is reduced to the most that the ranks can do."""
+    """Return proved plans with the scheme `name` for `ranks` parts along y and `parts_z` parts along z. If the ranks
+    have too few rows or planes for the number of levels, the plans have the maximum number of levels that is
+    possible."""
     problem = as_problem(stencil, make_layout(shape, dtype), steps, boundary, in_place=False)
     cut, planes, scheme = cut_problem(problem, ranks), cut_planes(problem, parts_z), EVERY_SCHEME[name]
     most = scheme.max_levels(part_of(problem, cut, 0, planes))
@@ -167,7 +168,8 @@ def test_a_rank_waits_only_for_messages_for_which_its_proof_waits(
 
 @pytest.mark.parametrize("name", ["heat7", "acoustic8", "elastic4"])
 def test_a_rank_waits_only_for_planes_for_which_its_proof_waits(tmp_path: Path, name: str) -> None:
-    """Checks the same for two parts along z."""
+    """Delivers messages between two parts along z as late as the proof allows. Checks that all ranks complete a
+    pass."""
     stencil = find_stencil(name)
     sizes = Sizes(2 * len(stencil.stages), 3, diamond=2)
     every = make_plans(stencil, FIXED, (80, 24, 12), 1, "wavefront", 2, sizes, parts_z=2)
@@ -179,7 +181,8 @@ def test_a_rank_waits_only_for_planes_for_which_its_proof_waits(tmp_path: Path, 
 @pytest.mark.parametrize("plane", [0, 1, 9, 17, 19])
 @pytest.mark.parametrize("is_static", [False, True])
 def test_a_flipped_bit_of_each_plane_is_noticed(tmp_path: Path, plane: int, is_static: bool) -> None:
-    """Checks that a rank checks the planes of its pass, and the planes that it reads to send them."""
+    """Checks that a rank detects damage in the planes of its pass, and in the planes that it reads only to send
+    them."""
     stencil = find_stencil("acoustic8")
     every = make_plans(stencil, FIXED, (60, 20, 20), 1, "wavefront", 3, Sizes(3, 2, diamond=2), parts_z=3)
     world = RankThreads(tmp_path, stencil, every, whole_state(stencil, every, 1))
@@ -204,7 +207,7 @@ def small_plans(scheme: str) -> tuple[Stencil, RankPlans]:
 @pytest.mark.parametrize("row", [0, 3, 11, 12, 19])
 @pytest.mark.parametrize("is_static", [False, True])
 def test_a_flipped_bit_of_each_row_is_noticed(tmp_path: Path, scheme: str, row: int, is_static: bool) -> None:
-    """Checks that a rank detects damage in any row that it reads, and that the other ranks then also end."""
+    """Checks that a rank detects damage in any row that it reads, and that all other ranks then end."""
     stencil, every = small_plans(scheme)
     world = RankThreads(tmp_path, stencil, every, whole_state(stencil, every, 1))
     run = world.runs[1]

@@ -1,4 +1,5 @@
-"""Check the simulated times of many ranks: cases with a known result, and properties of every simulation."""
+"""Check simulated times of many ranks. Some cases have a known result. Other tests check properties of every
+simulation."""
 
 from __future__ import annotations
 
@@ -81,7 +82,7 @@ def test_a_pass_waits_for_the_latency_of_its_first_faces_and_of_its_commit() -> 
     ranks = plans_of(2)
     latency, passes = 0.5, len(ranks.plans[0].passes)
     longer = simulated(ranks, latency=latency).seconds - simulated(ranks).seconds
-    # ranks also wait for the faces of all other slabs, because an update takes only about 0.03 s
+    # an update takes only about 0.03 s, so ranks wait for the faces of each slab
     slabs = ranks.plans[0].to_json()["slabs_per_pass"]
     assert passes * latency <= longer <= passes * (slabs + 3) * latency
 
@@ -135,7 +136,7 @@ def test_a_balanced_cut_removes_the_wait_for_the_lowest_rank() -> None:
 
 @pytest.mark.parametrize("ranks", [2, 3, 8])
 def test_split_tiling_updates_nothing_twice(ranks: int) -> None:
-    """Checks ranks whose passes have different events, because the lowest and the highest rank have one neighbour. The
+    """Checks the updates of all ranks with split tiling. The lowest and the highest rank have only one neighbour. The
     lowest rank updates on average rL/2 rows more than it has, and the highest rank updates rL/2 rows fewer."""
     found = simulated(plans_of(ranks, scheme="split"))
     shares = found.shares()

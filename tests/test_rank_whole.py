@@ -38,7 +38,7 @@ def command(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, st
 
 
 def begin(group: RankGroup | None, where: object, shape: tuple[int, ...] = SHAPE, **more: Any) -> oc.Simulation:
-    """Begin a run of heat7 from VALUES or from the values of a name."""
+    """Begin a run of heat7. The initial values are VALUES. For another shape, they are random."""
     options = {"memory": "4MiB", "steps": 8, "sizes": {"bt": 2}, "threads": 1, **more}
     sim = oc.Simulation("heat7", shape=shape, directory=where, comm=group, **options)
     sim["u"] = VALUES if shape == SHAPE else "random:3"
@@ -80,7 +80,7 @@ def test_each_rank_reads_any_cells_of_the_whole_grid(tmp_path: Path, way: str) -
 
 
 def reads_damage(group: RankGroup, where: Path, way: str) -> Any:
-    """Read a plane. The rows of this plane on rank 1 are damaged, or rank 1 is killed when it sends them."""
+    """Read a plane. The rows of this plane on rank 1 are damaged, or rank 1 kills itself when it sends these rows."""
     sim = oc.open(where, comm=group)
     original = whole.read_rows
 
@@ -138,7 +138,8 @@ def test_one_process_reads_any_cells_of_all_parts(parts: Path, data: st.DataObje
 
 
 def test_one_process_reads_all_parts_until_it_takes_a_step(parts: Path) -> None:
-    """Checks that opening, planning and a refused history change no file, and that the error suggests a command."""
+    """Opens a run, plans it, and asks for a history, which is refused. Checks that no file changes, and that the error
+    suggests a command."""
     sim, names = oc.open(parts), sorted(parts.iterdir())
     assert (sim.shape, sim.step, sim.rows, sim.remaining_steps) == (SHAPE, 0, (0, SHAPE[1]), 8)
     text = f"{parts} holds the parts of 3 ranks; make one run of them first: outcrop gather, or go on without mpirun"
@@ -185,9 +186,9 @@ def test_parts_of_an_interrupted_commit_are_read_at_one_step(
 def test_parts_on_a_shared_file_system_are_one_zarr_group(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], ny: int, scheme: str, parts: str
 ) -> None:
-    """Checks that xarray and zarr read the last step of the whole grid from the directory of all parts, with its
-    coordinates, that the last part is a Zarr group of its own, that `verify` finds and mends a wrong link, and that a
-    later run leaves no old arrays. The last part may have fewer rows than the others."""
+    """Checks the Zarr group of all parts. xarray and zarr must read the last step of the whole grid and its
+    coordinates. The last part is also a Zarr group. `verify` must find a wrong link and repair it. A later run must
+    remove the old arrays. The last part may have fewer rows than the others."""
     xarray, zarr = pytest.importorskip("xarray"), pytest.importorskip("zarr")
     where, shape = tmp_path / "run.oc", (7, ny, 10)
     ranks(3, begins, where, shape, 6, {"spacing": 10.0, "origin": (0.0, 5.0, 0.0), "scheme": scheme})
@@ -237,8 +238,9 @@ def snapshots_of(group: RankGroup | None, where: Path) -> Any:
 
 
 def test_snapshots_of_all_ranks_are_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks reads by all ranks, by one process and by xarray: a box with as many rows on each rank, a box of other
-    rows, which xarray does not find, other numbers of ranks later, and a last part with fewer rows."""
+    """Checks reads of snapshots by all ranks, by one process and by xarray. One box has the same number of rows on each
+    rank. Another box has different numbers of rows, so xarray does not find it. Later, the number of ranks changes, and
+    the last part has fewer rows."""
     xarray, where = pytest.importorskip("xarray"), tmp_path / "run.oc"
     expected, shape, steps = snapshots_of(None, tmp_path / "alone.oc")
     for found, *rest in ranks(3, snapshots_of, where):
@@ -267,7 +269,7 @@ def test_snapshots_of_all_ranks_are_one(tmp_path: Path, capsys: pytest.CaptureFi
     assert not (where / "snapshots.zarr" / "box").exists()  # 4 rows of the first part, and 8 rows of other parts
     assert command(capsys, "verify", where)[0] == 0
     assert ranks(7, opens, where) == [6] * 7
-    assert sorted(os.listdir(where)) == [f"rank-{rank}" for rank in range(7)]  # no old group beside parts of 5 and 6
+    assert sorted(os.listdir(where)) == [f"rank-{rank}" for rank in range(7)]  # no group: parts of 5 and 6 rows
     np.testing.assert_array_equal(oc.open(where).snapshots["u"], expected[0])
 
 
@@ -288,8 +290,8 @@ def replaces(group: RankGroup, where: Path) -> Any:
 def test_no_zarr_group_is_made_for_unequal_parts_or_other_files(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Checks that unequal parts, other files and separate directories work without the group. If 11 rows are divided
-    among 5 ranks, equal parts would leave no row for the last rank."""
+    """Checks runs that have no Zarr group of all parts, because of unequal parts, other files or separate directories.
+    If 11 rows are divided among 5 ranks, equal parts would leave no row for the last rank."""
     unequal, other, apart = tmp_path / "unequal.oc", tmp_path / "other.oc", tmp_path / "apart-{rank}.oc"
     (other / "u").mkdir(parents=True)
     (other / "u" / "mine").write_text("mine")

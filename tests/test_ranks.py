@@ -63,10 +63,10 @@ def test_verdicts_of_one_rank_are_those_of_the_run_cell_by_cell(every: RankPlans
 @settings(max_examples=examples(60), deadline=None)
 @given(rank_plans(kinds=KINDS[:1], least_cells=1), st.data())
 def test_a_dropped_or_shrunk_action_is_rejected(every: RankPlans, data: st.DataObject) -> None:
-    """Removes an action of one rank, or makes it one plane or one row smaller. Checks that the proof of all ranks
-    rejects the plans."""
+    """Removes an action of one rank, or removes one plane or one row from the action. Checks that the proof of all
+    ranks rejects the plans."""
     rank, number, actions = chosen_pass(every, data)
-    problem = every.plans[rank].problem  # without halos, no Block is needed
+    problem = every.plans[rank].problem  # if the rank has no halos, the pass is legal without a Block
     has_halo = max(*problem.halo(1), *problem.halo_z(1)) > 0
     index = data.draw(st.integers(not has_halo, len(actions) - 1))
     rejected(every, rank, number, [*actions[:index], *actions[index + 1 :]])
@@ -78,8 +78,9 @@ def test_a_dropped_or_shrunk_action_is_rejected(every: RankPlans, data: st.DataO
 @settings(max_examples=examples(60), deadline=None)
 @given(rank_plans(least_cells=1), st.data())
 def test_damaged_exchanges_are_rejected(every: RankPlans, data: st.DataObject) -> None:
-    """Checks plans of all kinds of fields. The proof rejects them if a rank leaves out an exchange or exchanges less.
-    It also rejects a send before the read of its rows, and a receive after the update that reads the rows."""
+    """Damages exchanges in plans with all kinds of fields. The proof must reject the plans if an exchange is missing or
+    has fewer rows. It must also reject a send of rows before they are read, and a receive of rows after the update that
+    needs them."""
     rank, number, actions = chosen_pass(every, data)
     faces = [index for index, one in enumerate(actions) if isinstance(one, Read | Write) and one.array in FACES]
     if not faces:
@@ -118,8 +119,8 @@ def uses(problem: Problem, face: Read | Write, action: Action) -> bool:
 def test_passes_worth_trying_need_no_more_rows_than_a_neighbour_has(
     steps: int, radius: int, stages: int, rows: int
 ) -> None:
-    """Checks the numbers of levels that the tuner tries for a rank. The levels are whole steps. The first number is the
-    largest possible number for almost equal passes."""
+    """Checks the numbers of levels that the tuner tries for a rank. Each number is a whole number of steps. The first
+    number is the largest number with which all passes have almost the same number of levels."""
     rows = max(rows, radius * stages)
     updates = (KINDS[3][1][0], KINDS[3][1][1])[:stages]
     problem = replace(make_problem((5, 2 * rows, 9), (1, radius, 1), steps), fields=KINDS[3][0], updates=updates)
@@ -216,7 +217,7 @@ def test_rows_that_have_changed_are_not_sent(every: RankPlans, data: st.DataObje
 
 def test_a_frame_has_rows_of_neighbours_only() -> None:
     """Checks that the frame of the first rank may not begin below the grid, because this rank has no lower neighbour.
-    Row 0 of a frame begins at a multiple of 4096 bytes, which direct I/O needs."""
+    Direct I/O needs a frame whose row 0 begins at a multiple of 4096 bytes."""
     problem = make_problem((12, 2 * 40, 512), (1, 1, 1), 3, "float32")
     every = plan_ranks(problem, cut_problem(problem, 2), SCHEMES["wavefront"], Sizes(3, 3, 2), MACHINE, assumed_rate)
     low, high = (plan.passes[0].actions for plan in every.plans)
@@ -238,7 +239,7 @@ def test_predicted_bytes_are_those_of_the_messages(every: RankPlans) -> None:
         rows = sum(problem.radius_y * one.levels for one in plan.passes) * sum(problem.neighbours)
         statics = [[one for one in each.actions if isinstance(one, Read) and one.array == "statics"]
                    for each in plan.passes]  # fmt: skip
-        # each block reads the same planes; one block exchanges the rows of a neighbour
+        # each block reads all planes, and only one block exchanges rows with a neighbour
         blocks = [len({one for one in each.actions if isinstance(one, Block)}) for each in plan.passes]
         planes = [sum(one.z1 - one.z0 for one in reads) // count for reads, count in zip(statics, blocks, strict=True)]
         expected = rows * problem.pitch_bytes * problem.planes * problem.state_arrays
@@ -266,7 +267,7 @@ def test_a_slow_network_makes_the_plan_slower() -> None:
     machine = replace(MACHINE, network=NetworkRates(1e15, 0.04, "declared"))
     late = build(part, scheme, sizes, machine, assumed_rate)
     fast, usual, slow = predicted
-    # each pass waits for its first messages, and most of the later messages arrive during updates
+    # each pass waits for its first messages; most of the other messages arrive during updates
     assert 0.03 < (late.predicted.seconds - fast.seconds) / len(late.passes) < 0.12
     assert fast.seconds <= usual.seconds <= 1.01 * fast.seconds
     assert slow.bytes_sent / 1e6 <= slow.seconds <= slow.bytes_sent / 1e6 + fast.seconds
@@ -292,8 +293,8 @@ def test_ranking_formulas_of_parts_are_close_to_the_plans(ranks: int, bt: int, r
 @pytest.mark.parametrize("scheme", ["wavefront", "naive"])
 @pytest.mark.parametrize("share", [0.3, 1.0, 2.0])
 def test_all_ranks_have_the_sizes_of_the_slowest(scheme: str, share: float) -> None:
-    """Checks the plans of all ranks that are chosen together. They are legal together and fit the budget of each rank,
-    even if a part fits in memory. More ranks are not slower."""
+    """Checks plans that all ranks choose together. The plans must be legal together and fit the budget of each rank,
+    even if a part fits in memory. The predicted time of more ranks must not be longer."""
     problem = make_problem((64, 161, 200), (1, 1, 1), 40)
     part = part_of(problem, cut_problem(problem, 4), 1)
     whole = whole_window(part)
@@ -311,7 +312,8 @@ def test_all_ranks_have_the_sizes_of_the_slowest(scheme: str, share: float) -> N
 
 
 def test_updates_of_halos_are_counted() -> None:
-    """Checks the share of updates that two ranks compute. For a rank of B rows with two neighbours, it is r(L-1)/B."""
+    """Checks the fraction of updates that are computed twice. For a rank of B rows with two neighbours, the fraction is
+    r(L-1)/B."""
     problem = make_problem((300, 3 * 100, 64), (0, 2, 0), 5)
     found = choose_ranks(problem, 3, MACHINE, 1 << 30, "wavefront", lambda _: assumed_rate, GivenSizes(bt=5))
     assert found.slowest == 1
@@ -375,8 +377,8 @@ def test_too_few_rows_name_the_largest_number_of_ranks() -> None:
 
 @given(st.integers(1, 5000), st.integers(1, 64), st.sampled_from([1, 4, 16, 64]), st.integers(1, 40))
 def test_cuts_for_chunks_are_as_even_as_possible(ny: int, ranks: int, group: int, least: int) -> None:
-    """Checks that all parts except the last have equally many rows, hardly more than in an even cut, and that there is
-    such a cut if each rank has enough rows."""
+    """Checks cuts for chunks. All parts except the last must have the same number of rows, and at most slightly more
+    rows than in an even cut. If each rank has enough rows, there must be such a cut."""
     if ny // ranks < least and ranks > 1:
         return
     cut = cut_rows(ny, ranks, group, least, for_chunks=True)
@@ -395,7 +397,8 @@ def test_cuts_for_chunks_are_as_even_as_possible(ny: int, ranks: int, group: int
 
 @given(st.integers(1, 5000), st.integers(1, 64), st.sampled_from([1, 4, 16, 64]), st.integers(1, 40))
 def test_cuts_are_even(ny: int, ranks: int, group: int, least: int) -> None:
-    """Checks that all rows are in parts, that parts are almost equal, and that large parts begin at groups of rows."""
+    """Checks that each row is in a part, that parts have almost the same number of rows, and that large parts begin at
+    multiples of a group of rows."""
     if ny // ranks < least and ranks > 1:
         with pytest.raises(InputError):
             cut_rows(ny, ranks, group, least)
@@ -419,7 +422,8 @@ def test_large_plans_of_many_ranks_are_proved() -> None:
 
 @pytest.mark.parametrize("place", [0.1, 0.5, 0.9])
 def test_one_exchange_in_the_middle_of_a_large_plan_is_missed(place: float) -> None:
-    """Removes an exchange anywhere in a large plan. The proof, which skips repetitions, must reject the plan."""
+    """Removes one exchange at any place of a large plan. The proof must reject the plan, although it skips repeated
+    passes."""
     problem = make_problem((2048, 3 * 512, 4096), (1, 1, 1), 64)
     sizes = Sizes(levels=64, slab=8, diamond=8)
     every = plan_ranks(problem, cut_problem(problem, 3), SCHEMES["wavefront"], sizes, MACHINE, assumed_rate)
@@ -435,8 +439,9 @@ def test_one_exchange_in_the_middle_of_a_large_plan_is_missed(place: float) -> N
 def test_a_balanced_cut_gives_ranks_equal_work(
     slab: int, ranks: int, steps: int, radius: int, has_stages: bool, doublings: int
 ) -> None:
-    """Checks the updates of all ranks with split tiling after the cut is moved. They differ only because cuts are
-    rounded to groups of rows. The plans are legal together. The cut of other schemes is not moved."""
+    """Moves the cut of a run with split tiling, and compares the updates of all ranks. The numbers of updates may
+    differ only because cuts are rounded to groups of rows. The plans must be legal together. The cut of other schemes
+    must not move."""
     some, updates = KINDS[3 * has_stages]
     group = 1 << doublings
     nx = 1024 // group
@@ -475,7 +480,7 @@ def unequal_ranks(budget_bytes: int) -> list[PlannedRank]:
 @pytest.mark.parametrize("scheme", ["wavefront", "split", "auto"])
 def test_unequal_ranks_choose_the_sizes_that_are_best_for_the_slowest(scheme: str, may_move: bool) -> None:
     """Checks the common choice of ranks with different machines and memories. The plans are legal and fit the memory of
-    each rank. No other proposal is faster, and no sizes that one rank alone would choose are faster."""
+    each rank. Neither the other proposals nor the sizes that one rank alone would choose may be faster."""
     problem = make_problem((48, 3 * 60, 200), (1, 1, 1), 40)
     cut = cut_problem(problem, 3)
     budget = whole_window(part_of(problem, cut, 1)).bytes // 2
@@ -503,7 +508,8 @@ def test_unequal_ranks_choose_the_sizes_that_are_best_for_the_slowest(scheme: st
 
 
 def test_ranks_in_different_processes_choose_what_one_process_chooses() -> None:
-    """Checks that three ranks, which exchange only plain data, make the same choice, each with its own plan."""
+    """Checks that three ranks in different processes make the same choice. They exchange only plain data, and each rank
+    makes its own plan."""
     problem = make_problem((48, 3 * 60, 200), (1, 1, 1), 40)
     cut = cut_problem(problem, 3)
     ranks = unequal_ranks(whole_window(part_of(problem, cut, 1)).bytes // 2)
@@ -528,8 +534,8 @@ def test_ranks_in_different_processes_choose_what_one_process_chooses() -> None:
 
 
 def test_ranks_without_a_common_plan_are_refused() -> None:
-    """Checks two groups of ranks. In one group, a rank has too little memory for any plan. In the other group, one rank
-    has memory only for thin slabs."""
+    """Checks the errors of two groups of ranks. In one group, a rank has too little memory for any plan. In the other
+    group, one rank has memory only for thin slabs."""
     problem = make_problem((48, 3 * 60, 200), (1, 1, 1), 40)
     cut = cut_problem(problem, 3)
     large, small, other = unequal_ranks(1 << 30)

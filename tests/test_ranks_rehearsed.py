@@ -1,4 +1,5 @@
-"""Check the values that several ranks compute. A rehearsal of all ranks in NumPy gives the oracle's values."""
+"""Check the values that the plans of several ranks give. A rehearsal of all ranks in NumPy must give the values of the
+oracle."""
 
 from __future__ import annotations
 
@@ -41,8 +42,8 @@ VOLUMES = [name for name in LIBRARY if find_stencil(name).ndim == 3]
 
 @st.composite
 def split_runs(draw: st.DrawFn, stencil: Stencil, max_rows: int = 24) -> tuple[Boundary, RankPlans]:
-    """Generate a random run of a stencil on 2 to 8 ranks with split tiling. The grid is small. The boundary and the
-    legal sizes are random."""
+    """Generate a random run of a stencil on 2 to 8 ranks with split tiling, on a small grid, with any boundary and any
+    legal sizes."""
     boundary, ranks, steps = draw(boundaries()), draw(st.integers(2, 8)), draw(st.integers(1, 6))
     least = max(1, 2 * stencil.radii[1] * len(stencil.stages) * draw(st.integers(1, min(3, steps))))
     rows = draw(st.integers(ranks * least, ranks * max(least, max_rows)))
@@ -150,8 +151,8 @@ def test_the_plan_that_the_tuner_chooses_for_a_rank_is_legal(
 def test_parts_have_the_layout_of_their_arrays_on_disk(
     rows: int, ranks: int, sides: tuple[str, str], missing: int
 ) -> None:
-    """Checks that the problem of a rank has the layout of an array with its rows, and the right sides. If the last part
-    is shorter than the others, its planes on disk are as long as those of the others."""
+    """Checks that the problem of a rank has the right sides, and the layout of an array with the rows of the rank. If
+    the last part has fewer rows than the others, its planes on disk must still have the same length."""
     stencil = find_stencil("heat7")
     boundary, ny = Boundary(y=sides), ranks * rows - min(missing, rows // 2)  # type: ignore[arg-type]
     problem = as_problem(stencil, make_layout((9, ny, 50), "float32"), 3, boundary, in_place=False)
