@@ -37,7 +37,8 @@ KINDS: list[tuple[tuple[FieldPlan, ...], tuple[StagePlan, ...]]] = [
         (StagePlan((HERE(0), HERE(1), Operand(2)), (0, 1)), StagePlan((HERE(2), Operand(0), Operand(1)), (2,))),
     ),
 ]
-"""The fields and stages of four problems: one field; a static field; second order in time; two stages."""
+"""The fields and stages of four problems: with one field, with a static field, of second order in time, and with two
+stages."""
 MIXED: list[tuple[tuple[FieldPlan, ...], tuple[StagePlan, ...]]] = [
     ((UPDATED, KEPT), (StagePlan((Operand(0), HERE(1)), (0, 1)),)),
     (

@@ -29,7 +29,7 @@ PRINTED = [
 
 @cache
 def moved(name: str) -> dict[str, Traffic]:
-    """Return the traffic of each scheme, by name, for the row of this name."""
+    """Return a dictionary from the name of each scheme to its traffic, for the row `name` of the table."""
     (row,) = (one for one in TABLE if one.name == name)
     problem = table2_problem(row)
     return {one.name: one for one in traffic(problem, blk_tune(problem, MACHINE.usable_bytes), row, MACHINE)}

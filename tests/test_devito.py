@@ -1,4 +1,4 @@
-"""Check that a script of Devito gives the same values in Outcrop as in Devito, also in the cells at the edges."""
+"""Check that a script of Devito gives the same values in Outcrop as in Devito, even in the cells at the edges."""
 
 from __future__ import annotations
 

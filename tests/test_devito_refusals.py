@@ -155,8 +155,8 @@ def test_time_steps_are_positive_numbers(dt: Any) -> None:
 
 
 def test_points_outside_the_grid_are_named() -> None:
-    """Checks that a receiver outside the grid is refused, also for a staggered field, and that the error gives its
-    coordinates."""
+    """Checks that a receiver outside the grid is refused, and that the error gives its coordinates. One receiver is on
+    a staggered field."""
     s = make_script()
     s.rec.coordinates.data[1] = [4.0, 11.5]
     with pytest.raises(

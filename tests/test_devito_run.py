@@ -137,7 +137,7 @@ def test_staggered_systems_have_devitos_numbers(script: Any, dtype: Any, tmp_pat
 
 
 def test_values_are_given_to_the_simulation_and_never_allocated(tmp_path: Path) -> None:
-    """Checks that a run never accesses `.data`, and that assigned values have the shape of Devito's grid, also after
+    """Checks that a run never accesses `.data`. Assigned values must have the shape of Devito's grid, even after
     `oc.open`.
     """
     equations, u, _, dt = heat_script(np.float32)

@@ -137,7 +137,7 @@ def test_a_flipped_bit_is_named(tmp_path: Path) -> None:
 
 
 def test_no_flipped_bit_goes_unnoticed_in_blocks(tmp_path: Path) -> None:
-    """Checks that a run stops if any stored byte of a pass in blocks has a flipped bit, also in temporary files. Only
+    """Checks that a run stops if any stored byte of a pass in blocks has a flipped bit, even in a temporary file. Only
     flipped bits in padding, which do not change the result, may stay undetected."""
     stencil, problem, _ = small_run()
     plan = build(problem, SCHEMES["wavefront"], Sizes(4, 3, 2, block_y=12), MACHINE, assumed_rate)

@@ -39,8 +39,8 @@ def states(path: Path, every: int = 1, **options: Any) -> Any:
 
 @pytest.mark.parametrize("every", ["all", 1, 3, 20])
 def test_a_history_has_the_states_of_snapshots(every: int | str, tmp_path: Path) -> None:
-    """Checks the steps of the history, and its values in forward and in reverse order. Further calls of `run`, also of
-    the opened run, must continue the history."""
+    """Checks the steps of the history, and its values in forward and in reverse order. Further calls of `run` must
+    continue the history, even after the run has been opened again."""
     expected = states(tmp_path / "with-snapshots", 1 if every == "all" else int(every))
     sim = make(tmp_path / "run.oc", snapshots=oc.Snapshots(4))
     sim.run(2, history=oc.History(every), progress="none")

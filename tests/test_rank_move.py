@@ -1,5 +1,5 @@
 """Check that a run continues with another number of ranks or with one process. The results must be identical, even if
-ranks are killed at any moment. Impossible moves must be refused.
+ranks are killed at any time. Impossible moves must be refused.
 
 OUTCROP_MOVE_KILLS is the number of kills in the test that moves runs repeatedly:
 

@@ -143,8 +143,8 @@ def test_blocks_do_not_change_the_bits(others: list[str], tmp_path: Path) -> Non
 )
 def test_damaged_rows_between_blocks_are_found(name: str, wrt: list[str], are_shared: bool, tmp_path: Path) -> None:
     """Checks that a pass in blocks detects damage in the fringes of fields that it computes again. The error gives the
-    offset of the damage. The adjoint of acoustic2 does not read u, so all values of u, also of the history, share two
-    rings."""
+    offset of the damage. The adjoint of acoustic2 does not read u, so all values of u share two rings, even the values
+    from the history."""
     stencil, offsets = STENCILS[name], []
     sim = run_forward(stencil, tmp_path, "fixed", oc.History(STEPS, recompute=True), 40)
     for number in range(540, 860, 12):

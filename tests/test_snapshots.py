@@ -1,5 +1,5 @@
-"""Check snapshots of whole runs, also of the initial values. Each snapshot is stored once, and readers see it after its
-commit.
+"""Check snapshots of whole runs, including snapshots of the initial values. Each snapshot is stored once, and readers
+see it after its commit.
 """
 
 import os

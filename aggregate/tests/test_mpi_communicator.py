@@ -202,7 +202,7 @@ def test_without_mpi4py_the_line_says_what_to_install() -> None:
     ],
 )
 def test_libraries_are_known_by_what_they_say(text: str, version: MpiVersion) -> None:
-    """Check that the name and version of an MPI library are recognised, also for libraries derived from MPICH."""
+    """Check that the name and version of an MPI library are recognised, even if the library is derived from MPICH."""
     assert version_of(text) == version
 
 

@@ -253,7 +253,7 @@ class Directory:
         self._system.fsync(handle)
 
     def replace(self, name: str, content: bytes) -> None:
-        """Replace the content of a file. A reader sees the old or the new content, also after a power cut."""
+        """Replace the content of a file. A reader sees either the old or the new content, even after a power cut."""
         beside = name + ".tmp"
         self.remove(beside)  # a killed process may have left this file
         self.create(beside, content, flush=True)

@@ -52,8 +52,8 @@ class Case:
 
 
 def as_command(call: Callable[[], Any], refusals: tuple[type[Exception], ...]) -> int:
-    """Call the function. Print an allowed exception in one line, as a command does. Return the exit code of a command
-    that ends in the same way."""
+    """Call the function. If it raises an allowed exception, print the exception in one line, as a command does. Return
+    the exit code that a command has after such an exception."""
     from outcrop.errors import OutcropError
 
     warnings.simplefilter("ignore", RuntimeWarning)

@@ -55,7 +55,7 @@ WAYS: dict[str, oc.History] = {
     "schedule": oc.History(EVERY, limit=STATES_MOST * STATE_BYTES + 7, recompute=True),
 }
 SAMPLED = "every 4th state"
-"""The way whose gradients are not exact. The gradients of all other ways have the same bits."""
+"""The way whose gradients are not exact. The gradients of all other ways are bitwise identical."""
 
 RUNS = ("forward run", "adjoint run", "replay")
 PARTS = (

@@ -71,7 +71,7 @@ class Life {
   }
 
   // Checks that an index exists, that it is not older than the last announced index, and that the node files have all
-  // of its bytes. Checks the merged file in the same way.
+  // of its bytes. Checks the same facts for the merged file.
   void check(Files &files) {
     const auto folder = files.folder("home");
     const std::vector<std::string> names = folder->names();

@@ -66,7 +66,7 @@ class Faces {
   Ticket receive(std::size_t side, std::span<std::byte> rows, Ticket after) { return submit(1, side, rows, after); }
 
   /// wait_until_sent() and wait_until_received() wait until a job is finished. For the ticket `no_ticket`, they return
-  /// at once.
+  /// immediately.
   void wait_until_sent(std::size_t side, Ticket ticket) { wait(0, side, ticket); }
   void wait_until_received(std::size_t side, Ticket ticket) { wait(1, side, ticket); }
 

@@ -81,8 +81,8 @@ struct RegisterOf {
 template <typename Value, std::size_t count>
 using Register = typename RegisterOf<Value, count>::Type;
 
-// Adds the two halves of a group repeatedly until one register of doubles remains. The squares of the values are added
-// in the same way.
+// Adds the two halves of a group repeatedly until one register of doubles remains. The squares of the values are also
+// added.
 template <std::size_t width, typename Value>
 OUTCROP_INLINE void add_to_width(const Value *cells, Register<double, width> &sum, Register<double, width> &square) {
   constexpr std::size_t parts = group_cells<Value> / width;

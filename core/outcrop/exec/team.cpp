@@ -181,7 +181,7 @@ void place_memory(const Window &window, Team &team) {
     team.touch(window.data(), window.size());
     return;
   }
-  if (placement.bound)  // if the system refuses, touch() places the pages in the same way
+  if (placement.bound)  // if the system refuses, touch() places the pages instead
     for (const MemoryPart &part : parts)
       if (!bind_memory(part.data, part.size, {placement.node_indices[part.node]})) break;
   touch(parts, team);

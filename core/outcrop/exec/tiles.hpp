@@ -39,10 +39,10 @@
 // skew*(level - 1). A tile of a band has all rows and one range of zeta, which is called a chunk. An update reads
 // values with a lower level and with the same or a lower zeta. An update also overwrites an old value. The updates that
 // read the old value must be finished before. They also have a lower level and the same or a lower zeta. So a tile
-// waits for only two tiles: the previous tile in its band, and the tile with the same chunk in the band below. These
-// two tiles have waited in the same way. So all tiles with lower bands and lower chunks are finished when a tile
-// begins. The tiles on a diagonal of the drawing do not depend on each other. Threads take tiles in the order of these
-// numbers:
+// waits for only two tiles: the previous tile in its band, and the tile with the same chunk in the band below. Each of
+// these two tiles has also waited for its two tiles. So all tiles with lower bands and lower chunks are finished when a
+// tile begins. The tiles on a diagonal of the drawing do not depend on each other. Threads take tiles in the order of
+// these numbers:
 //
 //     level   | 3 : 4 : 5 : 6
 //     band 1  +---+---+---+---

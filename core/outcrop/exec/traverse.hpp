@@ -39,7 +39,7 @@ struct Tiling {
   long planes = 2;       ///< number of planes that a kernel call updates, 1 .. max_planes
   /// number of values of zeta in a chunk, for bands and for sweeps over few rows; 0 means that only y is divided
   long chunk = 0;
-  long rows_at_once = 1;  ///< number of rows that the inner loop of a kernel updates at once (kernel.h)
+  long rows_at_once = 1;  ///< number of rows that the inner loop of a kernel updates together (kernel.h)
   static constexpr long max_planes = 4;
 };
 

@@ -57,16 +57,16 @@ class File {
   /// error messages contain `label` instead of the path. Throws StorageError.
   static File open(const std::string &path, bool writable, bool direct, int folder = -1, const std::string &label = "");
 
-  /// Opens another file on the same file system in the same mode. Direct transfers are not tested again. The other
-  /// arguments are those of open(). Throws StorageError.
+  /// Opens another file on the same file system in the same mode. Direct transfers are not tested again. The arguments
+  /// have the same meaning as in open(). Throws StorageError.
   File open_like(const std::string &path, int folder, const std::string &label) const;
 
   /// Creates or replaces a file of `size` bytes, allocates storage for all bytes, and closes the file. Throws
   /// StorageError. After an error, the file does not exist.
   static void create(const std::string &path, std::uint64_t size);
 
-  /// Makes and opens a new empty file in an open folder. Messages contain `label`. Throws StorageError, also if the
-  /// name exists.
+  /// Makes and opens a new empty file in an open folder. Messages contain `label`. Throws StorageError, for example if
+  /// the name exists.
   static File make(int folder, const std::string &name, mode_t mode, const std::string &label);
 
   /// Makes an unnamed file in memory, which is deleted when it is closed. The new file contains `size` bytes of zeros.

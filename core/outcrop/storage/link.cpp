@@ -80,8 +80,8 @@ bool is_connected_stream(int descriptor) {
 Link::Link(int descriptor, const std::string &name) : name_(name), socket_(fcntl(descriptor, F_DUPFD_CLOEXEC, 0)) {
   if (!is_connected_stream(socket_.get()))
     throw InputError("descriptor ", descriptor, " is no connected stream socket, so it is no link to ", name);
-  // With this option, the last bytes of a message are sent at once. Only sockets of TCP have the option, so a failure
-  // is ignored.
+  // With this option, the last bytes of a message are sent immediately. Only sockets of TCP have the option, so a
+  // failure is ignored.
   const int yes = 1;
   setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
   int domain = 0;

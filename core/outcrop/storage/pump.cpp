@@ -16,7 +16,7 @@ Pump::Pump(Store &store, const PumpOptions &options)
       queues_{TicketQueue(requests_.size()), TicketQueue(requests_.size())} {
   assert(options.chunk_bytes > 0);
   const std::size_t by_bytes = std::max<std::size_t>(options.in_flight_bytes / options.chunk_bytes, 1);
-  // A small request is a chunk of its own. So `in_flight_bytes` allows more small chunks than full chunks in flight.
+  // A small request is one small chunk. So `in_flight_bytes` allows more small chunks than full chunks in flight.
   chunks_.resize(std::min(store.depth(), std::max<std::size_t>(4 * by_bytes, 32)));
   free_chunks_.reserve(chunks_.size());
   for (std::size_t i = chunks_.size(); i > 0; --i) free_chunks_.push_back(i - 1);

@@ -174,8 +174,8 @@ def share_of(memory: str) -> float:
 
 
 def budgets_of(problem: Problem, shares: tuple[float, ...]) -> dict[str, int]:
-    """Return the memory budgets of the runs in bytes, by name: first for the whole grid, then for each share. No budget
-    is smaller than the minimum for the problem."""
+    """Return a dictionary from the name of each run to its memory budget in bytes. The first run holds the whole grid,
+    and the others hold a share of the grid. No budget is smaller than the minimum for the problem."""
     both = 2 * problem.cells * problem.item_bytes
     budgets = {"in_memory": largest_useful_bytes(problem)}
     for share in shares:

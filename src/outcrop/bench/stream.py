@@ -7,9 +7,8 @@ of Jackson's benchmark:
     `dram`         Reads from DRAM and writes to DRAM.
     `none`         Reads from the tier and writes to the tier, without flushes.
     `individual`   Like `none`, but each element is flushed separately, or each page if the tier needs msync.
-    `collective`   Like `none`, but the whole result is flushed at once.
-    `read-only`    Reads from the tier and writes to DRAM.
-    `write-only`   Reads from DRAM and writes to the tier.
+    `collective`   Like `none`, but one flush covers the whole result. `read-only`    Reads from the tier and writes to
+    DRAM. `write-only`   Reads from DRAM and writes to the tier.
 
 All ranks of a node begin each loop at the same time. The first repeat of a turn is not counted. The results of the
 loops are checked.
@@ -249,7 +248,7 @@ class RankStream:
         return None if self._mapping is None else _core.Stream.flushed_at_once(self._mapping)
 
     def measure(self, mode: StreamMode) -> ModeTimes:
-        """Run one turn of `mode` on all ranks at once, and check the results."""
+        """Run one turn of `mode` on all ranks at the same time, and check the results."""
         count = self._count_of(mode)
         values = {(place, name): value for place in mode.places for name, value in STARTS.items()}
         for place in mode.places:

@@ -133,8 +133,9 @@ def machine(
 ) -> None:
     """Write a machine file for OUTCROP_AGG_MACHINE: the tiers of this node, the target of the files, the network cards.
 
-    Programs in C, Fortran and Python that use the same file place aggregators in the same way. As in `outcrop tiers`,
-    tiers that have not been measured before are measured. The file does not contain the distances between ranks.
+    Programs in C, Fortran and Python that use the same machine file choose the same ranks as aggregators. As in
+    `outcrop tiers`, tiers that have not been measured before are measured. The file does not contain the distances
+    between ranks.
     """
     from outcrop.aggregate.nodes import machine_text
     from outcrop.tiers.survey import find_tiers

@@ -111,7 +111,7 @@ def _open_standard_files() -> None:
 
 
 def _end_by_sigpipe() -> None:
-    """End this process by SIGPIPE. The system ends other programs in the same way when their pipe is closed. Python
+    """End this process by SIGPIPE. The system uses this signal to end other programs when their pipe is closed. Python
     ignores this signal, so its default effect is restored first."""
     discard_output()
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
@@ -135,7 +135,7 @@ def _printable(word: str) -> str:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    """Handle SIGTERM, which batch systems send, in the same way as Ctrl-C, even if this process ignores Ctrl-C."""
+    """Treat SIGTERM like Ctrl-C, even if this process ignores Ctrl-C. Batch systems send SIGTERM."""
     raise KeyboardInterrupt
 
 

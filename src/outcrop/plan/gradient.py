@@ -169,8 +169,8 @@ def choose_way(
     ways: Sequence[Way], machine: Machine, limits: Limits, rates: Rates, is_rough: bool = False
 ) -> WayChoice:
     """Choose the way with the shortest predicted time. The result says for each way why it is chosen or not. If two
-    ways are equally fast, the way with the smaller history is chosen. If `is_rough` is true, no plans are made, and the
-    times come from formulas.
+    ways take the same time, the way with the smaller history is chosen. If `is_rough` is true, no plans are made, and
+    the times come from formulas.
     """
     if limits.disk_bytes is not None and limits.replay_disk_bytes is not None:
         most, less = limits.disk_bytes, limits.replay_disk_bytes

@@ -61,8 +61,8 @@ class StorageRates:
     first_write_bytes_per_second: float | None = None
 
     def shared_by(self, processes: int) -> StorageRates:
-        """Return the rates of one of `processes` processes that use the storage at the same time. A flush takes as long
-        as with one process."""
+        """Return the rates of one of `processes` processes that use the storage at the same time. The time of a flush
+        does not depend on the number of processes."""
         first_write = self.first_write_bytes_per_second
         return replace(
             self,

@@ -24,9 +24,9 @@ DIRECT_BYTES = 4096
 
 
 def chunk_rows(rows: Sequence[int]) -> int:
-    """Return the number of rows of a chunk of Zarr such that each part is one chunk, or 0 if there is no such number.
-    `rows` has the numbers of rows of all parts. All chunks of an array have equally many rows. Only the last chunk can
-    have rows beyond the end of the array, so only the last part can have fewer rows than the others."""
+    """Return the number of rows with which each part is one chunk of a Zarr array, or 0 if there is no such number.
+    `rows` has the numbers of rows of all parts. All chunks of an array have the same number of rows. Only the last
+    chunk can have rows beyond the end of the array, so only the last part can have fewer rows than the others."""
     first, last = rows[0], rows[-1]
     return first if last <= first and all(one == first for one in rows[:-1]) else 0
 

@@ -12,8 +12,8 @@ The proposal with the shortest time of the slowest rank is chosen. If the cut ca
 own cut: the cut that gives all ranks equal work (`balanced_cut`).
 
 In a run of several ranks, each rank uses the figures that it has measured (run/joint_plan.py). `outcrop plan --ranks`
-makes the same choice in one process (`choose_ranks`). It assumes that the machines of all ranks have equal figures, so
-it needs one rank of each kind: the first rank, the last rank, and one rank between them.
+makes the same choice in one process (`choose_ranks`). This choice assumes that the machines of all ranks have equal
+figures. So it needs only one rank of each kind: the first rank, the last rank, and one rank between them.
 """
 
 from __future__ import annotations
@@ -179,9 +179,9 @@ def is_moved(problem: Problem, scheme: Scheme) -> bool:
 
 
 def _as_balanced(part: Problem) -> Problem:
-    """Return the problem of a rank with the number of rows of `part`, and with neighbours at both sides. After the cut
-    is moved, the first and the last rank have about as many updates as this rank. The number of levels L is limited,
-    because the lowest rank gives away r(L+1)/2 rows and must keep the 2rL rows that it needs."""
+    """Return the problem of a rank that has the same number of rows as `part`, and neighbours at both sides. After the
+    cut is moved, the first and the last rank have about the same number of updates as this rank. The number of levels L
+    is limited, because the lowest rank gives away r(L+1)/2 rows and must keep the 2rL rows that it needs."""
     least = 2 * part.radius_y * part.stages
     rows = max(least, (8 * part.max_halo - 4 * part.radius_y) // 10)
     return replace(part, sides=(part.sides[0], ("neighbour", "neighbour"), part.sides[2]), max_halo=rows)
@@ -256,7 +256,7 @@ class ChosenRanks:
 
     @property
     def link_bytes(self) -> int:
-        """The maximum, over all ranks and all sides, of the bytes that a rank sends to one neighbour in the first pass.
+        """The maximum number of bytes that any rank sends to one of its neighbours in the first pass.
         """
         sent = [0]
         for plan in {id(plan): plan for plan in self.every.plans}.values():
@@ -269,8 +269,8 @@ class ChosenRanks:
 
     @property
     def twice(self) -> float:
-        """The number of updates of rows and planes of neighbours, relative to the updates of the rank's own cells.
-        These updates are made twice, because the neighbours make them, too. The number is 0 if ranks share updates."""
+        """The number of updates in rows and planes of neighbours, divided by the number of updates of the rank's own
+        cells. The neighbours make the same updates. If ranks share updates, the number is 0."""
         if self.shares_updates:
             return 0.0
         own, every = 0, 0

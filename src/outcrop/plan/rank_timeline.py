@@ -149,9 +149,9 @@ class _Events:
 
 
 _Key: TypeAlias = tuple[int, int, int, int]
-"""Identifies an event by four numbers: its block, the number of slabs of the block up to this event, its phase, and the
-number of earlier events with the same first three numbers. The last blocks of all ranks have the same number. Ranks
-perform their events in the order of these keys."""
+"""The key of an event. It has four numbers: the block, the number of slabs of the block up to this event, the phase,
+and the number of earlier events with the same first three numbers. The last blocks of all ranks have the same number.
+Ranks perform their events in the order of these keys."""
 LAST_BLOCK = 1 << 30
 
 

@@ -7,7 +7,7 @@ the window and in each array on disk. The proof stores levels for whole ranges o
 still be in progress when the next action begins. The proof is still valid, because in the executor all transfers and
 updates of the same slot wait for each other.
 
-The proof performs an update level by level, and updates all planes of a level at once. The executor updates planes in
+The proof performs an update level by level, and updates all planes of a level together. The executor updates planes in
 the order of zeta. Both orders have the same effect, because a level reads planes at a distance of at most one skew. The
 executor writes these planes at the same or an earlier zeta, and overwrites them at the same or a later zeta. Fields are
 of one kind if they have equal properties and the same stages update them (`one_of_each`). All fields of one kind always

@@ -329,9 +329,9 @@ def _of_equations(options: RunOptions) -> Definition:
 def initial_planes(lowered: Lowered | None, manifest: Description, filled: Collection[str]) -> dict[str, PlaneSource]:
     """For arrays that have no values yet, return the values in `.data` of Devito's functions.
 
-    If the user has assigned values to a field, `.data` of the field's function is ignored, also for the previous
-    values. A function of Devito has one array for each point in time. Raises InputError when the arrays of a function
-    have different halos."""
+    If the user has assigned values to a field, `.data` of the field's function is ignored. The previous values in
+    `.data` are then ignored, too. A function of Devito has one array for each point in time. Raises InputError when the
+    arrays of a function have different halos."""
 
     def planes_of(array: NDArray[Any]) -> PlaneSource:
         return lambda z0, z1: array[z0:z1]

@@ -104,7 +104,8 @@ def take_parts(setup: Setup) -> Setup:
 
 @contextlib.contextmanager
 def _alone() -> Iterator[RankGroup]:
-    """Yield a group that contains only this process. Such a group can move rows in the same way as several ranks."""
+    """Yield a group that contains only this process. The functions that move rows between ranks also work with this
+    group."""
     group = RankGroup(0, 1, str)
     try:
         yield group

@@ -514,7 +514,7 @@ def set_up_elsewhere(declared: DeclaredMachine, options: RunOptions) -> Elsewher
 
     Options about directories, storage and the binding of threads have no effect. A percentage in `memory` refers to the
     declared memory. The default is the memory that is declared usable. `threads` is at most the number of declared
-    cores, which is also the default."""
+    cores. By default, it is equal to this number."""
     as_flag(options.in_place, "in_place")
     threads = declared.cores if options.threads is None else as_threads(options.threads)
     if threads > declared.cores:

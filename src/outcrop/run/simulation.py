@@ -429,10 +429,10 @@ class Simulation:
         With `progress="auto"`, a bar is shown in a terminal or notebook. With "lines", plain lines are shown if no bar
         can be drawn. With "none", nothing is shown. `on_snapshot(step, fields)` is called for each snapshot, after the
         commit of its pass. `fields` maps the names of fields to memory maps of files. At the end, traces are copied
-        into `.data` of Devito's receivers. If `history` is given, the run keeps its states from step 0 on, also in
-        later calls. `history="all"` means `oc.History("all")`. "auto" and a number of steps are also possible. Raises
-        InterruptedRun after Ctrl-C, and StorageError when storage fails. In both cases the last committed pass stays
-        intact."""
+        into `.data` of Devito's receivers. If `history` is given, the run keeps its states from step 0 on. Later calls
+        of `run` continue the history. `history="all"` means `oc.History("all")`. "auto" and a number of steps are also
+        possible. Raises InterruptedRun after Ctrl-C, and StorageError when storage fails. In both cases the last
+        committed pass stays intact."""
         if not isinstance(progress, str) or progress not in KINDS:
             raise InputError(f"progress {shown(progress)} is unknown; there are {', '.join(KINDS)}")
         if on_snapshot is not None and not callable(on_snapshot):

@@ -2,7 +2,7 @@
 kernels as runs.
 
 `Sweep` is for programs that hold their arrays themselves, as NumPy arrays or as arrays on tiers. `Sweep` uses no
-blocking in time and no I/O, so its speed is the speed of a plain loop over memory. The results have the same bits as
+blocking in time and no I/O, so its speed is the speed of a plain loop over memory. The results are bitwise identical to
 the results of a run with the same stencil and values.
 
     array (ny + 2, nx)    | spare row |  row 0 of the grid  | ... |  row ny - 1  | spare row |

@@ -36,10 +36,10 @@ class Persistence(IntEnum):
 class Figures:
     """The measured figures of a tier, which Outcrop keeps between runs. A figure is None if it is not measured.
 
-    Sequential figures are for requests as large as the requests of a run. In memory, all threads make requests at once.
-    In files, several requests are in flight. Random figures are for many accesses at the same time. An access has 4 KiB
-    in files, and a cache line in memory. Latencies are for one access at a time. Bandwidths of memory count each byte
-    read once and each byte written once, as STREAM does.
+    Sequential figures are for requests as large as the requests of a run. In memory, all threads make requests at the
+    same time. In files, several requests are in flight. Random figures are for many accesses at the same time. An
+    access has 4 KiB in files, and a cache line in memory. Latencies are for one access at a time. Bandwidths of memory
+    count each byte read once and each byte written once, as STREAM does.
     """
 
     origin: str

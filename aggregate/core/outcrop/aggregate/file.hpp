@@ -29,7 +29,7 @@ struct FileOptions {
   /// that a stage may use all free bytes.
   std::uint64_t stage_bytes = 0;
   /// Other stage folders of this node. An earlier program may have left steps of this file in these folders. These
-  /// steps are drained or discarded in the same way as steps in `stage_folder`.
+  /// steps are drained or discarded like the steps in `stage_folder`.
   std::vector<std::string> settle_folders = {};
   /// If true, each node writes its own file. The index `path`.index lists these files (node_files.hpp).
   bool node_files = false;

@@ -138,7 +138,8 @@ class LadderScale:
 
     @property
     def both_bytes(self) -> int:
-        """The number of bytes of all cells of both arrays, without padding. The paper counts memory in the same way."""
+        """The number of bytes of all cells of both arrays, without padding. The paper also counts memory without
+        padding."""
         nz, ny, nx = self.shape
         return 2 * 4 * nz * ny * nx
 
@@ -359,9 +360,9 @@ def _memory_scratch(count: int) -> Iterator[Sequence[ShardFile]]:
 
 
 def _moved_bytes() -> dict[str, int]:
-    """Return four counters of ColumnRun by name. Two of them count the bytes that this process has read from devices
-    and marked for writing, and are 0 if the system does not count these bytes. The other two count the bytes that the
-    machine has swapped in and out."""
+    """Return a dictionary with four counters of ColumnRun. Two counters have the bytes that this process has read from
+    devices and marked for writing. They are 0 if the system does not count these bytes. The other two counters have the
+    bytes that the machine has swapped in and out."""
     own, machine = _counters("/proc/self/io"), _counters("/proc/vmstat")
     page_bytes = os.sysconf("SC_PAGE_SIZE")
     return {

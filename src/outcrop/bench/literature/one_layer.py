@@ -165,8 +165,8 @@ class OneLayerRun:
         )
 
     def fill(self, source: InitialPlanes, planes: int) -> None:
-        """Write the initial values to both arrays, `planes` planes at a time. The first level overwrites the second
-        array except for the rim, so of its values only those of the rim matter."""
+        """Write the initial values to both arrays, `planes` planes at a time. The first level overwrites all cells of
+        the second array except the rim. So only the rim of the second array needs the initial values."""
         nz = self._plan.problem.planes
         for z0 in range(0, nz, planes):
             z1 = min(nz, z0 + planes)

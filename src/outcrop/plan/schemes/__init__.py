@@ -7,10 +7,11 @@ from outcrop.plan.schemes import split_tiling, wavefront
 from outcrop.plan.schemes.literature import LITERATURE
 
 SCHEMES: dict[str, Scheme] = {"wavefront": wavefront.SCHEME, "naive": wavefront.NAIVE, **LITERATURE}
-"""The schemes for any grid, by name. `auto` chooses one of the schemes that check all data that they read."""
+"""A dictionary from the name of each scheme for any grid to the scheme. `auto` chooses one of the schemes that check
+all data that they read."""
 RANK_SCHEMES: dict[str, Scheme] = {"split": split_tiling.SCHEME}
-"""The schemes that work only for grids that are divided among ranks, by name. Some other schemes also work for such
-grids."""
+"""A dictionary of the schemes that work only for grids that are divided among ranks. Some schemes in SCHEMES also work
+for such grids."""
 EVERY_SCHEME = SCHEMES | RANK_SCHEMES
 ALIASES = {"skewed": "skewed-5y"}
 """Other names of schemes that users may give."""

@@ -24,9 +24,9 @@ rows that the triangle needs arrive while the rank updates this trapezoid. The a
     receive the finished rows 0 <= y < rL of the same planes from the lower neighbour
     write the planes whose finished rows were received for slab s-1
 
-A rank computes checksums of its own rows only. Updates compute checksums, but the lower neighbour updates the lowest
-rows. So the rank adds these rows to the checksums with the action Check: the rows 0 <= y < r at level 0, and the rows 0
-<= y < rL at the last level.
+A rank computes the checksums of its own rows. Usually, its updates compute the checksums. But the lower neighbour
+updates the lowest rows, so the action Check adds these rows to the checksums: the rows 0 <= y < r at level 0, and the
+rows 0 <= y < rL at the last level.
 
 A rank receives finished rows only in planes that its trapezoid no longer reads. Let Z be the end of slab s, and let b
 be the number of planes of a slab. The triangle of slab s-1 has finished the planes below Z - b - r(L-1), and the

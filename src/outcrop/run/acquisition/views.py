@@ -215,7 +215,8 @@ def mapped(state: State, entry: SnapshotsEntry, field: str, number: int) -> NDAr
 
 
 class SnapshotViews(Mapping[str, SnapshotView]):
-    """The snapshots of all fields, by name: "u", or "side/u" for snapshots with the name "side".
+    """A mapping with the snapshots of all fields. A key is the name of a field, such as "u". If the snapshots have a
+    name, such as "side", the key is "side/u".
 
     If several ranks compute the run, `whole` makes the views of the whole box. If one part is opened alone, its
     snapshots have only the rows of the box that are in this part, and possibly none."""

@@ -24,7 +24,7 @@ from outcrop.errors import CorruptionError, StorageError, os_errors_as
 from outcrop.run.disk.layout import PlaneLayout
 
 BUFFER_BYTES = 4 << 20
-"""The maximum size of a group of planes that is moved at once. Larger planes are moved one by one."""
+"""The maximum size of a group of planes that is moved together. Larger planes are moved one by one."""
 
 
 class DeviceRange(NamedTuple):

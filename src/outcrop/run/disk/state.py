@@ -12,7 +12,7 @@ array has two copies, 0 and 1. A pass reads generation g from the current copies
 g+1 into the other copies:
 
     engine:  read .u.0 ──► update ──► write .u.1 ──► fdatasync .u.1      killed here: still generation g
-    commit:  manifest.json.tmp ──► fsync ──► rename ──► fsync folder     the rename commits all arrays at once
+    commit:  manifest.json.tmp ──► fsync ──► rename ──► fsync folder     one rename commits all arrays
              u -> .u.1                                                   killed before this: the next writer repairs it
 
 On a block device, the arrays and the manifest are ranges of bytes of the device (`device.py`).

@@ -191,7 +191,7 @@ class InputView(PlanesView):
         self.dtype = np.asarray(array.planes(0, 1)).dtype
 
     def _read(self, wanted: range) -> Iterator[Array]:
-        if self.ndim == 1:  # all cells are read at once, because each call may read the whole file
+        if self.ndim == 1:  # one call reads all cells, because each call may read the whole file
             yield np.asarray(self._array.planes(0, self.shape[0]))[np.arange(wanted.start, wanted.stop, wanted.step)]
             return
         for z in wanted:

@@ -27,7 +27,7 @@ CACHE_BYTES = 8 << 20
 """The default size of the cache of planes for sources that are not stored plane by plane."""
 
 GROUP_BYTES = 4 << 20
-"""The approximate number of bytes of an array that are read at once."""
+"""The approximate number of bytes of an array that one call reads."""
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,8 @@ MAX_SAMPLES = 1 << 27
 each sample."""
 
 BLOCK_BYTES = 1 << 20
-"""The approximate size of a block of rows that is interpolated at once. Intermediate results stay in the cache."""
+"""The approximate size of a block of rows. Each block is interpolated as a whole. Intermediate results stay in the
+cache."""
 
 _EXACT = 1 << 53
 """Whole numbers below this limit are exact in double precision, so NumPy and Python divide them with equal results."""

@@ -1,9 +1,9 @@
 """The generation on which all ranks agree: how a pass of several ranks is committed, and how ranks recover.
 
 Each rank has two copies of its part on disk. A pass reads generation g from one copy, and writes g + 1 over g - 1 in
-the other copy. A rank must not write over g - 1 before all ranks have g. Until then, another rank may have to begin
-again with g - 1. But the rank may already read g, exchange rows and update. So the ranks agree while they compute the
-next pass, and only the first write of this pass waits:
+the other copy. A rank must not write over g - 1 before all ranks have g. Until then, all ranks may have to begin again
+with g - 1. But a rank that has g may already read g, exchange rows and update. So the ranks agree while they compute
+the next pass, and only the first write of this pass waits:
 
     rank 0   pass ► 1 flush ► 2 rename: {g, g-1} ─┬─► next pass: read, update ......... ► 4 write over g-1
                                                   └► 3 ─┐                        ┌─► g ─┘
@@ -28,7 +28,7 @@ If a rank is killed, all ranks end, and at the next start they call `agree`:
 
 In the second case, some of the ranks at g may already compute the next pass. These ranks have not written over g - 1.
 They cannot commit g + 1, because step 3 never completes. So the generations of ranks never differ by more than one. An
-assignment of new values is committed in the same way, but then all ranks wait in step 3.
+assignment of new values is committed by the same steps, but then all ranks wait in step 3.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ class Agreement:
             self._pending = None
 
     def close(self) -> None:
-        """End the thread. If an agreement is pending, the group must have ended, or no rank may have failed. Otherwise,
-        the thread may never end."""
+        """End the thread. If an agreement is pending and a rank has failed, the group must have ended before this call.
+        Otherwise, the thread may never end."""
         self._thread.shutdown()
 
     @property

@@ -1,7 +1,7 @@
 """`RankGroup`: the ranks that compute one run together, and how ranks notice that a rank has ended.
 
-MPI is used only to start. Rank 0 listens on a socket. A broadcast of MPI sends its address and a random token to all
-ranks. Each other rank then connects to rank 0:
+MPI is used only to start the group. Rank 0 listens on a socket. A broadcast of MPI sends its address and a random token
+to all ranks. Each other rank then connects to rank 0:
 
     rank 1 ──┐                  value     a rank's share of `allgather`      to rank 0
     rank 2 ──┼── rank 0         values    the values of all ranks            from rank 0
@@ -10,9 +10,10 @@ ranks. Each other rank then connects to rank 0:
                                 failed    "I have failed"                    to rank 0
                                 end       who has failed or gone             from rank 0
 
-A thread of each rank, the watcher, reads these messages. When a process is killed, the system closes its socket. Rank 0
-notices this, and also if a rank has sent nothing for SILENT_SECONDS. Rank 0 then tells all other ranks which rank is
-gone. Each rank calls the functions that `watching` has registered to stop its pass. All ranks notice an end of rank 0.
+A thread of each rank, the watcher, reads these messages. When a process is killed, the system closes its socket, and
+rank 0 notices this. Rank 0 also notices if a rank has sent nothing for SILENT_SECONDS. In both cases, rank 0 tells all
+other ranks which rank is gone. Each rank calls the functions that `watching` has registered to stop its pass. If rank 0
+is killed, each other rank notices this itself.
 
 A group that has ended cannot be used again. The program ends, and the next start continues from the last generation
 that all ranks have committed (agreement.py).
@@ -41,7 +42,7 @@ JOIN_SECONDS = 25.0
 
 BEAT_SECONDS = 2.0
 SILENT_SECONDS = 18.0
-"""A rank that has sent nothing for this time counts as gone. So a network that stops working also ends a run."""
+"""A rank that has sent nothing for this time counts as gone. So a run also ends if the network stops working."""
 
 JUDGE_SECONDS = 1.5
 """When a link breaks, rank 0 waits for this time, because a third rank may be the rank that is gone."""

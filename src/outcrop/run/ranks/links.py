@@ -5,10 +5,10 @@ A link connects two neighbours. Passes send and receive faces over it:
     rank 0 ── rank 1 ── rank 2          a row of ranks
       └───────────────────┘             a ring, if y is periodic: two ranks then have two links
 
-If the grid is also cut along z, each rank has links to its neighbours below and above, too.
+If the grid is cut along z, each rank also has links to its neighbours below and above.
 
-Links are made anew for each call of `run`, so that no bytes of a pass that was stopped are left in them.
-`measure_network` measures the network with links of its own, before the plan is chosen.
+Each call of `run` makes new links, so that no bytes of an interrupted pass are left in them. `measure_network` makes
+separate links to measure the network before the plan is chosen.
 
 A stream connects any two ranks, outside of passes: for reads of the whole grid, and when rows move:
 
@@ -16,7 +16,7 @@ A stream connects any two ranks, outside of passes: for reads of the whole grid,
     rank 0 ◄── rows ── rank 2
 
 Each rank knows the requests of all ranks, so both ends of a stream know that it exists. Rows go from the rank that has
-them to the rank that needs them, and not through rank 0. A stream that ends too early has one of three reasons. If its
+them to the rank that needs them, and not through rank 0. A stream can end too early for one of three reasons. If its
 sender has failed, the sender reports its error (`end_together`). If its receiver has failed, the receiver closes the
 stream. Otherwise a rank is gone, and the group finds this rank.
 
@@ -101,8 +101,8 @@ def linked(group: RankGroup, neighbours: Sequence[int | None]) -> Iterator[tuple
 def _accepted(
     group: RankGroup, stack: contextlib.ExitStack, listener: Listener, neighbours: Sequence[int], deadline: float
 ) -> dict[int, socket.socket]:
-    """Accept the connections of the neighbours with lower rows or planes, and return them by rank. These neighbours are
-    different ranks, and no other rank connects."""
+    """Accept the connections of the neighbours with lower rows or planes. Return a dictionary from the number of the
+    rank to its connection. These neighbours are different ranks, and no other rank connects."""
     found: dict[int, socket.socket] = {}
     while waiting := [one for one in neighbours if one not in found]:
         try:
@@ -143,11 +143,11 @@ def _require_time(group: RankGroup, name: str, deadline: float, reason: str) -> 
 
 
 def measure_network(group: RankGroup, is_wanted: bool) -> NetworkRates:
-    """Measure the links of a row of ranks, all at the same time, in about 0.1 s. The result is the rate of the slowest
-    link, so it is equal on all ranks. All ranks must call this function together.
+    """Connect all ranks in a row, and measure all links at the same time, in about 0.1 s. The result is the rate of the
+    slowest link. It is the same on all ranks. All ranks must call this function together.
 
-    Nothing is measured unless `is_wanted` is True on a rank. In this case, and if a link gives no figures, the assumed
-    figures are returned. Raises CommunicationError if a neighbour cannot be reached."""
+    If `is_wanted` is False on all ranks, nothing is measured, and the result has the assumed figures. If a link gives
+    no figures, the result also has the assumed figures. Raises CommunicationError if a neighbour cannot be reached."""
     if not any(group.allgather(is_wanted)):
         return ASSUMED_NETWORK
     row = [group.rank - 1 if group.rank else None, group.rank + 1 if group.rank + 1 < group.size else None]
@@ -232,12 +232,13 @@ class RowStream:
 def streams(
     group: RankGroup, sources: Sequence[int], targets: Mapping[int, Blocks], at_once: int
 ) -> Iterator[Callable[[int], RowStream]]:
-    """Yield a function that connects this rank to one of `sources`, the ranks from which it receives. In the meantime,
-    other threads send the blocks of `targets` to the ranks that are their keys. At most `at_once` streams are sent at
-    the same time. If a rank connects to several sources before it receives, each sender needs a thread for each stream.
+    """Yield a function that connects this rank to one of `sources`, the ranks from which it receives. `targets` is a
+    dictionary from the number of a rank to the blocks for this rank. While the body of the `with` runs, other threads
+    send these blocks. At most `at_once` streams are sent at the same time. If a rank connects to several sources before
+    it receives, each sender needs a thread for each stream.
 
-    All ranks must call this function together, with the same streams. The call ends when this rank has sent everything.
-    Raises the error of the first stream that this rank cannot send, and EOFError. The caller must then call
+    All ranks must call this function together, with the same streams. The `with` ends when this rank has sent
+    everything. Raises the error of the first stream that this rank cannot send, and EOFError. The caller must then call
     `end_together`."""
     token = hmac.new(group.token.encode(), b"rows", hashlib.sha256).hexdigest()
     with contextlib.ExitStack() as stack:
@@ -365,8 +366,8 @@ class RankPeers:
         self._group, self._links = group, links
 
     def everyone(self, read: Callable[[], bytes]) -> list[bytes]:
-        """Return what `read` returns on each rank. All ranks must call this method. Raises the error of `read` on all
-        ranks, and CommunicationError if a rank is gone."""
+        """Call `read` on each rank, and return the results of all ranks. All ranks must call this method. If `read`
+        raises an error on one rank, all ranks raise this error. Raises CommunicationError if a rank is gone."""
         group = self._group
         with group.together():
             own = read()

@@ -1,11 +1,11 @@
-"""Move the rows and the records of a run to another number of ranks, also from or to one process.
+"""Move the rows and the records of a run to another number of ranks. One process counts as one rank.
 
     rank-0          rank-1          rank-2         3 parts        rows 0 .. 31 | 32 .. 63 | 64 .. 95
        │             │  │              │
     rank-0.moving ◄──┘  └──► rank-1.moving         2 new parts    rows 0 .. 47 | 48 .. 95
 
-Each new rank reads its rows from the parts that it sees. Other rows come from a rank that sees them (links.py). A
-move has these steps. All ranks complete a step before a rank begins the next one:
+Each new rank reads its rows from the parts that it sees. If it does not see a part, another rank sends the rows of this
+part (links.py). A move has five steps. All ranks complete a step before any rank begins the next step:
 
     1   Write the planes and records of the new parts, and flush them.  killed: the old parts are valid
     2   Commit the new parts.                                           killed: the old parts, or the new if complete
@@ -25,7 +25,7 @@ The Zarr group of the old parts has the same names (shared.py), so it is removed
 At each start, the ranks look for such names (`settle`). If a complete set of new parts exists, they complete the steps
 3 to 5. Otherwise they remove the new parts. No step of the run is computed in between, so both sets have the same
 values. The name of the new run is computed from the name of the old run, its generation and the new number of ranks.
-Therefore a set of new parts is only used in place of the parts from which it was made.
+Therefore a set of new parts can replace only the parts from which it was made.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ def _blocks(
     states: Sequence[State], names: Sequence[str], chosen: Selection, moved: MovedRecords
 ) -> Iterator[NDArray[Any]]:
     """Yield the selected rows of the parts `states`: for each array and plane, the rows of each part. Then yield the
-    blocks of their records in the same way."""
+    blocks of the records of these parts, also part by part."""
     for name in names:
         for blocks in zip(*(read_rows(one, name, chosen) for one in states), strict=True):
             yield from blocks

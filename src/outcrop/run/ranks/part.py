@@ -5,7 +5,7 @@ parts on disk.
     -d /disk/{rank}/run     {rank} becomes 3, and {node} the name of its host
 
 An interrupted move (move.py) can leave parts whose names have a suffix. `scan` also finds these parts, and `choose`
-chooses the valid parts. Here a run of one process counts as the part of the only rank of a run:
+chooses the valid parts. Here a run of one process counts as the only part of a run of one rank:
 
     path                  part of rank 2         its new part             one process      its new run
     /disk/run.oc          /disk/run.oc/rank-2    .../rank-2.moving        /disk/run.oc     /disk/run.oc/whole.moving
@@ -253,7 +253,7 @@ class FoundPart:
 
 
 def place_of(path: object, group: RankGroup, rank: int, ranks: int) -> PartPlace:
-    """Return the place of the part of `rank` of a run of `ranks` ranks, as this rank sees it."""
+    """Return the place of a part, as this rank sees it. The part belongs to `rank` in a run of `ranks` ranks."""
     text = directory_text(path, group)
     if RANK in text:
         there = Path(text.replace(RANK, str(rank)))
@@ -381,7 +381,8 @@ def refuse_incomplete(path: object, found: Sequence[FoundPart], size: int) -> No
 
 
 def name_of_move(run: str, generation: int, ranks: int) -> str:
-    """Return the name of the run that a move makes. It is the identity of a run of one process."""
+    """Return the identity of the run that a move makes. If the new run is a run of one process, this is the identity in
+    its manifest."""
     return hashlib.sha256(f"{run} {generation} {ranks}".encode()).hexdigest()[:32]
 
 

@@ -281,7 +281,7 @@ class MpiMessages {
 
 // --- collective calls ----------------------------------------------------------------------------------------------
 
-/// Gathers data of all ranks, and makes ranks wait at barriers. This class uses a communicator of its own, so that MPI
+/// Gathers data of all ranks, and makes ranks wait at barriers. This class uses a separate communicator, so that MPI
 /// cannot confuse the messages of these calls with other messages.
 class MpiCollectives {
  public:

@@ -48,7 +48,7 @@ namespace outcrop::aggregate {
 inline constexpr double UNLIMITED = std::numeric_limits<double>::infinity();
 
 /// Says how long a tier keeps its content: until the process ends, until the system reboots, until the job ends, or
-/// forever. The values are those of Persistence in outcrop.tiers.
+/// forever. outcrop.tiers.Persistence has the same values.
 enum class Persistence : std::uint8_t { process, reboot, job, permanent };
 
 std::string in_words(Persistence persistence);

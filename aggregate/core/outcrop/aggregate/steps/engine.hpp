@@ -1,7 +1,7 @@
 // The engine has the data of a plan at one rank: the rank's bytes in domains, the rank's aggregators, and the
 // operations under way.
 //
-// An Aggregator object performs the I/O of one domain, in a thread of its own. In a write, ranks fill buffers, and the
+// An Aggregator object performs the I/O of one domain, in a separate thread. In a write, ranks fill buffers, and the
 // aggregator writes the buffers. In a read, the aggregator reads data into buffers, and ranks empty the buffers. With k
 // buffers:
 //

@@ -243,8 +243,9 @@ def _dimension_names(array: Any) -> tuple[str | None, ...]:
 
 
 def _regular_files(path: Path) -> Any:
-    """Return a Zarr store for a folder. The store reads only regular files, and at most `max_bytes` at once. Zarr's own
-    store would wait forever at a pipe, and would allocate a terabyte of memory to read a sparse file of a terabyte."""
+    """Return a Zarr store for a folder. The store reads only regular files, and at most `max_bytes` in one call. Zarr's
+    own store would wait forever at a pipe, and would allocate a terabyte of memory to read a sparse file of a
+    terabyte."""
     from zarr.storage import LocalStore
 
     class RegularFiles(LocalStore):
