@@ -7,8 +7,9 @@ of Jackson's benchmark:
     `dram`         Reads from DRAM and writes to DRAM.
     `none`         Reads from the tier and writes to the tier, without flushes.
     `individual`   Like `none`, but each element is flushed separately, or each page if the tier needs msync.
-    `collective`   Like `none`, but one flush covers the whole result. `read-only`    Reads from the tier and writes to
-    DRAM. `write-only`   Reads from DRAM and writes to the tier.
+    `collective`   Like `none`, but one flush covers the whole result.
+    `read-only`    Reads from the tier and writes to DRAM.
+    `write-only`   Reads from DRAM and writes to the tier.
 
 All ranks of a node begin each loop at the same time. The first repeat of a turn is not counted. The results of the
 loops are checked.

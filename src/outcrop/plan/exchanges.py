@@ -16,8 +16,9 @@ A rank performs its actions in order. Some actions of a rank wait for messages:
     Read             waits until the planes that it overwrites in the window have been sent
     Copy, Write      wait for the rows of their planes that are sent or received
     Write to faces   along y, waits for the planes that are received along z
-    Check            waits like Copy, except in a block that only sends Update           also waits for the rows of all
-    planes that it reads Commit           waits for all messages
+    Check            waits like Copy, except in a block that only sends
+    Update           also waits for the rows of all planes that it reads
+    Commit           waits for all messages
 
 The executor may wait for fewer rows than this list says. For example, it does not wait for rows of a neighbour before
 an update of a trapezoid, which needs no such rows (schemes/split_tiling.py). But the executor never waits for an event

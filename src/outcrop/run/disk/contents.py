@@ -7,7 +7,8 @@ Files in the directory of a run with other names than these are never removed, e
     u                          a link to the folder of its current copy
     z  y  x                    coordinates
     .taps                      points, values and records of acquisition
-    snapshots.zarr             a group, with a subgroup for snapshots that have a name zarr.json  .scratch-...
+    snapshots.zarr             a group, with a subgroup for snapshots that have a name
+    zarr.json  .scratch-...
 
     snapshots.zarr/zarr.json            group; contains the metadata of all groups and arrays below it
     snapshots.zarr/u/c/T/0/0/0          snapshot T: rows in C order, then the index of its planes
