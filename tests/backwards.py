@@ -158,8 +158,8 @@ PLAIN: Mapping[str, Callable[..., Any]] = {
 
 @dataclass(frozen=True)
 class Reversed:
-    """The adjoints before the first step, and the gradients. Both are dictionaries by name ("u", "u.previous"). The
-    gradient with respect to a signal has one value for each step."""
+    """The adjoints before the first step, and the gradients. Both are dictionaries whose keys are names such as "u" and
+    "u.previous". The gradient with respect to a signal has one value for each step."""
 
     adjoints: State
     gradients: State

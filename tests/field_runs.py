@@ -80,7 +80,7 @@ def memory(near: Sequence[Offset]) -> Stencil:
 
 
 def heat(near: Sequence[Offset]) -> Stencil:
-    """Make a stencil of one field, which every scheme supports."""
+    """Make a stencil of one field. Every scheme supports this stencil."""
     u = Field("u")
     return Stencil("heat", {u: mean(u[0, 0, 0], *(u[offset] for offset in near))})
 

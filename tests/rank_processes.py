@@ -22,10 +22,11 @@ SECONDS_MOST = 120
 
 
 class RankProcesses:
-    """The processes of `size` ranks. Each calls `program(group, *arguments)`.
+    """The processes of `size` ranks. Each process calls `program(group, *arguments)`.
 
-    `results` waits until all processes have ended. Each entry is the result of `program`, or None if the process was
-    killed. An OutcropError becomes the tuple (name of the type, message, whether another rank prints the message)."""
+    `results` waits until all processes have ended, and returns a list. An entry is the result of `program`, or None if
+    the process was killed. An OutcropError becomes the tuple (name of the type, message, whether another rank prints
+    the message)."""
 
     def __init__(self, size: int, program: Callable[..., Any], *arguments: Any) -> None:
         to_others = [SPAWN.Pipe() for _ in range(size - 1)]
@@ -72,8 +73,9 @@ def die() -> None:
 
 
 def at_call(kind: Any, name: str, count: int, before: bool = False, later: float | None = None) -> None:
-    """Replace a function so that this process is killed after call number `count`. If `later` is given, the kill comes
-    `later` seconds after the start of the call. With `before`, it waits for this time and is killed before the call."""
+    """Replace a function so that this process is killed after call number `count` of the function. If `later` is given,
+    the kill happens `later` seconds after the start of this call. If `before` is true, the process waits for `later`
+    seconds and is then killed before the call."""
     original: Callable[..., Any] = getattr(kind, name)
     calls = iter(range(count))
 

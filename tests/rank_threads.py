@@ -39,9 +39,10 @@ def make_links(every: RankPlans) -> list[list[_core.Link | None]]:
 
 
 class StrictRelay:
-    """A relay between two ranks that run one pass, and have no other neighbours. It gives a rank only those messages
-    for which the proof of the plan waits before the next send of the rank (plan/exchanges.py). If an executor waits for
-    another message, the relay gives up after GIVE_UP_SECONDS and closes the connections, so that both ranks fail."""
+    """A relay between two ranks that run one pass, and have no other neighbours. The relay delivers messages as late as
+    possible: before a send of a rank, it delivers to this rank only the messages for which the proof waits before this
+    send (plan/exchanges.py). If an executor waits for another message, the relay closes the connections after
+    GIVE_UP_SECONDS, so that both ranks fail."""
 
     GIVE_UP_SECONDS = 60
     SUM_BYTES = 4
@@ -74,7 +75,8 @@ class StrictRelay:
         threading.Thread(target=self._relay, daemon=True).start()
 
     def _message_ends(self, every: RankPlans, rank: int) -> list[int]:
-        """Return the end of the bytes of each send of a rank, including the checksum of each row group."""
+        """Return, for each send of a rank, the number of bytes that the rank has sent when this send ends. The number
+        includes the checksums of groups of rows."""
         plan, lengths = every.plans[rank], []
         for action in plan.passes[0].actions:
             if isinstance(action, Write) and action.array in FACES:
@@ -114,7 +116,8 @@ class StrictRelay:
 
 
 class RankThreads:
-    """The ranks of the plans `every`. Their files are below `folder`. `state` has the arrays of the whole grid."""
+    """The ranks that run the plans `every`. Their files are below `folder`. `state` has the initial arrays of the whole
+    grid."""
 
     def __init__(
         self, folder: Path, stencil: Stencil, every: RankPlans, state: Mapping[str, Cells],

@@ -153,7 +153,8 @@ def change_of(stencil: Stencil, text: str, rng: np.random.Generator) -> Change:
 @pytest.mark.parametrize("text", BOUNDARIES)
 @pytest.mark.parametrize("name", WITHOUT_ROOTS)
 def test_tangents_are_the_derivative_in_exact_fractions(name: str, text: str) -> None:
-    """Compares one step of the tangent with a step in dual numbers, for each family. All inputs change."""
+    """Compares one step of the tangent with a step in dual numbers, for each family of stencils. All inputs have a
+    change."""
     stencil = EXACT[name]
     made, one = tangent(stencil, all_names(stencil)), change_of(stencil, text, np.random.default_rng(6))
 

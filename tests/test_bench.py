@@ -265,8 +265,9 @@ def program(path: Path, text: str) -> Path:
 
 
 def test_the_output_of_girih_is_read(tmp_path: Path) -> None:
-    """Checks the command, the time, the number of steps that Girih has rounded up, and the tuned sizes. With these
-    sizes, the command leaves nothing to tune. An output for another grid or another precision is refused."""
+    """Checks the command for Girih, and the figures that are read from its output: the time, the tuned sizes, and the
+    number of steps, which Girih rounds up. If the command has the tuned sizes, Girih must not tune. An output for
+    another grid or another precision must be refused."""
     girih, job = peers.Girih(program(tmp_path / "mwd_kernel", "")), peers_job()
     timing = girih.parse(GIRIH_OUTPUT, job)
     assert (timing.seconds, timing.steps) == (2.630668, 98)
@@ -287,8 +288,9 @@ def test_the_output_of_girih_is_read(tmp_path: Path) -> None:
 
 
 def test_the_output_of_yask_is_read(tmp_path: Path) -> None:
-    """Checks the command, the time and the tuned sizes. YASK's x axis is our z axis. Without sizes, YASK tunes. An
-    output of a kernel of another radius or for float64 is refused."""
+    """Checks the command for YASK, and the time and the tuned sizes that are read from its output. The axis x of YASK
+    is the axis z of Outcrop. If the command has no sizes, YASK tunes. An output for another radius or for float64 must
+    be refused."""
     kernel = program(tmp_path / "yask_kernel.3axis.avx2.exe", "")
     yask, job = peers.Yask(tmp_path), peers_job()
     timing = yask.parse(YASK_OUTPUT, job)
@@ -310,8 +312,8 @@ def test_the_output_of_yask_is_read(tmp_path: Path) -> None:
 
 
 def test_small_peers_bench_compares_the_same_computation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks that Devito has the results of Outcrop up to rounding, and that rates count the cells without the rim.
-    Programs without a path are reported in one line each. At the end, the files are removed."""
+    """Checks that the results of Devito and Outcrop are equal up to rounding, and that rates do not count the rim. For
+    each program without a path, the output must have one line. At the end, the files must be removed."""
     pytest.importorskip("devito")
     target, names = tmp_path / "figures.json", ["heat2", "acoustic8"]
     given = ["bench", "peers", "--small", "-d", str(tmp_path / "new"), "--json", str(target), "--only", ",".join(names)]
@@ -335,9 +337,9 @@ def test_small_peers_bench_compares_the_same_computation(tmp_path: Path, capsys:
 def test_peers_bench_measures_other_programs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Checks the benchmark with programs that print outputs of Girih and YASK, without Devito. The rate of Girih counts
-    the steps that Girih has computed. A program that fails, or that tunes for too long with all options, ends the
-    benchmark with one line."""
+    """Runs the benchmark without Devito, and with programs that print outputs of Girih and YASK. The rate of Girih must
+    count the steps that Girih has computed. If a program fails, or tunes for too long with all options, the benchmark
+    must end with one line."""
     find_spec = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "devito" else find_spec(name))
     given = ["bench", "peers", "--small", "-d", str(tmp_path / "new"), "--json", str(tmp_path / "figures.json")]
@@ -369,8 +371,8 @@ def test_peers_bench_measures_other_programs(
 
 
 def test_peers_bench_refuses_wrong_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks that an unknown stencil, a path without the program, two kernels of one stencil, a program without the
-    stencil, and too many threads are refused before any file is made."""
+    """Checks that wrong arguments are refused before any file is made: an unknown stencil, a path without the program,
+    two kernels of one stencil, a program without the stencil, and too many threads."""
     kernels = tmp_path / "bin"
     for arch in ("avx2", "avx512"):
         program(kernels / f"yask_kernel.3axis.{arch}.exe", "")

@@ -245,8 +245,8 @@ def test_nothing_of_the_grids_size_is_allocated() -> None:
 
 
 def test_solutions_are_multiplied_out_where_that_cancels() -> None:
-    """Checks that the result of `solve` becomes 2 u - u.previous + ... without factors dt**2, which cancel only up to
-    rounding."""
+    """Checks that the result of `solve` becomes 2 u - u.previous + ... The result must not have factors dt**2, because
+    such factors cancel only up to rounding."""
     grid = make_grid((9, 9), np.float32, 1.0)
     u = dv.TimeFunction(name="u", grid=grid, space_order=2, time_order=2)
     m = dv.Function(name="m", grid=grid)

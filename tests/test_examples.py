@@ -72,8 +72,8 @@ def after_heat(volume: np.ndarray, steps: int) -> np.ndarray:
 
 
 def test_brain_is_blurred_to_the_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks 16 steps within 8 MiB, on a grid of irregular shape, with uint8 input. The bits must equal those of NumPy.
-    The example must write two different pictures.
+    """Checks 16 steps within 8 MiB, on a grid of irregular shape, with uint8 input. The result must be bitwise
+    identical to NumPy's result. The example must write two different pictures.
     """
     example = load("brain", monkeypatch)
     example["main"](["-d", str(tmp_path), "--steps", "16"])

@@ -197,7 +197,7 @@ def test_files_that_are_no_arrays_are_refused(tmp_path: Path, save: Callable[[Pa
 
 
 def test_values_that_are_not_finite_are_found_and_named() -> None:
-    """Checks that infinite values are detected, also if they become infinite only in the dtype of the run."""
+    """Checks that infinite values are detected, even if they become infinite only in the dtype of the run."""
     for bad, dtype in [(np.nan, "float64"), (-np.inf, "float64"), (1e300, "float32")]:
         values = np.ones(SHAPE)
         values[7, 2, 3] = bad

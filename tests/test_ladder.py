@@ -78,8 +78,8 @@ def test_every_column_gives_the_oracles_bits(
 
 
 def test_small_ladder_measures_every_column(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Checks that each bar of the ladder has a figure, or the reason why the figure is missing. The results have the
-    bits of the oracle, and no files remain."""
+    """Checks that each bar of the ladder has a figure, or the reason why the figure is missing. The results must be
+    bitwise identical to the oracle's results. No files may remain."""
     figures_file, picture = tmp_path / "figures.json", tmp_path / "picture.png"
     where = str(tmp_path / "new" / "below")
     arguments = ["bench", "ladder", "--small", "-d", where, "--json", str(figures_file), "--png", str(picture)]

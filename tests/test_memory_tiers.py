@@ -36,7 +36,7 @@ def test_drivers_words_decide() -> None:
     assert [(tier.capacity_bytes, tier.free_bytes) for tier in found] == [
         (16 * GIB, 8 * GIB), (64 * GIB, 32 * GIB), (512 * GIB, 256 * GIB),
     ]  # fmt: skip
-    for tier in found:  # all nodes lose their data at a reboot, also non-volatile memory
+    for tier in found:  # all nodes lose their data at a reboot, even non-volatile memory
         assert tier.is_memory and tier.directory is None
         assert (tier.persistence, tier.primitive, tier.origin) == (Persistence.PROCESS, "none", "not measured")
 

@@ -59,7 +59,7 @@ def test_each_rank_keeps_its_rows_of_the_whole_grid(tmp_path: Path, values: obje
 
 
 def cuts(group: RankGroup, where: str, options: dict[str, Any]) -> Any:
-    """Return the rows of this rank in a new run, and after the run is opened again."""
+    """Return the rows of this rank in a new run, and its rows after the run is opened again."""
     sim = simulation(group, where, shape=(16, 246, 64), **options)
     sim["u"] = "random:1"
     sim.run()
@@ -76,8 +76,8 @@ def cuts(group: RankGroup, where: str, options: dict[str, Any]) -> Any:
 def test_ranks_that_share_updates_have_a_cut_of_equal_work(
     tmp_path: Path, options: dict[str, Any], moved: int
 ) -> None:
-    """Checks the cuts of a new run, which the run stores. Each rank has its own directory. Each cut is moved down by
-    the mean number of rows that a rank updates above its own rows."""
+    """Checks the cut of a new run in which each rank has its own directory. Each place of the cut must be moved down by
+    the mean number of rows that a rank updates above its own rows. The run must store the cut."""
     found = ranks(3, cuts, str(tmp_path / "part-{rank}"), options)
     places = [0, 82 - moved, 164 - moved, 246]
     assert [one[0] for one in found] == [one[1] for one in found] == list(pairwise(places)), found
@@ -93,7 +93,8 @@ def chosen_cut(group: RankGroup, where: str, scheme: str) -> Any:
 
 @pytest.mark.parametrize("scheme", ["split", "auto"])
 def test_the_cut_is_for_the_steps_that_all_ranks_choose(tmp_path: Path, scheme: str) -> None:
-    """Checks ranks with different memories. Without measurements, the plan has the steps for which the cut is made."""
+    """Checks ranks with different memories. The cut is made for a number of steps of a pass. Without measurements, the
+    plan must have the same number of steps."""
     found = ranks(3, chosen_cut, str(tmp_path / "part-{rank}"), scheme)
     assert len({one[1:] for one in found}) == 1, found
     rows, (_, chosen, levels, _) = [one[0] for one in found], found[0]
@@ -107,8 +108,8 @@ def test_the_cut_is_for_the_steps_that_all_ranks_choose(tmp_path: Path, scheme: 
 
 
 def measures(group: RankGroup, where: Path, disks: list[str]) -> Any:
-    """Return the disk figures of this rank. Measurements of disks are recorded and not performed. `disks` has the name
-    of the disk of each rank."""
+    """Return the figures of this rank's disk. A substitute records which disks would be measured, and measures nothing.
+    `disks` has the name of the disk of each rank."""
     noted = []
 
     def device(places: list[Path], *_: object) -> StorageRates:
@@ -126,8 +127,8 @@ def measures(group: RankGroup, where: Path, disks: list[str]) -> Any:
 
 
 def test_one_rank_measures_a_disk_that_ranks_share(tmp_path: Path) -> None:
-    """Checks that the lowest rank of each disk measures the disk, and that ranks on one disk share its bandwidth
-    equally."""
+    """Checks that the lowest rank of each disk measures the disk, and that all ranks on a disk get equal shares of its
+    bandwidth."""
     found = ranks(4, measures, tmp_path, ["a", "b", "a", "a"])
     assert [noted for noted, _ in found] == [[0], [1], [], []]
     third = StorageRates(1e9 / 3, 2e9 / 3, 1e9, 0.5, "measured", 4e9 / 3)
@@ -291,7 +292,7 @@ def opens(group: RankGroup, where: Path) -> Any:
 
 
 def test_a_part_is_refused_where_it_does_not_belong(tmp_path: Path) -> None:
-    """Checks that one process cannot continue a part, that a part in another place is detected, and that the messages
+    """Checks that one process cannot continue a part, and that a part in another place is detected. The messages must
     say what to do."""
     where = tmp_path / "parts"
     ranks(3, assigns, where, None)

@@ -147,7 +147,7 @@ def test_a_dropped_action_is_rejected(plan: Plan, data: st.DataObject) -> None:
 def test_blocks_of_rows_that_begin_within_a_page_are_legal(
     scheme: str, levels: int, block_y: int, slab: int, radius: int
 ) -> None:
-    """Checks plans whose blocks begin inside a group of rows. Rows are transferred in groups that fill pages. The
+    """Checks plans whose blocks begin inside a group of rows that fills whole pages. Transfers move whole groups. The
     checksums of the rim must be complete.
     """
     problem = make_problem((5, 40, 500), (1, radius, 1), 2 * levels)

@@ -134,8 +134,8 @@ def test_each_update_of_arrays_in_memory_is_needed(block_z: int) -> None:
 
 @pytest.mark.parametrize("name", SCHEMES)
 def test_verdicts_without_any_one_action_are_those_of_the_run_cell_by_cell(name: str) -> None:
-    """Checks each pass that lacks one action of a plan with many repetitions. If the proof accepts such a pass, because
-    no update needs the action, the symbolic run must also accept it."""
+    """Removes each action of a plan with many repetitions in turn. The proof may accept a pass without an action that
+    no update needs. The symbolic run must then also accept this pass."""
     problem = make_problem((34, 9, 5), (1, 1, 0), 2)
     plan = build(problem, SCHEMES[name], Sizes(levels=1, slab=1, diamond=2, block_y=4), MACHINE, assumed_rate)
     for one in without_one_action(plan.passes[0]):
@@ -203,7 +203,7 @@ def test_later_passes_find_what_is_only_read_in_memory() -> None:
 
 
 def large_plan() -> Plan:
-    """Return a plan for a grid of 4096 x 2048 x 2048 cells in 2 GiB, with sizes like those of the tuner."""
+    """Return a plan for a grid of 4096 x 2048 x 2048 cells in 2 GiB, with sizes that the tuner could choose."""
     problem = make_problem((2048, 2048, 4096), (1, 1, 1), 128)
     sizes = Sizes(levels=64, slab=71, diamond=8, block_y=248)
     plan = build(problem, SCHEMES["wavefront"], sizes, MACHINE, assumed_rate)

@@ -192,8 +192,8 @@ def test_a_file_system_is_kept_and_a_mounted_one_even_from_force(loop: Loop, tmp
 
 
 def test_a_device_that_someone_holds_is_refused(loop: Loop) -> None:
-    """Checks that a device in use is refused: another program has opened it exclusively, as a mount does, or one or two
-    loop devices use it.
+    """Checks that a device in use is refused. In one case, another program has opened the device exclusively, as a
+    mount does. In the other cases, one or two loop devices use it.
     """
     device = loop()
     run = [*RUN, "-t", "1", "-d", device, "--raw-device", "--force"]

@@ -53,7 +53,7 @@ def test_gradients_are_those_of_the_oracle(name: str, text: str, tmp_path: Path)
 
 @pytest.mark.parametrize(("name", "text"), IN_BLOCKS)
 def test_gradients_of_blocks_are_those_of_the_oracle(name: str, text: str, tmp_path: Path) -> None:
-    """Checks the same gradients if y is divided into blocks."""
+    """Checks the gradients with respect to all inputs and initial values if y is divided into blocks."""
     check_gradients(STENCILS[name], text, tmp_path, rows=40, by=6)
 
 
@@ -373,8 +373,8 @@ def test_plans_are_legal(problem: Problem, slab: int, by: int, keeps: bool, rand
 
 
 def check_rows_of_histories(problem: Problem, one: Pass) -> None:
-    """Check the reads of states whose rings levels of the pass also write to. Together, the blocks must read each row
-    of such a state exactly once, because its checksum is computed from all rows that are read."""
+    """Check the reads of states that go to rings to which levels of the pass also write. Together, the blocks must read
+    each row of such a state exactly once, because the checksum of a state is computed from all rows that are read."""
     histories = [number for number, field in enumerate(problem.fields) if field.is_history]
     times = np.zeros((len(histories), *problem.shape[:2]), int)
     for action in one.actions:

@@ -311,8 +311,9 @@ def test_a_replay_without_values_is_made_again(
 def test_a_run_without_ranges_of_its_fields_goes_on(
     right: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Checks a kill between two commits: of the first values of the adjoint run, and of the minimum and the maximum of
-    its static fields. The next process must compute the minimum and the maximum again."""
+    """Checks a kill between two commits. The first commit has the first values of the adjoint run. The second commit
+    has the minimum and the maximum of its static fields. The next process must compute the minimum and the maximum
+    again."""
     sim, change = make(tmp_path / "run.oc", limited(3, 3)), State.change
 
     def killed(self: State, **values: Any) -> None:

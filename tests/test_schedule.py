@@ -70,8 +70,9 @@ def repeated(segments: int, slots: int) -> int:
 
 
 def as_counted_elsewhere(total: int, segments: int) -> int:
-    """Return the number of repeated segments for a total of checkpoint_schedules. That total also counts the first
-    forward run. Except in the last segment, it also counts the steps that an adjoint pass of Outcrop computes again."""
+    """Convert a number of steps of checkpoint_schedules to the number of repeated segments. The steps of
+    checkpoint_schedules include the first forward run. Except in the last segment, they also include the steps that an
+    adjoint pass of Outcrop computes again."""
     return total - segments - (segments - 1)
 
 

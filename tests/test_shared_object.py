@@ -376,7 +376,7 @@ WRONG = {
 
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG.keys())
 def test_figures_that_cannot_be_are_left_out(wrong: object, home: Path) -> None:
-    """Checks that invalid figures, such as those of other versions, are ignored. Valid figures in the same file are
+    """Checks that invalid figures, such as figures of other versions, are ignored. Valid figures in the same file are
     kept.
     """
     with user_cache.open_folder(make=True) as folder:

@@ -59,8 +59,8 @@ def some_pass(every: RankPlans, data: st.DataObject) -> tuple[int, int, list[Act
 @settings(max_examples=examples(80), deadline=None)
 @given(split_plans(kinds=KINDS[:1], least_cells=1, least_radius=1, max_ranks=4), st.data())
 def test_a_dropped_or_shrunk_action_is_rejected(every: RankPlans, data: st.DataObject) -> None:
-    """Checks that the proof of all ranks rejects plans in which one rank lacks an action, or a plane or row of an
-    action."""
+    """Removes an action of one rank, or a plane or row of the action. Checks that the proof of all ranks rejects the
+    plans."""
     rank, number, actions = some_pass(every, data)
     assume(every.problem.has_updates)
     index = data.draw(st.integers(0, len(actions) - 1))
@@ -77,8 +77,8 @@ def test_a_dropped_or_shrunk_action_is_rejected(every: RankPlans, data: st.DataO
 @settings(max_examples=examples(80), deadline=None)
 @given(split_plans(least_cells=1, least_radius=1, max_ranks=4), st.data())
 def test_damaged_exchanges_are_rejected(every: RankPlans, data: st.DataObject) -> None:
-    """Checks plans of all kinds of fields. The proof must reject a plan in which a rank lacks an exchange or a Check,
-    exchanges less, or names another level."""
+    """Damages exchanges in plans with all kinds of fields. The proof must reject a plan if an exchange or a Check is
+    missing, has fewer rows, or names another level."""
     rank, number, actions = some_pass(every, data)
     exchanges = [index for index, one in enumerate(actions) if is_exchange(one) or isinstance(one, Check)]
     assume(exchanges)
@@ -135,7 +135,7 @@ def uses(problem: Problem, stairs: Action, update: Action) -> bool:
 @settings(max_examples=examples(60), deadline=None)
 @given(split_plans())
 def test_no_cell_is_updated_twice(every: RankPlans) -> None:
-    """Checks that all ranks together update as many cells as one rank."""
+    """Checks that all ranks together update the same number of cells as one rank."""
     whole = build(every.problem, SCHEMES["wavefront"], every.plans[0].sizes, MACHINE, assumed_rate)
     own = sum(updates_of(plan.problem, plan.passes[0].actions) for plan in every.plans)
     assert own == updates_of(every.problem, whole.passes[0].actions)
@@ -193,8 +193,8 @@ def test_rings_need_about_two_slabs_more_than_those_of_the_wavefront(levels: int
 
 
 def test_sends_before_all_receives_block_a_ring_of_ranks() -> None:
-    """Checks plans in which each rank of a ring sends the stairs of all levels before it receives stairs. All ranks
-    would wait for each other if a connection stored no messages."""
+    """Checks a ring of ranks in which each rank sends the stairs of all levels before it receives any stairs. If
+    connections store no messages, these ranks wait for each other forever, so the proof must reject the plans."""
     fixed, periodic = ("fixed",) * 2, ("periodic",) * 2
     problem = replace(make_problem((20, 60, 9), (1, 1, 1), 4), sides=(fixed, periodic, fixed))
     every = split(problem, 3, Sizes(4, 3, 2))

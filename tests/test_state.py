@@ -291,7 +291,8 @@ def test_a_manifest_survives_being_written_and_read(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_closes_no_descriptor_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks Ctrl-C just after a descriptor was closed. A second close fails, or closes a file of another thread."""
+    """Checks Ctrl-C just after a descriptor was closed. The descriptor must not be closed again, because a second close
+    fails or closes a file of another thread."""
     (tmp_path / "a" / "b" / "c").mkdir(parents=True)
 
     def close(handle: int) -> None:

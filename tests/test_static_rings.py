@@ -42,7 +42,8 @@ def problem_of(stencil: Stencil, shape: tuple[int, int, int], boundary: Boundary
 def test_rings_of_what_is_only_read_are_as_small_as_they_can_be(
     radius: int, beside: int, levels: int, boundary: Boundary, second_order: bool
 ) -> None:
-    """Checks that a plan with these rings is legal, and that a plan is not legal if a ring has one plane less."""
+    """Checks that a plan with rings of the planned sizes is legal, and that the plan is not legal if a ring has one
+    plane less."""
     problem = problem_of(make_stencil(radius, beside, second_order), (60, 8, 8), boundary)
     plan = build(problem, SCHEMES["wavefront"], Sizes(levels, 3, 2), MACHINE, assumed_rate)
     validate(plan)

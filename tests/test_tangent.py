@@ -1,4 +1,5 @@
-"""Check whole runs of tangent stencils: Born modelling, and the Jacobian of traces by the medium and by parameters."""
+"""Check whole runs of tangent stencils: Born modelling, and the Jacobian of traces with respect to the medium and to
+parameters."""
 
 from __future__ import annotations
 

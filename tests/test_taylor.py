@@ -47,8 +47,8 @@ CASES: list[tuple[str, str, str, list[str], list[str]]] = [
     ("twice", "fixed", "float64", ["u", "v", "a"], ["recomputed"]),
     ("d2q9", "periodic", "float64", ["f0", "f5", "tau"], EXACT),
 ]
-"""Each case has a stencil, a boundary, a dtype, and inputs. It also lists the ways to store states that give an exact
-gradient with respect to these inputs. An adjoint that reads no states is exact for every way."""
+"""Each case has a stencil, a boundary, a dtype, inputs, and a list of ways to store states. These ways give an exact
+gradient with respect to the inputs. If an adjoint reads no states, every way gives an exact gradient."""
 
 
 class Case:

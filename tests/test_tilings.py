@@ -95,8 +95,8 @@ def test_only_loops_that_exist_are_measured(radius: int, sides: str, loops: set[
 
 
 class SlowingMeter:
-    """A meter of simulated rates. The machine is slower in each measurement than in the measurement before. Diamonds of
-    half height 12 are the fastest. A list of all measured half heights is in `measured`."""
+    """A meter that simulates a machine. In each measurement, the machine is slower than in the previous measurement.
+    Diamonds of half height 12 are the fastest. A list of all measured half heights is in `measured`."""
 
     measured: list[int]
 
@@ -125,8 +125,8 @@ def simulated_meter(kernel: str = "", planes: int = 500) -> UpdateRateMeter:
 
 
 def test_sizes_are_compared_although_the_speed_of_the_machine_changes(simulated: None) -> None:
-    """Checks that the sizes that are measured last are found to be the fastest, although the machine has become slower.
-    Slow sizes are measured in the first turn only."""
+    """Checks that the meter finds the fastest sizes. It measures these sizes last, when the machine has already become
+    slower. Slow sizes must be measured only in the first turn."""
     rate, every = simulated_meter(), [Sizes(40, 60, diamond) for diamond in (6, 8, 4, 2, 12)]
     rate.compare(every[:1])
     rate.compare(every)
@@ -139,8 +139,8 @@ def test_sizes_are_compared_although_the_speed_of_the_machine_changes(simulated:
 
 
 def test_rates_are_kept_for_the_same_kernel_and_planes(simulated: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks that rates in the cache are used for grids with the same planes, and not for another kernel, nor if they
-    are old."""
+    """Checks that rates in the cache are used for grids with the same planes. Old rates, and rates of another kernel,
+    must not be used."""
     first, one = simulated_meter("a"), Sizes(40, 60, 12)
     known = first(one)
     first.keep()

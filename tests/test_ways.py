@@ -74,7 +74,7 @@ def test_adjoints_that_read_no_states_keep_no_history() -> None:
 
 def test_a_full_disk_keeps_fewer_states() -> None:
     """Checks the bytes of each history, and that fewer states are kept if the disk has too little room. Waves have
-    previous values, so a state from which other states are computed has twice the bytes."""
+    previous values. If other states are computed from a state, this state has twice the bytes."""
     state = CELLS**3 * 4
     for one in chosen(1e11, "3MiB").ways[1:]:
         states = STEPS // one.way.every + 1

@@ -45,8 +45,8 @@ def make_run(where: Path, in_place: bool = False) -> oc.Simulation:
 
 @pytest.fixture
 def storage_with(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Return a function that sets the faults of all stores that are opened later. Without arguments, the function
-    removes all faults.
+    """Return a function that sets the faults of stores. The faults apply to all stores that are opened after the call.
+    Without arguments, the function removes all faults.
     """
 
     def replace(**faults: float) -> None:
