@@ -17,7 +17,7 @@ from outcrop.errors import CommunicationError, CorruptionError, InputError, Inte
 def linked() -> tuple[_core.Link, _core.Link]:
     """Return both ends of a connection."""
     low, high = socket.socketpair()
-    with low, high:  # links have descriptors of their own
+    with low, high:  # each link has made its own descriptor
         return _core.Link(low.fileno(), "rank 1"), _core.Link(high.fileno(), "rank 0")
 
 

@@ -252,7 +252,7 @@ def test_damaged_files_are_values_or_refused(tmp_path: Path, save: Callable[[Pat
         path.write_bytes(damaged[: chance.choice((len(damaged), len(damaged), chance.randrange(len(damaged))))])
         try:
             source = open_file(text, 1 << 20)
-            if source.shape == VOLUME.shape:  # a run reads values in the same way
+            if source.shape == VOLUME.shape:  # a run also reads values plane by plane
                 collect(source)
         except InputError as error:
             assert len(str(error).splitlines()) == 1

@@ -1,6 +1,7 @@
 // Passes for tests of several ranks. The passes of one rank and the passes with deep halos have the actions of
 // plan/schemes/wavefront.py. With split tiling, no row is updated twice. Near the cut to the neighbour with higher
-// rows, each level ends some rows before the level below it. The other rows, a triangle, follow one slab later:
+// rows, each level ends some rows before the level below it. The remaining rows form a triangle, which is updated one
+// slab later:
 //
 //     level L            /  trapezoid of rank j  \ tri- /   trapezoid of rank j + 1
 //       :              /                          \ an /
@@ -96,7 +97,8 @@ class SplitPass {
   Rectangle at_rows(long y0, long y1) const { return {y0, y1, 0, frame_.x1}; }
   long updated(long z) const { return std::clamp(z, grid_.first_plane(), grid_.end_plane()); }
 
-  // Sends rows y0 <= y < y1 of these planes to the neighbour with lower rows, and receives its rows.
+  // Sends rows y0 <= y < y1 of these planes to the neighbour with lower rows, and receives rows from the neighbour with
+  // higher rows.
   void exchange(long z0, long z1, long y0, long y1, Array array, long level) {
     if (z0 >= z1) return;
     const bool by_side = array == Array::static_faces;

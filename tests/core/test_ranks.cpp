@@ -189,8 +189,8 @@ void expect_same(const World &world, const Rank &whole) {
   }
 }
 
-// Expects that each rank has sent and received exactly the rows of its halos, and has read and written each record once,
-// without the rows of zeros.
+// Expects that each rank has sent and received exactly the rows of its halos. Each rank must also have read and written
+// each record once, without the rows of zeros.
 void expect_bytes(const Problem &problem, const World &world, std::size_t states, std::size_t statics) {
   const long levels = std::accumulate(problem.passes.begin(), problem.passes.end(), 0L);
   for (const auto &rank : world.ranks) {

@@ -1,5 +1,5 @@
-// These tests check that all backends behave in the same way, with direct transfers and with transfers through the page
-// cache. A faulty store without faults must also behave in this way. A backend that this machine does not support is
+// These tests check that all backends give the same results, with direct transfers and with transfers through the page
+// cache. A faulty store without faults must also give these results. A backend that this machine does not support is
 // skipped, and the reason is printed.
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -6,8 +6,8 @@
 //
 //     |0 1 2 3 4 5 6 7|8 9 ...
 //
-// In float64, a group has 8 cells. The sums 0+4, 1+5, 2+6 and 3+7 are computed first. In the same way, the four sums
-// are reduced to two sums, and the two sums to one sum.
+// In float64, a group has 8 cells. The sums 0+4, 1+5, 2+6 and 3+7 are computed first. Then the first half of these four
+// sums is added to the second half. The result is two sums, which are added last.
 //
 // ExactSum adds doubles without rounding, so the order of the doubles does not matter. The sum is an integer in units
 // of the smallest double:

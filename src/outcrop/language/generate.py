@@ -1,10 +1,10 @@
 """Generate C for a Stencil: one function for each stage, with the signature of core/outcrop/kernel/kernel.h.
 
 A row is updated as whole aligned vectors. The inner loop updates one row, or the same row of two planes, or two rows of
-two planes. With more rows at once, vectors of neighbouring rows are loaded once and used for several rows. But the loop
-then needs more registers. Which loop is the fastest depends on the stencil, the processor and the length of rows. So
-the caller chooses the loop, and the tuner measures each choice. The loop over planes is inside the loop over rows. So
-the rows that two neighbouring planes both need are still in the first-level cache.
+two planes. If a loop updates several rows together, it loads vectors of neighbouring rows once and uses them for all
+these rows. But the loop then needs more registers. The fastest loop depends on the stencil, the processor and the
+length of rows. So the caller chooses the loop, and the tuner measures each choice. The loop over planes is inside the
+loop over rows. So the rows that two neighbouring planes both need are still in the first-level cache.
 
 At both ends of a row, the results of whole vectors are wrong. So the right values are stored at the ends after the row.
 Cells of a fixed rim get their old values. Cells that need values beyond the grid are computed one by one. Padding is
@@ -103,8 +103,8 @@ def _type_definitions(c_type: str, lanes: int) -> Iterator[str]:
 
 
 def _blocks(stencil: Stencil, lanes: int) -> list[tuple[int, int]]:
-    """Return the numbers of rows and of planes that a loop of the kernel may update at once. The first loop updates one
-    row of one plane."""
+    """Return the numbers of rows and of planes that a loop of the kernel may update together. The first loop updates
+    one row of one plane."""
     if lanes == 1:  # the compiler finds no vectors in larger loops
         return [(1, 1)]
     return [(1, 1), (1, 2), *([(2, 2)] if max(stencil.radii) <= 1 and stencil.ndim == 3 else [])]
@@ -236,8 +236,8 @@ class _StageWriter:
         yield "  }"
 
     def _block_function(self) -> Iterator[str]:
-        """Yield the function with the signature of a kernel. A loop with fewer rows at once updates the remaining
-        rows."""
+        """Yield the function with the signature of a kernel. If some rows remain, a loop that updates fewer rows
+        together updates them."""
         calls = {code.rows_at_once * code.planes_at_once: f"call_{self.number}_{code.name}" for code in self.loops}
         yield f"void {symbol(self.number)}(const struct outcrop_block *b) {{"
         yield "  long y = b->y0;"
@@ -279,10 +279,10 @@ class _StageWriter:
 
 @dataclass(frozen=True)
 class _Expressions:
-    """Writes the expressions of one program for the rows that are updated at once. Its methods yield lines of C. Names
-    in C: `r<i>` is row number i. `w<i>_<k>` is the vector of row i that lies k vectors after the current vector. `u<j>`
-    is the result of operation j as a scalar, `t<j>` as a vector, and `c<j>` for a single cell. `t<j>_<n>` is the vector
-    of operation j for the place with number n."""
+    """Writes the expressions of one program for the rows that a loop updates together. Its methods yield lines of C.
+    Names in C: `r<i>` is row number i. `w<i>_<k>` is the vector of row i that lies k vectors after the current vector.
+    `u<j>` is the result of operation j as a scalar, `t<j>` as a vector, and `c<j>` for a single cell. `t<j>_<n>` is the
+    vector of operation j for the place with number n."""
 
     program: Program
     c_type: str
@@ -310,7 +310,7 @@ class _Expressions:
 
     @property
     def shares_rows(self) -> bool:
-        """True if rows that are updated at once read the same rows."""
+        """True if the rows that a loop updates together read some of the same rows."""
         own = {((load.field, load.age), *load.offset[:2]) for load in self.program.loads}
         return len(self.rows) < len(own) * len(self.places)
 

@@ -1,5 +1,5 @@
-"""This module defines the data of the proof of a plan (validate.py). The data are the contents of planes, and the reads
-and writes of each level of a pass.
+"""This module defines the data of the proof of a plan (validate.py). These data are the contents of planes, and the
+reads and writes of each level of a pass.
 
 The proof divides rows and columns at all coordinates at which an action of the pass begins or ends. All cells between
 two neighbouring coordinates have been written by the same level, so the number of this level describes all of these

@@ -118,7 +118,7 @@ def cell_updates(problem: Problem, action: Update) -> int:
 
 
 def updates_below(problem: Problem, levels: int, zeta: int) -> int:
-    """Return the number of updates of whole planes in a pass, summed over all levels. An update is counted only if the
+    """Return the number of updates of whole planes in a pass, summed over all levels. An update counts only if the
     number of its plane plus the skew of its level is below `zeta`."""
     planes = problem.end_plane - problem.first_plane
     # At level t, zeta - first - skew*(t-1) planes are below `zeta`, but at least 0 and at most `planes`. The sum over t
@@ -286,7 +286,7 @@ def work_of(problem: Problem, one: Pass) -> PassWork:
 
 def _uses_neighbours(problem: Problem, action: Update) -> bool:
     """Return True if an Update reads rows of a neighbour at level 1. Such an Update also reads rows of the neighbour at
-    all other levels. If the grid is divided along z, an Update counts as one that reads planes of a neighbour."""
+    all other levels. If the grid is divided along z, return True for every Update."""
     if problem.is_part_z:
         return True
     low, high = problem.neighbours
@@ -356,7 +356,7 @@ def _simulate(
         start = transfers.now
         transfers.wait_for(event.needed)
         arrival = received.arrival(event.needed_faces)
-        if arrival and transfers.now > start:  # the neighbours have just read these planes, too, and now send them
+        if arrival and transfers.now > start:  # the neighbours have also just read these planes, and now send them
             arrival = max(arrival, transfers.now + machine.network.seconds_latency)
         transfers.go_on(max(0.0, arrival - transfers.now))
         if event.is_update:

@@ -27,7 +27,7 @@ class Sizes:
     `keeps_statics`        True if all static fields stay in memory.
     `chunk`                The number of planes of zeta in a tile that has all rows. Such tiles are parts of bands, and
                            serve for grids with few rows. 0 means that tiles divide y.
-    `rows_at_once`         The number of rows that the inner loop of a kernel updates at once: 1, 2 or 4.
+    `rows_at_once`         The number of rows that the inner loop of a kernel updates together: 1, 2 or 4.
     """
 
     levels: int

@@ -157,11 +157,11 @@ class Problem:
     a step.
 
     `shape` is (nz, ny, nx) in cells, and `radii` is the radius of the stencil along the same axes. The distance between
-    rows is `pitch_bytes`. On disk, a plane has `plane_bytes` bytes. These are more bytes than the rows have if the part
-    of a rank is shorter than a chunk (ranks.py). A record, which is a plane with its checksum and padding, has
-    `record_bytes` bytes. `sides` are the boundaries below and above the grid along z, y and
-    x: "fixed", "mirror" or "periodic". The user's grid has `ndim` axes. With two axes, y has one cell in `shape`. With
-    one axis, z and y have one cell each.
+    rows is `pitch_bytes`. On disk, a plane has `plane_bytes` bytes. If the part of a rank is shorter than a chunk
+    (ranks.py), this number includes the zeros after the rows. A record has `record_bytes` bytes: a plane with its
+    checksum and padding. `sides` are the boundaries below and above the grid along z, y and x: "fixed", "mirror" or
+    "periodic". The user's grid has `ndim` axes. With two axes, y has one cell in `shape`. With one axis, z and y have
+    one cell each.
 
     If the grid is divided among ranks (ranks.py), the problem of a rank has only the rows and planes of this rank. A
     side along y or z is "neighbour" if another rank has the rows or planes beyond this side. A pass may use at most
@@ -224,8 +224,8 @@ class Problem:
 
     @cached_property
     def lead_planes(self) -> int:
-        """The first levels of a pass may belong to a forward run. The result is the number of planes by which the first
-        level that uses the state lags behind level 1."""
+        """The number of planes by which the first level that uses the state lags behind level 1. The first levels of a
+        pass may belong to a forward run, and do not use the state."""
         return self.skew_z * self.lead
 
     @cached_property
@@ -277,7 +277,8 @@ class Problem:
 
     @cached_property
     def neighbours_z(self) -> tuple[bool, bool]:
-        """The same as `neighbours` for the planes below and above the grid."""
+        """A tuple of two values, for the planes below and above the grid. A value is true if another rank has these
+        planes."""
         low, high = (side == "neighbour" for side in self.sides[0])
         return low, high
 

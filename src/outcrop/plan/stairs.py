@@ -56,8 +56,8 @@ class Stairs:
         return self._radius * level, max(self.end(field, level) for field in self.fields(level))
 
     def end(self, field: int, level: int) -> int:
-        """The neighbour needs rows of a field with the values that `level` has written. Return the end of these
-        rows."""
+        """Return the end of the rows of a field that the neighbour needs. The rows have the values that `level` has
+        written."""
         if (field, level) not in self._ends:
             one, radius, levels = self._problem.fields[field], self._radius, self._levels
             following, after = self._next_writes(field, level)

@@ -415,8 +415,9 @@ def _useful_diamonds(problem: Problem, levels: int, threads: int) -> list[int]:
 
 
 def _rows_at_once(problem: Problem) -> Sequence[int]:
-    """Return the numbers of rows that the inner loop of a kernel may update at once. On a periodic streaming axis, each
-    call of a kernel updates only one plane. Loops over 4 rows exist only for stencils of three axes and radius 1."""
+    """Return the numbers of rows that the inner loop of a kernel may update together. On a periodic streaming axis,
+    each call of a kernel updates only one plane. Loops over 4 rows exist only for stencils of three axes and radius
+    1."""
     if problem.periodic[0] or problem.radii[0] == 0:
         return (1,)
     return (1, 2, 4) if max(problem.radii) == 1 and problem.ndim == 3 else (1, 2)

@@ -11,7 +11,7 @@ The proof performs an update level by level, and updates all planes of a level t
 the order of zeta. Both orders have the same effect, because a level reads planes at a distance of at most one skew. The
 executor writes these planes at the same or an earlier zeta, and overwrites them at the same or a later zeta. Fields are
 of one kind if they have equal properties and the same stages update them (`one_of_each`). All fields of one kind always
-have the same levels, so the proof follows only one field of each kind.
+have the same levels, so the proof considers only one field of each kind.
 
 If the grid is divided among ranks, the proof is for one rank. The proof assumes that each received row has the level
 that the action names, and checks that each sent row has the level that the action names. The module ranks.py proves
@@ -204,7 +204,7 @@ class Proof:
         # the target whose checksum has been written.
         self.written = Runs(nothing)
         self.sealed = Runs(False)
-        # the planes of both arrays that blocks which only send have read, and not checked yet
+        # the planes of the source and the statics that a block has read only to send them, and has not checked yet
         self.unchecked = {"source": Runs(False), "statics": Runs(False)}
         self.committed = False
         self._perform = {
@@ -501,7 +501,7 @@ class Proof:
         self._sum(self.source_sums if is_source else self.target_sums, z0, z1, span, self.whole)
 
     def _check_sent(self, action: Check) -> None:
-        """Compare the checksums of planes that a block which only sends has read."""
+        """Compare the checksums of planes that a block has read only to send them."""
         require(action.array in self.unchecked and self.parts.span(action.area) == self.whole, "a part of a plane")
         arrays = [(field, 0, 0) for field in self.statics]
         if action.array == "source":

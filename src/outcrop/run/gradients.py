@@ -9,7 +9,7 @@ A point of a source can lie between cells. The cells around the point to which t
 corners of the point. In step t, a source adds weight * scale * value[t] to its field at each corner. If the scale
 depends on an input m, each corner contributes this value to the gradient with respect to m:
 
-    derivative of the scale by m  *  weight  *  sum over t of  adjoint[t] * value[t]
+    (derivative of the scale with respect to m)  *  weight  *  (sum over t of adjoint[t] * value[t])
 
 The adjoint run records adjoint[t] at the corners, before or after each step. The adjoint run goes from the last step to
 the first. After the run, the sums are computed in the same order, in float64. So the bits of the sums do not depend on

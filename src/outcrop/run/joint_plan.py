@@ -71,8 +71,9 @@ def machine_for(
 def _shared_device(
     group: RankGroup, places: Sequence[Path], io: str, may_measure: bool, problem: Problem
 ) -> StorageRates:
-    """Return this rank's share of its disk. Of all ranks that use a disk, only the lowest rank measures the disk. If
-    all these ranks measured at the same time, each rank would measure a random share of the bandwidth."""
+    """Return the figures of this rank's share of its disk. If several ranks use a disk, only the lowest of these ranks
+    measures the disk. If all these ranks measured at the same time, each rank would measure a random share of the
+    bandwidth."""
     own = [group.places[group.rank].node, *map(measure.source_of, places)]
     every = group.allgather(own)
     first = every.index(own)

@@ -411,7 +411,7 @@ SIZES = {
 
 @cache
 def option_table() -> dict[str, Option]:
-    """Return the description of each option, by its name in Python and in TOML files."""
+    """Return a dictionary from the name of each option in Python and in TOML files to its description."""
     hints = get_type_hints(RunOptions, include_extras=True)
     return {one.name: hints[one.name].__metadata__[0] for one in fields(RunOptions)}
 

@@ -50,11 +50,11 @@ class Report:
     all states. `seconds_repeated` is the time of the repeated steps. `seconds` does not include this time.
 
     If several ranks have computed the run, bytes and `cells_updated` are sums over all `ranks`, and `cells_updated`
-    includes the halo rows that neighbours compute, too. `cell_updates_per_second` counts each cell of the grid once for
-    each step. `bytes_sent` is the number of bytes that ranks have sent to neighbours. The times of phases are the times
-    of `slowest_rank`, the rank that has waited least for the other ranks. `seconds_face_wait` is the time in which this
-    rank waited for rows of neighbours. `seconds_commit` includes the time in which this rank waited until all ranks had
-    committed."""
+    also includes the rows and planes that two ranks compute. `cell_updates_per_second` counts each cell of the grid
+    once for each step. `bytes_sent` is the number of bytes that ranks have sent to neighbours. The times of phases are
+    the times of `slowest_rank`, the rank that has waited least for the other ranks. `seconds_face_wait` is the time in
+    which this rank waited for rows of neighbours. `seconds_commit` includes the time in which this rank waited until
+    all ranks had committed."""
 
     stencil: str
     shape: tuple[int, ...]

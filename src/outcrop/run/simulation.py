@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 class Simulation:
     """A run of a stencil on a grid, kept in a directory or on a raw block device.
 
-    The arguments are those of `RunOptions`, in the same order, or a single `RunOptions` object. All arguments are
+    The arguments are the options of `RunOptions`, in the same order, or a single `RunOptions` object. All arguments are
     checked when the object is made. `run` or the first assignment creates the directories. An updated field that is not
     assigned starts with the values of `init`, or with zeros. Its previous values start with the same values. Fields
     that are only read must get values. Sources, receivers, snapshots and norms are stored with the run, so that
@@ -124,14 +124,16 @@ class Simulation:
 
     @property
     def traces(self) -> Traces:
-        """The traces of receivers by name. Each trace is a float64 array of shape (committed steps, points). In a run
-        of several ranks, each rank gets all points, and all ranks must read the trace together."""
+        """A mapping from the names of receivers to their traces. Each trace is a float64 array of shape (committed
+        steps, points). In a run of several ranks, each rank gets all points, and all ranks must read the trace
+        together."""
         return Traces(self.reader(), self._description, self._everyone, self._states_of_parts)
 
     @property
     def norms(self) -> NormRecords:
-        """The norms of fields by name. Each array has a row with step, sum, squares, min and max for each recorded
-        step. Norms include the cells of the rim, and of all ranks. All ranks must read the norms together."""
+        """A mapping from the names of fields to their norms. Each array has a row with step, sum, squares, min and max
+        for each recorded step. Norms include the cells of the rim, and of all ranks. All ranks must read the norms
+        together."""
         return NormRecords(self.reader(), self._description, self._everyone, self._states_of_parts)
 
     @property
@@ -475,8 +477,8 @@ class Simulation:
         return run_segments(self.directory, states, settings, self.step, parts, progress, run_part)
 
     def _take_parts(self) -> None:
-        """This process may have opened the parts of several ranks for reading. Then make one run of this process from
-        these parts."""
+        """If this process has opened the parts of several ranks for reading, make one run of this process from these
+        parts."""
         if needs_to_move(self._setup):
             self._setup, self._prepared = take_parts(self._setup), []
             self._state = self._setup.state

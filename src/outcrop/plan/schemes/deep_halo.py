@@ -11,14 +11,15 @@ each side, each level updates r rows fewer than the previous level. The last lev
        0     |___/_____|____________|_____\\    Level 0 of the halo comes from the neighbours.
                 -H     0            ny   ny+H
 
-The rows in both triangles are also updated by the neighbours. For each plane, a rank sends its lowest H rows to its
-lower neighbour and its highest H rows to its upper neighbour. A halo has only rows of the direct neighbour, so H is at
-most the number of rows of this neighbour. A rank never updates the fixed rim of a neighbour: level 1 begins r rows
-above the lowest row of the halo.
+The neighbours also update the rows in both triangles. For each plane, a rank sends its lowest H rows to its lower
+neighbour and its highest H rows to its upper neighbour. A halo has only rows of the direct neighbour, so H is at most
+the number of rows of this neighbour. A rank never updates the fixed rim of a neighbour: level 1 begins r rows above the
+lowest row of the halo.
 
 The rows of a rank and its halos can be divided into skewed blocks (skewed_cut.py). The first block has the rows that
 are exchanged with one neighbour, and the last block has the rows that are exchanged with the other neighbour. Two
-neighbours must reach their cut at the same time. So the blocks of every second rank begin with the highest rows:
+neighbours must reach the cut between them at the same time. So the blocks of every second rank begin with the highest
+rows:
 
     rank        0               1               2               3
     blocks      2   1   0   |   0   1   2   |   2   1   0   |   0   1   2          numbers of the blocks, from low rows
@@ -82,7 +83,8 @@ class DeepHalo:
 
     @cached_property
     def faces(self) -> list[tuple[int, Rectangle, Rectangle]]:
-        """For each side with a neighbour: the side, the cells that are sent, and the cells that are received."""
+        """A tuple for each side with a neighbour: the side, the cells that are sent, and the cells that are
+        received."""
         rows, (low, high) = self.problem.shape[1], self.problem.halo(self.levels)
         each = [(LOW, low, (0, low), (-low, 0)), (HIGH, high, (rows - high, rows), (rows, rows + high))]
         return [(side, self._cells(*sent), self._cells(*received)) for side, count, sent, received in each if count]
@@ -151,12 +153,13 @@ def blocks_of_rows(
     problem: Problem, levels: int, block_y: int, beyond: tuple[int, int], least: Callable[[int], tuple[int, int]]
 ) -> SkewedCut:
     """Divide the rows that a pass of a rank holds in memory into blocks of `block_y` rows. These rows are the rank's
-    own rows, and `beyond` rows of the lower and of the upper neighbour. `least` returns the minimum numbers of rows, at
-    level 1, of the block at the lower neighbour and of the block at the upper neighbour. Its argument is the order of
-    the blocks.
+    own rows, and `beyond` rows of the lower and of the upper neighbour. `least` is a function of the order of the
+    blocks. It returns two minimum numbers of rows at level 1: of the block at the lower neighbour, and of the block at
+    the upper neighbour.
 
-    Either all ranks have one block, or all ranks have several blocks. A rank with one block, but with neighbours of
-    several blocks, would need the first block of one neighbour and the last block of the other at the same time."""
+    Either all ranks have one block, or all ranks have several blocks. Otherwise, a rank with one block could have
+    neighbours with several blocks. This rank would need the first block of one neighbour and the last block of the
+    other neighbour at the same time."""
     radius, size = problem.radius_y, block_y if problem.block_order else 0
     lead = radius * (levels - 1)
 
@@ -202,8 +205,8 @@ def require_given_blocks(problem: Problem, given: GivenSizes, cut_of: Callable[[
 
 
 def halo_blocks(problem: Problem, levels: int, block_y: int) -> SkewedCut:
-    """Return the blocks of a pass with deep halos. The first and the last block have all rows that are exchanged, and
-    no other block needs rows of a neighbour."""
+    """Return the blocks of a pass with deep halos. The first and the last block have all rows that are exchanged. No
+    other block needs rows of a neighbour."""
     halo = problem.radius_y * levels
     least = 2 * halo + problem.radius_y + problem.row_group
     return blocks_of_rows(problem, levels, block_y, (halo, halo), lambda _: (least, least))

@@ -162,8 +162,8 @@ class Recorder:
     def _passed_up(
         self, sent: Sequence[NDArray[np.float64]], counts: Sequence[int], along_z: bool = False
     ) -> Iterator[NDArray[np.float64]]:
-        """Send values of each sampling to the neighbour above, and yield those from the neighbour below. `counts` has
-        the numbers of values that this rank receives in each step."""
+        """Send values of each sampling to the neighbour above, and yield the values that the neighbour below sends.
+        `counts` has, for each sampling, the number of values that this rank receives in each step."""
         assert self._peers is not None
         every = np.empty((len(sent[0]) if sent else 0, sum(counts)))
         self._peers.pass_up(np.concatenate(sent, axis=1) if sent else np.empty((0, 0)), every, along_z)

@@ -78,8 +78,8 @@ class Records(Mapping[str, NDArray[Any]], ABC):
 
 
 class Traces(Records):
-    """The traces of receivers by name. Each trace is a float64 array of shape (committed steps, points). If a part of a
-    run is opened alone, a trace has only the points of this part."""
+    """A mapping from the names of receivers to their traces. Each trace is a float64 array of shape (committed steps,
+    points). If a part of a run is opened alone, a trace has only the points of this part."""
 
     kind, dtype = "trace", np.dtype("<f8")
 
@@ -97,9 +97,9 @@ class Traces(Records):
 
 
 class NormRecords(Records):
-    """The norms of fields by name. Each array has a row with `step`, `sum`, `squares`, `min` and `max` for each
-    recorded step. If a part of a run is opened alone, the norms include only the cells that the rank of this part has
-    counted."""
+    """A mapping from the names of fields to their norms. Each array has a row with `step`, `sum`, `squares`, `min` and
+    `max` for each recorded step. If a part of a run is opened alone, the norms include only the cells that the rank of
+    this part has counted."""
 
     kind, dtype = "norms", NORMS
 

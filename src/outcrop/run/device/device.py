@@ -197,7 +197,8 @@ class Device(RunStorage):
 
 
 def ranges_on(manifest: Description, index: int, device: str) -> dict[tuple[str, int, int], DeviceRange]:
-    """Return the ranges of the shards on device number `index` of a run, by (array, copy, shard)."""
+    """Return a dictionary from each (array, copy, shard) on device number `index` of a run to the range of this
+    shard."""
     layout, begin, places = manifest.layout, HEADER_BYTES, {}
     for entry, copy in manifest.copies:
         for shard in range(index, layout.shards, len(manifest.directories)):

@@ -129,8 +129,8 @@ def fill_up(directory: Directory, manifest: Manifest, name: str) -> None:
 
 
 def checksum_of(directory: Directory, manifest: Manifest, name: str) -> tuple[int, int]:
-    """Return two values for a file in ACQUISITION: how many of its valid bytes exist, and the checksum of these bytes.
-    Some valid bytes are missing if the file is too short."""
+    """Return two values for a file in ACQUISITION: the number of its valid bytes that exist, and the checksum of these
+    bytes. If the file is too short, some valid bytes do not exist."""
     count, path = _valid_bytes(manifest)[name], directory.path / ACQUISITION / name
     with os_errors_as(StorageError, f"{path} cannot be read"), directory.opened(f"{ACQUISITION}/{name}") as handle:
         return _summed(directory, handle, count, manifest.seed(name, 0))

@@ -145,8 +145,8 @@ class Description:
 
     @property
     def cut(self) -> tuple[int, ...]:
-        """The first row along y of each rank, followed by the number of rows of the grid. A run of one process is like
-        the only part of a run of one rank."""
+        """The first row along y of each rank, followed by the number of rows of the grid. A run of one process has the
+        same cut as a run of one rank."""
         return (0, self.layout.shape[1]) if self.part is None else self.part.cut
 
     @property

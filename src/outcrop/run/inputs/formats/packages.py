@@ -8,7 +8,7 @@ inlines, crosslines) = (z, y, x). A section is (samples, traces) = (z, x), with 
 SEG-Y rev 1, Society of Exploration Geophysicists 2002. Inline and crossline numbers are at bytes 189 and 193 of the
 trace headers, as in that standard.
 
-Zarr arrays may have version 2 or 3 and any chunks. The directory of a run is a Zarr group, too.
+Zarr arrays may have version 2 or 3 and any chunks. The directory of a run is also a Zarr group.
 """
 
 from __future__ import annotations
