@@ -98,7 +98,7 @@ def test_a_ring_of_ranks_is_planned_for_this_machine(capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize("scheme", ["split", "wavefront"])
 def test_a_plan_for_this_machine_divides_the_rows_of_ranks(scheme: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Checks plans on this machine for ranks with little memory. These plans divide the rows of a rank into blocks."""
-    words = ["plan", "heat7", "-n", "128", "512", "256", "-t", "20", "--memory", "2MiB", "--ranks", "2", "--check"]
+    words = ["plan", "heat7", "-n", "128", "512", "256", "-t", "20", "--memory", "1MiB", "--ranks", "2", "--check"]
     assert call([*words, "-d", "run.oc", "--scheme", scheme]) == 0
     said = capsys.readouterr().out
     assert re.search(rf"scheme   {scheme}: .* blocks of \d+ rows", said) and "every pass of every rank is legal" in said

@@ -78,7 +78,7 @@ def test_coordinates_do_not_hide_another_spacing(tmp_path: Path) -> None:
     def make(stencil: oc.Stencil, **options: object) -> oc.Simulation:
         return oc.Simulation(stencil, (20, 30), directory=tmp_path / "run.oc", memory="1MiB", **options)  # type: ignore[arg-type]
 
-    with pytest.raises(InputError, match=r"acoustic8_2d computes with h = 10 .*give params=\{'h': 5\}, too"):
+    with pytest.raises(InputError, match=r"acoustic8_2d computes with h = 10; give params=\{'h': 5\}, too"):
         make(oc.stencils.acoustic(2), spacing=5.0)
     with pytest.raises(InputError, match=r"spacing 2 along x .*dx = 10 .*'dx': 2"):
         make(oc.stencils.acoustic(2, equal_spacing=False), spacing=(10, 2))
