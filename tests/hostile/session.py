@@ -1,4 +1,5 @@
-"""Start workers that run cases. Each worker has its own world and runs its cases one after another.
+"""Start workers that run cases. Each worker has its own folder of test files (world.py), and runs its cases one
+after another.
 
     main ──fork──► worker ──fork──► case          everything is imported once, before the first fork
              ◄─────────────── results, by a pipe

@@ -206,9 +206,10 @@ class _Derivation:
     def _of_field(
         self, field: int, stage: Stage, newest: Sequence[Term], older: Sequence[Term], more: list[int], gather: Gather
     ) -> dict[int, int]:
-        """Append the adjoints of a field and of its previous value to the tape of `gather`, if the stage changes them.
-        The values at the positions `more` on this tape are added to the adjoint of the field. Return a mapping from the
-        number of each field that holds a changed adjoint to the position of the new adjoint on the tape."""
+        """Append the adjoint of a field, and the adjoint of its previous value, to the tape of `gather`. An adjoint
+        that the stage does not change is not appended. The values at the positions `more` on this tape are added to the
+        adjoint of the field. Return a mapping from the number of each field that holds a changed adjoint to the
+        position of the new adjoint on the tape."""
 
         def here(number: int) -> int:
             return gather.tape.append(Load(number, HERE))

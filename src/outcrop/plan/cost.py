@@ -50,7 +50,8 @@ SLAB_SECONDS = 3e-4
 other, and reads wait for free slots."""
 MEMORY_BYTES_PER_SECOND = 1e10
 """The rate at which cores read data that a device has just transferred. The measured update rates do not include the
-time of such reads. The rates are measured without a device, and with a window that may fit the last-level cache."""
+time of such reads. Update rates are measured without transfers, and with a window that may fit into the last-level
+cache."""
 REQUEST_SECONDS = 1e-5
 """The CPU time that the operating system needs to transfer a plane or a part of a plane. Updates wait during this time.
 """
@@ -67,7 +68,7 @@ TOGETHER_MESSAGES = 64
 
 
 def transfer_bytes(problem: Problem, action: Read | Write) -> int:
-    """Return the bytes that a Read or Write moves, on disk or to or from a neighbour."""
+    """Return the number of bytes that a Read or Write transfers. The other side is the disk or a neighbour."""
     area = action.area
     if action.array == "history":
         return (action.z1 - action.z0) * (area.y1 - area.y0) * problem.shape[2] * problem.item_bytes

@@ -434,8 +434,9 @@ def _has_few_rows(problem: Problem, threads: int) -> bool:
 
 
 def with_tiles(problem: Problem, sizes: Sizes, diamond: int, threads: int) -> Sizes:
-    """Return a copy of `sizes` with tiles of half height `diamond`. If `diamond` is 0, the copy has plain sweeps. The
-    tiles divide the rows of the slab. If the grid has few rows, the tiles divide the planes instead."""
+    """Return a copy of `sizes` whose tiles are diamonds. `diamond` is half of their height in levels. If `diamond` is
+    0, the copy has plain sweeps. The tiles divide the rows of the slab. If the grid has few rows, the tiles divide the
+    planes instead."""
     if not shares_planes(problem, threads):
         return replace(sizes, diamond=diamond, chunk=0)
     lean = 2 * diamond * problem.skew_z or SWEEP_LEAN

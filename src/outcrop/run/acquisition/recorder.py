@@ -3,8 +3,8 @@
 Each pass has these steps:
 
 before(first, steps)        make snapshot files, read values of sources ──► Acquisition for Engine.run_pass
-after(first, results)       [exchange samples near cuts of ranks: parts.py]
-                            add corners of receivers ──► write and flush rows of traces, norms and checksums
+after(first, results)       [exchange values of receivers near the cut between ranks: parts.py]
+                            add the cells around each receiver ──► write and flush rows of traces, norms and checksums
 commit                      makes these rows valid, and the snapshots visible
 
 Snapshot files, with the indices of their planes, are made in full size before the pass that fills them. Readers do not
