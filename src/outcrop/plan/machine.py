@@ -24,7 +24,6 @@ UpdateRate: TypeAlias = Callable[[Sizes], float]
 """A function that maps sizes to cell updates per second. The rate is for all threads together, without transfers."""
 
 
-
 @runtime_checkable
 class ComparesSizes(Protocol):
     """An update rate that is measured. `compare` measures several sizes alternately."""
