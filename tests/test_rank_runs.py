@@ -496,9 +496,10 @@ def test_a_killed_rank_of_mpirun_can_be_resumed(tmp_path: Path) -> None:
         pytest.skip("the program needs the variables of MPICH")
     words = ["run", *GRID, "-t", "12", "--bt", "3", "--quiet"]
     assert run_ranks(3, program, *words, "-d", str(parts)).returncode != 0
-    assert not list(parts.glob("*/manifest.json.tmp"))
+    # The launcher kills the other ranks at any instant: a rank in the middle of its commit leaves a temporary file.
     done = command(3, "resume", parts, "--quiet")
     assert done.returncode == 0, done.stderr
+    assert not list(parts.glob("*/manifest.json.tmp"))
     subprocess.run([*CLI, *words, "-d", str(alone)], check=True)
     gather_module.gather([parts], tmp_path / "whole.oc")
     np.testing.assert_array_equal(oc.open(tmp_path / "whole.oc")["u"][:], oc.open(alone)["u"][:])
