@@ -7,7 +7,7 @@ generated kernels with each other.
     `tiles`    All threads update a slab in memory in tiles. Each inner loop of a kernel uses the fastest tiles.
 
 Generated kernels and hand-written loops are measured alternately, and medians are compared. The hand-written loops are
-in `handwritten/`. The results of the loops must equal the results of generated kernels, except for rounding.
+in `handwritten.c`. The results of the loops must equal the results of generated kernels, except for rounding.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from outcrop.units import format_rate
 FLAGS = ("-std=gnu11", "-O3", "-march=native", "-fopenmp", "-fPIC", "-shared")
 """The usual compiler flags for hand-written loops. With these flags, the compiler may fuse multiplications and
 additions. For generated kernels, the compiler must not do this."""
-SOURCES = Path(__file__).parent / "handwritten"
+SOURCE = Path(__file__).parent / "handwritten.c"
 Array32 = NDArray[np.float32]
 ROWS = (8, 16, 32, 64)
 """The numbers of rows of a block that the benchmark tries for sweeps."""
 LOOPS: dict[str, tuple[float, ...]] = {"heat7": (0.0, 1.0), "acoustic8": (1.0, 1.0, 2000.0)}
-"""The stencils with a loop in `handwritten/`, and the mean value of each of their arrays: first the array that is
+"""The stencils with a loop in `handwritten.c`, and the mean value of each of their arrays: first the array that is
 written, then the newest values, then the read-only arrays."""
 LIBRARY = ("heat7", "heat4", "heat8", "acoustic2", "acoustic4", "acoustic8", "elastic4", "maxwell", "gray_scott")
 """The stencils whose inner loops are compared with each other."""
@@ -190,8 +190,7 @@ class LoopTimer:
         self._name, self._shape, self._radius = name, shape, stencil.radii[0]
         self._kernel = compile_kernel(stencil, "float32").calls[0][0]
         self._scalars = pack_scalars(stencil, {}, "float32")
-        self._sweep = ctypes.cast(_library(name, folder).sweep, ctypes.c_void_p)
-        self._clock = _library("clock", folder)
+        self._loops = _compiled_loops(folder)
         self._arrays = [_aligned(shape, value, number) for number, value in enumerate(LOOPS[name])]
 
     @property
@@ -201,11 +200,11 @@ class LoopTimer:
 
     def handwritten(self, rows: int, repeats: int) -> float:
         """Run `repeats` steps in blocks of `rows` rows on all threads of OpenMP. Return the time in seconds."""
-        function = getattr(self._clock, f"time_{self._name}")
+        function = getattr(self._loops, f"time_{self._name}")
         function.restype = ctypes.c_double
         sizes = [ctypes.c_long(n) for n in (*self._shape, rows)]
         pointers = [ctypes.c_void_p(array.ctypes.data) for array in self._arrays]
-        return float(function(self._sweep, *pointers, *sizes, self._scalars, ctypes.c_long(repeats)))
+        return float(function(*pointers, *sizes, self._scalars, ctypes.c_long(repeats)))
 
     def generated(self, rows: int, repeats: int) -> float:
         """Run `repeats` steps in blocks of `rows` rows on the calling thread. Return the time in seconds."""
@@ -213,7 +212,7 @@ class LoopTimer:
         written, newest, *others = (_planes(array) for array in self._arrays)
         reads = [newest, written, *others] if others else [newest]
         sources = (ctypes.c_void_p * len(reads))(*(ctypes.addressof(one) for one in reads))
-        function = self._clock.time_generated
+        function = self._loops.time_generated
         function.restype = ctypes.c_double
         sizes = [ctypes.c_long(n) for n in (radius, nz - radius, radius, ny - radius, nx, ny, rows, repeats)]
         kernel, count = ctypes.c_void_p(self._kernel), ctypes.c_long(len(reads))
@@ -254,12 +253,12 @@ def _planes(array: Array32) -> Any:
     return (ctypes.c_void_p * len(array))(*(first + z * size for z in range(len(array))))
 
 
-def _library(name: str, folder: Path) -> ctypes.CDLL:
-    path = folder / f"{name}.so"
+def _compiled_loops(folder: Path) -> ctypes.CDLL:
+    path = folder / "handwritten.so"
     if not path.exists():
-        command: Sequence[str] = [*find_compiler("C"), *FLAGS, str(SOURCES / f"{name}.c"), "-o", str(path)]
+        command: Sequence[str] = [*find_compiler("C"), *FLAGS, str(SOURCE), "-o", str(path)]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode != 0:
             reason = (done.stderr.strip().splitlines() or ["no reason given"])[0]
-            raise InputError(f"the C compiler cannot compile {name}.c with OpenMP: {reason}")
+            raise InputError(f"the C compiler cannot compile {SOURCE.name} with OpenMP: {reason}")
     return ctypes.CDLL(str(path))
