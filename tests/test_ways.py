@@ -66,6 +66,17 @@ def test_little_memory_keeps_all_states() -> None:
     assert enough.ways[2].way.every == 2 and enough.ways[2].forward is not None and enough.ways[3].forward is None
 
 
+def test_ways_with_too_many_slabs_are_not_chosen() -> None:
+    """Checks that a way is left out with a reason if its window fits the memory only with very thin slabs."""
+    machine = replace(load_machine("crest6"), updates_per_second={"float32": 4e9})
+    options = RunOptions("heat2", (1024, 1024, 1024), "float32", steps=32, memory="512MiB", threads=2)
+    one = set_up_elsewhere(machine, options)
+    choice = choose_elsewhere(task_elsewhere(one, "dt"), one, 51 << 30, is_rough=True)
+    assert 1 < every_of(choice) < 24
+    left_out = [one for one in choice.ways if one.why.startswith("little memory leaves only thin slabs")]
+    assert [one.way.every for one in left_out] == [24] and left_out[0].forward is None
+
+
 def test_adjoints_that_read_no_states_keep_no_history() -> None:
     choice = chosen(1e7, "3MiB", "u")
     assert every_of(choice) == 0 and len(choice.ways) == 1

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import isfinite
 
 from outcrop.plan.given_sizes import FREE, GivenSizes
 from outcrop.plan.history import first_states, listed, repeated_segments, steps_of_pass
@@ -158,6 +159,7 @@ Rates = Callable[[Problem], UpdateRate]
 all steps of a pass."""
 
 _OVER_DISK, _OVER_MEMORY = "on the disk", "of memory"
+TOO_MANY_SLABS = "little memory leaves only thin slabs, so the list of actions would be too long"
 
 
 def intervals(steps: int) -> tuple[int, ...]:
@@ -179,7 +181,11 @@ def choose_way(
     possible = [one for one in ways if not refused[one.every].why]
     rough = {one.every: _roughly(one, machine, limits, rates) for one in possible}
     shortest = min((one.seconds for one in rough.values()), default=0.0)
-    ranked = sorted(possible, key=lambda one: rough[one.every].seconds)
+    if isfinite(shortest):
+        for every in [every for every, one in rough.items() if not isfinite(one.seconds)]:
+            refused[every] = replace(refused[every], why=TOO_MANY_SLABS)
+            del rough[every]
+    ranked = sorted((one for one in possible if one.every in rough), key=lambda one: rough[one.every].seconds)
     close = [one for one in ranked[:PLANNED] if rough[one.every].seconds <= CLOSE * shortest]
     planned = rough if is_rough else {one.every: _planned(one, machine, limits, rates) for one in close}
     fastest = min((one.seconds for one in planned.values()), default=0.0)
