@@ -27,14 +27,14 @@ from outcrop.units import format_bytes, parse_bytes
 
 SETTLE_SECONDS = 8.0
 SIZE_STEP = 64
-"""Sizes are multiples of this number, so that rows are whole cache lines."""
+"""Sizes are multiples of this number, so that each row fills whole cache lines."""
 
 
 @dataclass(frozen=True)
 class Outcome:
     """The measurements of one process: the seconds of the calculation, and the bytes of DRAM for arrays. `own_bytes`
-    and `file_bytes` are the resident bytes of the process's own memory and of mapped files. `result` has a few numbers
-    that depend on the computed values, such as the means of some rows."""
+    counts the resident bytes of the process's own memory. `file_bytes` counts the resident bytes of mapped files.
+    `result` has a few numbers that depend on the computed values, such as the means of some rows."""
 
     seconds: float
     needed_bytes: int
@@ -47,7 +47,7 @@ class Outcome:
 @dataclass(frozen=True)
 class Variant:
     """A way to run the program. `run` runs the program with the given options. `limit_bytes` limits the memory of the
-    process, including the page cache, if the system allows this."""
+    process, including the page cache. Without permission for a control group, the memory is not limited."""
 
     text: str
     run: Callable[[argparse.Namespace], Outcome]
@@ -55,19 +55,19 @@ class Variant:
 
 
 Found = dict[str, list[Outcome]]
-"""Outcomes by the name of the variant, one for each repeat."""
+"""For each name of a variant, the list of its outcomes. The list has one outcome for each repeat."""
 
 
 def resident_bytes() -> tuple[int, int]:
-    """Return two numbers for this process: the resident bytes of its own memory, with shared memory, and the resident
-    bytes of mapped files."""
+    """Return two numbers of resident bytes of this process. The first number counts its own memory and shared memory,
+    and the second number counts mapped files."""
     lines = Path("/proc/self/status").read_text().splitlines()
     known = {line.split()[0]: int(line.split()[1]) << 10 for line in lines if line.startswith("Rss")}
     return known["RssAnon:"] + known["RssShmem:"], known["RssFile:"]
 
 
 def parser(about: str | None, script: str, size: int, memory: str) -> argparse.ArgumentParser:
-    """Return a parser with the options that all programs with variants share."""
+    """Return a parser with the options of every program that measures variants."""
     name = Path(script).stem
     sides = checked(
         int, lambda value: value > 0 and value % SIZE_STEP == 0, f"a multiple of {SIZE_STEP}, such as {100 * SIZE_STEP}"
@@ -104,8 +104,8 @@ def measure(
     """Return all outcomes of each variant. In a child process, print the outcome of the child's variant and return
     None.
 
-    `prepare` makes the files that the variants share. The files are in a new folder inside the given directory.
-    `measure` removes this folder at the end. If `prepare` changes options, all variants get the changed options.
+    `prepare` makes the files that all variants use. The files are in a new folder inside the given directory. `measure`
+    removes this folder at the end. If `prepare` changes options, all variants get the changed options.
     """
     if given.variant is not None:
         try:

@@ -16,10 +16,11 @@ sensitivity, the program adds the same few algae at two places and runs forward 
 difference, and compares the sensitivity with the adjoint of a solver in NumPy.
 
 The NumPy solver is an example of a program of your own. The solver keeps its states in `oc.Trajectory`. The printed
-table has the times of its forward run and of its adjoint run. Each row is one place of the states:
+table has the times of the forward run and of the adjoint run of this solver. Each row is for one place where the states
+are kept:
 
     none                  No state is kept, so there is no adjoint run.
-    slow shared tier      Files. The program waits, so that it transfers at most `--slow` bytes in a second.
+    slow shared tier      Files. The program adds pauses, so that it transfers at most `--slow` bytes per second.
     files on the node     Files in DIRECTORY, as fast as the disk.
     memory of the node    The memory of the program.
 
@@ -45,7 +46,8 @@ import outcrop as oc
 from outcrop.units import format_bytes, parse_bytes
 
 STEPS_PER_CELL = 4.5
-"""Steps for each cell of the lake's length, so that lakes of all sizes have similar pictures."""
+"""The number of steps for each cell of the lake's length. Because of this ratio, lakes of all sizes have similar
+pictures."""
 FRAMES = 60
 BUFFERS = 3
 """The number of states that a trajectory may write or read in advance."""
@@ -57,12 +59,13 @@ MIXING = 0.02
 GROWTH = 4.0
 """From the start to the end, a few algae in clear water grow by the factor exp(GROWTH)."""
 BLOOMS = ((0.22, 0.30), (0.50, 0.80), (0.62, 0.22))
-"""The centres (y, x) of the algae at the start, as parts of the lake's length."""
+"""The centres (y, x) of the algae at the start, as fractions of the lake's length."""
 BAY = (0.62, 0.55)
 """The lower left corner (y, x) of the bay. The bay is a square."""
 BAY_LENGTH = 0.1
 PATCH_RADIUS, PATCH_HEIGHT = 0.03, 0.03
-"""The radius of the algae, as a part of the lake's length."""
+"""The additional algae of `Lake.patch`: their radius, as a fraction of the lake's length, and the amount at their
+centre."""
 EDDIES = 5
 """The seed of the random numbers that make the eddies."""
 
@@ -97,7 +100,8 @@ class Lake:
 
     @property
     def weights(self) -> np.ndarray:
-        """The derivative of the mean of the bay with respect to the algae in each cell. The shape is (size, size)."""
+        """The derivative of the mean of the algae in the bay with respect to the algae in each cell. The shape is
+        (size, size)."""
         weights = np.zeros((self.size, self.size))
         weights[self.bay] = 1 / weights[self.bay].size
         return weights
@@ -110,8 +114,8 @@ class Lake:
 
 
 def make_lake(size: int, steps: int) -> Lake:
-    """Return a lake with eddies. The flow is the curl of a stream function that is 0 on the shore. The amounts of water
-    that enter and leave a cell are equal."""
+    """Return a lake with eddies. The flow is the curl of a stream function that is 0 on the shore. Therefore equal
+    amounts of water enter and leave each cell."""
     corners = np.arange(size + 1) / size
     generator, stream = np.random.default_rng(EDDIES), np.zeros((size + 1, size + 1))
     for ky in range(1, 5):
@@ -151,7 +155,7 @@ def equation() -> oc.Stencil:
 def run_forward(
     lake: Lake, algae: np.ndarray, given: argparse.Namespace, history: oc.History | None = None
 ) -> oc.Simulation:
-    """Compute all steps from the values `algae` at the start. With `history`, keep the states."""
+    """Compute all steps. `algae` contains the values at the start. If `history` is given, the run keeps its states."""
     sim = oc.Simulation(
         equation(),
         (lake.size, lake.size),
@@ -170,7 +174,7 @@ def run_forward(
 
 
 def sensitivity_of(lake: Lake, sim: oc.Simulation) -> np.ndarray:
-    """Return the derivative of the mean of the bay at the end with respect to each cell at the start."""
+    """Return the derivative of the mean in the bay at the end with respect to the algae in each cell at the start."""
     adjoint = sim.adjoint({"u": lake.weights}, wrt="u", force=True)
     print(adjoint.run(progress="none"))
     gradient: np.ndarray = adjoint.gradients["u"][:]
@@ -194,8 +198,8 @@ def measure(lake: Lake, sim: oc.Simulation) -> Bay:
 
 
 def places(lake: Lake, sensitivity: np.ndarray) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Return two cells (y, x) at the same distance from the bay: the most sensitive cell, and a cell that is not
-    sensitive."""
+    """Return two cells (y, x) at the same distance from the bay: the most sensitive cell, and the least sensitive
+    cell."""
     y, x = np.mgrid[: lake.size, : lake.size]
     bay_y, bay_x = (side.start + (side.stop - side.start) / 2 for side in lake.bay)
     distance = np.hypot(y - bay_y, x - bay_x)
@@ -247,7 +251,8 @@ class Solver:
 
 class SlowTier:
     """A simulated connection that transfers `bytes_per_second`. Each call of `transfer` represents the transfer of one
-    state in the background. The call waits if BUFFERS transfers are not complete yet. Without a rate, no call waits."""
+    state in the background. The call waits if BUFFERS transfers are not complete yet. If `bytes_per_second` is None, no
+    call waits."""
 
     def __init__(self, bytes_per_second: float | None) -> None:
         self.bytes_per_second, self.busy_until = bytes_per_second, time.perf_counter()
@@ -261,7 +266,8 @@ class SlowTier:
 
 @dataclass(frozen=True)
 class Timed:
-    """The seconds of both runs of the NumPy solver, and the sensitivity. Its shape is (size, size)."""
+    """The seconds of the forward run and of the adjoint run of the NumPy solver, and the sensitivity. The sensitivity
+    has the shape (size, size)."""
 
     forward: float
     adjoint: float
@@ -291,7 +297,7 @@ def run_solver(lake: Lake, directory: Path, memory: int | None, bytes_per_second
 
 
 def compare_tiers(lake: Lake, given: argparse.Namespace) -> np.ndarray:
-    """Print the times of the NumPy solver for each place of the states. Return the sensitivity."""
+    """Print the times of the NumPy solver for each place where the states are kept. Return the sensitivity."""
     solver, u, begin = Solver(lake), lake.algae, time.perf_counter()
     for _ in range(lake.steps):
         u = solver.forward(u)
@@ -330,7 +336,7 @@ def draw(
     lake: Lake, last: np.ndarray, sensitivity: np.ndarray, bays: Sequence[Bay], expected: Sequence[float], path: Path
 ) -> None:
     """Draw the three panels. `bays` has the run without additional algae, and one run for each of the two places.
-    `expected` has the final values of the last two runs that the sensitivity predicts."""
+    `expected` has the final values that the sensitivity predicts for the last two of these runs."""
     figure, panels = plt.subplots(1, 3, figsize=(17, 5.6), layout="constrained")
     draw_lake(panels[0], lake, last, "viridis", "algae (1: full)")
     points = np.arange(lake.size)

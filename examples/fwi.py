@@ -10,7 +10,7 @@ The search begins with a velocity without the bodies. Each evaluation of the mis
 2. The adjoint run uses the residual and the history to compute the gradient of the misfit with respect to the velocity.
 
 The program computes the data with the same equation on the same grid, without noise. Therefore the program can recover
-the velocity almost exactly. From measured data, such an exact result is not possible.
+the velocity almost exactly. With measured data, the result is less exact.
 
 L-BFGS, an optimiser of SciPy, uses misfits and gradients to improve the velocity. The program needs SciPy (`pip install
 scipy`). `--steps` is the number of iterations. `fwi.png` shows the true bodies, the recovered bodies and the misfits.
@@ -35,15 +35,16 @@ import outcrop as oc
 VELOCITY = 2000.0
 """The velocity outside the bodies, in m/s."""
 BODIES = ((-0.12, -0.10, 0.11, 160.0), (0.14, 0.12, 0.08, -160.0))
-"""Each body: its centre (y, x) and radius, as parts of the width, and the change of the velocity in m/s."""
+"""Each body: its centre (y, x) and radius, as fractions of the width, and the change of the velocity in m/s."""
 RING, INSIDE = 0.47, 0.40
-"""The radius of the circle of sources and receivers, and the radius in which the velocity is unknown. Both are parts of
-the width."""
+"""The radius of the circle of sources and receivers, and the radius in which the velocity is unknown. Both radii are
+fractions of the width."""
 WIDTH, FREQUENCY, SPONGE = 960.0, 12.0, 16
 """The width of the region (m), the peak frequency of the wavelet (Hz), and the thickness of the sponge in cells."""
 RECEIVERS = 64
 BETWEEN_STATES = 4
-"""The history keeps every 4th state. Four steps are shorter than half a period of the highest frequency."""
+"""The history keeps every 4th state. These states are enough, because four steps are shorter than half a period of the
+highest frequency."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ class Survey:
 
     @property
     def steps(self) -> int:
-        """The number of steps until a wave has crossed the region and its wavelet has ended."""
+        """The number of steps in which the wavelet of a source ends and its wave crosses the region."""
         return round((WIDTH / VELOCITY + 2.4 / FREQUENCY) / self.dt)
 
     def circle(self, count: int) -> np.ndarray:
@@ -134,7 +135,7 @@ def invert(survey: Survey, data: Sequence[np.ndarray], iterations: int) -> tuple
     inside = survey.radius(0, 0) < INSIDE
     start = np.full(survey.shape, VELOCITY)
     first, slope = evaluate(survey, start, data)
-    # `scale` limits the first step of L-BFGS, which is the negative gradient of `goal`, to 40 m/s
+    # The first step of L-BFGS is the negative gradient of `goal`. `scale` limits this step to 40 m/s.
     scale = 40.0 / np.abs(slope[inside]).max()
     found, latest = [1.0], [first]
 

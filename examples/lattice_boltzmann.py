@@ -17,7 +17,7 @@ import options
 import outcrop as oc
 
 SPEED = 0.1
-"""Cells per step; the speed of sound is 0.58."""
+"""The speed of the fluid in the layers, in cells per step. The speed of sound is 0.58."""
 DIRECTIONS, WEIGHTS = oc.stencils.lattice_directions(2), oc.stencils.lattice_weights(2)
 TIMES = 4
 

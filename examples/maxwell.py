@@ -17,7 +17,7 @@ import outcrop as oc
 H, DT, C = 0.01, 2e-11, 299792458.0
 """Spacing (m), time step (s), speed of light (m/s)."""
 STEP = C * DT / H
-"""Cells per step."""
+"""The speed of light, in cells per step."""
 GLASS = 1.5**2
 """The relative permittivity of glass with an index of refraction of 1.5."""
 TIMES = 4
@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         force=True,
     )
     inside = np.hypot(y - centre[0], x - centre[1]) < radius
-    # The position of Hy is half a cell ahead of Ez, and the time of Hy is half a step before Ez.
+    # Hy lies half a cell ahead of Ez. The first values of Hy are for a time half a step before the time of Ez.
     hy = -pulse(x + 0.5 + STEP / 2, nx)
     sim.assign({"ez": pulse(x, nx), "hx": 0.0, "hy": hy, "eps": np.where(inside, GLASS, 1.0)})
 

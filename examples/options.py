@@ -74,9 +74,9 @@ def folder(text: str) -> Path:
 
 
 def checked(convert: Callable[[str], Value], accepts: Callable[[Value], bool], words: str) -> Callable[[str], Value]:
-    """Return a function that converts the text of an option. It raises an error if the text cannot be converted, or if
-    `accepts` is false for the value. The message says that the value must be `words`, for example "a number from 0 to
-    1"."""
+    """Return a function that converts the text of an option. The returned function raises an error if it cannot convert
+    the text, or if `accepts` is false for the value. The message says that the value must be `words`, for example "a
+    number from 0 to 1"."""
 
     def parse_value(text: str) -> Value:
         try:

@@ -42,7 +42,8 @@ MUTED_METRES = 200.0
 """The image is 0 down to this depth, because it has artefacts near sources and receivers. Below this depth, the image
 grows to its full strength over the same distance."""
 BETWEEN_STATES = 8
-"""The history keeps every 8th state. Eight steps are shorter than half a period of the highest frequency."""
+"""The history keeps every 8th state. These states are enough, because eight steps are shorter than half a period of the
+highest frequency."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +66,8 @@ class Survey:
     @property
     def smooth_metres(self) -> float:
         """The standard deviation of the Gaussian that smooths the model, at most 150 m. The deviation is 0.4
-        wavelengths at 2500 m/s. It is large enough to remove all reflections, and small enough to keep the right depths
-        in the image."""
+        wavelengths at 2500 m/s. This value is large enough to remove all reflections, and small enough to keep the
+        right depths in the image."""
         return min(150.0, 0.4 * 2500.0 / self.frequency)
 
     @property
@@ -78,8 +79,8 @@ class Survey:
         return slice(self.sponge, -self.sponge), slice(self.sponge, -self.sponge)
 
     def points(self, cells: np.ndarray) -> np.ndarray:
-        """Return the coordinates of points in metres. The points are two cells deep. `cells` are their positions along
-        the length."""
+        """Return the coordinates of points in metres. The points are two cells below the surface. `cells` contains
+        their positions along the length, in cells."""
         return (np.stack([cells, np.full(len(cells), 2)], axis=1) + self.sponge) * self.spacing
 
 
@@ -94,7 +95,7 @@ class Models:
     def of(cls, survey: Survey) -> "Models":
         true = load_model()[:: survey.every, :: survey.every]
         slowness = smoothed(1 / true, survey.smooth_metres / survey.spacing)
-        # near the surface, both models are equal, so that their direct waves are equal
+        # Near the surface, both models are equal, so that the direct waves in both models are equal.
         slowness[:, :4] = 1 / true[:, :4]
         return cls(true, (1 / slowness).astype(true.dtype))
 
@@ -120,7 +121,8 @@ def run_shot(
     fastest = float(models.true.max())
     dt = 0.9 * oc.stencils.stable_limit(stencil, {"h": h}, [{"v": fastest, "damp": 0.0}])
     velocity = np.pad(model, survey.sponge, mode="edge")
-    # The update multiplies a source term by dt^2 v^2. A `scale` with v would depend on the field of the gradient.
+    # The wave equation multiplies a source by dt^2 v^2. This factor is a part of `values`, and not a `scale` that reads
+    # v, so that the source does not depend on the field v of the gradient.
     values = (dt * model[cell, 2]) ** 2 * ricker(survey.frequency, dt, SECONDS)
     sim = oc.Simulation(
         stencil,
@@ -179,7 +181,7 @@ def kept(survey: Survey, models: Models, directory: Path, memory: str) -> tuple[
 
 
 def curvature(values: np.ndarray) -> np.ndarray:
-    """Return the negative Laplacian. The derivative removes slow changes and keeps reflectors."""
+    """Return the negative Laplacian. The derivative removes slow changes of the image, and keeps reflectors."""
     outer = np.pad(values, 1, mode="edge")
     found: np.ndarray = 4 * values - outer[2:, 1:-1] - outer[:-2, 1:-1] - outer[1:-1, 2:] - outer[1:-1, :-2]
     return found
@@ -195,8 +197,8 @@ def image_of(survey: Survey, gradient: np.ndarray, illumination: np.ndarray) -> 
 
 
 def reflectors_of(survey: Survey, models: Models) -> np.ndarray:
-    """Return the reflectors of the true model. The reflectors have about the resolution of the image: the standard
-    deviation of the Gaussian is an eighth of the wavelength at 2500 m/s."""
+    """Return the reflectors of the true model, smoothed to about the resolution of the image. The standard deviation of
+    the Gaussian is an eighth of the wavelength at 2500 m/s."""
     width = 2500.0 / survey.frequency / 8 / survey.spacing
     return curvature(smoothed(np.log(models.true / models.smooth), width))
 
@@ -210,7 +212,7 @@ def correlation(survey: Survey, image: np.ndarray, reflectors: np.ndarray) -> fl
 
 
 def balanced(values: np.ndarray) -> np.ndarray:
-    """Return the values, divided by the mean amplitude at the same depth. The mean is smooth."""
+    """Return the values, divided by the mean amplitude at the same depth. The mean is smoothed along the depth."""
     amplitude = smoothed(np.sqrt((values**2).mean(axis=0)), 6)
     return values / (amplitude + 1e-3 * amplitude.max())
 

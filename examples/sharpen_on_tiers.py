@@ -3,9 +3,9 @@
     .venv/bin/python examples/sharpen_on_tiers.py [--size 12288] [--turns 3] [--memory 64MiB] [-d DIRECTORY]
 
 The method is from A. Jackson (EPCC). The program has four arrays of equal size. Two of these arrays are only read. The
-program convolves the image with its rim, and subtracts the convolution from the image. The program uses the tier that
-contains DIRECTORY. The program makes two arrays in DIRECTORY, and removes them at the end. The printed table has these
-rows:
+program convolves the padded image with the filter, and subtracts the convolution from the image. The program uses the
+tier that contains DIRECTORY. The program makes two arrays in DIRECTORY, and removes them at the end. The printed table
+has these rows:
 
     all arrays in DRAM              The arrays are read from the files before the measurement.
     read-only arrays on the tier    The read-only arrays are the mapped files.
@@ -32,7 +32,8 @@ REACH, REPEATS, PAIRS = 8, 3, 7
 WRITTEN = ("convolution", "sharp")
 ROWS, THREADS_A_CORE, PAGE_BYTES = 512, 2, 4096
 BESIDE_BYTES = 256 << 20
-"""Memory for Python, its libraries, and pages of files in transfer."""
+"""The memory that the control group has in addition to the arrays: for Python, its libraries, and pages of files in
+transfer."""
 
 
 def sharpening() -> oc.Stencil:
@@ -71,7 +72,7 @@ def read_only(given: argparse.Namespace, tier: str) -> dict[str, np.ndarray]:
     if tier == "file":
         return files
     if tier == "file in memory":
-        for file in files.values():  # touches each page, so that page faults are not part of the calculation
+        for file in files.values():  # read each page now, so that the calculation has no page faults
             file[:, :: PAGE_BYTES // file.itemsize].max()
         return files
     copies = {name: oc.array(file.shape, file.dtype, tier="dram", access="read") for name, file in files.items()}
@@ -95,7 +96,7 @@ def sharpen(given: argparse.Namespace, tier: str, threads: int | None = None) ->
 
 def side_by_side(given: argparse.Namespace) -> float:
     """Return by which fraction the calculation is slower if the read-only arrays are on the tier instead of in DRAM.
-    This process measures both variants alternately, so that everything else is equal."""
+    This process measures both variants alternately, so that all other conditions are equal."""
     written = {name: oc.array((given.size + 2, given.size), "float32", tier="dram").values for name in WRITTEN}
     with (
         oc.Sweep(sharpening(), {**written, **read_only(given, "dram")}) as in_dram,
@@ -112,8 +113,9 @@ def timed(work: Callable[[], None]) -> float:
 
 
 def sharpen_cold(given: argparse.Namespace) -> Outcome:
-    """Compute with mapped files whose pages are not in memory yet, so that they count towards the memory limit of this
-    process. There are more threads than cores, so that some threads compute while others wait for pages."""
+    """Compute with mapped files whose pages are not in memory yet. This process then loads the pages, so they count
+    towards its memory limit. There are more threads than cores, so that some threads compute while other threads wait
+    for pages."""
     for name in ("image", "padded"):
         with open(given.directory / f"{name}.npy", "rb") as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

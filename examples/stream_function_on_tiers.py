@@ -48,8 +48,8 @@ def initial(n: int) -> np.ndarray:
 
 
 def iterate(given: argparse.Namespace, even: Array, odd: Array, needed_bytes: int) -> Outcome:
-    """Compute all steps on two arrays, and return the measurements. After each step, add 1 to the steps of the array
-    with the new values, and commit this array if a commit is due."""
+    """Compute all steps on two arrays, and return the measurements. After each step, count the step in the array that
+    has the new values (`Array.step`). This call also commits the array if a commit is due."""
     even[...] = odd[...] = initial(given.size)
     arrays, flushes = (odd, even), list[Flush]()
     with oc.Sweep(oc.stencils.stream_function(), {"psi": (even.values, odd.values)}) as sweep:
@@ -171,7 +171,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     def prepare(of_all: argparse.Namespace) -> None:
         if given.until is not None:
             given.steps = of_all.steps = steps_until(given)
-        del of_all.until  # child processes get the number of steps, and not this option
+        del of_all.until  # child processes get the number of steps instead of this option
 
     found = compare.measure(__file__, VARIANTS, given, prepare)
     if found is None:

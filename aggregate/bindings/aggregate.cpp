@@ -113,8 +113,8 @@ MachineSources to_sources(nb::handle python) {
   return sources;
 }
 
-// Collective. Makes a plan. Calls the Python function `find_machine` once, with the settings that all ranks have agreed
-// on.
+// All ranks must call this function. Makes a plan. Calls the Python function `find_machine` once, with the settings
+// that all ranks have agreed on.
 std::unique_ptr<BoundPlan> make_plan(std::uintptr_t transport, Variables variables, Texts arguments, Texts hints,
                                      Texts environment, std::string problem, nb::handle find_machine) {
   auto made = std::make_unique<BoundPlan>();
@@ -205,7 +205,7 @@ Timing move(BoundFile &file, nb::handle arrays, std::uint64_t base, const std::s
                           [&](const auto &spans) { return (file.value.*Move)(spans, base, problem); });
 }
 
-// Writes or reads each contiguous run of bytes of a rank by one system call, without aggregation. The benchmark
+// Writes or reads each contiguous run of bytes of a rank with one system call, without aggregation. The benchmark
 // compares aggregation with these calls.
 class PlainRuns {
  public:
@@ -411,7 +411,7 @@ Placed place_by(nb::handle machine, nb::handle tallies, const PlacementOptions &
     const nb::gil_scoped_release release;
     placed.placement = act(placed.machine, list);
   }
-  // the distances must not be read later, because Python may destroy the object that provides them
+  // The function `distances` uses a Python object that may be destroyed, so later code must not call the function.
   placed.machine.distances = nullptr;
   return placed;
 }
@@ -446,8 +446,8 @@ nb::object to_python(const SettingValue &value) {
       value);
 }
 
-// Returns one tuple for each setting: argument, field, hint, hint of ROMIO, environment variable, description of the
-// default, and meaning.
+// Returns one tuple for each setting. A tuple has these texts: argument, field, hint, ROMIO's hint, environment
+// variable, description of the default, and meaning.
 nb::list setting_rows() {
   nb::list rows;
   for (const SettingRow &row : setting_table())
@@ -543,9 +543,9 @@ void bind_settings(nb::module_ &module) {
   module.def("setting_rows", &setting_rows);
 }
 
-// Parses the text that describes a node. Returns a list of tiers, and the latency and write rate of the target. A tier
-// is a tuple: name, latency, rates of filling and emptying, persistence, holds_files, room and origin. If the text has
-// no target, the second value is None.
+// Parses the text that describes a node. Returns a list of tiers, and the latency and write rate of the target. Each
+// tier is a tuple: name, latency, rate of filling, rate of emptying, persistence, holds_files, room and origin. If the
+// text has no target, the second value is None.
 nb::tuple parse_node_of(const std::string &text, const std::string &file) {
   const NodeDescription node = parse_node(text, file);
   nb::list tiers;

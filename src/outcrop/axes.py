@@ -31,7 +31,8 @@ _OPTIONS = {1: "-n NX", 2: "-n NX NY", 3: "-n NX NY NZ"}
 
 
 def inside(values: Sequence[T], missing: T) -> tuple[T, T, T]:
-    """Return one value for each of the engine's axes: `values` for the grid's axes, and `missing` for other axes."""
+    """Return one value for each of the engine's axes. The grid's own axes get `values`, and the other axes get
+    `missing`."""
     found = [missing] * 3
     for place, value in zip(PLACES[len(values)], values, strict=True):
         found[place] = value

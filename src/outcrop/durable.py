@@ -1,14 +1,15 @@
 """This module writes files that survive a power cut. The directory of the files is not trusted, so links in it are not
 followed.
 
-A `Directory` keeps an open descriptor of the directory. It opens names relative to this descriptor, folder by folder,
-and follows no links. Therefore a link of an attacker cannot lead outside the directory.
+A `Directory` keeps an open descriptor of the directory. It opens each path relative to this descriptor, folder by
+folder, and follows no links. Therefore a link of an attacker cannot lead outside the directory.
 
     replace     write a temporary file ──► fsync ──► rename ──► fsync folder    a reader sees the old or the new content
     create      O_EXCL, all bytes allocated                                     no existing file is overwritten
     hold        a lock on the directory itself, which is released when its descriptor is closed
 
-The system calls are attributes of `SYSTEM`. Tests replace `SYSTEM` by a model that loses all data that was not flushed.
+The system calls are attributes of `SYSTEM`. Tests replace `SYSTEM` by a model that simulates a power cut: data that
+were not flushed are lost.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ MAX_TEXT_BYTES = 256 << 20
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _INSIDE = os.O_NOFOLLOW | os.O_CLOEXEC
 _ATTEMPTS, _PAUSE_SECONDS = 20, 0.01
-"""`hold` tries to get the lock for 0.2 s. Another process may hold the lock for a shorter time, to check whether the
-directory is in use."""
+"""`hold` repeats its attempts to get the lock during 0.2 s. Another process may have the lock for a shorter time,
+because it checks whether the directory is in use."""
 
 
 class System:
@@ -164,7 +165,7 @@ class Directory:
     def opened(self, name: str, flags: int = os.O_RDONLY) -> Iterator[int]:
         """Open an existing regular file and yield its descriptor. Raises StorageError for other files."""
         with self._parent(name) as (folder, last), self._named(name):
-            # Without O_NONBLOCK, opening a pipe would wait for a writer.
+            # Without O_NONBLOCK, this call would wait for a writer if the name belongs to a pipe.
             handle = self._system.open(last, flags | _INSIDE | os.O_NONBLOCK, dir_fd=folder)
         try:
             if not stat.S_ISREG(self._system.fstat(handle).st_mode):
@@ -203,7 +204,7 @@ class Directory:
 
     def create_whole(self, name: str, content: bytes, size: int) -> None:
         """Make a durable file. This function works like `create`, but the file gets its name only when it is complete.
-        Raises FileExistsError."""
+        Raises FileExistsError if the name is taken."""
         beside = f"{name.rpartition('/')[0]}/.outcrop-{uuid4().hex}".lstrip("/")  # no other process uses this name
         self.create(beside, content, size=size, flush=True)
         try:
@@ -214,8 +215,8 @@ class Directory:
                 except OSError as error:
                     if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS):
                         raise
-                    # The file system has no hard links. Another process may make the file between the next check and
-                    # the rename. Then the rename replaces that file.
+                    # The file system has no hard links. If another process makes the file between the next check and
+                    # the rename, the rename replaces this file.
                     if self.status(name) is not None:
                         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from None
                     self._system.rename(made, last, src_dir_fd=folder, dst_dir_fd=folder)
@@ -308,7 +309,7 @@ class Directory:
         self.flush(name)
 
     def hold(self, shared: bool = False) -> int:
-        """Lock the directory. The lock is exclusive unless `shared` is True. Return a descriptor that keeps the lock
+        """Lock the directory. If `shared` is False, the lock is exclusive. Return a descriptor that keeps the lock
         until it is closed. Raises InputError if another process has the lock."""
         handle = self._system.open(".", _FOLDER, dir_fd=self.handle)
         for attempt in range(1, _ATTEMPTS + 1):
@@ -347,8 +348,8 @@ class Directory:
                 assert part not in ("", ".", ".."), name
                 with self._named(name):
                     inner = self._system.open(part, _FOLDER | _INSIDE, dir_fd=handle)
-                # Change `handle` before the close. Otherwise, after a Ctrl-C between the two statements, the cleanup
-                # would close the same descriptor twice.
+                # Change `handle` before the close. With the opposite order, a Ctrl-C between the two statements would
+                # cause the cleanup to close the same descriptor twice.
                 outer, handle = handle, inner
                 if outer != self.handle:
                     self._system.close(outer)

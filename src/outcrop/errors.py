@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 MAX_MESSAGE = 2000
-"""The maximum number of characters of a message. Only large values, such as whole arrays that a user gives, make a
-message longer."""
+"""The maximum number of characters of a message. Longer messages are cut. Only messages with large values of a user,
+such as a whole array, are longer."""
 
 
 class OutcropError(Exception):
@@ -34,7 +34,7 @@ class StorageError(OutcropError):
 
 
 class CorruptionError(StorageError):
-    """The bytes read are not the bytes that were written. The message names file, offset and plane."""
+    """The bytes that were read differ from the bytes that were written. The message names file, offset and plane."""
 
 
 class CommunicationError(OutcropError):
@@ -47,8 +47,9 @@ class InterruptedRun(OutcropError):
 
 @contextmanager
 def os_errors_as(kind: type[OutcropError], what: str, names_file: bool = False) -> Iterator[None]:
-    """Replace an OSError that the body raises by an error of type `kind`. The message is `what`, followed by the reason
-    that the system gives. If `names_file` is true, the message ends with the name of the file."""
+    """If the body of the `with` raises an OSError, raise an error of type `kind` instead. The message is `what`,
+    followed by the reason that the system gives. If `names_file` is true, the message ends with the name of the
+    file."""
     try:
         yield
     except OSError as error:

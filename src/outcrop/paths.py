@@ -1,7 +1,7 @@
 """Check the paths that users give before anything is opened or made.
 
-An input file must be a regular file, because opening a FIFO could wait forever and a device has no end. A check that
-fails raises an InputError with a message of one line.
+An input file must be a regular file, because the opening of a FIFO could wait forever, and a device can be endless. A
+check that fails raises an InputError with a message of one line.
 
 A command may need a directory for its own files. If the directory is missing, three functions are called in this order.
 `made_directory` calls all three:
@@ -130,8 +130,8 @@ def nearest_existing(path: Path) -> Path:
 
 
 def require_directory(directory: Path) -> None:
-    """Raise InputError if the directory neither exists nor can be made, or cannot be written. This function changes
-    nothing."""
+    """Raise InputError if the directory does not exist and cannot be made. Also raise InputError if it cannot be
+    written. This function changes nothing."""
     existing = nearest_existing(directory)
     try:
         mode = existing.stat().st_mode
@@ -177,8 +177,8 @@ def remove_made(made: Sequence[Path]) -> None:
 
 @contextlib.contextmanager
 def made_directory(directory: Path) -> Iterator[None]:
-    """Make a missing directory while the body of the `with` runs, so that the caller can write files there. At the end,
-    new directories that are empty are removed. Raises InputError."""
+    """Make a directory if it is missing, so that the body of the `with` can write files there. At the end, new
+    directories that are empty are removed. Raises InputError."""
     require_directory(directory)
     made = make_directory(directory)
     try:

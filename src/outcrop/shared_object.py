@@ -30,8 +30,8 @@ MAX_BYTES = 64 << 20
 """Larger files in the cache are treated as damaged. A kernel has about 50 KB, and a transport has about 1 MB."""
 
 MAX_COMPILE_SECONDS = 1200.0
-"""A longer compilation is stopped. Usually, a kernel takes seconds, and the library of aggregation takes a minute. A
-kernel from an untrusted file could take days."""
+"""A longer compilation is stopped. Usually, the compilation of a kernel takes seconds, and the compilation of the
+aggregation library takes a minute. A kernel from an untrusted file could take days."""
 
 
 def shared_object(kind: str, content: Sequence[str], build: Callable[[Path], None]) -> Path:
@@ -47,13 +47,13 @@ def shared_object(kind: str, content: Sequence[str], build: Callable[[Path], Non
 
 
 def load_library(path: Path) -> ctypes.CDLL:
-    """Load a shared object whose path `shared_object` has returned, in this process or in another process of this user.
-    The function checks the file first, and loads exactly the file that it has checked. Raises InputError if the file is
-    damaged or missing, if other users may write it, or if it cannot be loaded."""
+    """Load a shared object. `path` is a path that `shared_object` has returned, in this process or in another process
+    of this user. The function checks the file first, and loads exactly the file that it has checked. Raises InputError
+    if the file is damaged or missing, if other users may write it, or if it cannot be loaded."""
     with open_folder(path.parent.name, path.parents[2], make=False) as folder:
         if folder.read(path.name, MAX_BYTES) is None:
             raise InputError(f"{path} is damaged, or other users may write it: remove it, and try again")
-        checked = Path(f"/proc/self/fd/{folder.descriptor}")  # leads to the checked folder even after a rename
+        checked = Path(f"/proc/self/fd/{folder.descriptor}")  # the checked folder, even after a rename
         try:
             return ctypes.CDLL(str((checked if checked.is_dir() else folder.path) / path.name))
         except OSError as error:
@@ -104,7 +104,8 @@ COMPILERS = {"C": ("CC", ("cc", "gcc", "clang"), "cc"), "C++": ("CXX", ("c++", "
 
 VARIABLES = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX",
              "CCC_OVERRIDE_OPTIONS", "LD_RUN_PATH", "NIX_CFLAGS_COMPILE", "NIX_LDFLAGS")  # fmt: skip
-"""Environment variables that GCC, Clang and their linkers read. CFLAGS is not among them, because only make uses it."""
+"""Environment variables that GCC, Clang and their linkers read. CFLAGS is not in the list, because only make uses
+it."""
 
 
 @lru_cache

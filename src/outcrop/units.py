@@ -49,7 +49,8 @@ def parse_bytes(text: str | int, whole_bytes: int | None = None) -> int:
 
 
 def format_bytes(count: float) -> str:
-    """Return a number of bytes in the largest binary unit that is not larger than `count`: 1536 -> "1.5 KiB"."""
+    """Return a number of bytes as text: 1536 -> "1.5 KiB". The unit is the largest binary unit up to TiB that is not
+    larger than `count`."""
     if abs(count) < 1024:
         return f"{count:.0f} B"
     for unit in ("KiB", "MiB", "GiB"):

@@ -153,7 +153,7 @@ def _make_folders(path: Path) -> None:
         if not os.path.isdir(folder):
             with suppress(FileExistsError):  # another process may have made the folder in the meantime
                 os.mkdir(folder, 0o700)
-                os.chmod(folder, 0o700)  # `mkdir` applies the umask to the mode, but `chmod` sets the exact mode
+                os.chmod(folder, 0o700)  # unlike `mkdir`, `chmod` does not apply the umask
 
 
 def _open_inner(outer: int, name: str, make: bool) -> int:

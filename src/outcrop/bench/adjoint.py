@@ -3,13 +3,13 @@
 Each repeat has a forward run and an adjoint run with the same grid, steps and memory. Both runs stream the grid from
 the disk. The first repeat does not count, because kernels are compiled during this repeat.
 
-For stencils of one field, each repeat also computes gradients with respect to an input. The three gradients use
-different histories: every fourth state, all states, and the exact history that the planner chooses. The forward run
-writes these states, and the adjoint run reads them. For each history, the table has a ratio: the time of both runs with
-this history, divided by the time of both runs without states. An adjoint run without states has fewer updates, because
-it computes no gradient with respect to an input. The column "sums" gives the time of an adjoint run with all updates of
-the gradient. But this adjoint run reads the same state in each step. If the disk or the memory has no room for a
-gradient, the gradient is left out, and a note says this.
+If a stencil updates only one field, each repeat also computes gradients with respect to an input. The gradients are
+computed with three different histories: every fourth state, all states, and the exact history that the planner chooses.
+The forward run writes these states, and the adjoint run reads them. For each history, the table has a ratio: the time
+of both runs with this history, divided by the time of both runs without states. An adjoint run without states has fewer
+updates, because it computes no gradient with respect to an input. The column "sums" has the same ratio for an adjoint
+run with all updates of the gradient. But this adjoint run reads the same state in each step, so it needs no history. If
+the disk or the memory has no room for a gradient, this gradient is left out, and a note gives the reason.
 """
 
 from __future__ import annotations
@@ -33,15 +33,16 @@ from outcrop.run.report import Report
 from outcrop.run.simulation import Simulation
 
 WAYS: dict[str, int | str] = {"every": 4, "all": "all", "auto": "auto"}
-"""The histories with which gradients are computed. The keys are the names of the figures."""
+"""The histories with which gradients are computed. The figure of a history is called "gradient_" followed by its
+key."""
 DEFAULT = ("heat2", "acoustic8", "acoustic8_sponge", "elastic4", "maxwell")
 
 
 @dataclass(frozen=True)
 class AdjointScale:
-    """The shape of the grid, the number of steps of each run, the number of repeats, and the memory budget as a share
-    of the size of two copies of the state. A stencil with fewer than three axes uses only the first axes of the
-    shape."""
+    """The shape of the grid, the number of steps of each run, the number of repeats, and the memory budget. `share` is
+    the budget divided by the size of two copies of the state. A stencil with fewer than three axes uses only the first
+    axes of the shape."""
 
     shape: tuple[int, int, int]
     steps: int

@@ -2,8 +2,8 @@
 
 The benchmark measures four rates for float32 and for float64, on one grid, with the same generated kernel:
 
-    `kernel`   All data are in the second-level cache. This rate is the limit of the arithmetic.
-    `(a)`      In memory: plain sweeps with the best size of blocks in y.
+    `kernel`   All data are in the second-level cache. So only the arithmetic limits this rate.
+    `(a)`      In memory: plain sweeps, one step after another, with the best size of blocks in y.
     `(b)`      In memory: temporal blocking for the cache. The window holds the whole grid. Only the updates are timed.
     `(c)`      Out of core: whole runs with all reads, waits, flushes and commits. A run has two arrays on disk. The
                budgets are shares of the size of both arrays.
@@ -43,7 +43,7 @@ MAX_PREDICTION_ERROR = 0.15
 @dataclass(frozen=True)
 class CoreScale:
     """The grid (nz, ny, nx) in float32, and the numbers of repeats. In float64, the grid has half as many planes, so
-    that arrays have the same size."""
+    that the arrays need as many bytes as in float32."""
 
     shape: tuple[int, int, int]
     steps: int
@@ -148,8 +148,8 @@ def bench_dtype(directory: Path, scale: CoreScale, dtype: str, threads: int) -> 
                 reports[name].append(rates.advance(where, scale.steps, budget_bytes, limit, sizes))
                 print(f"  {line_of(name, reports[name][-1])}", flush=True)
                 if name == "in_memory":
-                    # A short run out of core follows. After this run, the memory is in the same state for the first
-                    # measured run as for later runs.
+                    # Make a short run out of core. The first measured run then finds the memory in the same state as
+                    # later runs do.
                     time.sleep(scale.settle_seconds)
                     rates.advance(where, max(1, scale.steps // 4), largest, None)
         middle = scale.shares[len(scale.shares) // 2]
@@ -174,8 +174,8 @@ def share_of(memory: str) -> float:
 
 
 def budgets_of(problem: Problem, shares: tuple[float, ...]) -> dict[str, int]:
-    """Return a dictionary from the name of each run to its memory budget in bytes. The first run holds the whole grid,
-    and the others hold a share of the grid. No budget is smaller than the minimum for the problem."""
+    """Return a dictionary from the name of each run to its memory budget in bytes. The first run holds the whole grid
+    in memory, and the other runs hold a share of the grid. No budget is smaller than the minimum for the problem."""
     both = 2 * problem.cells * problem.item_bytes
     budgets = {"in_memory": largest_useful_bytes(problem)}
     for share in shares:

@@ -4,9 +4,9 @@ sizes that its aggressive tuner finds.
     python -m outcrop.bench.devito REQUEST          # REQUEST is a Request as JSON
 
 This command prints an Answer as JSON. The seconds come from Devito's summary of its loops. The first `apply` compiles
-the operator. If the request has no block sizes, the first `apply` also tunes them. Then all fields get their initial
-values again, and only the time of the second `apply` is measured. The command runs in a separate process, so that all
-its memory is released when it ends.
+the operator. If the request has no block sizes, the first `apply` also tunes them. Only the time of the second `apply`
+is measured. If the request has a `planes_file`, the updated field gets its initial values again before the second
+`apply`. The command runs in a separate process, so that the system releases all memory of Devito when the process ends.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Answer:
-    """The time of all steps, the block sizes, and the version of Devito with its compiler and options."""
+    """The time of all steps, the block sizes, and a text with the version of Devito, its compiler and its options."""
 
     seconds: float
     blocks: dict[str, int]
@@ -207,7 +207,7 @@ def main() -> None:
     operator.apply(time_m=first, time_M=first + tuning - 1, **arguments, **how)
     blocks = tuned(operator._state) if request.blocks is None else request.blocks
     last = first + request.steps - 1
-    if request.planes_file is not None:  # the result must not depend on the steps for tuning
+    if request.planes_file is not None:  # the first `apply` has changed the field
         _filled(written[0].lhs.function, written[0].lhs.function.space_order // 2, 0.0 if first else 1.0)
     done = operator.apply(time_m=first, time_M=last, autotune="off", **arguments, **blocks)
     if request.planes_file is not None:

@@ -1,10 +1,10 @@
 """`outcrop bench io`: measure the rates of a device for several access sizes, queue depths and interfaces. The
-benchmark IOR, and Figure 7 of the papers about out-of-core stencils, give the same kind of rates.
+benchmark IOR measures the same kind of rates. Figure 7 of the papers about out-of-core stencils also shows such rates.
 
     `sizes`    Requests of 256 B to 16 MiB by each interface, on a file that is not in the page cache at first.
     `depths`   Requests of 4 KiB without the page cache, with 1 to 64 requests in flight.
     `cached`   Requests of 256 B to 16 MiB on a file in the page cache. One thread uses system calls, or loads and
-               stores on a mapping.
+               stores on a mapped file.
     `raw`      Requests on a file, and the same requests on the device of --raw-device. The device is written only
                with --write-device.
     `beyond`   Requests on a file that fits into memory, and then on the same file within the memory limit of a control
@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 
 PARTS = ("sizes", "depths", "cached", "raw", "beyond")
 IN_FLIGHT_BYTES, MAX_DEPTH = 32 << 20, 64
-"""The maximum number of bytes in flight (the same as in runs), and the maximum number of requests in flight."""
+"""The maximum number of bytes in flight, which is also the maximum in runs, and the maximum number of requests in
+flight."""
 RECORD_BYTES = 1 << 20
 BEYOND_INTERFACES = ("buffered", "mmap", "load/store")
 """The interfaces that use the page cache. The part `beyond` compares these interfaces with the best interface that
@@ -137,8 +138,8 @@ class _Parts:
         self._direct = [name for name in interfaces if find_interface(name).is_direct]
 
     def make_file(self) -> bool:
-        """Make and write the whole file, because reads of unwritten blocks do not reach the device. Return True if
-        transfers bypass the page cache."""
+        """Make the file and write all its blocks, because reads of unwritten blocks do not reach the device. Return
+        True if transfers bypass the page cache."""
         _core.create_file(str(self._path), self._scale.span_bytes)
         self._fill(self._path, self._scale.span_bytes)
         store = _core.Store([str(self._path)], direct=True)
@@ -178,7 +179,8 @@ class _Parts:
         )
 
     def raw(self) -> list[dict[str, Any]]:
-        """Measure the same transfers on the file and on the device, within the size of the smaller of the two."""
+        """Measure the same transfers on the file and on the device. The transfers use as many bytes as the smaller of
+        the file and the device has."""
         device = self._device
         assert device is not None, "`bench` runs this part only with a device"
         span = min(self._scale.span_bytes, device.size_bytes // RECORD_BYTES * RECORD_BYTES)
@@ -227,8 +229,8 @@ class _Parts:
 
 MIN_DEVICE_BYTES = 1 << 20
 DEVICE_END_BYTES = 4 << 20
-"""The number of bytes that are cleared at each end of a device after writes, so that no program mistakes random bytes
-there for content of a known kind."""
+"""The number of bytes at each end of a device that are cleared after writes. Without this, a program could mistake the
+random bytes there for a file system."""
 
 
 @contextmanager
@@ -374,7 +376,8 @@ def _lines(axes: Axes, chosen: Figures, key: str) -> None:
 
 
 def _bars(axes: Axes, chosen: Figures) -> None:
-    """Draw two bars for each interface: with memory for the whole file, and (hatched) with less memory."""
+    """Draw two bars for each interface. The first bar is for memory that holds the whole file. The hatched bar is for
+    less memory."""
     names = list(dict.fromkeys(one["interface"] for one in chosen))
     for one in chosen:
         is_limited = one["wanted_limit_bytes"] is not None

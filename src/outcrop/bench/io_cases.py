@@ -22,8 +22,8 @@ from outcrop.bench.memory import drop_from_page_cache, run_limited
 
 @dataclass(frozen=True)
 class Interface:
-    """A way to transfer bytes. `backend` is the name of the store's backend that transfers the bytes. If `backend` is
-    "", the bytes are transferred by one thread for each request in flight."""
+    """A way to transfer bytes. `backend` is the name of the store backend that transfers the bytes. If `backend` is "",
+    the bytes are transferred by one thread for each request in flight."""
 
     name: str
     backend: str
@@ -43,8 +43,8 @@ pwrite, and `load/store` uses a mapped file. `buffered` and `load/store` use one
 `mmap` copies with a pool of threads, like runs with --io mmap."""
 PAGE_BYTES = 4096
 REQUESTS_UNTIL_FLUSH = 16384
-"""The maximum number of random writes through the page cache before a flush. The number is limited, because the flush
-takes much longer than the writes."""
+"""The maximum number of random writes through the page cache before a flush. With more writes, the flush would take too
+long, because it takes much longer than the writes."""
 
 
 def find_interface(name: str) -> Interface:
@@ -70,8 +70,9 @@ def pattern_of(one: Mapping[str, Any]) -> str:
 class IoCase:
     """Requests that transfer the first `span_bytes` bytes of a file, with `depth` requests in flight.
 
-    If `warm` is true, the page cache contains as much of the span as possible before the measurement. Otherwise, it
-    contains no part of the span. If `flush` is true, the time of writes through the page cache includes their flush.
+    If `warm` is true, the page cache contains as much of the span as possible before the measurement. Otherwise, the
+    page cache contains no part of the span. If `flush` is true, the time of writes through the page cache includes
+    their flush.
     """
 
     interface: str
@@ -94,7 +95,7 @@ class IoCase:
             (_fill_cache if self.warm else drop_from_page_cache)(path, self.span_bytes)
         total = self.span_bytes
         if self.warm and not self.flush:
-            # the span is transferred several times, because only the first transfer includes page faults
+            # transfer the span repeatedly, because only the first transfer includes page faults
             total = sys.maxsize
         elif self.write and self.random and not interface.is_direct:
             total = min(total, REQUESTS_UNTIL_FLUSH * self.request_bytes)

@@ -2,12 +2,13 @@
 generated kernels with each other.
 
     `cache`    One thread updates arrays that fit into the second-level cache.
-    `sweeps`   All threads sweep over arrays in memory, in blocks of rows. The kernel and the loop each use the fastest
-               number of rows.
-    `tiles`    All threads update a slab in memory in tiles. Each inner loop of a kernel uses the fastest tiles.
+    `sweeps`   All threads sweep over arrays in memory, in blocks of rows. The kernel and the hand-written loop each use
+               the number of rows with which they are fastest.
+    `tiles`    All threads update a slab in memory in tiles. Each inner loop of a kernel uses the tiles with
+               which it is fastest.
 
 Generated kernels and hand-written loops are measured alternately, and medians are compared. The hand-written loops are
-in `handwritten.c`. The results of the loops must equal the results of generated kernels, except for rounding.
+in `handwritten.c`. The results of hand-written loops must equal the results of generated kernels, except for rounding.
 """
 
 from __future__ import annotations
@@ -41,14 +42,14 @@ from outcrop.units import format_rate
 
 FLAGS = ("-std=gnu11", "-O3", "-march=native", "-fopenmp", "-fPIC", "-shared")
 """The usual compiler flags for hand-written loops. With these flags, the compiler may fuse multiplications and
-additions. For generated kernels, the compiler must not do this."""
+additions. In generated kernels, the compiler must not fuse them."""
 SOURCE = Path(__file__).parent / "handwritten.c"
 Array32 = NDArray[np.float32]
 ROWS = (8, 16, 32, 64)
 """The numbers of rows of a block that the benchmark tries for sweeps."""
 LOOPS: dict[str, tuple[float, ...]] = {"heat7": (0.0, 1.0), "acoustic8": (1.0, 1.0, 2000.0)}
-"""The stencils with a loop in `handwritten.c`, and the mean value of each of their arrays: first the array that is
-written, then the newest values, then the read-only arrays."""
+"""The stencils with a loop in `handwritten.c`. For each stencil, the mean values of its arrays: first the array that is
+written, then the array with the newest values, then the read-only arrays."""
 LIBRARY = ("heat7", "heat4", "heat8", "acoustic2", "acoustic4", "acoustic8", "elastic4", "maxwell", "gray_scott")
 """The stencils whose inner loops are compared with each other."""
 TILES = (4, 8)
@@ -66,7 +67,7 @@ class KernelScale:
     slab_shape: tuple[int, int, int]
     """The grid (nz, ny, nx) of slabs that are updated in tiles."""
     levels: int
-    """The number of levels of such a slab."""
+    """The number of levels of each slab that is updated in tiles."""
 
 
 FULL = KernelScale((72, 512, 1024), 20_000_000, turns=30, slab_shape=(64, 256, 1024), levels=16)
@@ -93,7 +94,7 @@ def bench(directory: Path, small: bool = False) -> dict[str, Any]:
 
 
 def _loops(name: str, scale: KernelScale, threads: int) -> dict[str, dict[str, float]]:
-    """Return two rates of each inner loop of a kernel: the rate of all threads together, with all data in second-level
+    """Return two rates of each inner loop of a kernel, for all threads together: the rate with all data in second-level
     caches, and the rate of tiles in memory. The loops are measured alternately."""
     stencil = find_stencil(name)
     kernel, scalars = compile_kernel(stencil, "float32"), pack_scalars(stencil, {}, "float32")
@@ -123,7 +124,8 @@ def _loops(name: str, scale: KernelScale, threads: int) -> dict[str, dict[str, f
 
 
 def _table(figures: dict[str, dict[str, dict[str, float]]]) -> str:
-    """Return a Markdown table: rates in Gcell/s in the cache and in tiles, for each number of rows at once."""
+    """Return a Markdown table with rates in Gcell/s, in the cache and in tiles. The columns are for the numbers of rows
+    that an inner loop updates at once."""
     places = ("cache", "tiles")
     heads = [f"{place}, {rows} at once" for place in places for rows in rates.ROWS_AT_ONCE]
     lines = table_head(["Gcell updates/s", *heads])

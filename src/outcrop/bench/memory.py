@@ -1,7 +1,7 @@
 """Limit and measure the memory of a process, measure how much of a file is in the page cache, and make a swap file.
 
-If this process may make a control group (version 1 or 2), the group limits the memory of a child process. The limit
-includes the page cache that the child fills:
+If this process may make a control group (version 1 or 2), the group limits the memory of a child process. The page
+cache that the child fills counts as memory of the child:
 
     parent: make group ──► set limits ──► start child ───────────────────────► read peak ──► remove group
     child:                                 join group ──► interpreter starts: all its memory counts
@@ -45,7 +45,7 @@ group for a short time after it has ended."""
 @dataclass(frozen=True)
 class GroupFiles:
     """The names of three files of a control group. The files contain the memory limit, the swap limit, and the peak
-    memory. If `swap_counts_memory` is true, the limit of swap is a limit of memory and swap together."""
+    memory. If `swap_counts_memory` is true, the swap limit applies to the sum of memory and swap."""
 
     limit: str
     swap_limit: str
@@ -119,7 +119,7 @@ class Group:
         with (self.path / self.files.limit).open("r+") as file:
             file.write(str(limit_bytes))
         swap_limit = self.path / self.files.swap_limit
-        if not may_swap and swap_limit.exists():  # if this file is missing, the kernel does not count swap
+        if not may_swap and swap_limit.exists():  # without this file, the kernel does not count swap
             swap_limit.write_text(str(limit_bytes if self.files.swap_counts_memory else 0))
 
     def remove(self) -> None:
@@ -216,7 +216,7 @@ def cached_share(path: Path) -> float | None:
 
 SWAP_PROGRAMS = ("mkswap", "swapon", "swapoff")
 SYSTEM_FOLDERS = "/usr/sbin:/sbin"
-"""The folders of programs for root, which the user's search path may lack."""
+"""The folders of programs for root. The search path of another user may not contain them."""
 
 
 def swap_free_bytes() -> int:

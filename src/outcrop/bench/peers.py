@@ -5,17 +5,17 @@
     `YASK`     Vector folding and temporal blocking. `--yask` has the path of the directory with its kernels.
 
 All programs update the same number of cells in float32. The cells of the rim keep their values and do not count. All
-programs run on the same processors with the same number of threads, and their threads are bound to cores. The
-environment variables OMP_NUM_THREADS and OMP_PROC_BIND set this for the other programs.
+programs run on the same processors with the same number of threads, and their threads are bound to cores. For the other
+programs, the environment variables OMP_NUM_THREADS and OMP_PROC_BIND set the number and the binding of threads.
 
 In a first run, each program is compiled and tuned. The set-up time is the wall-clock time of this run minus the time of
-its steps. Then the programs run in turns. In each turn, a new process of each program updates the cells with the tuned
-sizes, and reports only the time of the steps. A rate is the number of cells times the number of steps, divided by this
-time. The benchmark compares the medians of the rates.
+its steps. Then the programs are measured in several turns. In each turn, a new process of each program updates the
+cells with the tuned sizes. The process reports only the time of the steps. A rate is the number of cells times the
+number of steps, divided by this time. The benchmark compares the medians of the rates.
 
 Outcrop and Devito start from the same values, and the benchmark compares three planes of their results. Girih and YASK
-start from their own values, so their results are not compared. The coefficients of Girih and YASK differ from the
-coefficients of Outcrop, but their stencils have the same number of arrays and read the same neighbours of a cell. Girih
+start from their own values, so their results are not compared. The stencils of Girih and YASK have the same number of
+arrays as the stencils of Outcrop, and read the same neighbours of a cell. But their coefficients are different. Girih
 rounds the number of steps up.
 """
 
@@ -51,11 +51,11 @@ SMALL = StencilScale(grid_bytes=1 << 20, repeats=1, settle_seconds=0, plane_divi
 DEFAULT = "heat2,acoustic8"
 KNOWN = {case.name: case for case in CASES if case.name.startswith(("heat", "acoustic"))}
 TUNED_PLANES = 64
-"""The maximum number of planes of the grids on which Girih and YASK are tuned. The sizes that they tune depend mainly
-on the other axes."""
+"""The maximum number of planes of the grids on which Girih and YASK are tuned. A small number is enough, because the
+tuned sizes depend mainly on the other axes."""
 MAX_TUNING_SECONDS, MAX_SECONDS = 20, 1800
 """Two time limits for Girih and YASK. MAX_TUNING_SECONDS limits a run that tunes. A run that exceeds this limit is
-ignored, unless all runs exceed it. MAX_SECONDS limits every run."""
+ignored. If all runs exceed the limit, the first run is repeated without this limit. MAX_SECONDS limits every run."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Peer(ABC):
 
     @abstractmethod
     def covers(self, case: StencilCase) -> bool:
-        """Return True if the program has a stencil with the same arrays and neighbours."""
+        """Return True if the program has a stencil with the same arrays and neighbours as the stencil of the case."""
 
     @abstractmethod
     def tune(self, job: Job) -> Timing:
@@ -129,7 +129,8 @@ class OtherProgram(Peer):
 
     @abstractmethod
     def trials(self, job: Job) -> Sequence[dict[str, int]]:
-        """Return the options of each run that tunes. The turns use the tuned sizes of the fastest run."""
+        """Return the options of each run in which the program tunes its sizes. The measured runs then use the tuned
+        sizes of the fastest of these runs."""
 
     @abstractmethod
     def command(self, job: Job, given: Mapping[str, int]) -> list[str]:
@@ -169,8 +170,7 @@ class OtherProgram(Peer):
         return self.parse(done.stdout, job)
 
     def found(self, pattern: str, text: str) -> re.Match[str]:
-        """Return the match of the last line of the output that matches `pattern`. Raises StorageError if no line
-        matches."""
+        """Return the last match of `pattern` in the output. Raises StorageError if no line matches."""
         matches = list(re.finditer(f"^{pattern}", text, flags=re.M))
         if not matches:
             raise StorageError(f"the output of {self.name} has no line {pattern!r}")
@@ -182,8 +182,8 @@ class OtherProgram(Peer):
 
 
 GIRIH_KERNELS = {"heat2": 1, "acoustic8": 0}
-"""The numbers of Girih's stencils: 7 points with constant coefficients, and 25 points, second order in time, with one
-coefficient for each cell."""
+"""The numbers of Girih's stencils. The first stencil has 7 points and constant coefficients. The second stencil has 25
+points and one coefficient for each cell, and is of second order in time."""
 GIRIH_TYPES = (
     "Wavefront",
     "Fixed execution wavefronts",
@@ -208,7 +208,7 @@ class Girih(OtherProgram):
     Girih tunes the diamond (`t-dim`), the wavefronts and the shape of groups of threads. The benchmark tries each size
     of a group separately, because with large groups Girih may tune for minutes. Girih does not tune the type of
     wavefronts, so the benchmark also tries two types. Type 2 works only for stencils of radius 1. In groups of one
-    thread, both types do the same.
+    thread, the two types do not differ.
     """
 
     name = "Girih"
@@ -255,7 +255,7 @@ YASK_STENCILS = ("3axis", "iso3dfd")
 class Yask(OtherProgram):
     """The kernels of YASK (Intel) for its stencils 3axis and iso3dfd, with single precision. The names of the kernels
     are yask_kernel.3axis.ARCH.exe and yask_kernel.iso3dfd.ARCH.exe. Each kernel has one radius. The name of a kernel
-    does not contain its radius.
+    does not show its radius.
 
     YASK tunes the sizes of blocks. It does not tune the number of steps of a block (`bt`), so the benchmark tries
     several numbers. In YASK, neighbours along the first axis are farthest apart in memory.
@@ -358,7 +358,8 @@ def chosen_cases(only: str) -> list[StencilCase]:
 
 
 def absent_peers(girih: Path | None, yask: Path | None) -> Iterator[str]:
-    """Yield a line of text for each program that is not measured. The line says how to install or name the program."""
+    """Yield a line of text for each program that is not measured. The line says how to install the program, or which
+    option names its path."""
     if importlib.util.find_spec("devito") is None:
         yield "Devito is absent; pip install 'outcrop[devito]' installs it"
     for name, path in (("Girih", girih), ("YASK", yask)):
@@ -374,8 +375,8 @@ def rimmed(job: Job) -> tuple[int, int, int]:
 
 @contextmanager
 def bound_to(threads: int) -> Iterator[None]:
-    """Limit this process and its children to the first `threads` processors that it may use, and tell OpenMP to use one
-    bound thread on each processor."""
+    """Limit this process and its children to the first `threads` of the processors that this process may use. Tell
+    OpenMP to bind one thread to each of these processors."""
     former, variables = os.sched_getaffinity(0), ("OMP_NUM_THREADS", "OMP_PROC_BIND")
     before = {name: os.environ.get(name) for name in variables}
     os.environ |= {"OMP_NUM_THREADS": str(threads), "OMP_PROC_BIND": "true"}
@@ -390,7 +391,7 @@ def bound_to(threads: int) -> Iterator[None]:
 
 
 def measure(directory: Path, scale: StencilScale, job: Job, programs: Sequence[OtherProgram]) -> dict[str, Any]:
-    """Set up all programs that have the stencil, measure them in turns, and return the figures."""
+    """Tune all programs that have the stencil, measure them alternately, and return the figures."""
     with new_folder(directory) as folder:
         where, planes_file = folder / "run.oc", folder / "planes.npy"
         every: list[Peer] = [Devito(planes_file), *programs]

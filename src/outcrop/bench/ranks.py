@@ -1,4 +1,5 @@
-"""Represent the processes of a measurement: this process alone, or all processes of mpirun, which use mpi4py."""
+"""Represent the processes of a measurement: this process alone, or all processes that mpirun has started. Several
+processes use mpi4py."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ COUNTS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS")
 LAUNCHERS = (*COUNTS, "PMIX_RANK")
 FAILED = 2
 SECONDS_TO_BE_HEARD = 1.0
-"""The pause before an abort, in which the launcher prints the last output of this rank."""
+"""The pause before an abort. During this pause, the launcher can still print the last output of this rank."""
 
 
 class Ranks:
@@ -96,7 +97,7 @@ def all_ranks() -> Iterator[Ranks]:
         raise InputError(f"several ranks need mpi4py and its MPI: pip install 'outcrop[mpi]' ({error})") from None
     ranks = MpiRanks(MPI)
     started = max((int(os.environ[name]) for name in COUNTS if os.environ.get(name, "").isdecimal()), default=1)
-    if ranks.size == 1 < started:  # each process would act as rank 0
+    if ranks.size == 1 < started:  # otherwise each process would act as rank 0
         other = f"an mpirun that does not belong to the MPI of mpi4py, {ranks.library}"
         raise InputError(f"{started} ranks were started by {other}; use the mpirun of this MPI")
     try:

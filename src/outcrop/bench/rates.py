@@ -1,6 +1,6 @@
 """Measure the rates of the kernel in the second-level cache, of plain sweeps, and of whole runs.
 
-The first two rates use the loops of a run, but without the ends of the grid and without storage. A whole run is a
+The first two rates use the loops of a run. But the streaming axis has no ends, and no storage is used. A whole run is a
 separate process, so that its memory can be measured and limited separately:
 
     python -m outcrop.bench.rates DIRECTORY STEPS BUDGET_BYTES SIZES BIND     # prints the report as JSON
@@ -36,7 +36,8 @@ from outcrop.run.simulation import open as open_simulation
 
 ROW_BYTES = 4096
 SHARE_OF_CACHE = 0.7
-"""The share of the second-level cache for the data. The other cache is for the stack and the code of the kernel."""
+"""The share of the second-level cache for the data. The rest of the cache is for the stack and the code of the
+kernel."""
 OVERHEAD_BYTES = 150 << 20
 """The resident memory that a process may have in addition to the budget of its run."""
 SWEEP_ROWS, SWEEP_REPEATS = (4, 8, 16, 32, 64, 128), 2
@@ -68,7 +69,8 @@ def kernel_rate(
     rows_at_once: Sequence[int] = ROWS_AT_ONCE,
 ) -> float:
     """Return how many cells per second all threads together update. Each thread updates its own planes in its
-    second-level cache. The kernel uses the fastest of the inner loops that update `rows_at_once` rows at once.
+    second-level cache. `rows_at_once` contains the numbers of rows that an inner loop of the kernel may update at once.
+    The fastest of these loops counts.
 
     The result is the sum over all threads. For each thread, the fastest of `repeats` short measurements counts.
     """
@@ -98,8 +100,8 @@ def kernel_rate(
 
 
 def sweep_rate(problem: Problem, calls: Calls, scalars: bytes, threads: int, planes: int) -> SweepRate:
-    """Return the best rate of plain sweeps over `planes` planes in memory. Each stage reads one array and writes
-    another. The stages run one after another.
+    """Return the best rate of plain sweeps over `planes` planes in memory. Each stage reads one array and writes a
+    second array. The stages run one after another.
 
     The rate counts whole steps. In a step, each stage passes over the planes once.
     """
@@ -121,8 +123,8 @@ def sweep_rate(problem: Problem, calls: Calls, scalars: bytes, threads: int, pla
 
 
 def in_one_slab(problem: Problem) -> dict[str, int]:
-    """Return the sizes of a plan that reads the whole grid before the first update. Only a run of such a plan shows the
-    time of the updates without transfers."""
+    """Return the sizes of a plan that reads the whole grid before the first update. In a run with these sizes, no
+    transfer slows the updates down, so the report shows the time of the updates alone."""
     return {"bt": problem.steps, "slab": problem.planes, **({"by": problem.shape[1]} if problem.ndim == 3 else {})}
 
 
@@ -134,8 +136,8 @@ def advance(
     sizes: Mapping[str, int] | None = None,
     bind: str = "auto",
 ) -> dict[str, Any]:
-    """Advance the run in `directory` by `steps` steps within `budget_bytes`, and return the report of the run. The plan
-    has the given `sizes`, and `bind` says how threads are bound to cores.
+    """Advance the run in `directory` by `steps` steps within `budget_bytes`, and return the report of the run. If
+    `sizes` is given, the plan has these sizes. `bind` says how threads are bound to cores.
 
     `limit_bytes` limits all memory of the child process, including its page cache. The report contains
     `cgroup_limit_bytes`, which is None if this process may not make a control group. If the child fails, raises
@@ -154,7 +156,7 @@ def advance(
 def checksum_cost(directory: Path, steps: int, budget_bytes: int, pairs: int) -> float:
     """Return the relative time that checksums add to the first pass of a run of `steps` steps within `budget_bytes`.
     The result is the median of `pairs` ratios of passes with and without checksums. No counter shows the time of
-    checksums, because the updates compute them.
+    checksums, because each update also computes the checksums of its planes.
 
     Each measured pass reads the current copy of the run in `directory` and writes the other copy. The written copy is
     never committed.
@@ -173,8 +175,8 @@ def checksum_cost(directory: Path, steps: int, budget_bytes: int, pairs: int) ->
 
 
 def smooth(shape: tuple[int, ...], mean: float) -> Planes:
-    """Return a function that computes the planes of a field. Its values are waves along every axis, with an amplitude
-    of 10 % around `mean`, or of 0.01 around 0."""
+    """Return a function that computes the planes of a field. The values of the field are waves around `mean` along
+    every axis. The amplitude is 10 % of `mean`, or 0.01 if `mean` is 0."""
     size = 0.1 * abs(mean) if mean else 0.01
 
     def planes(z0: int, z1: int) -> NDArray[np.float32]:

@@ -8,9 +8,9 @@ the same equations, the benchmark also measures Devito in memory.
     `Devito`        The same equations in memory, if the module `devito` has them. Devito tunes itself. The planes have
                     the same size, but the grid has fewer planes.
 
-Each rate is the number of cells times the number of steps, divided by the seconds, for any number of fields and stages.
-The speed of a machine varies, so the four rates are measured alternately, and medians are compared. Each
-measurement is a new process, which continues the stored run.
+Each rate is the number of cells times the number of steps, divided by the seconds. A cell counts once in each step, for
+any number of fields and stages. The speed of a machine varies, so the four rates are measured alternately, and medians
+are compared. Each measurement is a new process, which continues the stored run.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from outcrop.tiers import discover
 from outcrop.units import format_bytes, format_rate
 
 SHARE = 0.0625
-"""The memory of runs out of core, as a share of the memory of a run in memory (all copies of all fields)."""
+"""The memory of runs out of core, as a share of the memory that all copies of all fields need."""
 SWEEP_BYTES = 400 << 20
 """The memory for plain sweeps. This memory is much larger than the caches."""
 DEVITO_STEPS, DEVITO_BYTES = 32, 1 << 30
-"""The maximum numbers of steps and bytes of a run of Devito. Devito's time is scaled up to the whole case, because all
-steps and planes take equal times."""
+"""The maximum numbers of steps and bytes of a run of Devito. The time of Devito for the whole case is calculated from
+this run, because all steps and planes take equal times."""
 COLUMNS = ("sweeps", "in_memory", "out_of_core", "devito")
 
 
@@ -52,8 +52,8 @@ COLUMNS = ("sweeps", "in_memory", "out_of_core", "devito")
 class StencilCase:
     """One stencil of the library. `plane` is (ny, nx) for a grid of three axes, and (nx,) for a grid of two axes.
 
-    Fields are smooth waves around 0, or around their value in `means`. From such values, results neither grow without
-    bound nor become denormal numbers, which would make the processor slower.
+    Fields are smooth waves around 0, or around their value in `means`. With these values, results do not grow without
+    bound. They also do not become denormal numbers, which the processor computes slowly.
     """
 
     name: str
@@ -74,7 +74,7 @@ _WIDE, _LONG, _NARROW, _ROW = (256, 512), (128, 512), (128, 256), (16384,)
 _VELOCITY = {"v": 2000.0}
 
 # For each step of a pass, the window needs r more planes, where r is the radius of the stencil. So the grid of a
-# stencil with a large radius has smaller planes, and more of them.
+# stencil with a large radius has more planes, and its planes are smaller.
 CASES = (
     StencilCase("heat2", _WIDE, 96, {"u": 1.0}),
     StencilCase("heat4", _WIDE, 64, {"u": 1.0}),
@@ -230,8 +230,8 @@ def measure(
 
 
 def devito_seconds(name: str, problem: Problem, shape: tuple[int, ...], steps: int, threads: int) -> float:
-    """Return the seconds that Devito needs. For a large case, Devito computes fewer planes and steps, and the time is
-    scaled up."""
+    """Return the seconds that Devito needs. For a large case, Devito computes only some of the planes and steps. The
+    time for the whole case is then calculated from this time."""
     planes = min(shape[0], max(32, DEVITO_BYTES // (problem.rings * problem.plane_bytes)))
     fewer = min(steps, DEVITO_STEPS)
     seconds = devito.seconds(name, (planes, *shape[1:]), fewer, threads)

@@ -1,18 +1,18 @@
 """`outcrop bench stream`: measure the bandwidth of DRAM, and of arrays on a tier.
 
 The benchmark is the distributed STREAM of A. Jackson (EPCC). All ranks of all nodes run the four loops of McCalpin's
-STREAM at the same time. The arrays of a node have four times the size of its last-level caches. The modes are the modes
-of Jackson's benchmark:
+STREAM at the same time. The arrays of a node have four times the size of its last-level caches. The benchmark has the
+same modes as Jackson's benchmark:
 
     `dram`         Reads from DRAM and writes to DRAM.
     `none`         Reads from the tier and writes to the tier, without flushes.
-    `individual`   Like `none`, but each element is flushed separately, or each page if the tier needs msync.
+    `individual`   Like `none`, but each element is flushed separately. If the tier needs msync, each page is flushed.
     `collective`   Like `none`, but one flush covers the whole result.
     `read-only`    Reads from the tier and writes to DRAM.
     `write-only`   Reads from DRAM and writes to the tier.
 
-All ranks of a node begin each loop at the same time. The first repeat of a turn is not counted. The results of the
-loops are checked.
+All ranks of a node begin each loop at the same time. The modes take turns. In a turn, all loops of one mode are
+repeated several times, and the first repeat is not counted. The results of the loops are checked.
 
     mpirun -n 4 outcrop bench stream -d SCRATCH        # each rank has its own files in SCRATCH
 """
@@ -48,7 +48,8 @@ SCALAR = 3.0
 ITEM_BYTES = 8
 PLACES = ("dram", "tier")
 STARTS = {"a": 2.0, "b": 2.0, "c": 0.0}
-"""The values of the arrays at the start of a turn. McCalpin's STREAM sets a to 1 and then doubles the values of a."""
+"""The values of the arrays before a mode is measured. The value of a is 2, because McCalpin's STREAM sets a to 1 and
+then doubles it."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,8 @@ LOOPS = (
 
 @dataclass(frozen=True)
 class StreamMode:
-    """The place of the input arrays (`source`), the place of the result (`target`), and the way to flush the result."""
+    """A mode has three properties: the place of the input arrays (`source`), the place of the result (`target`), and
+    the way in which the result is flushed (`flush`)."""
 
     name: str
     source: str
@@ -139,8 +141,8 @@ def why_not_flushed(tier: Tier) -> str:
 
 
 def check_room(tier: Tier, needed_bytes: int) -> None:
-    """Raise InputError if the arrays do not fit into half of the free bytes of the tier and of DRAM. The arrays need
-    `needed_bytes` bytes in each place."""
+    """Raise InputError if the arrays would take more than half of the free bytes of the tier or of DRAM. The arrays
+    need `needed_bytes` bytes on the tier, and as many bytes in DRAM."""
     if tier.note and not tier.free_bytes:
         raise InputError(f"tier {tier.name} ({tier.where}) cannot be used: {tier.note}")
     in_memory = 2 * needed_bytes if tier.is_memory or tier.kind == "tmpfs" else needed_bytes
@@ -158,14 +160,15 @@ def check_room(tier: Tier, needed_bytes: int) -> None:
 ALIGNMENT_BYTES = 2 << 20
 PAGE_DOUBLES = PAGE_BYTES // ITEM_BYTES
 PROBED_PAGES, PROBES = 8, 3
-"""The number of pages for each thread, and the number of repeats, in the measurement of individual flushes."""
+"""A short measurement decides how many pages the mode `individual` flushes. PROBED_PAGES is its number of pages for
+each thread, and PROBES is its number of repeats."""
 
 
 @dataclass(frozen=True)
 class StreamScale:
-    """The number of bytes of one array of one rank, and the number of measurements. The measurement has `rounds`
-    rounds, and each mode has one turn in each round. A turn has one repeat that does not count, and then `repeats`
-    repeats that count. A turn that has already taken `max_seconds` ends early."""
+    """The number of bytes of one array of one rank, and the numbers of repeats. The measurement has `rounds` rounds,
+    and each mode has one turn in each round. A turn has one repeat that does not count, and then `repeats` repeats that
+    count. A turn that has already taken `max_seconds` ends early."""
 
     array_bytes: int
     rounds: int
@@ -178,8 +181,8 @@ SMALL = StreamScale(array_bytes=1 << 20, rounds=2, repeats=1, max_seconds=0.2)
 
 @dataclass(frozen=True)
 class LoopTime:
-    """The time at which a loop began, by the clock of the node, and the seconds of the loop and of the flush after
-    it."""
+    """`begin` is the time at which a loop began, by the clock of the node. `loop` has the seconds of the loop, and
+    `flush` has the seconds of the flush after the loop."""
 
     begin: float
     loop: float
@@ -200,14 +203,14 @@ class ModeTimes:
     is_right: bool
 
     def __add__(self, later: ModeTimes) -> ModeTimes:
-        """Return the times of two turns of the same mode as one object."""
+        """Join the times of two turns of the same mode."""
         both = {name: of + later.times[name] for name, of in self.times.items()}
         return ModeTimes(self.count, both, self.is_right and later.is_right)
 
 
 def threads_of_rank(ranks: Ranks) -> int:
-    """Return the number of threads of a rank. Ranks share the processors of a node equally, but a rank never has more
-    threads than processors that it may use."""
+    """Return the number of threads of a rank. Ranks share the processors of a node equally. But a rank never has more
+    threads than the number of processors that it may use."""
     own = os.sched_getaffinity(0)
     together: set[int] = set().union(*ranks.of_node(own))
     return max(1, min(len(own), len(together) // ranks.on_node))
@@ -220,7 +223,7 @@ class RankStream:
         """Allocate all memory and write it. Raises InputError or StorageError if the arrays do not fit."""
         self._scale, self._ranks, self._threads = scale, ranks, threads
         # Several ranks on a node would bind their threads to the same cores. So threads are bound here only if the node
-        # has one rank. Otherwise, mpirun may bind the ranks.
+        # has one rank. With several ranks, the user can let mpirun bind them.
         self._stream = _core.Stream(threads, may_bind=ranks.on_node == 1)
         self._pitch = -(-scale.array_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
         nbytes = len(STARTS) * self._pitch
@@ -245,7 +248,8 @@ class RankStream:
 
     @property
     def flushed_at_once_bytes(self) -> int | None:
-        """The number of bytes of one individual flush. The value is None if the tier has no file."""
+        """The number of bytes that a single flush of the mode `individual` writes back. The value is None if the tier
+        has no files."""
         return None if self._mapping is None else _core.Stream.flushed_at_once(self._mapping)
 
     def measure(self, mode: StreamMode) -> ModeTimes:
@@ -254,7 +258,7 @@ class RankStream:
         values = {(place, name): value for place in mode.places for name, value in STARTS.items()}
         for place in mode.places:
             self._start(place, count)
-        if self._mapping is not None:  # without this flush, the system could write the data back during the measurement
+        if self._mapping is not None:  # otherwise the system could write the data back during the measurement
             self._mapping.flush(0, len(self._mapping.bytes), self._threads)
         times: dict[str, list[LoopTime]] = {loop.name: [] for loop in LOOPS}
         self._ranks.wait_for_all()
@@ -280,7 +284,7 @@ class RankStream:
 
     def _count_of(self, mode: StreamMode) -> int:
         """Return the number of values (float64) of an array. For individual flushes, the number is limited, so that
-        even the slowest rank ends its turn in time."""
+        even the slowest rank finishes the measurement of the mode in time."""
         if mode.flush != "individual":
             return self.count
         if self._affordable is None:
@@ -378,7 +382,7 @@ def measure(rank: RankStream, modes: list[StreamMode], rounds: int, ranks: Ranks
 
 @dataclass(frozen=True)
 class RankFigures:
-    """The times that one rank has measured. `modes` is a dictionary from the name of each mode to its times."""
+    """The times that a rank has measured. `modes` is a dictionary from the name of each mode to its times."""
 
     rank: int
     node: str
@@ -410,8 +414,8 @@ def _loop_figures(mode: StreamMode, loop: StreamLoop, ranks: Sequence[RankFigure
     for node in dict.fromkeys(one.node for one in ranks):
         members = [one for one in ranks if one.node == node]
         repeats = zip(*(_times(mode, loop, one) for one in members), strict=True)
-        # A span is the time of a loop on a node: it begins when the first rank of the node begins, and ends when the
-        # last rank ends.
+        # A span is the time of a loop on one node. The time begins when the first rank of the node begins the loop, and
+        # ends when the last rank ends the loop.
         spans = [max(one.begin + one.seconds for one in each) - min(one.begin for one in each) for each in repeats]
         rates = [_moved(mode, loop, members) / seconds for seconds in spans]
         by_node.append({"node": node, **_spread(rates)})
@@ -443,7 +447,8 @@ def _spread(values: Sequence[float]) -> dict[str, float]:
 
 
 def _overall(spreads: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """Return the minimum, the median of the medians, and the maximum of all `spreads`."""
+    """Each entry of `spreads` has a minimum, a median and a maximum. Return the smallest minimum, the median of the
+    medians, and the largest maximum."""
     return {
         "min": min(one["min"] for one in spreads),
         "median": median(one["median"] for one in spreads),
@@ -463,8 +468,8 @@ def head(figures: dict[str, Any]) -> Iterator[str]:
 
 
 def table(figures: dict[str, Any]) -> Iterator[str]:
-    """Yield the lines of a table with a row for each mode and a column for each loop. With several ranks, yield a
-    second table."""
+    """Yield the lines of a table with a row for each mode and a column for each loop. If there are several ranks, also
+    yield a second table."""
     for of in ("node", "rank") if figures["ranks"] > 1 else ("node",):
         heads = [f"GB/s of a {of}: median (min to max)", *(loop.name for loop in LOOPS), "triad, of DRAM's"]
         heads += ["slowest node"] if figures["ranks"] > 1 else []

@@ -1,6 +1,6 @@
 """`outcrop bench tuner`: compare the plan of the tuner with other plans, and its predicted time with its measured time.
 
-For three grids and three budgets, the tuner makes the plan that a user gets. The other plans come from a sweep over
+For three grids and three budgets, the tuner makes the plan that a user gets. The other plans try many combinations of
 levels, blocks, slabs and cache tiles. Each plan is run once, with all passes and on the same files. The fastest plans
 are then measured alternately with the tuner's plan.
 """
@@ -37,8 +37,8 @@ SECONDS_OF_TURNS = 30.0
 
 @dataclass(frozen=True)
 class TunerScale:
-    """The scale of the benchmark: the grids (nz, ny, nx), the number of steps, the budgets as fractions of the size of
-    both arrays, and the sizes for the sweep over plans."""
+    """The scale of the benchmark: the grids (nz, ny, nx), the number of steps, the budgets, and the sizes of the plans
+    to try. The budgets are fractions of the size of both arrays."""
 
     shapes: tuple[tuple[int, int, int], ...]
     steps: int
@@ -93,7 +93,7 @@ def _case(where: Path, scale: TunerScale, share: float, budget_bytes: int) -> di
     sweep = [plan for plan in every if plan.sizes != own.sizes]
     once = sorted(((_seconds(prepared, state, plan), plan) for plan in sweep), key=lambda pair: pair[0])
     finalists = [own, *(plan for _, plan in once[: scale.finalists])]
-    # Short runs are measured more often than long runs: their times vary more, and a measurement takes little time.
+    # Short runs are measured more often than long runs, because the times of short runs vary more.
     seconds_turn = once[0][0] * (scale.finalists + 1)
     turns = max(scale.turns, min(scale.max_turns, round(SECONDS_OF_TURNS / seconds_turn)))
     rounds = [[_seconds(prepared, state, plan) for plan in finalists] for _ in range(turns)]
@@ -149,8 +149,8 @@ def _wavefronts(problem: Problem, scale: TunerScale, budget_bytes: int) -> Itera
     scheme = SCHEMES["wavefront"]
     for levels in scale.levels:
         for blocks in scale.blocks:
-            # The first block takes over no fringe, so it has more rows than the other blocks. These additional rows are
-            # subtracted here.
+            # The first block gets no fringe from another block, so it has more rows than the other blocks. These
+            # additional rows are subtracted here.
             rows = problem.shape[1] - problem.radius_y * min(levels, problem.steps)
             sizes = Sizes(min(levels, problem.steps), 1, 0, block_y=0 if blocks == 1 else max(1, -(-rows // blocks)))
             thickest = thickest_slab(problem, sizes.levels, sizes, budget_bytes)
@@ -170,8 +170,8 @@ def _seconds(prepared: Prepared, state: State, plan: Plan) -> float:
     """Run all passes of `plan` between both copies on disk, without a commit, and return the wall-clock seconds."""
     trial = replace(prepared, plan=plan)
     arrays = state.files(0), state.files(1), state.static_files()
-    # all passes write the seals of the committed state, so that later passes accept the planes that earlier passes have
-    # written
+    # Each pass writes the seals of the committed state. Therefore the next pass accepts the planes that this pass has
+    # written.
     sources, _, statics = state.seeds()
     with Engine(trial, *arrays, state.layout, scratch=state.scratch) as engine:
         start = time.perf_counter()

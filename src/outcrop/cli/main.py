@@ -40,7 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except OSError as error:
         if code == 0:  # after an error, the command has already printed its error message
             code = _print_error(f"standard output: {error.strerror}", FAILED)
-        # the buffer still holds the text, and Python would fail again when it writes this text at exit
+        # The buffer still holds the text. Without this call, Python would try to write the text at exit, and fail
+        # again.
         discard_output()
     try:
         sys.stderr.flush()
@@ -97,8 +98,9 @@ def _check_words(arguments: Sequence[str]) -> None:
 
 def _open_standard_files() -> None:
     """If the caller has closed a standard file (`>&-`), open /dev/null in its place. If the standard file stayed
-    closed, the next file that this process opens would get its number. Messages would then be written into this next
-    file. The function also makes standard output escape all characters that its encoding does not have."""
+    closed, the next file that this process opens would get the number of the standard file. Messages would then be
+    written into that next file. The function also makes standard output escape each character that cannot be
+    encoded."""
     null = os.open(os.devnull, os.O_RDWR)
     while null <= 2:  # the system call `dup` returns the lowest free number
         null = os.dup(null)
@@ -106,13 +108,13 @@ def _open_standard_files() -> None:
     for name, handle in (("stdout", 1), ("stderr", 2)):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(handle, "w", closefd=False))
-    with contextlib.suppress(AttributeError, OSError):  # if a pipe has no reader, it cannot be reconfigured
+    with contextlib.suppress(AttributeError, OSError):  # a pipe without a reader cannot be reconfigured
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
 
 
 def _end_by_sigpipe() -> None:
     """End this process by SIGPIPE. The system uses this signal to end other programs when their pipe is closed. Python
-    ignores this signal, so its default effect is restored first."""
+    ignores this signal, so the default effect of the signal is restored first."""
     discard_output()
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGPIPE})
@@ -135,7 +137,7 @@ def _printable(word: str) -> str:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    """Treat SIGTERM like Ctrl-C, even if this process ignores Ctrl-C. Batch systems send SIGTERM."""
+    """Treat SIGTERM like Ctrl-C, even if this process ignores Ctrl-C. Batch systems send SIGTERM to stop a job."""
     raise KeyboardInterrupt
 
 

@@ -52,7 +52,7 @@ _TYPES: dict[str, Any] = {
     "steps": int,
 }
 """The Python types of options on the command line. The type of an option that is not in this table depends on the
-option's default. An option with the default False is a flag. An option with another default is a text."""
+option's default. If the default is False, the option is a flag. For any other default, the option is a text."""
 
 _FIRST = ("stencil", "shape", "steps", "directory", "memory")
 """The options that nearly every run needs. The help texts of commands show these options before all other options."""
@@ -150,8 +150,9 @@ def run_options(given: Mapping[str, Any], needs_directory: bool = True, or_else:
 
 
 def return_freed_memory() -> None:
-    """Make the C library return large freed blocks of memory to the system. By default, the library keeps larger and
-    larger freed blocks for itself. The process would then need more memory than the window."""
+    """Make the C library return large freed blocks of memory to the system. By default, the library may keep freed
+    blocks for later use, and the size of the kept blocks can increase. The process would then need more memory than the
+    window."""
     with contextlib.suppress(OSError, AttributeError):  # a C library may have no function mallopt
         ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, _THRESHOLD_BYTES)
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from outcrop.run.options import RunOptions
 
 THIS_MACHINE = {"directory": "-d", "io": "--io", "raw_device": "--raw-device", "bind": "--bind"}
-"""Options about this machine. A plan for another machine refuses these options."""
+"""Options about this machine. They are not allowed in a plan for another machine."""
 
 
 @options.takes_run_options()
@@ -147,7 +147,8 @@ def plan_gradient(
     chosen: RunOptions, declared: DeclaredMachine | None, wrt: tuple[str, ...] | None, json: Path | None, quiet: bool
 ) -> None:
     """Compare the ways in which an adjoint run can get the states of the forward run. Print a table, and write it as
-    JSON if `json` is given. Raises InputError for a stencil without such an adjoint, and if no way is possible."""
+    JSON if `json` is given. Raises InputError if no adjoint run can compute the gradient, and if none of the ways is
+    possible."""
     from outcrop.plan.gradient import described
     from outcrop.run.setup import set_up, set_up_elsewhere
     from outcrop.run.ways import choose_elsewhere, choose_here, history_of, task_elsewhere, task_of
@@ -271,8 +272,8 @@ def _periodic(plan: Plan) -> str:
 
 
 def _cells_updated(plan: Plan) -> float:
-    """Return the number of cell updates of a run. A cell counts once for each step. A rank may also update rows of
-    other ranks."""
+    """Return the number of cell updates of a run. A cell counts once for each step. If a rank also updates rows of
+    other ranks, the cells of these rows count, too."""
     from outcrop.plan.cost import works_of
 
     if not plan.problem.is_part:

@@ -4,9 +4,10 @@ The tables show the best candidates of the tuner, and the place (memory or disk)
 row gives the reason why the candidate or the place was chosen or not.
 
 The advice is a plan of the same run with the longest axis of the grid as the streaming axis. The advice is shown only
-if the other order of the axes saves much time. A longer streaming axis can save time for the following reason. If the
-streaming axis is longer, the planes are smaller. Each level keeps a fixed number of planes in memory, so more levels
-fit into memory. With more levels, fewer passes are necessary, and the grid is read and written less often.
+if this order of the axes saves much time. A longer streaming axis can save time for the following reason. If the
+streaming axis is longer, the planes are smaller. Each level keeps a fixed number of planes in memory, so smaller planes
+let more levels fit into memory. With more levels, fewer passes are necessary, and the grid is read and written less
+often.
 """
 
 from __future__ import annotations
@@ -33,10 +34,9 @@ SHOWN = 10
 HEAD = ("scheme", "passes", "steps", "slab", "blocks", "D", "read", "written", "memory", "only read in", "time", "")
 
 WAITING = 1.2
-"""Another order of the axes is tried only if the time of the plan is more than WAITING times the time of its
-updates."""
+"""Another order of the axes is tried only if the plan takes more than WAITING times as long as its updates alone."""
 WORTH_SAYING = 0.8
-"""Another order of the axes is mentioned only if its time is at most this fraction of the plan's time."""
+"""Another order of the axes is shown only if its time is at most this fraction of the plan's time."""
 
 
 def show_candidates(planned: Planned) -> None:
@@ -116,7 +116,8 @@ def advice(planned: Planned) -> str:
 
 
 def _reordered(problem: Problem) -> Iterator[Problem]:
-    """Yield the problem with reordered axes, once for each order whose first axis has the maximum length."""
+    """Yield the problem with its axes in another order. In each of these orders, the first axis has the maximum
+    length."""
     own = [place for place in range(3) if problem.ndim == 3 or place != 1]
     for order in permutations(own):
         z, y, x = order if problem.ndim == 3 else (order[0], 1, order[-1])

@@ -22,8 +22,8 @@ LANES = {"read": "#4c8c6b", "update": "#e07b39", "write": "#6c757d", "flush": "#
 RANK_LANES = {"send": "#8a6fae", "receive": "#5b7fbf"}
 """The colours of the rows of the time line that show exchanges with neighbouring ranks."""
 TILES_SHOWN = 6
-"""The maximum number of tiles that the picture shows in each direction. More tiles are not useful, because all tiles
-look the same."""
+"""The maximum number of tiles that the picture shows in each direction. More tiles would show nothing new, because all
+tiles have the same shape."""
 
 
 def draw(planned: Planned) -> Figure:

@@ -1,7 +1,8 @@
 """`outcrop plan --ranks`: plan a run of several ranks without starting the ranks. The plan assumes that each rank has
-its own machine. Each of these machines is like this machine, or like the machine that `--machine` declares.
+its own machine. Each of these machines has the properties of this machine, or of the machine that `--machine` declares.
 
-To measure update rates on this machine, this module plans a run with the number of rows of the largest part.
+To measure update rates on this machine, this module plans a run of one process on a grid that has as many rows as the
+largest part.
 
 `outcrop plan --ranks N --simulate` also simulates the time line of all ranks. This module returns the time line as
 text, as JSON and as a picture.
@@ -45,7 +46,7 @@ LOST = {
     "commit": "waits for commits of other ranks",
     "finished": "time after a rank is finished",
 }
-"""The meaning of each share in `RankTimeline.shares`, except the useful share."""
+"""A text about each share of the time in `RankTimeline.shares`, except the useful share."""
 
 
 def counts_of(ranks: object) -> tuple[int, int]:
@@ -62,9 +63,9 @@ def counts_of(ranks: object) -> tuple[int, int]:
 def plan_ranks(
     chosen: RunOptions, declared: DeclaredMachine | None, ranks: int, parts_z: int
 ) -> tuple[ChosenRanks, Planned]:
-    """Return the plans of `ranks` ranks, with `parts_z` parts along z, and the plan of the slowest rank with the
-    figures of its machine. Raises the errors of `choose_ranks`, and InputError for options that runs of several ranks
-    cannot have."""
+    """Return two objects. The first object has the plans of `ranks` ranks, with `parts_z` parts along z. The second
+    object has the plan of the slowest rank, with the figures of its machine. Raises the errors of `choose_ranks`, and
+    InputError for options that runs of several ranks cannot have."""
     from outcrop.run.ranks.part import LATER
 
     for name in LATER:
@@ -100,7 +101,8 @@ def _plan_here(chosen: RunOptions, ranks: int, parts_z: int) -> tuple[ChosenRank
     problem = as_problem(what.stencil, layout, steps, what.boundary, in_place=False)
     rows = max(rows_of(cut_problem(problem, ranks // parts_z)))
     planes = max(rows_of(cut_planes(problem, parts_z)), default=shape[0])
-    # the points of the whole grid do not fit the grid of one rank, and one rank cannot share updates
+    # A plan for one rank has no points, because the points of the whole grid can lie outside the rank's grid. It also
+    # has no scheme that divides updates between ranks.
     bare = replace(chosen, init=None, sources=(), receivers=(), snapshots=None, norms=None)
     if chosen.scheme in RANK_SCHEMES:
         bare = replace(bare, scheme="auto")
@@ -131,7 +133,7 @@ def prove(found: ChosenRanks, planned: Planned) -> None:
 
 
 def rows_about(found: ChosenRanks, planned: Planned) -> list[tuple[str, str]]:
-    """Return the rows of the plan that are about all ranks: (name, text)."""
+    """Return rows of text about all ranks, as pairs (name, text)."""
     network, problem, rows = planned.machine.network, found.every.problem, rows_of(found.every.cut)
     parts = " and ".join(
         f"{min(each)} {what}" if min(each) == max(each) else f"{min(each)} to {max(each)} {what}"
@@ -178,8 +180,8 @@ def as_json(found: ChosenRanks) -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class Simulated:
-    """The simulated time line of all ranks. `alone` is the plan of a rank without neighbours that has the mean number
-    of rows."""
+    """The simulated time line of all ranks. For comparison, `alone` is the plan of a rank that has no neighbours. This
+    rank has the mean number of rows."""
 
     timeline: RankTimeline
     disturbance: Disturbance
@@ -228,7 +230,7 @@ def _without_neighbours(whole: Problem, ranks: int) -> Problem:
 
 
 def rows_about_simulation(one: Simulated) -> list[tuple[str, str]]:
-    """Return the rows of text about the simulation: (name, text)."""
+    """Return rows of text about the simulation, as pairs (name, text)."""
     timeline, given = one.timeline, one.disturbance
     how = "equally fast ranks"
     if given.jitter or given.stall_seconds:

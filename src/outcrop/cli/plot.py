@@ -37,8 +37,8 @@ def plot(
     ] = None,
     colors: Annotated[str, Option(help="a colour map of matplotlib")] = "gray",
 ) -> None:
-    """Draw one slice as a PNG. The slice is from a run's committed state, or from a file that could be its initial
-    values."""
+    """Draw one slice as a PNG. The slice is from the committed state of a run, or from a file in a format that a run
+    can read."""
     check_output(output, "-o")
     values, title, label, coordinates = _open(where, field)
     names, index, place = _cut(slice_at, values.shape)

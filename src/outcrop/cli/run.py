@@ -32,8 +32,8 @@ def run(
     from outcrop.run.ranks.launch import join
     from outcrop.run.simulation import Simulation
 
-    # The ranks join before the options are checked, so that an error of all ranks is printed once. If the options are
-    # in a file, the file decides whether the ranks join.
+    # The ranks are connected before the options are checked, so that an error of all ranks is printed once. If the
+    # options are in a file, the file decides whether the ranks are connected.
     is_in_file = given["stencil"].endswith(SUFFIX) and "ranks" not in given
     with together(None if is_in_file else join(given.get("ranks", "auto"))):
         options.check_output(json, "--json")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 HEADS = ("tier", "kind", "where", "capacity", "free", "read", "write", "random read", "random write", "latency",
          "lasts until")  # fmt: skip
 LASTS = ("process ends", "reboot", "job ends", "removed")
-"""For each value of Persistence, the event after which stored data is lost."""
+"""For each value of Persistence, the event that destroys the stored data."""
 
 Declared = Annotated[
     Path | None,

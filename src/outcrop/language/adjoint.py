@@ -12,13 +12,14 @@ z with respect to the load of u_j in cell z + o. The module `gather.py` describe
 boundary. In the fixed rim all adjoints stay 0, because no step changes the rim. Derivatives with respect to values of
 the rim are not computed.
 
-If steps need the previous value u.previous, this value is also a part of the state. Its adjoint is stored in a separate
-field. In wave equations, the adjoint of u.previous is the adjoint of u one step later, times a factor that is known in
-each cell. In this case the adjoint stencil reads `previous` of the adjoint of u, and needs no separate field.
+If steps need the previous value u.previous, this value is also a part of the state. The adjoint of the previous value
+is stored in a separate field. In wave equations, the adjoint of u.previous is the adjoint of u one step later, times a
+factor. The factor depends only on parameters, and on static fields in the same cell. In this case the adjoint stencil
+reads `previous` of the adjoint of u, and needs no separate field.
 
 The gradient with respect to a static field is a sum of terms D(y - o) a_i(y - o). The sum is over all loads of this
-field and all steps. The sum begins with the last step. The gradient with respect to a parameter is stored as one
-contribution for each cell. Therefore the bits of a gradient do not depend on the plan of the run that computes it.
+field and all steps, beginning with the last step. The gradient with respect to a parameter is stored as one
+contribution for each cell. Therefore a plan that updates the cells in another order gives the same bits.
 """
 
 from __future__ import annotations
@@ -40,8 +41,9 @@ class Adjoint:
 
     `adjoints` maps the name of each updated field, and names of previous values such as "u.previous", to the name of
     the field that holds the adjoint. This field may hold a multiple of the adjoint of a field "u". Then `scales` maps
-    "u" to the program that computes the factor. `values` contains a program for each adjoint that no field holds, such
-    as a scaled adjoint. Each program reads fields of `stencil`, only in the cell for which it computes a value.
+    "u" to the program that computes the factor. `values` contains a program for each adjoint that no field holds, for
+    example because a field holds only a multiple of the adjoint. Each program reads fields of `stencil`, only in the
+    cell for which it computes a value.
 
     `gradients` maps names in `wrt` to names of fields. For a static field, the values of the named field are the
     gradient. For a parameter, the named field has the contribution of each cell, and the gradient is the sum over all
@@ -51,12 +53,12 @@ class Adjoint:
 
     `sources` maps the name of each field that has sources to the name of a gradient field. The values of the gradient
     field are the gradients with respect to the sources of the step. There are two cases. If the last stage of a step
-    updates the field with sources, the adjoint of this field is the gradient field. It must be read before the step of
-    the adjoint. Otherwise, a stage of the adjoint writes the gradient field.
+    updates the field with sources, the adjoint of this field is the gradient field. In this case, the gradient field
+    must be read before the step of the adjoint. Otherwise, a stage of the adjoint writes the gradient field.
 
-    `history` maps names of read-only fields to the values of the forward step that these fields must have. The values
-    differ for each step. `edges` maps the name of each edge field to an axis (0 for z). Along this axis, the edge field
-    must have the values that `edge_values` returns.
+    `history` maps names of read-only fields to values of the forward step. The fields must contain these values, which
+    are different in each step. `edges` maps the name of each edge field to an axis (0 for z). Along this axis, the edge
+    field must have the values that `edge_values` returns.
     """
 
     stencil: Stencil
@@ -78,17 +80,17 @@ def adjoint_of(
 ) -> Adjoint:
     """Return the adjoint of one step of `stencil` on a grid with this boundary.
 
-    `wrt` names static fields, parameters and signals. The gradients with respect to them are computed, too. `sources`
-    names the updated fields that have sources. In each step, sources act after the last update of their field. The
-    adjoint of the state is always computed. If `is_scaled` is false, no field holds a multiple of an adjoint. An
-    adjoint cannot be computed from its multiple in cells where the factor is 0. Raises InputError for unknown names,
-    and for an adjoint that no kernel can compute.
+    The gradients with respect to the static fields, parameters and signals in `wrt` are computed. `sources` names the
+    updated fields that have sources. In each step, sources act after the last update of their field. The adjoint of the
+    state is always computed. If `is_scaled` is false, each field holds an adjoint itself, and not a multiple of the
+    adjoint. This is necessary if the factor is 0 in some cells, because the adjoint cannot be computed from its
+    multiple there. Raises InputError for unknown names, and for an adjoint that no kernel can compute.
     """
     return _Derivation(stencil, wrt, boundary, sources, is_scaled).result()
 
 
 class _Derivation:
-    """Derives the fields and stages of an adjoint. Arguments and results identify fields by their numbers."""
+    """Derives the fields and stages of an adjoint. In arguments and results, fields are given by their numbers."""
 
     def __init__(
         self, stencil: Stencil, wrt: Sequence[str], boundary: Boundary, sources: Sequence[str], is_scaled: bool
@@ -122,8 +124,8 @@ class _Derivation:
         for number in reversed(range(len(updates))):
             stages += self._stages(self.stencil.stages[number], updates[number], stages)
         names, forward, versions = self.fields.names, self.fields.forward, self.fields.versions
-        # Fields with values of the forward step come last, because an adjoint run reads their values from the forward
-        # run (plan/history.py).
+        # Fields that hold values of the forward step come last. An adjoint run gets their values from the forward run
+        # (plan/history.py).
         read = sorted(fields_read(stages), key=lambda number: (names[number] in versions, names[number]))
         made = assemble(f"adjoint of {self.stencil.name}", self.stencil, names, stages, read, all_scalars=False)
         adjoints = {forward[field]: names[self.of(field)] for field in self.updated}
@@ -197,8 +199,8 @@ class _Derivation:
     def _may_repeat(self, load: Load) -> bool:
         """Return True if a core that contains this load may be computed again at each neighbour. The result is False
         for values of the forward step, because the adjoint would have to read them at twice the distance. If a side is
-        fixed, the result is also False for static fields: their values in the rim may be 0 or NaN, because the forward
-        step does not use these values."""
+        fixed, the result is also False for static fields. The values of static fields in the rim may be 0 or NaN,
+        because the forward step does not use them."""
         name = self.fields.names[load.field]
         has_rim = any("fixed" in self.boundary.sides[axis] for axis in range(3) if self.stencil.radii[axis])
         return name not in self.fields.versions and not (has_rim and name in self.fields.forward)
@@ -208,8 +210,8 @@ class _Derivation:
     ) -> dict[int, int]:
         """Append the adjoint of a field, and the adjoint of its previous value, to the tape of `gather`. An adjoint
         that the stage does not change is not appended. The values at the positions `more` on this tape are added to the
-        adjoint of the field. Return a mapping from the number of each field that holds a changed adjoint to the
-        position of the new adjoint on the tape."""
+        adjoint of the field. Return a mapping from numbers of fields to positions on the tape. For each field that
+        holds a changed adjoint, the position is the position of the new adjoint."""
 
         def here(number: int) -> int:
             return gather.tape.append(Load(number, HERE))
@@ -259,8 +261,8 @@ class _Derivation:
         return core
 
     def _scales(self) -> dict[int, Program]:
-        """Some adjoints are read at neighbours only as a product with a factor. Return these factors. A factor depends
-        only on parameters, and on static fields in the same cell. The keys are the numbers of the fields."""
+        """Return the factor of each adjoint that is read at neighbours only as a product with this factor. A factor
+        depends only on parameters, and on static fields in the same cell. The keys are the numbers of the fields."""
         found: dict[int, Program | None] = {}
         far: set[int] = set()
         for stage in self.stencil.stages:
@@ -284,7 +286,8 @@ class _Derivation:
 
     def _factor(self, tape: Tape, core: int, seed: int) -> Program | None:
         """Return a program that computes the factor by which a core multiplies the adjoint `seed`. Return None if the
-        core is the adjoint itself, or if the factor depends on other values."""
+        factor is the same for all cells, or if it depends on values other than parameters and static fields in the same
+        cell."""
 
         found: dict[int, int] = {seed: tape.constant(1.0)}  # the factor of each operation that is a multiple of `seed`
         for place in range(seed + 1, core + 1):
@@ -336,7 +339,8 @@ class _Derivation:
         return found
 
     def _previous_program(self, stage: Stage, field: int) -> Program | None:
-        """Return the program of `_local_previous` for this field, or None if the derivative depends on other values."""
+        """Return the program of `_local_previous` for this field, or None if the second condition of `_local_previous`
+        is not met."""
         tape, count = Tape(), len(self.fields.forward)
         at = tape.copy(stage.program, tape.append)
         bars = adjoint(tape, stage.program, at, [tape.append(Load(count + one, HERE)) for one in stage.targets])

@@ -45,8 +45,8 @@ class Boundary:
         return self.z, self.y, self.x
 
     def rims(self, radii: tuple[int, int, int]) -> tuple[tuple[int, int], ...]:
-        """Return two numbers for each axis: how many cells at its low end, and how many cells at its high end, keep
-        their values. `radii` contains the radii of the stencil."""
+        """Return the thickness of the rim, in cells, at the low end and at the high end of each axis. The cells of the
+        rim keep their values. `radii` contains the radii of the stencil."""
         return tuple(
             (radius if low == "fixed" else 0, radius if high == "fixed" else 0)
             for radius, (low, high) in zip(radii, self.sides, strict=True)

@@ -32,8 +32,8 @@ PROCESSOR = ("vendor_id", "cpu family", "model", "model name", "stepping", "flag
              "CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision", "Features",
              "cpu", "revision", "isa", "uarch", "features")  # fmt: skip
 """Lines of /proc/cpuinfo that determine the effect of -march=native, for several architectures. The model name alone is
-not enough, because virtual machines use one name for processors of several generations, and may hide some instructions
-of the processor."""
+not enough. Virtual machines use one name for processors of several generations, and may hide some instructions of the
+processor."""
 
 Copy: TypeAlias = tuple[int, int]
 Calls: TypeAlias = tuple[tuple[int, tuple[Copy, ...], tuple[Copy, ...]], ...]
@@ -44,8 +44,8 @@ class Kernel:
     """A compiled kernel.
 
     `calls` contains one entry for each stage of an even step, then one for each stage of an odd step. An entry has the
-    address of a function, and (field, copy) for each array that the function reads or writes. The address is valid
-    until the process ends."""
+    address of a function, and a pair (field, copy) for each array that the function reads or writes. The address is
+    valid until the process ends."""
 
     isa: str
     calls: Calls
@@ -70,7 +70,7 @@ def compile_kernel(stencil: Stencil, dtype: str, isa: str = "auto", boundary: Bo
 
 @lru_cache
 def available_isas() -> tuple[str, ...]:
-    """Return the instruction sets of this processor, with the widest vectors first. `plain` is always the last one."""
+    """Return the instruction sets of this processor, with the widest vectors first. `plain` is always last."""
     machine = platform.machine().lower()
     if machine in ("aarch64", "arm64"):
         return ("neon", "plain")
@@ -95,8 +95,8 @@ def _shared_object(source: str) -> Path:
 
 @lru_cache
 def _processor() -> dict[str, str]:
-    """Return the properties of the first processor in /proc/cpuinfo. If that file does not list these properties,
-    return the name of the architecture."""
+    """Return the properties of the first processor in /proc/cpuinfo. If this file has none of these properties, return
+    the name of the architecture."""
     found = {}
     with suppress(OSError), open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
         for line in takewhile(str.strip, lines):

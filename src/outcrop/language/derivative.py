@@ -1,16 +1,16 @@
 """Differentiate a program: append operations that compute how the program's results change with its loads and scalars.
 
-A program is differentiated operation by operation, in one of two orders (A. Griewank and A. Walther, Evaluating
-Derivatives, 2nd ed., SIAM 2008, chapters 3 and 6). In both orders, the number of appended operations is only a few
-times the number of operations of the program:
+A program is differentiated operation by operation, in one of the two orders below (A. Griewank and A. Walther,
+Evaluating Derivatives, 2nd ed., SIAM 2008, chapters 3 and 6). In both orders, the number of appended operations is only
+a few times the number of operations of the program:
 
     tangent    from loads to results: d(a b) = a db + b da                forward mode
     adjoint    from results to loads: a̅ += b r̅ and b̅ += a r̅ for r = a b   reverse mode
 
 The adjoint of each load is a sum of products `coefficient * core`. The coefficient depends only on constants,
-parameters and signals, so it is the same for all cells. The core depends on the cell. The loads of a difference
-operator share one core and differ in their coefficients. So the adjoint of the operator is again a difference operator,
-which is applied to the core.
+parameters and signals, so it is the same for all cells. The core depends on the cell. All loads of a difference
+operator have the same core, and have different coefficients. So the adjoint of the operator is again a difference
+operator, which is applied to the core.
 
 At points without a derivative, a one-sided derivative is used. If a = b, min(a, b) and max(a, b) return b, so they have
 the derivative of b. At a = 0, abs(a) has the derivative 1, and sqrt(a) has an infinite derivative.
@@ -71,8 +71,8 @@ class Tape:
         return operation.operands[0] if isinstance(operation, Apply) and operation.operator == "neg" else None
 
     def _exact(self, operator: Callable[[Fraction, Fraction], Fraction], a: int, b: int) -> int | None:
-        """Return the position of the operator's result for two constants. Return None if a or b is not a constant, or
-        if no float equals the exact result."""
+        """If a and b are constants, return the position of the operator's result. Return None if a or b is not a
+        constant, or if no float equals the exact result."""
         first, second = self._value(a), self._value(b)
         if first is None or second is None:
             return None
@@ -138,7 +138,7 @@ class Tape:
     def copy(
         self, program: Program, load: Callable[[Load], int], wanted: Sequence[int] | None = None
     ) -> dict[int, int]:
-        """Append operations of another program: the operations at the positions `wanted` and all operations that they
+        """Append the operations of another program at the positions `wanted`, and all operations that these operations
         need. If `wanted` is None, append all operations. The function `load` appends the loads. Return a mapping from
         the old to the new positions."""
         needed = set(range(len(program.operations)) if wanted is None else wanted)
@@ -225,7 +225,7 @@ def adjoint(tape: Tape, program: Program, at: Mapping[int, int], seeds: Sequence
         products = [(coefficient, core) for core, coefficient in bars.pop(place).items() if coefficient != ZERO]
         if not products:
             continue
-        if len(products) > 1:  # combine them into one product, so that the number of products does not grow
+        if len(products) > 1:  # combine the products into one, so that their number does not grow
             products = [(one, tape.sum([tape.multiply(coefficient, core) for coefficient, core in products]))]
         ((coefficient, core),) = products
         if operation.operator in ("min", "max", "where"):
@@ -248,7 +248,8 @@ def adjoint(tape: Tape, program: Program, at: Mapping[int, int], seeds: Sequence
 
 
 def _order(operation: Apply, at: Mapping[int, int]) -> tuple[int, int]:
-    """Return two positions a and b. The operation, min or max, returns its first operand where a > b."""
+    """Return two positions a and b for an operation min or max. Where a > b, the operation returns its first
+    operand."""
     a, b = (at[i] for i in operation.operands)
     return (a, b) if operation.operator == "max" else (b, a)
 

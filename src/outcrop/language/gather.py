@@ -5,9 +5,9 @@ adjoint, cell y gathers the contributions of these cells:
 
     result(y) = carried(y) + sum of  coefficient * core(y - o)
 
-A core is the part of a contribution that depends on the cell (derivative.py). A core with few operations is computed
-again for each cell that gathers it. Other cores are computed once, in an additional stage, which stores them in a field
-w:
+Here carried(y) is a part of the result that needs only values of cell y. A core is the part of a contribution that
+depends on the cell (derivative.py). A core with few operations is computed again for each cell that gathers it. Other
+cores are computed once, in an additional stage, which stores them in a field w:
 
     core reads only adjoints and static fields at its own cell, few operations     computed at y - o
     other cores, o is 0                                                            computed at y
@@ -21,7 +21,7 @@ reflected offsets:
 
 In an even difference operator, o and o' have equal coefficients. In this case the adjoint reads the core at y - o with
 a mirrored boundary. If the coefficients differ, a static field (`edge_z` for the z axis) decides which of the two
-coefficients a cell uses. The values of this field tell how far a cell is from the sides (`edge_values`).
+coefficients a cell uses. The values of this field encode the distance of each cell from the sides (`edge_values`).
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ class Term:
 
 
 class Gather:
-    """Appends sums of terms to a new tape. `cells` is the tape of the terms. `may_repeat(load)` says whether a core
-    with this load may be computed again at neighbours. The names of stored cores begin with `name`. `edges` maps the
-    number of each edge field to its axis."""
+    """Appends sums of terms to a new tape. `cells` is the tape of the terms. `may_repeat(load)` is true if a core with
+    this load may be computed again at neighbours. The names of stored cores begin with `name`. `edges` maps the number
+    of each edge field to its axis."""
 
     def __init__(
         self,
@@ -88,9 +88,9 @@ class Gather:
         return [Stage(tuple(self._stored.values()), self._cells.program(list(self._stored)))]
 
     def sum(self, terms: Sequence[Term], carried: Sequence[int] = ()) -> int:
-        """Append the sum of all terms and of the values at the positions `carried` of the new tape. Return the position
-        of the sum. Terms with the same coefficient are added to each other first. Terms of near neighbours come before
-        terms of far neighbours."""
+        """Append the sum of all terms, and of the values at the positions `carried` of the new tape. Return the
+        position of the sum. Terms with the same coefficient are added to each other first. Terms of near neighbours
+        come before terms of far neighbours."""
         tables: dict[int, dict[Offset, int]] = {}
         for term in terms:
             table = tables.setdefault(term.core, {})
@@ -115,7 +115,8 @@ class Gather:
         return operations <= MAX_REPEATED and all(load.offset == HERE and may_repeat(load) for load in program.loads)
 
     def _core(self, core: int, away: Offset) -> int:
-        """Append the core at the distance `away` from the gathering cell. Return the position of the core."""
+        """Append the operations that compute the core at the distance `away` from the gathering cell. Return the
+        position of the core."""
         if core in self._stored and away != HERE:
             return self.tape.append(Load(self._stored[core], away))
 
@@ -156,7 +157,7 @@ class Gather:
         is_low, distance = offset[axis] > 0, abs(offset[axis])
         if inside == outside or (low if is_low else high) != "mirror":
             return inside
-        # The cell y - offset is outside the grid if fewer than |offset| cells are between cell y and the side.
+        # The cell y - offset is outside the grid if fewer than |offset| cells lie between cell y and the side.
         number = self._fields.new(f"edge_{NAMES[3][axis]}")
         self.edges[number] = axis
         edge, beyond = self.tape.append(Load(number, HERE)), float(self._radii[axis] - distance)

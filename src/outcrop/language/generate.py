@@ -1,15 +1,16 @@
 """Generate C for a Stencil: one function for each stage, with the signature of core/outcrop/kernel/kernel.h.
 
 A row is updated as whole aligned vectors. The inner loop updates one row, or the same row of two planes, or two rows of
-two planes. If a loop updates several rows together, it loads vectors of neighbouring rows once and uses them for all
-these rows. But the loop then needs more registers. The fastest loop depends on the stencil, the processor and the
-length of rows. So the caller chooses the loop, and the tuner measures each choice. The loop over planes is inside the
-loop over rows. So the rows that two neighbouring planes both need are still in the first-level cache.
+two planes. A loop that updates several rows together loads each vector of a neighbouring row once, and uses the vector
+for all updated rows. But such a loop needs more registers. The fastest loop depends on the stencil, the processor and
+the length of rows. So the caller chooses the loop, and the tuner measures each choice. The loop over planes is inside
+the loop over rows. So if the update of the next plane needs the same rows, these rows are still in the first-level
+cache.
 
-At both ends of a row, the results of whole vectors are wrong. So the right values are stored at the ends after the row.
-Cells of a fixed rim get their old values. Cells that need values beyond the grid are computed one by one. Padding is
-set to zero. The values for the ends are computed or saved before the row is stored, because a field may be updated in
-place:
+At both ends of a row, the results of whole vectors are wrong, because these results ignore the boundary. So the right
+values of the ends are stored after the whole vectors. Cells of a fixed rim get their old values. Cells that need values
+beyond the grid are computed one by one. Padding is set to zero. The values for the ends are computed or saved before
+the row is stored, because a field may be updated in place:
 
     | edge: computed or kept |        whole vectors, stored        | edge | padding: 0 |
       ──────────────────────── stored again afterwards ─────────────────────────────
@@ -44,11 +45,12 @@ _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 _COMPARISON = {"min": "<", "max": ">"}
 
 Operand: TypeAlias = tuple[int, int]
-"""A field and the age of its value."""
+"""An operand of a program: the number of a field, and the age of its value."""
 Row: TypeAlias = tuple[Operand, int, int]
-"""A row that is read: its operand, and its offsets dz and dy."""
+"""A row that an update reads: its operand, and its offsets dz and dy from the updated row."""
 Place: TypeAlias = tuple[int, int]
-"""A row that is updated together with others: its plane and its row, counted from the first plane and row."""
+"""The place of a row among the rows that a loop updates together: its plane and its row, counted from the first plane
+and row."""
 
 _HEAD = """\
 #include <math.h>
@@ -103,9 +105,9 @@ def _type_definitions(c_type: str, lanes: int) -> Iterator[str]:
 
 
 def _blocks(stencil: Stencil, lanes: int) -> list[tuple[int, int]]:
-    """Return the numbers of rows and of planes that a loop of the kernel may update together. The first loop updates
-    one row of one plane."""
-    if lanes == 1:  # the compiler finds no vectors in larger loops
+    """Return one pair for each loop of the kernel: the numbers of rows and of planes that the loop updates together.
+    The first loop updates one row of one plane."""
+    if lanes == 1:  # the compiler cannot vectorise larger loops
         return [(1, 1)]
     return [(1, 1), (1, 2), *([(2, 2)] if max(stencil.radii) <= 1 and stencil.ndim == 3 else [])]
 
@@ -137,7 +139,8 @@ class _StageWriter:
         yield from self._block_function()
 
     def _targets(self, code: _Expressions) -> Iterator[tuple[int, int, Place]]:
-        """Yield the rows that a row function writes: a running number, the number of the target, and the place."""
+        """Yield three values for each row that a row function writes: a running number, the number of the target, and
+        the place."""
         every = ((j, place) for j in range(len(self.in_place)) for place in code.places)
         return ((n, *one) for n, one in enumerate(every))
 
@@ -185,12 +188,14 @@ class _StageWriter:
 
     def _edges(self) -> list[tuple[Side, str, str, str]]:
         """Return four values for each of the two edges of a row: the boundary, the name, the first cell, and the first
-        cell after the edge. The cells outside x0 .. x1 belong to another call of the kernel."""
+        cell after the edge. The edges contain only cells from x0 to x1, because other calls of the kernel update the
+        other cells."""
         radius = self.radius_x
         if not radius:
             return []
         low_side, high_side = self.boundary.x
-        # in a short row, both edges can contain the same cells; these cells belong to the rim and are not computed
+        # In a short row, both edges can contain the same cells. If one of the sides is fixed, these cells belong to the
+        # rim and are not computed.
         if high_side == "fixed" and low_side != "fixed":
             high_first = f"within(b->nx - {radius}, 0, b->nx)"
             low_end = f"within({radius}, 0, {high_first})"
@@ -204,8 +209,8 @@ class _StageWriter:
         ]
 
     def _take_edges(self, code: _Expressions) -> Iterator[str]:
-        """Yield the code that computes or saves the cells at both ends of the rows. Cells of the rim that can still be
-        copied after the rows are stored are not saved."""
+        """Yield the code that computes or saves the cells at both ends of the rows. Cells of the rim are not saved if
+        they can still be copied after the rows are stored."""
         for side, name, first, end in self._edges():
             yield f"  const long {name}0 = {first}, {name}1 = {end};"
             if side == "fixed" and not any(self.in_place):
@@ -236,8 +241,8 @@ class _StageWriter:
         yield "  }"
 
     def _block_function(self) -> Iterator[str]:
-        """Yield the function with the signature of a kernel. If some rows remain, a loop that updates fewer rows
-        together updates them."""
+        """Yield the function with the signature of a kernel. If too few rows remain for a loop, a loop that updates
+        fewer rows together updates the remaining rows."""
         calls = {code.rows_at_once * code.planes_at_once: f"call_{self.number}_{code.name}" for code in self.loops}
         yield f"void {symbol(self.number)}(const struct outcrop_block *b) {{"
         yield "  long y = b->y0;"
@@ -279,7 +284,7 @@ class _StageWriter:
 
 @dataclass(frozen=True)
 class _Expressions:
-    """Writes the expressions of one program for the rows that a loop updates together. Its methods yield lines of C.
+    """Writes the C expressions of one program for the rows that a loop updates together. Its methods yield lines of C.
     Names in C: `r<i>` is row number i. `w<i>_<k>` is the vector of row i that lies k vectors after the current vector.
     `u<j>` is the result of operation j as a scalar, `t<j>` as a vector, and `c<j>` for a single cell. `t<j>_<n>` is the
     vector of operation j for the place with number n."""
@@ -300,7 +305,7 @@ class _Expressions:
 
     @cached_property
     def rows(self) -> dict[Row, list[int]]:
-        """Maps each row that is read to its offsets in x. The rows are in the order of their numbers."""
+        """A mapping from each row that is read to its offsets in x. The rows are in the order of their numbers."""
         rows: dict[Row, list[int]] = {}
         for load in self.program.loads:
             dz, dy, dx = load.offset
@@ -310,7 +315,7 @@ class _Expressions:
 
     @property
     def shares_rows(self) -> bool:
-        """True if the rows that a loop updates together read some of the same rows."""
+        """True if some row is read by several of the updates that the loop performs together."""
         own = {((load.field, load.age), *load.offset[:2]) for load in self.program.loads}
         return len(self.rows) < len(own) * len(self.places)
 
@@ -319,7 +324,7 @@ class _Expressions:
         return {row: number for number, row in enumerate(self.rows)}
 
     def number(self, row: Row, place: Place) -> int:
-        """Return the number of the row that the update of `place` reads as `row`."""
+        """Return the number of the row that the update of `place` reads. `row` gives this row relative to the place."""
         operand, dz, dy = row
         return self._numbers[operand, dz + place[0], dy + place[1]]
 
@@ -357,8 +362,8 @@ class _Expressions:
 
     @cached_property
     def reaches(self) -> list[tuple[int, int, int]]:
-        """Three values for each row: the number of the row, and the first and the last vector that its loads need.
-        Vectors are counted from the current vector."""
+        """Three values for each row: the number of the row, and the first and the last vector that its loads need. The
+        current vector has the number 0."""
         if self.lanes == 1:
             return []
         ends = [(min(0, *offsets), max(0, *offsets)) for offsets in self.rows.values()]
@@ -378,8 +383,9 @@ class _Expressions:
                 yield f"    w{row}_{_index(i)} = w{row}_{_index(i + 1)};"
 
     def operations(self) -> Iterator[str]:
-        """Yield the operations that depend on the cell, for a vector of cells at x of each place. The next vector of a
-        row is loaded directly before its first use, so that it occupies a register for a short time."""
+        """Yield the operations that depend on the cell. Each operation is written once for each place, and computes a
+        vector of cells from x on. The next vector of a row is loaded directly before its first use, so that it occupies
+        a register for a short time."""
         last_vectors = {row: last for row, _, last in self.reaches}
         for number, operation in self._of_cells():
             for place in self.places:

@@ -1,8 +1,8 @@
-"""Move operations from the adjoint into the forward steps that are computed again.
+"""Move operations from the adjoint into the forward steps that an adjoint run computes again.
 
 A gradient multiplies the adjoint by derivatives of the forward step. Often such a derivative is a sum over neighbours,
 such as the Laplacian of u in the gradient with respect to a velocity. If a pass computes the forward steps again, a
-forward step can also compute this sum, because it reads the same values of u anyway:
+forward step can also compute this sum. The forward step reads the same values of u anyway:
 
     not hoisted    forward step: u            adjoint step: reads u of all neighbours, and computes the sum again
     hoisted        forward step: u, the sum   adjoint step: reads the sum in its own cell
@@ -27,8 +27,8 @@ from outcrop.language.stencil import Stencil
 def hoisted(stencil: Stencil, adjoint: Adjoint) -> tuple[Stencil, Adjoint]:
     """Return the forward stencil with a field for each hoisted value, and the adjoint that reads these fields.
 
-    Return both arguments unchanged if no sum over neighbours can be hoisted. Also return them unchanged if more values
-    would be kept in memory for the adjoint step, because these values need most of the memory.
+    Return both arguments unchanged if no sum over neighbours can be hoisted. Also return them unchanged if hoisting
+    would keep more values in memory for the adjoint step, because such values need most of the memory of a run.
     """
     found = _Hoisting(stencil, adjoint)
     if not found.values or found.waiting_after > found.waiting_before:
@@ -48,7 +48,7 @@ def extends(hoisted: Stencil, stencil: Stencil) -> bool:
 
 
 def _content(stencil: Stencil) -> tuple[object, ...]:
-    """Return everything on which the bits of a stencil depend. Equal operations of a stage are merged."""
+    """Return all properties of a stencil on which its bits depend. Equal operations of a stage are merged."""
     programs = []
     for stage in stencil.stages:
         tape = Tape()
@@ -59,17 +59,17 @@ def _content(stencil: Stencil) -> tuple[object, ...]:
 
 @dataclass(frozen=True)
 class _Value:
-    """A value that stage number `stage` of the forward step can compute. The program of the value uses the numbers that
-    fields and scalars have in the forward stencil."""
+    """A value that stage number `stage` of the forward step can compute. In `program`, fields and scalars have the same
+    numbers as in the forward stencil."""
 
     stage: int
     program: Program
 
 
 class _Hoisting:
-    """The values that can be hoisted, in the order in which the forward step computes them. The adjoint's stages
-    compute each of these values again. For each value, `_places` lists the operations that do this, as pairs (number of
-    the stage, number of the operation in the stage)."""
+    """The values that can be hoisted, in the order in which the forward step computes them. The given adjoint computes
+    each of these values in its stages. For each value, `_places` lists the operations that compute the value, as pairs
+    (number of the stage, number of the operation in the stage)."""
 
     def __init__(self, stencil: Stencil, adjoint: Adjoint) -> None:
         self._forward, self._adjoint = stencil, adjoint
@@ -167,7 +167,8 @@ class _Hoisting:
 
     def _value(self, program: Program, place: int) -> _Value | None:
         """Return the value that an operation of the adjoint computes. Return None if the operation reads no neighbours,
-        reads farther than the forward step, or needs values that no single stage of the forward step reads."""
+        or reads farther than the forward step. Also return None if no stage of the forward step reads all values that
+        the operation needs."""
         part = pruned(program.operations, [place])
         near = [load for load in part.loads if self._names[load.field] in self._adjoint.history]
         reach = [max(abs(load.offset[axis]) for load in part.loads) for axis in range(3)]
@@ -205,8 +206,8 @@ class _Hoisting:
         return (self._adjoint.history[name] for name in names if name in self._adjoint.history)
 
     def _chain(self, one: Version) -> tuple[str, int]:
-        """Return an identifier that is the same for versions with the same value. The last version in a step and the
-        first version in the next step have the same value."""
+        """Return an identifier of the value of a version. The last version in a step and the first version in the next
+        step have the same value, so they have the same identifier."""
         updates = sum(self._own[one.field] in stage.targets for stage in self._forward.stages)
         return one.field, one.updates % updates
 

@@ -1,5 +1,5 @@
 """Make stencils from the stages of other stencils. The function `tangent` makes the tangent-linear model of a stencil.
-The other parts of this module name and number the fields of all stencils that are made from stages.
+The other parts of this module give names and numbers to the fields of stencils that are made from stages.
 
 The tangent-linear model computes how a small change of the state or of the medium spreads. In seismics, the use of this
 model is called Born modelling. The new stencil updates each field of the given stencil and the change of this field, in
@@ -8,7 +8,7 @@ the same stages:
     u_i          =  F_i                                                          the same bits as without the changes
     u_i_tangent  =  sum over j, o of  dF_i/du_j(z + o) * u_j_tangent(z + o)  +  the same for the names in wrt
 
-A run of the new stencil also computes the values of u on which the derivatives depend, so it needs no history.
+A run of the new stencil needs no history, because it also computes the values of u on which the derivatives depend.
 
 An adjoint (adjoint.py) reads values of the forward step if a derivative depends on these values. Each such value
 becomes a read-only field of the adjoint (`Version`). This field has different values in each step.
@@ -85,7 +85,7 @@ class Fields:
 
     def forward_value(self, load: Load, updates: Sequence[int]) -> Load:
         """Return the load with which the new stencil reads the value that `load` reads in the forward step. `updates`
-        contains one number for each field: how often the field was updated in this step before the stage."""
+        contains one number for each field: the number of its updates in this step before the stage."""
         name = self.forward[load.field]
         if self.is_static[load.field]:
             return Load(self.number(name), load.offset)
@@ -96,8 +96,8 @@ class Fields:
 
 
 def updates_before(stencil: Stencil) -> list[tuple[int, ...]]:
-    """Return one tuple for each stage. The tuple has one number for each field: how many earlier stages update this
-    field."""
+    """Return one tuple for each stage. The tuple has one number for each field: the number of earlier stages that
+    update this field."""
     count = [0] * len(stencil.fields)
     found = []
     for stage in stencil.stages:
@@ -109,8 +109,9 @@ def updates_before(stencil: Stencil) -> list[tuple[int, ...]]:
 
 def without_updates(stencil: Stencil, sums: Sequence[str]) -> Stencil | None:
     """Return the stencil without the updates of the fields `sums`, and without fields that no remaining stage uses. The
-    bits of the other fields and the scalars stay the same. Return None if a stage updates only `sums`, if other updates
-    read `sums`, if a field in `sums` has two copies, or if the storage of another field would change."""
+    bits of the other fields and the scalars stay the same. Return None if a stage updates only `sums`, or if other
+    updates read `sums`. Also return None if a field in `sums` has two copies, or if the storage of another field would
+    change."""
     names = [one.name for one in stencil.fields]
     dropped = set(map(names.index, sums))
     stages = []
@@ -189,11 +190,11 @@ def assemble(
 def tangent(stencil: Stencil, wrt: str | Sequence[str] = ()) -> Stencil:
     """Return `stencil` with a second field `u_tangent` for each updated field `u`: the change of `u` to first order.
 
-    `wrt` names static fields, parameters and signals that also change. Their changes are inputs of the new stencil. For
-    a field `v`, the input is a static field `v_tangent`. For a parameter or signal `dt`, the input is a parameter or
-    signal `dt_tangent`. The initial value of `u_tangent` is the change of the initial value of `u`. The new parameters
-    have the default 0. Sources act on the field that they name, so a source in `u_tangent` is the change of a source in
-    `u`.
+    `wrt` names static fields, parameters and signals that also change. The changes of these fields and scalars are
+    inputs of the new stencil. For a field `v`, the input is a static field `v_tangent`. For a parameter or signal `dt`,
+    the input is a parameter or signal `dt_tangent`. The initial value of `u_tangent` is the change of the initial value
+    of `u`. The new parameters have the default 0. A source in `u_tangent` is the change of a source in `u`, because
+    each source acts only on the field that it names.
 
     At points without a derivative, a one-sided derivative is used (derivative.py). Raises InputError for unknown names,
     and for a stencil that no kernel can compute.
@@ -207,7 +208,7 @@ def tangent(stencil: Stencil, wrt: str | Sequence[str] = ()) -> Stencil:
         if not fields.is_static[number] or name in names
     }
     scalars = [*range(len(fields.scalars)), *(index for index, name in enumerate(fields.scalars) if name in names)]
-    slopes = {index: place for place, index in enumerate(scalars)}  # for a scalar in wrt: the place of its change
+    slopes = {index: place for place, index in enumerate(scalars)}  # maps each scalar in wrt to the place of its change
     stages = list[Stage]()
     for stage in stencil.stages:
         tape, seeds = Tape(), dict[int, int]()

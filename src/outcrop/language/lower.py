@@ -9,8 +9,8 @@ the expressions:
 * In products, factors that do not depend on the cell are multiplied first, so that their product is computed only once
   per call of the kernel.
 * Equal operations are computed once.
-* A sum inside a sum is computed separately. A product inside a product is also computed separately. SymPy keeps such
-  nested terms only with `evaluate=False`.
+* A sum inside a sum is computed separately. A product inside a product is also computed separately. SymPy keeps nested
+  sums and nested products only with `evaluate=False`.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ def _ordered(terms: Sequence[sympy.Expr]) -> list[sympy.Expr]:
 
 def _key(term: sympy.Expr) -> tuple[object, ...]:
     """Return the sort key of a term. Numbers come first, then scalars, then terms with loads, by distance and
-    direction. Terms that are still equal are sorted by their text.
+    direction. If this order does not distinguish two terms, their texts decide.
     """
     loads = sorted(_offset_key(load) for load in term.atoms(AppliedUndef))
     kind = 0 if term.is_Number else 1 if not loads else 2
@@ -196,7 +196,7 @@ def _key(term: sympy.Expr) -> tuple[object, ...]:
 
 @dataclass(frozen=True)
 class _Text:
-    """Orders terms by their text. The text is made only if nothing else distinguishes the terms."""
+    """Orders terms by their text. The text is made only when two terms cannot be ordered in another way."""
 
     term: sympy.Expr
 

@@ -3,8 +3,8 @@
 The order of operations defines the bits of a stencil. The C generator and the NumPy oracle follow this order, operation
 by operation. Each operation rounds once to the field's dtype. No operations are contracted or reassociated.
 
-A kernel uses the field numbers and offsets in a program without a check, so this file checks each of them. The caller
-puts the name of the stencil before the message of a ValueError.
+A kernel does not check the field numbers and offsets in a program. So this file checks each of them. The caller puts
+the name of the stencil before the message of a ValueError.
 """
 
 from __future__ import annotations
@@ -203,8 +203,8 @@ class Stage:
 
     @cached_property
     def reaches(self) -> dict[tuple[int, int], bool]:
-        """Each pair (field, age) that the stage reads, with the value True if the stage also reads this field in
-        neighbouring cells."""
+        """A dictionary with each pair (field, age) that the stage reads. The value is True if the stage also reads this
+        pair in neighbouring cells."""
         found: dict[tuple[int, int], bool] = {}
         for load in self.program.loads:
             key = load.field, load.age
@@ -262,9 +262,9 @@ class Storage:
     """Describes how the values of one field are stored.
 
     `is_static` is true if no stage updates the field. `is_double` is true if the field has two copies, which are
-    written alternately. Two copies are needed if neighbours or later stages still read the old value after an update.
-    `history` is the number of values that a step needs: 1 for only the newest value, 2 for the newest and the previous
-    value.
+    written alternately. Two copies are needed if the update of a neighbour, or a later stage, still reads the old value
+    of a cell after the cell is updated. `history` is the number of values that a step needs: 1 for only the newest
+    value, 2 for the newest and the previous value.
     """
 
     is_static: bool

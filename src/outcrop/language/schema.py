@@ -2,7 +2,7 @@
 
 A stencil becomes C code that runs in the user's process. The stencil comes from the user's program, or from the
 manifest of a directory that another person has made. Both kinds of stencils must pass the same checks in this file. So
-exactly the stencils that a program can make can also be read from a manifest. Nothing in this file needs SymPy or
+a stencil can be read from a manifest if a program can make it, and only then. Nothing in this file needs SymPy or
 NumPy, because `outcrop info` must not load them.
 """
 
@@ -16,8 +16,8 @@ from typing import Any, TypeAlias
 from outcrop.errors import InputError, shown
 
 _NAME = re.compile(r"(?!_[_A-Z])[A-Za-z_][A-Za-z0-9_]{0,63}")
-"""The name of a field, parameter or signal is an identifier that C does not reserve, and that Zarr allows as the name
-of an array. The name must not be one of `C_WORDS`."""
+"""The pattern for names of fields, parameters and signals. Such a name is an identifier that C does not reserve. Zarr
+allows it as the name of an array. The name must not be one of `C_WORDS`."""
 
 C_WORDS = frozenset(
     (

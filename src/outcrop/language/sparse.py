@@ -37,16 +37,16 @@ ReadCells: TypeAlias = Callable[[str, Cells], Weights]
 """A function that returns the values of the named field at cells of shape (..., 3)."""
 
 _NEAR = 1e-6
-"""Coordinates may be rounded to float32, so a point may lie outside the grid by this fraction of the grid's length
-along an axis."""
+"""A point may lie outside the grid by this fraction of the grid's length along an axis, because its coordinates may be
+rounded to float32."""
 
 
 @dataclass(frozen=True)
 class SourceFactor:
     """A factor, such as dt**2/m, that multiplies sources. The factor is computed from read-only fields at the corners
     of the sources. `program` has one result. Field number i of the program is `fields[i]`. `scalars` contains the
-    values of the program's scalars, and `names` contains the names of their parameters. If an earlier version of
-    Outcrop stored the factor, `names` is empty."""
+    values of the program's scalars, and `names` contains the names of their parameters. `names` is empty if an earlier
+    version of Outcrop has stored the factor."""
 
     program: Program
     fields: tuple[str, ...]
@@ -155,8 +155,8 @@ class Injection:
         return len(self.values)
 
     def resolved(self, read: ReadCells) -> Injection:
-        """Return the same sources, with their weights multiplied by the values of `scale`. `read` returns the values of
-        the fields that `scale` reads."""
+        """Return these sources with their weights multiplied by the values of `scale`. `read` returns the values of the
+        fields that `scale` reads."""
         if self.scale is None:
             return self
         return replace(self, weights=self.weights * self.scale.at(self.cells, read), scale=None)
@@ -166,8 +166,8 @@ class Injection:
 class Sampling:
     """Receivers. The value at point p is the sum of `weights[p, k] * field[cells[p, k]]` over the corners k. The sum is
     computed in float64, in the order of the corners. If `before` is true, the field is read before the first stage of
-    each step. Otherwise the field is read at the end of each step. The values of samplings with the same name are added
-    and form one trace."""
+    each step. Otherwise the field is read at the end of each step. If several samplings have the same name, their
+    values are added, and the sums are one trace."""
 
     name: str
     field: str

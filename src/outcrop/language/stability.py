@@ -1,12 +1,12 @@
-"""Analyse the stability of a stencil by von Neumann's method. The result is the factor by which the fastest growing
-wave (the worst wave) grows in each step. A stencil that is not linear is analysed near a uniform state.
+"""Analyse the stability of a stencil by von Neumann's method. The result is the factor by which the worst wave, the
+wave that grows fastest, grows in each step. A stencil that is not linear is analysed near a uniform state.
 
 For a plane wave exp(i k x), the value of each load is the value of the field in the updated cell, times a complex
-number. So a whole step, with its stages and previous values, is one matrix for each wave number k (J. von Neumann and
-R. D. Richtmyer, J. Appl. Phys. 21, 232, 1950). The step is stable if no eigenvalue of these amplification matrices
-exceeds 1. Wave numbers are sampled on a lattice. The lattice contains 0 and the shortest waves of the grid, because the
-usual stencils have their extreme eigenvalues there. Read-only fields are treated as uniform, so a caller analyses one
-state for each extreme of their values.
+number. So for each wave number k, a whole step with its stages and previous values is one matrix (J. von Neumann and R.
+D. Richtmyer, J. Appl. Phys. 21, 232, 1950). The step is stable if all eigenvalues of these amplification matrices have
+a magnitude of at most one. Wave numbers are sampled on a lattice. The lattice contains 0 and the shortest waves of the
+grid, because the usual stencils have their extreme eigenvalues there. Read-only fields are treated as uniform. So a
+caller analyses several states, one for each extreme value of these fields.
 
 The linear part of a program gives the weight of each load in each result:
 
@@ -42,17 +42,17 @@ MAX_GROWTH, MAX_GROWTH_SECOND = 1 + 1e-6, 1 + 1e-4
 of each field. The second limit is for stencils that need two values of a field.
 
 In schemes of second order in time, 1 is a double eigenvalue of the longest wave. A relative rounding error e of the
-weights moves this eigenvalue by about the square root of e, and Devito writes weights with only nine digits. The
-tolerance hardly changes the stable limit. If a step exceeds the limit by the fraction d, waves already grow by about
-the square root of d.
+weights moves this eigenvalue by about the square root of e, and Devito writes weights with only nine digits. This
+tolerance hardly changes the stable limit. If a step exceeds the limit by a small fraction d, waves already grow by
+about the square root of d, which is much larger.
 """
 
 _MAX_UNKNOWNS = 64
 """The maximum number of values of one cell that a step needs. Each field counts once, or twice if the step also needs
 its previous value."""
 _PHASES_ALONE, _PHASES = 32, 8
-"""The number of sampled phases in a full turn. The first number is for stencils with one unknown in each cell, which
-need no eigenvalue solver. The second number is for stencils with several unknowns."""
+"""The number of sampled phases between 0 and 2 pi. The first number is for stencils with one unknown in each cell,
+which need no eigenvalue solver. The second number is for stencils with several unknowns."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ def _quotient(a: float, b: float) -> float:
 class Limit:
     """The parameter that decides whether a step is stable. A stencil that is not linear is linearised at `state`.
     Values of the parameter up to the limit are stable. If `is_minimum` is true, values from the limit upwards are
-    stable instead."""
+    stable, and smaller values are not."""
 
     parameter: str = "dt"
     is_minimum: bool = False
@@ -239,9 +239,10 @@ class Extremes:
     """Collects the states for which the stability of a run is checked, from the planes of the read-only fields.
 
     A state has the values of all read-only fields in one cell. The class keeps the states of the cells in which a field
-    or one of `measures` has its smallest or largest value. An example of a measure is the squared wave speed. The
-    function `corners`, in contrast, combines the smallest density with the largest stiffness, for example, although
-    perhaps no cell has both values. If the stencil has no read-only fields, the class gives one state without values.
+    or one of `measures` has its smallest or largest value. An example of a measure is the squared wave speed. In
+    contrast, the function `corners` also combines extreme values of different cells. For example, it combines the
+    smallest density with the largest stiffness, although perhaps no cell has both values. If the stencil has no
+    read-only fields, the class gives one state without values.
     """
 
     def __init__(self, fields: Iterable[str], measures: Iterable[Measure] = ()) -> None:
@@ -250,8 +251,8 @@ class Extremes:
 
     def add(self, planes: Mapping[str, NDArray[Any]]) -> None:
         """Add cells. For each field, `planes` contains an array with the values of these cells. All arrays have the
-        same shape. Fields that were not given to the constructor are ignored. Fields without an array, such as the
-        states that an adjoint run reads, have no values in `states`."""
+        same shape. Fields that were not given to the constructor are ignored. If a field has no array, it has no values
+        in `states`. An example is a state that an adjoint run reads."""
         planes = {name: planes[name] for name in self._fields if name in planes}
         named = {**planes, **{f"measure {i}": measure(planes) for i, measure in enumerate(self._measures)}}
         for name, array in named.items():
@@ -272,8 +273,8 @@ class Extremes:
 
 
 class _Amplification:
-    """Computes the amplification matrix for each wave number. One step of the stencil multiplies the vector of all
-    values of a cell that the step needs by this matrix."""
+    """Computes the amplification matrix for each wave number. One step of the stencil multiplies a vector by this
+    matrix. The vector contains all values of one cell that the step needs."""
 
     def __init__(self, stencil: Stencil, stages: Sequence[Sequence[Linear]]) -> None:
         self.stencil, self.stages = stencil, stages

@@ -116,7 +116,7 @@ class Stencil:
     `fields` starts with the fields that are updated, in the order of their first updates. The fields that are only read
     follow. The scalars of a kernel are the `parameters`, then the `signals`. A grid with `ndim` = 2 has the engine's
     axes z and x. A grid with `ndim` = 1 has only x. Offsets along axes that the grid does not have are 0. The fixed rim
-    is at least `min_radii` cells thick, so that an adjoint can have the same rim as its stencil.
+    is at least `min_radii` cells thick. Because of `min_radii`, an adjoint can have the same rim as its stencil.
     """
 
     name: str
@@ -131,7 +131,7 @@ class Stencil:
     def __init__(
         self, name: str, updates: Updates | Sequence[Updates], equation: str = "", ndim: int | None = None
     ) -> None:
-        from outcrop.language.symbols import analyse  # this import loads SymPy, which only new stencils need
+        from outcrop.language.symbols import analyse  # this import loads SymPy; only new stencils need SymPy
 
         if not isinstance(name, str) or not name:
             raise InputError(f"the name {shown(name)} of a stencil must be text")
@@ -278,7 +278,7 @@ class Stencil:
         """Make the stencil that `to_json` described. Raises InputError for any other data. Does not need SymPy.
 
         No part of the data is trusted. Types, names, ranges and counts are checked (`schema`). All other properties are
-        computed again. Only data of a stencil that `Stencil(...)` could also make are accepted.
+        computed again. Data are accepted only if `Stencil(...)` could also make their stencil.
         """
         stencil = cls.__new__(cls)
         try:
@@ -320,6 +320,6 @@ def _read(data: object) -> tuple[Any, ...]:
 def __getattr__(name: str) -> object:
     if name not in ("Parameter", "Signal"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from outcrop.language import symbols  # this import loads SymPy, which stencils that are read back do not need
+    from outcrop.language import symbols  # this import loads SymPy; stencils from a manifest do not need it
 
     return getattr(symbols, name)

@@ -1,6 +1,6 @@
 """Turn the parameters, signals and SymPy expressions that users write into the parts of a Stencil.
 
-Only new stencils need this module and SymPy. A stencil that is read from a file needs neither.
+Only new stencils need this module and SymPy. A stencil can be read from a file without this module and without SymPy.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Parameter(sympy.Symbol):  # type: ignore[misc]
         return parameter
 
     def _hashable_content(self) -> tuple[Any, ...]:
-        # SymPy's cache returns an existing symbol that is equal to the new symbol. Without the default value in the
-        # comparison, the cache could return a parameter of another stencil, with another default.
+        # SymPy's cache returns an existing symbol that is equal to the new symbol. Therefore the default is a part of
+        # the comparison. Otherwise the cache could return a parameter of another stencil that has another default.
         return (*super()._hashable_content(), self.default)
 
 
@@ -96,8 +96,8 @@ def _analyse(name: str, stages: Sequence[Mapping[Field, Any]], ndim: int | None)
 
 
 def _terms(expressions: Sequence[sympy.Expr]) -> int:
-    """Return the number of terms in the expressions. A term counts each time it occurs, so the number can be huge. To
-    be fast, this function visits each distinct term only once."""
+    """Return the number of terms in the expressions. A term counts each time it occurs, so the number can be huge. This
+    function visits each distinct term only once, so that it is fast even for huge numbers."""
     known: dict[sympy.Basic, int] = {}
     waiting: list[sympy.Basic] = list(expressions)
     while waiting:

@@ -33,7 +33,7 @@ struct Opened {
   std::string path;
   FileOptions options;
   bool writable = false, closed = false;
-  bool ample_room = false;                     // has the same meaning as in OpenMode
+  bool ample_room = false;                     // the same as OpenMode::ample_room
   std::vector<std::shared_ptr<Sink>> sinks{};  // the sink of each domain of this rank
   std::vector<std::string> notes{};
   std::uint64_t steps = 0;           // the number of writes that have begun
@@ -55,8 +55,8 @@ struct Opened {
 
 namespace {
 
-// Collective. Runs act() on each rank where `acts` is true. If act() throws an error on any rank, throws this error on
-// all ranks.
+// All ranks must call this function. Runs act() on each rank where `acts` is true. If act() throws an error on any
+// rank, throws this error on all ranks.
 template <typename Act>
 void on_ranks(Engine &engine, Failure::Kind kind, bool acts, Act &&act) {
   Task task;
@@ -83,7 +83,7 @@ std::uint64_t room_of_writer(const Opened &opened) {
   return bytes == 0 ? 0 : std::max<std::uint64_t>(1, bytes / std::max(1U, opened.engine->writers));
 }
 
-// Collective. Returns the lines of all ranks, in the order of ranks.
+// All ranks must call this function. Returns the lines of all ranks, in the order of ranks.
 std::vector<std::string> gather_lines(const Link &link, const std::vector<std::string> &mine) {
   std::string text;
   for (const std::string &line : mine) text += line + '\n';
@@ -113,7 +113,8 @@ void settle_stages(Opened &opened, bool create) {
   opened.notes = gather_lines(engine.link, opened.notes);
 }
 
-// Creates the file at the user's path. Makes the name of the file durable if steps must be durable.
+// Creates the file at the path that the user has given. If steps must be durable, also makes the name of the file
+// durable.
 void create_empty(const std::string &path, std::uint64_t size_bytes, bool durable) {
   const Descriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0666));
   if (file.get() < 0) throw StorageError("create", path, 0, 0, errno);
@@ -131,7 +132,7 @@ void create_anew(const std::string &path) {
   folder->create(name_in_folder(path), 0);
 }
 
-// Removes an index durably. This must happen before the node files of the index are emptied.
+// Removes an index durably. The caller must call this function before it empties the node files of the index.
 void remove_index(const std::string &path) {
   const std::unique_ptr<Folder> folder = Files::system().folder(folder_of(path));
   if (folder->remove(name_in_folder(index_of(path)))) folder->flush();
@@ -152,8 +153,8 @@ void create_files(Opened &opened) {
              [&] { create_anew(node_file_of(opened.path, rank)); });
 }
 
-// Collective. Returns the index of a file that has no steps yet. The index names the node file that will contain each
-// range of a step.
+// All ranks must call this function. Returns the index of a file that has no steps yet. For each range of a step, the
+// index names the node file that will contain the range.
 NodeIndex make_index(const Opened &opened) {
   Engine &engine = *opened.engine;
   std::set<int> nodes;  // the nodes that have an aggregator
@@ -227,9 +228,10 @@ std::unique_ptr<Opened> open_file(std::shared_ptr<Engine> of_plan, const std::st
 
 // --- steps -----------------------------------------------------------------------------------------------------------
 
-// Collective. Prepares the stages for a step whose base is `base`. If the step can overlap a staged step with another
-// base, drains and empties all stages. Otherwise a late drain of the older step could overwrite bytes of the newer
-// step: a byte may belong to different aggregators in the two steps.
+// All ranks must call this function. Prepares the stages for a step whose base is `base`. If the step can overlap a
+// staged step with another base, drains and empties all stages. If the stages were not drained, a late drain of the
+// older step could overwrite bytes of the newer step. The drains are not in order if a byte belongs to different
+// aggregators in the two steps.
 void meet_staged(Opened &opened, bool write, std::uint64_t base) {
   if (!opened.is_staged() || !opened.writable) return;
   Engine &engine = *opened.engine;
@@ -247,7 +249,7 @@ void meet_staged(Opened &opened, bool write, std::uint64_t base) {
   if (write) opened.staged.insert(base);
 }
 
-// Collective. Makes all written bytes durable in the file.
+// All ranks must call this function. Makes all written bytes durable in the file.
 void flush_all(Opened &opened) {
   Engine &engine = *opened.engine;
   engine.settle_all();

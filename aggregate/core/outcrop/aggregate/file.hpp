@@ -1,6 +1,6 @@
 // One file that all ranks of a plan write or read together, and the operations on this file. All functions of File are
-// collective. All ranks call them in the same order with the same arguments, except for the memory. If one rank has an
-// error, all ranks throw this error.
+// collective. All ranks must call these functions in the same order with the same arguments, except for the memory. If
+// one rank has an error, all ranks throw this error.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@
 namespace outcrop::aggregate {
 
 struct FileOptions {
-  bool durable = false;  ///< true if a write ends when its bytes are on the device
+  bool durable = false;  ///< true if a write ends only when its bytes are on the device
   CacheMode cache_mode = CacheMode::automatic;
   /// the fixed size of a file that create() makes; the value 0 means that the file grows
   std::uint64_t size_bytes = 0;
@@ -29,18 +29,18 @@ struct FileOptions {
   /// that a stage may use all free bytes.
   std::uint64_t stage_bytes = 0;
   /// Other stage folders of this node. An earlier program may have left steps of this file in these folders. These
-  /// steps are drained or discarded like the steps in `stage_folder`.
+  /// steps are drained or discarded in the same way as the steps in `stage_folder`.
   std::vector<std::string> settle_folders = {};
   /// If true, each node writes its own file. The index `path`.index lists these files (node_files.hpp).
   bool node_files = false;
   Faults faults = {};  ///< simulated errors of storage at aggregators, for tests
 };
 
-/// A write or a read of one step. File::begin_write() or File::begin_read() has started it.
+/// A write or a read of one step. File::begin_write() and File::begin_read() make this object.
 ///
-/// While the caller computes, threads copy bytes inside the node and perform the I/O. Messages between nodes advance
-/// only in test() and wait(). The destructor of an operation waits until the operation has ended, and ignores errors.
-/// Operations can be moved.
+/// While the caller computes, threads copy bytes inside the node and perform the I/O. Messages between nodes are sent
+/// and received only during calls of test() and wait(). The destructor of an operation waits until the operation has
+/// ended, and ignores errors. Operation objects can be moved, but not copied.
 class Operation {
  public:
   Operation() = default;
@@ -66,7 +66,7 @@ class Operation {
 
 struct Opened;
 
-/// An open file. Files can be moved.
+/// An open file. File objects can be moved, but not copied.
 class File {
  public:
   /// Creates a file, or empties an existing one. Throws StorageError.
@@ -83,8 +83,8 @@ class File {
   /// These functions begin to write or read one step. `memory` has one span for each variable of this rank. Each span
   /// must have at least the declared size, and must stay valid until the operation has ended. The caller must not
   /// change bytes of a span during a write. `base` is added to all offsets of the file. `problem` is an error that this
-  /// rank has already found, or empty. If it is not empty, the rank takes part in the operation without data, and all
-  /// ranks throw the error.
+  /// rank has already found, or empty. If `problem` is not empty, the rank takes part in the operation without data,
+  /// and all ranks throw the error.
   Operation begin_write(std::span<const std::span<const std::byte>> memory, std::uint64_t base = 0,
                         const std::string &problem = {});
   Operation begin_read(std::span<const std::span<std::byte>> memory, std::uint64_t base = 0,

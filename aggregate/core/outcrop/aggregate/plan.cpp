@@ -18,8 +18,8 @@ namespace {
 constexpr int tag_pattern = 32765;
 constexpr int nowhere = -1;
 
-// The message to all ranks about one rank's part of a domain: the number of bytes, and the length of the message with
-// the part's pattern.
+// The data that a rank sends to all ranks for each domain in which it has bytes. The data are the number of these
+// bytes, and the length of the message that will describe these bytes.
 struct Announced {
   Tally tally;
   std::uint64_t words = 0;
@@ -68,8 +68,8 @@ void join_domains(std::vector<std::vector<Range>> &domains, std::size_t together
   domains = std::move(joined);
 }
 
-// Sends this rank's patterns to the aggregators. Returns one list of senders for each domain. The list is empty if
-// another rank aggregates the domain.
+// Sends this rank's patterns to the aggregators. Returns, for each domain, the list of senders with their patterns. The
+// list of a domain is empty if another rank is the aggregator of the domain.
 std::vector<std::vector<Sender>> exchange_patterns(const Link &link, std::span<const Announced> parts,
                                                    const std::vector<std::vector<std::uint64_t>> &own,
                                                    std::span<const int> aggregators) {
@@ -93,7 +93,7 @@ std::vector<std::vector<Sender>> exchange_patterns(const Link &link, std::span<c
   return senders;
 }
 
-// Collective. Throws the same error on all ranks if two extents overlap.
+// All ranks must call this function. Throws the same error on all ranks if two extents overlap.
 void refuse_overlaps(const Link &link, const std::vector<std::vector<Sender>> &senders, std::optional<Overlap> found) {
   for (const std::vector<Sender> &each : senders)
     if (!found) found = find_overlap(each);
@@ -133,8 +133,8 @@ std::vector<Contribution> contributions_of(const Engine &engine, const std::vect
   return contributions;
 }
 
-// Collective. Fills the tables of relays in shared memory. Each rank writes the lengths of its parts to these tables.
-// Then finds the messages that this rank sends or receives as a relay.
+// All ranks must call this function. Fills the tables of relays in shared memory. Each rank writes the number of its
+// bytes in each round to these tables. Then each rank finds the messages that it sends or receives as a relay.
 void set_up_relays(Engine &engine) {
   const Node &node = *engine.node;
   if (!node.relays().any()) return;
@@ -204,8 +204,8 @@ Plan Plan::make(outcrop_transport &transport, const Declaration &declaration, co
   engine->reading_only = options.reading_only;
   const std::vector<int> nodes = link.gather(link.node());
   const std::vector<Tally> tallies = tallies_of(parts.all);
-  // A plan for reading has no relays. Several ranks may read the same bytes, so their bytes of a round may not fit the
-  // slot of a relay.
+  // A plan for reading has no relays. Several ranks may read the same bytes, so the bytes of all ranks in a round may
+  // not fit into the slot of a relay.
   const bool can_merge = !summary.own && !options.reading_only;
   Election election = options.elect(
       {decision.domains.size(), tallies, nodes, summary.buffer_bytes, summary.buffers, can_merge, decision.owners});
@@ -235,8 +235,8 @@ std::span<const std::uint64_t> Plan::memory_bytes() const { return engine_->patt
 
 namespace {
 
-// Collective. Returns the environment variables of rank 0 on all ranks. Rank 0 passes its variables as texts
-// "NAME=value", and each text ends with a zero byte.
+// All ranks must call this function. Returns the environment variables of rank 0 on all ranks. Rank 0 passes its
+// variables as texts "NAME=value", and each text ends with a zero byte.
 Texts environment_of_first(const Link &link, const GivenSettings &given) {
   std::string mine;
   if (link.rank() == 0)
@@ -305,13 +305,14 @@ PlacedPlan PlacedPlan::make(outcrop_transport &transport, const Declaration &dec
   PlacedPlan made;
   made.settings_ = settings;
   DetectedMachine found = find_machine(Link(transport), sources);
-  PlanOptions options;  // the plan chooses values for the options that stay 0
+  PlanOptions options;  // Plan::make() chooses values for the options that stay 0
   if (settings.buffer_bytes.is_set()) options.buffer_bytes = settings.buffer_bytes.value;
   if (settings.buffers.is_set()) options.buffers = static_cast<std::uint32_t>(settings.buffers.value);
   options.aggregators = static_cast<std::uint32_t>(settings.count.value);
   options.reading_only = settings.reads_only.value;
   options.own_run_bytes = settings.own_run_bytes.value;
-  // Ranks perform their own I/O only if the user has given no settings of aggregators or their buffers.
+  // If the user has given no settings of aggregators or their tiers, the library decides whether each rank performs its
+  // own I/O.
   if (!settings.own_run_bytes.is_set() && !settings.tier.is_set() && !settings.persistence.is_set() &&
       !settings.count.is_set() && !settings.hosts.is_set())
     options.own_run_bytes = own_run_automatic;

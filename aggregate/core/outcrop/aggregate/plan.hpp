@@ -4,10 +4,10 @@
 //     rank 0..n-1   declaration ──► domains ──► tallies ──► elect: aggregators ──► patterns at the aggregators ──► overlaps?
 //                                                                                  rounds, memory shared by each node
 //
-// A tally is the number of bytes that one rank has in one domain. A domain is a list of ranges of the file. The
-// domain's aggregator is the rank that writes and reads these ranges. A round is a part of a domain that fits into one
-// buffer. Each rank is its own aggregator if every rank has only a few long contiguous runs of bytes. Then ranks do not
-// send bytes.
+// A tally is the number of bytes that a rank has in a domain. A domain is a list of ranges of the file. The domain's
+// aggregator is the rank that writes and reads these ranges. A round is a part of a domain that fits into one buffer.
+// If every rank has only a few long contiguous runs of bytes, each rank can be the aggregator of its own bytes. Then
+// ranks do not send bytes.
 //
 // Plan::make lets its caller choose the aggregators. PlacedPlan chooses the aggregators with the lowest cost on the
 // machine that the ranks run on. The interfaces for C, Fortran and Python use PlacedPlan:
@@ -42,9 +42,9 @@ struct FileOptions;
 /// and its operations.
 class Plan {
  public:
-  /// Collective. Makes a plan. `transport` must outlive the plan. Throws InputError on every rank if ranks declare the
-  /// same byte, if their options differ, or if options are invalid. For an overlap, the message names both ranks and
-  /// the offset. Throws CommunicationError.
+  /// All ranks must call this function. Makes a plan. `transport` must outlive the plan. Throws InputError on every
+  /// rank if ranks declare the same byte, if their options differ, or if options are invalid. For an overlap, the
+  /// message names both ranks and the offset. Throws CommunicationError.
   static Plan make(outcrop_transport &transport, const Declaration &declaration, const PlanOptions &options = {});
 
   const PlanSummary &summary() const;
@@ -61,23 +61,24 @@ class Plan {
 
 // --- a plan whose aggregators are placed by cost ---------------------------------------------------------------------
 
-/// The texts of one rank's settings, separated by their source. `problem` is an error that this rank has already found,
+/// The texts of one rank's settings, grouped by their source. `problem` is an error that this rank has already found,
 /// or empty.
 struct GivenSettings {
   Texts arguments, hints, environment;
   std::string problem = {};
 };
 
-/// Collective. Reads this rank's settings, and checks that they are equal on all ranks. Only the folder and the bytes
-/// of a stage may differ. Returns the settings of this rank. If `first_has_environment` is true, all ranks use the
-/// environment of rank 0. Also sets the transport's time limit for waiting. Throws InputError on all ranks if the
-/// settings of any rank are invalid.
+/// All ranks must call this function. Reads this rank's settings, and checks that they are equal on all ranks. Only the
+/// folder and the bytes of a stage may differ. Returns the settings of this rank. If `first_has_environment` is true,
+/// all ranks use the environment of rank 0. Also sets the transport's time limit for waiting. Throws InputError on all
+/// ranks if the settings of any rank are invalid.
 Settings agreed_settings(outcrop_transport &transport, GivenSettings given, bool first_has_environment = false);
 
 class PlacedPlan {
  public:
-  /// Collective. Makes a plan from the result of agreed_settings(). `transport` must outlive the plan. `sources` has
-  /// data about the machine that are not in the settings. Throws the same errors as Plan::make() and find_machine().
+  /// All ranks must call this function. Makes a plan from the result of agreed_settings(). `transport` must outlive the
+  /// plan. `sources` has data about the machine that are not in the settings. Throws the same errors as Plan::make()
+  /// and find_machine().
   static PlacedPlan make(outcrop_transport &transport, const Declaration &declaration, const Settings &settings,
                          MachineSources sources = {});
 

@@ -6,7 +6,8 @@
 
 A file of the user with lines `rank: group switch port` has priority over all providers. The C++ core reads this file.
 
-Nodes are the leaves of a tree of switches. The common part of the paths of two nodes determines their distance:
+Nodes are the leaves of a tree of switches. A path leads from the top of the tree to a node. The common part of two
+paths determines the distance between the two nodes:
 
     group 0 ──┬── switch 0 ──┬── node 0       0, 0, 0
               │              └── node 1       0, 0, 1      shares (0, 0) with node 0: the same switch
@@ -35,14 +36,14 @@ MAX_PING_PONG_NODES = 64
 """The maximum number of nodes for a ping-pong. With more nodes, measuring all pairs of nodes takes too long."""
 
 DRAGONFLY = (5.0, 3.0, 2.0, 0.0)
-"""The number of links between two nodes whose paths (group, switch, port) share the first 0, 1, 2 or 3 parts. The
+"""The number of links between two nodes whose paths (group, switch, port) have the same first 0, 1, 2 or 3 parts. The
 longest connection is node - switch - switch of the group - switch of the other group - switch - node.
 """
 
 
 def tree_links(levels: int) -> tuple[float, ...]:
-    """Return the distances in a tree. Entry s is the number of links between two nodes whose paths share the first s
-    parts: the links up to the common switch and down again.
+    """Return the distances in a tree. Entry s is for two nodes whose paths have the same first s parts. It is the
+    number of links from one node up to the common switch, and down to the other node.
     """
     return tuple(2.0 * (levels - shared) for shared in range(levels + 1))
 
@@ -50,7 +51,7 @@ def tree_links(levels: int) -> tuple[float, ...]:
 @dataclass(frozen=True)
 class PathDistances:
     """The distances between nodes in a tree. `paths` has a row for each node. A row has one number for each level of
-    the tree, from the top down. `links[s]` is the distance between two nodes whose paths share the first s numbers.
+    the tree, from the top down. `links[s]` is the distance between two nodes whose paths have the same first s numbers.
     """
 
     paths: NDArray[np.int64]
@@ -75,7 +76,7 @@ class PathDistances:
 
 @dataclass(frozen=True)
 class PmixAnswer:
-    """The answer of the PMIx server: the name of the host and its coordinates in the fabric, or the reason why the
+    """The answer of the PMIx library: the name of the host and its coordinates in the fabric, or the reason why the
     coordinates are missing.
     """
 
@@ -102,7 +103,8 @@ class Facts:
 @dataclass(frozen=True)
 class Surroundings:
     """The data of each node, and functions that find more data. `run` returns the output of a command, or None if the
-    command fails. `ping_pong` returns the seconds of a small message between any two nodes, with a row for each node.
+    command fails. `ping_pong` returns a table with a row and a column for each node. A value is the time of a small
+    message between the two nodes, in seconds.
     """
 
     nodes: Sequence[Facts]
@@ -140,7 +142,7 @@ class Found:
 
 
 def find_distances(around: Surroundings) -> Found:
-    """Return the distances from the first provider that knows them."""
+    """Return the distances from the first provider that can give them."""
     refusals: list[tuple[str, str]] = []
     for name, provider in PROVIDERS.items():
         answer = provider(around)
@@ -152,7 +154,7 @@ def find_distances(around: Surroundings) -> Found:
 
 def by_slurm(around: Surroundings) -> Distances | str:
     """Return distances from the environment variable `SLURM_TOPOLOGY_ADDR`, such as `s0.s4.node7`. If the variable is
-    missing or names no switch, the distances come from the list of switches and nodes that scontrol prints.
+    missing or names no switch, use the list of switches and nodes that scontrol prints.
     """
     addresses = [node.environment.get("SLURM_TOPOLOGY_ADDR", "") for node in around.nodes]
     if all(addresses):
@@ -180,7 +182,9 @@ def by_pmix(around: Surroundings) -> Distances | str:
 
 
 def by_cray(around: Surroundings) -> Distances | str:
-    """Return distances from the Cray names of the nodes, which contain their places in the machine room."""
+    """Return distances from the Cray names of the nodes. A Cray name contains the place of the node in the machine
+    room.
+    """
     names = [node.cray_name for node in around.nodes]
     return _by_names(names) if all(names) else "the nodes have no Cray names"
 
@@ -249,7 +253,7 @@ def _by_names(names: Sequence[str]) -> Distances | str:
 
 def _tree(paths: Iterable[Sequence[Hashable]]) -> PathDistances:
     """Return the distances between nodes with these paths. Each path begins at the top of the tree. In shorter paths,
-    the first part is repeated, so that all paths have the same length.
+    the first part is repeated until all paths have the same length.
     """
     listed = [list(path) for path in paths]
     levels = max(map(len, listed))

@@ -49,13 +49,13 @@ def create(
     Args:
         path: the path of the file that all ranks share.
         plan: the plan, which describes the bytes that each rank writes in each step.
-        durable: if true, a write ends when its bytes are on the device.
+        durable: if true, a write ends only when its bytes are on the device.
         way: "buffered" uses the page cache, "direct" bypasses it, and "automatic" chooses between the two.
         size_bytes: the final size of the file. The default 0 means that the file grows.
         stage: a folder on a tier of each node. A write ends when its bytes are durable in this folder. Later, the bytes
             are copied to the file in the background. Steps of this file that an earlier program has left in the folder
-            are deleted (see `File.notes`). With "auto", steps are staged on a tier of the machine if the predicted time
-            is shorter than without a stage.
+            are deleted (see `File.notes`). With "auto", steps are staged on a tier of the machine if this makes the
+            predicted time shorter.
         stage_bytes: the maximum size of the stage on a node. 0 means all free space.
         stage_persistence: for "auto": the minimum persistence of a stage: reboot, job or permanent.
         seconds_between: for "auto": the seconds between two steps, during which the stage is drained.
@@ -84,9 +84,9 @@ def open(
     reads_back: float | None = None,
     node_files: bool = False,
 ) -> File:
-    """Open an existing file to read it, and to write it if `writable` is true. The other arguments have the same
-    meaning as in `create`. Steps that an earlier program has left in the stage are first copied to the file. All ranks
-    must call this function. Raises StorageError on all ranks.
+    """Open an existing file for reading. If `writable` is true, the file can also be written. The other arguments have
+    the same meaning as in `create`. Steps that an earlier program has left in the stage are first copied to the file.
+    All ranks must call this function. Raises StorageError on all ranks.
     """
     stages = stage, stage_bytes, stage_persistence, seconds_between, reads_back
     place, settings = _checked(path, plan, way, 0, stages, durable=durable, node_files=node_files)
@@ -158,7 +158,7 @@ class Request:
         return self._count()
 
     def _check(self) -> None:
-        if not self._counted:  # a request in progress needs a plan whose ranks can communicate
+        if not self._counted:  # while the request is in progress, the plan must stay open
             self._plan.check_open()
 
     def _count(self) -> Timing:
@@ -204,7 +204,7 @@ class File:
 
     def begin_write(self, arrays: Arrays, base: int = 0) -> Request:
         """Begin to write a step. Do not change the arrays before the request has ended. At most four requests can be
-        active. If there are four, this call first waits until the oldest request has ended.
+        active. If four requests are active, this call first waits until the oldest request has ended.
         """
         return Request(self._act(self._core.begin_write, arrays, base), self._before + "write", self._plan)
 
@@ -244,8 +244,8 @@ class File:
         return timing
 
     def _memory(self, arrays: Arrays, writable: bool) -> tuple[list[NDArray[np.uint8]], str]:
-        """Return the bytes of all arrays, and "". If an array is unsuitable, return an empty list and the problem,
-        which the core reports to all ranks.
+        """Return the bytes of all arrays, and "" for no problem. If an array is unsuitable, return an empty list and
+        the problem, which the core reports to all ranks.
         """
         self._plan.check_open()
         names, needed = self._plan.names, self._plan._core.memory_nbytes

@@ -1,4 +1,4 @@
-"""Find the MPI library of this process, headers for this library, and an mpirun of the same MPI.
+"""Find the MPI library of this process, headers for this library, and an mpirun of the same implementation of MPI.
 
     mpi4py ──► the library that is loaded (path, name, version)
                     │   must be the same
@@ -31,12 +31,12 @@ WRAPPERS = ("mpicc", "mpicc.openmpi", "mpicc.mpich", "mpicc_abi")
 REMEDY = "install its development package, or set MPICC to its mpicc"
 PROGRAMS = ("mpirun", "mpiexec", "mpirun.openmpi", "mpirun.mpich")
 OPEN_MPI_FLAGS = ("--oversubscribe", "--bind-to", "none")
-"""These options allow more ranks than cores, and do not bind ranks to cores. If ranks were bound, the ranks of several
-programs would all use the same first cores.
+"""These options allow more ranks than cores, and do not bind ranks to cores. If ranks were bound, the ranks of all
+programs on a node would use the same first cores.
 """
 
 # The program below prints the macros by which a header identifies its implementation of MPI. Libraries derived from
-# MPICH (Intel, Cray) have the binary interface of MPICH, but other version numbers. Other libraries may have the
+# MPICH (Intel, Cray) have the binary interface of MPICH, but their own version numbers. Other libraries may have the
 # standard binary interface of MPI 5. The names are in quotes, because the preprocessor would otherwise replace the
 # macro MPICH.
 PROBE = """
@@ -53,7 +53,7 @@ outcrop: "MPI ABI"
 
 @dataclass(frozen=True)
 class MpiVersion:
-    """The name and version of an MPI. The version is empty if it is unknown."""
+    """The name and version of an MPI library. The version is empty if it is unknown."""
 
     name: str
     version: tuple[int, ...] = ()
@@ -80,8 +80,8 @@ class MpiLibrary:
 
 @dataclass(frozen=True)
 class MpiHeaders:
-    """The headers of an MPI: the compiler flags that find them, the version of the MPI, and the source of the flags (a
-    program or folder).
+    """The headers of an MPI library. `flags` are the compiler flags for these headers, `version` is the version of the
+    library, and `origin` is the program or folder that gave the flags.
     """
 
     flags: tuple[str, ...]
@@ -103,7 +103,7 @@ def import_mpi(initialize: bool = True) -> Any:
 
 
 def version_of(text: str) -> MpiVersion:
-    """Return the name and version of an MPI. `text` is the result of its MPI_Get_library_version."""
+    """Return the name and version of an MPI library. `text` is the result of MPI_Get_library_version."""
     number = re.search(r"(?:Open MPI v|^MPICH Version:\s*)(\d+(?:\.\d+)*)", text)
     version = tuple(map(int, number.group(1).split("."))) if number else ()
     return MpiVersion(OPEN_MPI if "Open MPI" in text else MPICH, version)
@@ -137,7 +137,7 @@ def find_headers(library: MpiLibrary, compiler: tuple[str, ...]) -> MpiHeaders:
 
 
 class _SymbolInfo(ctypes.Structure):
-    """Dl_info of <dlfcn.h>."""
+    """The struct Dl_info of <dlfcn.h>."""
 
     _fields_ = (
         ("file", ctypes.c_char_p),

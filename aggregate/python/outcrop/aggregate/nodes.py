@@ -88,8 +88,8 @@ HEAD = """\
 
 @dataclass(frozen=True)
 class KnownMachine:
-    """The description of the machine that one rank gives to the core. On the first rank of a node, `node_text` is the
-    text of a machine file, or `problem` is the reason why there is no text. `Plan.explain` shows `lines`.
+    """The description of the machine by one rank, as an input of the core. On the first rank of a node, `node_text` is
+    the text of a machine file, or `problem` is the reason why there is no text. `Plan.explain` shows `lines`.
     """
 
     node_text: str
@@ -126,8 +126,8 @@ def _node_text(file: Path | None, target: Path) -> str:
 
 def text_of_this_node(file: Path | None, target: Path) -> str:
     """Return the text of the machine file `file`, or a text that describes this node if `file` is None. The core adds a
-    table of the tiers that this node cannot use, with the reasons. The core also adds a target if the text has none.
-    Raises InputError for an invalid file.
+    table of the tiers that this node cannot use, with the reasons. The core also adds a target if the text has no
+    target. Raises InputError for an invalid file.
     """
     name = "this machine" if file is None else str(file)
     return _aggregate.text_of_this_node(_node_text(file, target), name, str(target))
@@ -135,7 +135,7 @@ def text_of_this_node(file: Path | None, target: Path) -> str:
 
 def _find_distances(ranks: Ranks, facts: Any) -> Found:
     """Return the distances between nodes from the first provider that knows them. All ranks must call this function,
-    and get the same result.
+    and all ranks get the same result.
     """
     everyone = ranks.gather((ranks.node, facts))
     leaders = sorted({node for node, _ in everyone})
@@ -183,8 +183,8 @@ def node_tiers(file: Path | None) -> NodeTiers:
 
 
 def parse_node_tiers(text: str, file: str) -> tuple[tuple[NodeTier, ...], Target | None]:
-    """Return the tiers and the target in the text of a machine file. The machine need not exist. Raises InputError for
-    invalid values.
+    """Return the tiers and the target in the text of a machine file. The described machine need not exist. Raises
+    InputError for invalid values.
     """
     listed, target = _aggregate.parse_node(text, file)
     tiers = tuple(

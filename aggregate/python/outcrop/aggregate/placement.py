@@ -1,11 +1,10 @@
-"""Choose the aggregator of each domain, and the tier of its buffers, on a described machine. The choice is made by the
-core.
+"""Choose the aggregator of each domain, and the tier of its buffers, on a described machine. The core makes the choice.
 
     Machine (network, tiers of nodes, target, ranks), Tallies (the bytes of each rank), PlacementOptions
         ──► place, place_best, predict ──► Placement: the rank of each domain, and the predicted seconds
 
-Nodes are numbered from 0. Bandwidths are in bytes per second, and times in seconds. `inf` means no limit.
-docs/explanation/aggregation-cost.md explains the figures and the cost.
+Nodes are numbered from 0. Bandwidths are in bytes per second, and times are in seconds. A bandwidth of `inf` means no
+limit. docs/explanation/aggregation-cost.md explains the figures and the cost.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class Network:
 
 @dataclass(frozen=True)
 class BufferTier:
-    """A tier of the nodes that can hold buffers. Its buffers may be filled and emptied at different rates."""
+    """A tier of the nodes that can hold buffers. The rates of filling and of emptying its buffers may differ."""
 
     name: str
     latency_seconds: float
@@ -89,7 +88,7 @@ class Machine:
     target: Target = field(default_factory=Target)
     shared_memory: SharedMemory = field(default_factory=SharedMemory)
     target_read: Target | None = None
-    """The target with its figures for reading. None means the same figures as for writing."""
+    """The target with its latency and bandwidth for reading. None means that these are the same as for writing."""
 
     def __post_init__(self) -> None:
         nodes = len(self.distance_to_target)
@@ -111,7 +110,7 @@ class Machine:
 @dataclass(frozen=True)
 class Tallies:
     """The number of bytes that each rank has in each domain. Rank `ranks[i]` has `bytes[i]` bytes in domain
-    `domains[i]`. Entries with 0 bytes are not needed.
+    `domains[i]`. Entries with 0 bytes may be left out.
     """
 
     domains: NDArray[np.uint32]

@@ -1,4 +1,5 @@
-"""A program declares once which bytes each rank writes or reads in each step. Then the plan chooses the aggregators.
+"""A program declares once which bytes each rank writes or reads in each step. Then Outcrop chooses the aggregators and
+makes a plan.
 
     declare ──► Ranks ──► settings that all ranks agree on ──► nodes.known_machine ──► the core's plan
                                   an error at one rank is raised on all ranks
@@ -71,8 +72,8 @@ def subarray(
     shape: Sequence[int], subshape: Sequence[int], starts: Sequence[int], dtype: DTypeLike, *, offset: int = 0
 ) -> Extent:
     """Return an extent for a part of an array of `shape` in C order. The whole array begins at byte `offset` of the
-    file. The part begins at the indices `starts` and has the shape `subshape`. In memory, the part is contiguous.
-    Raises InputError if the part is not inside the array.
+    file. The part begins at the indices `starts` and has the shape `subshape`. The part is contiguous in memory. Raises
+    InputError if the part is not inside the array.
     """
     try:
         item_bytes = np.dtype(dtype).itemsize
@@ -124,7 +125,7 @@ class Plan:
 
     @property
     def end(self) -> int:
-        """The offset after the last byte of a step that is written at base 0."""
+        """The end of a step: the offset after the last byte of a step whose `base` is 0."""
         return self._core.end
 
     @property
@@ -252,8 +253,8 @@ def declare(
 
 
 def _variables(extents: Extents) -> tuple[list[str], list[list[Extent]], str]:
-    """Return the names and the extents of the variables, and "". If the extents are invalid, return empty lists and the
-    problem.
+    """Return the names and the extents of the variables, and "" for no problem. If the extents are invalid, return
+    empty lists and the problem.
     """
     if isinstance(extents, Extent) or not isinstance(extents, Mapping | Sequence):
         return [], [], "extents must be a list, with an extent or a list of extents for each variable"

@@ -68,7 +68,7 @@ class Ranks:
 
     def __init__(self, communicator: Any) -> None:
         """`communicator` is an mpi4py intracommunicator. With None, this process is the only rank. The transport is
-        compiled when an MPI is first used, which takes some seconds.
+        compiled when an MPI library is first used, which takes some seconds.
 
         Raises InputError on all ranks if mpi4py, a C++ compiler or the headers of the running MPI are missing, or if
         `communicator` is not an intracommunicator.
@@ -127,8 +127,8 @@ class Ranks:
         """Test one-sided communication. If the test succeeds, all later messages except short messages are sent by
         one-sided communication. All ranks must call this function before other communication.
 
-        Returns "" if the test succeeds, and otherwise the reason on all ranks. If a call of MPI never returns, the
-        program prints a line and ends. Raises CommunicationError.
+        Returns "" on all ranks if the test succeeds, and the reason on all ranks if it fails. If a call of MPI never
+        returns, the program prints a line and ends. Raises CommunicationError.
         """
         if self._users is None:
             return "there is only one process"
@@ -153,8 +153,8 @@ class Ranks:
 
 @lru_cache
 def compile_transport(library: MpiLibrary) -> Path:
-    """Return the path of the transport for this MPI. Compiles the transport if it is not in the cache. Raises
-    InputError if no C++ compiler or no headers of this MPI are found.
+    """Return the path of the compiled transport for this MPI library. Compiles the transport if it is not in the cache.
+    Raises InputError if no C++ compiler or no headers of this library are found.
     """
     compiler = find_compiler("C++")
     headers = find_headers(library, compiler)
@@ -202,7 +202,7 @@ def _functions_of_all(mpi: Any, communicator: Any) -> ctypes.CDLL:
 
 
 def _compiled(mpi: Any) -> tuple[str, str]:
-    """Return the path of the compiled transport and "", or "" and the error."""
+    """Return the path of the compiled transport, and "". After an error, return "", and the text of the error."""
     try:
         return str(compile_transport(loaded_library(mpi))), ""
     except (InputError, OSError) as error:

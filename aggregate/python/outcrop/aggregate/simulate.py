@@ -4,7 +4,8 @@
     tiers, network, target ─┼─► machine ─► core ────┼─► round robin: the same number, on one node after the other
     workload ──► tallies ───┘                       └─► as ROMIO: one aggregator on each node, one buffer
 
-One model predicts the times of all placements, so differences of times come only from differences of placements.
+The same model predicts the times of all placements. So the times of two placements differ only because the placements
+differ.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from outcrop.units import counted, format_bytes
 MAX_RANKS, MAX_COSTS_ASKED = 1 << 17, 1 << 27
 MAX_COSTS, MIN_AGGREGATORS = 1 << 22, 512
 """By default, the number of aggregators is limited by the number of network cards. It is also limited by the larger of
-MIN_AGGREGATORS and MAX_COSTS / nodes. The option --aggregators can exceed both limits.
+MIN_AGGREGATORS and MAX_COSTS / nodes. A number that is given with the option --aggregators can exceed these two limits.
 """
 HEADS = ("placement", "aggregators", "nodes", "tier", "messages", "predicted", "GB/s", "merge", "latency", "transfer",
          "copy", "target", "overlapped")  # fmt: skip
@@ -115,7 +116,7 @@ class Simulated:
     pattern: Pattern
     rows: tuple[Row, ...]
     note: str = ""
-    """A remark if larger numbers of aggregators may be faster but were not tried, otherwise ""."""
+    """A remark if more aggregators may be faster but were not tried, otherwise ""."""
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -2,9 +2,9 @@
 
     every rank: facts_here() ──► gathered from all ranks ──► surroundings_of(...) ──► distances.find_distances
 
-PMIx: the launcher passes the coordinates of the node to each process at its start. So no call below waits for the PMIx
-server. Outcrop uses only a PMIx library that MPI has loaded and initialised. The structures below have the layouts of
-pmix_common.h, versions 3 to 5.
+PMIx: the launcher passes the coordinates of the node to each process at the start of the process. So no call below
+waits for the PMIx server. Outcrop uses only a PMIx library that MPI has loaded and initialised. The structures below
+have the layouts of pmix_common.h, versions 3 to 5.
 
     MPI ──loads──► libpmix ◄──at the start── server of the launcher (Open MPI's prte, Slurm, PALS)
                       ▲
@@ -48,7 +48,7 @@ MAX_DIMS = 16
 """The maximum number of dimensions of a fabric. A view with more dimensions is skipped."""
 
 MESSAGES = 10
-"""The number of round trips of a message. The fastest round trip counts."""
+"""The number of round trips of a message. Only the fastest round trip is used."""
 
 
 class _Process(ctypes.Structure):
@@ -92,8 +92,8 @@ def ask_pmix(library: Path | None = None) -> PmixAnswer:
     except (OSError, AttributeError) as error:
         return PmixAnswer(refusal=f"{path} cannot be used: {error}")
     own = _Process()
-    # PMIx counts the calls of PMIx_Init, and ends only after the same number of calls of PMIx_Finalize. So
-    # PMIx_Finalize below does not end the PMIx of MPI.
+    # PMIx counts the calls of PMIx_Init, and ends only after the same number of calls of PMIx_Finalize. So MPI can
+    # still use PMIx after the call of PMIx_Finalize below.
     if not is_ready or pmix.PMIx_Init(ctypes.byref(own), None, ctypes.c_size_t(0)) != 0:
         return PmixAnswer(refusal="MPI does not use PMIx")
     try:
@@ -116,7 +116,7 @@ def loaded_pmix(maps: Path = MAPS) -> Path | None:
 
 def _get(pmix: ctypes.CDLL, own: _Process, key: bytes) -> _Value | None:
     """Return the value of a key, or None if this process does not have the value yet. PMIx allocates a little memory
-    for the value, which is not freed.
+    for the value. This memory is not freed.
     """
     only_local = _Info(OPTIONAL, 0, _Value(1))
     only_local.value.data[0] = 1
@@ -165,8 +165,8 @@ def facts_here(environment: Mapping[str, str] = os.environ, root: Path = Path("/
 def surroundings_of(
     facts: Sequence[Facts], node_of_rank: Sequence[int], ping_pong: Callable[[], Floats] | None = None
 ) -> Surroundings:
-    """Return the surroundings of ranks. `facts` has the data of all ranks, in the order of ranks. A node has the data
-    of its first rank.
+    """Return the surroundings of ranks. `facts` has the data of all ranks, in the order of ranks. For each node, the
+    data of its first rank are used.
     """
     first: dict[int, Facts] = {}
     for node, one in zip(node_of_rank, facts, strict=True):
@@ -193,9 +193,9 @@ def _cray_name(root: Path) -> str:
 
 
 def measure_ping_pong(communicator: Any, leaders: Sequence[int]) -> Floats:
-    """Return the seconds of a message between any two nodes, with a row for each node. `leaders` are the first ranks of
-    the nodes, ascending. All ranks of the mpi4py communicator must call this function. Messages use a duplicate of the
-    communicator.
+    """Return a table with a row and a column for each node. A value is the time of a message between the two nodes, in
+    seconds. `leaders` are the first ranks of the nodes, ascending. All ranks of the mpi4py communicator must call this
+    function. Messages use a duplicate of the communicator.
     """
     over = communicator.Dup()
     try:
@@ -217,9 +217,9 @@ def measure_ping_pong(communicator: Any, leaders: Sequence[int]) -> Floats:
 
 def partners(own: int, nodes: int) -> Iterator[int | None]:
     """Yield the partner of the node `own` in each round, or None in a round in which this node has no partner. The
-    numbers of two partners add up to the number of the round, modulo the number of rounds. By this rule, one node in
-    each round would be its own partner. With an even number of nodes, the partner of this node is the last node, to
-    which the rule does not apply. With an odd number, this node has no partner.
+    numbers of two partners add up to the number of the round, modulo the number of rounds. With this rule alone, one
+    node in each round would be its own partner. With an even number of nodes, the partner of this node is the last
+    node, to which the rule does not apply. With an odd number, this node has no partner.
     """
     rounds = nodes - 1 + nodes % 2
     for number in range(rounds):

@@ -5,9 +5,9 @@
     fat-tree         18 nodes on a leaf, 18 leaves in a pod; or other sizes: fat-tree:8x16
     FILE             a line for each rank, `rank: group switch port`; distances as in a dragonfly
 
-Nodes reach the target through gateways. A gateway is every 128th node of a torus, the first switch of each group of a
-dragonfly, or the top of a fat tree. A FILE does not describe gateways. So each node of a FILE has the same distance to
-the target: the longest distance from the first node to another node.
+Nodes reach the target through gateways. The gateways are every 128th node of a torus, the first switch of each group of
+a dragonfly, or the top of a fat tree. A FILE does not describe gateways. So each node of a FILE has the same distance
+to the target: the longest distance from the first node to another node.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ def near_equal(count: int, axes: int) -> tuple[int, ...]:
     """Return `axes` factors of `count`, ascending and nearly equal. Their product is `count`.
 
     The factors are found one by one. After each factor, `count` is divided by this factor. If n factors are missing,
-    the next factor is the largest divisor of the remaining `count` up to its n-th root.
+    the next factor is the largest divisor of the remaining `count` that does not exceed the n-th root of `count`.
     """
     assert count > 0 and axes > 0
     factors: list[int] = []

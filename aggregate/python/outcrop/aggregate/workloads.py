@@ -4,8 +4,9 @@
     hacc-aos   HACC-IO, array of structures: particles of 38 bytes, first those of rank 0, then those of rank 1, ...
     hacc-soa   HACC-IO, structure of arrays: nine variables, one after the other, each in the order of ranks
 
-A pattern computes the number of bytes of each rank before any place in the file. The difference between the numbers for
-two places is the number of bytes of the rank between these places. So no list of segments is needed.
+For a given place in the file, a pattern computes the number of bytes of each rank before this place. The difference
+between the numbers for two places is the number of bytes of the rank between these places. So a pattern needs no list
+of all parts of the file.
 """
 
 from __future__ import annotations
@@ -33,12 +34,13 @@ S3D_COMPONENTS = 11 + 1 + 1 + 3
 S3D_CELLS = 50
 """The default number of cells along each axis of the box of a rank."""
 ALIGNMENT_BYTES = 1 << 20
-"""Domains that are larger than this size begin at multiples of this size, as stripes and blocks of file systems do.
+"""Domains that are larger than this size begin at multiples of this size, because file systems store files in stripes
+or blocks.
 """
 
 
 class Pattern(Protocol):
-    """A pattern: the bytes of all ranks in a file without holes."""
+    """The places of the bytes of all ranks in a file without holes."""
 
     @property
     def text(self) -> str:
@@ -185,8 +187,8 @@ def tally(pattern: Pattern, domains: int) -> tuple[Tallies, int]:
 
 
 def _within(place: int, block: NDArray[np.intp], length: int) -> tuple[Counts, NDArray[np.bool_]]:
-    """Each rank has `length` cells along an axis. Return two values for each rank: the number of the rank's cells
-    before `place`, and whether `place` is inside the rank's cells.
+    """Return two values for each rank along one axis: the number of the rank's cells before `place`, and whether
+    `place` is inside the rank's cells. Each rank has `length` cells along the axis.
     """
     begin = block * length
     counts: Counts = np.clip(place - begin, 0, length)

@@ -1,11 +1,11 @@
 """`outcrop bench ladder`: compare twelve programs, from plain sweeps over swapped memory to wavefronts with direct I/O.
 
-The benchmark repeats Figures 4 and 8 to 10 of Midorikawa and Tan. Each program is one column of Figure 4. The paper has
-eleven columns, and we add one (ladder_columns.py). All columns solve the same 7-point problem with two arrays, in core
-and out of core. Two of the columns are then measured again with several shares of memory.
+The benchmark repeats Figures 4 and 8 to 10 of Midorikawa and Tan. Each program is one column of Figure 4. The figure in
+the paper has eleven columns, and we add one more column (ladder_columns.py). All columns solve the same 7-point problem
+with two arrays, in core and out of core. Two of the columns are then measured again with several amounts of memory.
 
-    `in core`       The memory has twice the size of both arrays. So it has room for the arrays, and for a window or
-                    page cache with a copy of both arrays.
+    `in core`       The memory has twice the size of both arrays. So it has room for both arrays, and for a copy of both
+                    arrays in a window or in the page cache.
     `out of core`   The memory is a share of the size of both arrays. The default is one half, as in the paper.
 
 Each measurement is a separate process in a control group. The group limits the memory of the process, including the
@@ -53,14 +53,14 @@ def bench(
     """Measure all columns, print the figures, and draw them to `png`. Returns the figures as plain data.
 
     `size` is (nx, ny, nz). `memory` is the budget out of core, in bytes or in per cent of both arrays. If `swap_file`
-    is true, the benchmark makes a swap file in `directory`. Only root can do this. Raises InputError for wrong options,
-    and if the memory or the disk is too small.
+    is true, the benchmark makes a swap file in `directory`. Only root can make a swap file. Raises InputError for wrong
+    options, and if the memory or the disk is too small.
     """
     scale = columns.scaled(columns.SMALL if small else columns.FULL, size, steps, directory, swap_file)
     budget_bytes = columns.budget_of(memory, scale)
     with made_directory(directory):
         if not small:
-            measure.measure_afresh(directory)  # the rates of the device that are in the cache may be out of date
+            measure.measure_afresh(directory)  # the rates in the user's cache may be out of date
         figures: dict[str, Any] = {
             "benchmark": "ladder",
             "small": small,
@@ -99,7 +99,8 @@ class Bar:
 
     @property
     def typical(self) -> LimitedRun | None:
-        """The run with the median duration, or the faster of the two runs in the middle. None if there are no runs."""
+        """The run with the median duration. If the number of runs is even, the faster of the two middle runs. None if
+        there are no runs."""
         if not self.runs:
             return None
         middle = median_low(run.measured.seconds for run in self.runs)
@@ -129,7 +130,7 @@ class Bar:
 
     @property
     def notes(self) -> list[str]:
-        """Remarks without which a reader could misunderstand the figures."""
+        """Remarks that a reader needs to understand the figures."""
         one = self.typical
         if one is None:
             return [self.problem]
@@ -160,8 +161,8 @@ class Bar:
 
 
 class _Ladder:
-    """All bars of the ladder. Two figures of the paper that show the same column with the same budget use the same
-    bar."""
+    """All bars of the ladder. If two figures of the paper show the same column with the same budget, the two figures
+    use the same bar."""
 
     def __init__(self, directory: Path, scale: LadderScale, budget_bytes: int) -> None:
         self._directory, self._scale = directory, scale
@@ -278,8 +279,8 @@ def _times_table(figures: dict[str, Any]) -> Iterator[str]:
 
 
 def _moved(row: dict[str, Any]) -> list[str]:
-    """Return three texts: the bytes moved between memory and flash, the swapped bytes, and the sizes. One run stands
-    for all runs of the bar, because all of them move the same number of bytes."""
+    """Return three texts: the bytes moved between memory and flash, the swapped bytes, and the sizes. The texts
+    describe one run of the bar, because all runs of a bar move the same number of bytes."""
     if not row["runs"]:
         return ["–", "–", "–"]
     one = row["runs"][0]["measured"]
@@ -344,7 +345,8 @@ def draw(figures: dict[str, Any], output: Path) -> None:
 
 
 def _draw_times(axes: Axes, figures: dict[str, Any]) -> None:
-    """Draw Figure 4: two times for each column, relative to the fastest column in core. Scaled bars are hatched."""
+    """Draw Figure 4: two times for each column, relative to the fastest column in core. A bar is hatched if its time is
+    calculated from fewer steps."""
     for offset, key, color in ((-BAR / 2, "in_core", IN_CORE), (BAR / 2, "out_of_core", OUT_OF_CORE)):
         for place, row in enumerate(figures[key]):
             if row["seconds"] is None:

@@ -51,21 +51,22 @@ from outcrop.units import format_bytes, parse_bytes
 
 STENCIL, DTYPE, FIELD = "heat7", "float32", "u"
 NAIVE_STEPS = 2
-"""The number of steps of plain sweeps out of core. Each step moves both arrays through swap, so more steps show nothing
-new."""
+"""The number of steps of plain sweeps out of core. Each step moves both arrays through swap, so all steps take about
+the same time."""
 PAGED_SHARE = 0.5
-"""The share of the budget for blocks if the system moves pages. The rest of the budget is for pages in transfer. In
-measurements, larger shares were slower. In columns with one layer, they were slower by a factor of three, because the
-system moved pages out before their last use."""
+"""The share of the budget that blocks get if the system moves pages. The rest of the budget is for pages in transfer.
+In measurements, runs with larger shares were slower. In columns with one layer, these runs took three times as long,
+because the system moved pages out before their last use."""
 
 
 @dataclass(frozen=True)
 class Column:
     """A column of the ladder: one program to compare.
 
-    `scheme` is the name of the scheme of the plan. A column with a single layer uses only the blocks of this scheme.
-    The scheme "naive" means plain sweeps. `through` is the mechanism that moves planes between memory and flash. If
-    `padded` is true, rows and planes are padded so that they do not compete for the same cache sets.
+    `scheme` is the name of the scheme of the plan. A column with one layer uses only the blocks of this scheme, because
+    it copies no planes. The scheme "naive" means plain sweeps. `through` is the mechanism that moves planes between
+    memory and flash. If `padded` is true, rows and planes are padded so that they do not compete for the same cache
+    sets.
     """
 
     number: int
@@ -111,10 +112,11 @@ def find_column(number: int) -> Column:
 # --- scale -----------------------------------------------------------------------------------------------------------
 
 IN_CORE_SHARE = 2.0
-"""The memory for columns in core, as a multiple of the size of both arrays, as in the paper (64 GiB in 128 GiB)."""
+"""The memory for columns in core, as a multiple of the size of both arrays. In the paper, arrays of 64 GiB have 128 GiB
+of memory."""
 USUAL_BUDGET = "50%"
 SHARES = (1.0, 0.5, 0.25, 0.125, 0.0625, 0.03125, 0.015)
-"""The amounts of memory for the diagram of the relative speed, as fractions of the size of both arrays."""
+"""The amounts of memory in the diagram of the relative speed (Figure 10), as fractions of the size of both arrays."""
 SWAP_SPARE_BYTES = 256 << 20
 MIN_PLANES = 64
 
@@ -124,8 +126,8 @@ class LadderScale:
     """The scale of the benchmark: the grid (nz, ny, nx), and the limits of the measurements.
 
     Each bar is measured up to `max_repeats` times. A bar is measured again only if its last measurement took less than
-    `repeat_below_seconds`. No measurement is repeated after `seconds_in_all` seconds. A measurement ends after
-    `max_seconds`.
+    `repeat_below_seconds`. No measurement is repeated after `seconds_in_all` seconds. A measurement that takes longer
+    than `max_seconds` is stopped.
     """
 
     shape: tuple[int, int, int]
@@ -206,7 +208,7 @@ COMPONENTS = ("update", "read_wait", "write_wait", "copy", "checksum", "commit")
 """The components of the time of the thread that executes a plan. With one layer, the time of updates includes the waits
 for pages."""
 CHUNK_PLANES = 16
-"""The number of planes that are filled or added to the digest together."""
+"""The number of planes that are filled together. The same number of planes is added to the digest together."""
 
 
 @dataclass(frozen=True)
@@ -285,7 +287,7 @@ def measure(job: ColumnJob) -> ColumnRun:
 
 
 def _stored(job: ColumnJob, column: Column) -> ColumnRun:
-    """Run a program with two layers over files, as `outcrop run` does."""
+    """Run a program with two layers. The arrays are in files, as in `outcrop run`."""
     prepared, io = _simulation(job, column).plan(job.steps), "mmap" if column.through == "mmap" else "auto"
     simulation = _simulation(job, column, io)
     simulation[FIELD] = lambda z0, z1: smooth_planes(z0, z1, job.shape)
@@ -360,9 +362,9 @@ def _memory_scratch(count: int) -> Iterator[Sequence[ShardFile]]:
 
 
 def _moved_bytes() -> dict[str, int]:
-    """Return a dictionary with four counters of ColumnRun. Two counters have the bytes that this process has read from
-    devices and marked for writing. They are 0 if the system does not count these bytes. The other two counters have the
-    bytes that the machine has swapped in and out."""
+    """Return a dictionary with four counters of ColumnRun. Two counters are for this process: the bytes that it has
+    read from devices, and the bytes that it has marked for writing. These counters are 0 if the system does not count
+    the bytes. The other two counters have the bytes that the whole machine has swapped in and out."""
     own, machine = _counters("/proc/self/io"), _counters("/proc/vmstat")
     page_bytes = os.sysconf("SC_PAGE_SIZE")
     return {

@@ -1,10 +1,10 @@
-"""Run the program with one layer. Programs with two layers are compared with this program. It updates both arrays in
-place, in plain memory or in a mapped file. It does not read, write or copy planes.
+"""Run the program with one layer. Programs with two layers are compared with this program. The program with one layer
+updates both arrays in place, in plain memory or in a mapped file. The program does not read, write or copy planes.
 
 The window consists of the two arrays. Each ring has a slot for each plane. The even ring is the array with the even
 levels, and the odd ring is the array with the odd levels. The operating system moves pages between memory and a disk.
-The program can use temporal blocking with the blocks of AL-NR (module `skewed`): in a block, each level covers cells at
-slightly lower positions than the previous level. Without temporal blocking, each step sweeps over all planes.
+The program can use temporal blocking with the blocks of AL-NR (module `skewed`). In such a block, each level covers
+cells at slightly lower positions than the previous level. Without temporal blocking, each step sweeps over all planes.
 
     array of even levels   | plane 0 | plane 1 | ...            level 0, 2, ...
     array of odd levels    | plane 0 | plane 1 | ...            level 1, 3, ...; both arrays have the same rim
@@ -12,8 +12,8 @@ slightly lower positions than the previous level. Without temporal blocking, eac
     memory:  | guard | array of even levels | guard | array of odd levels | guard |     (core/outcrop/exec/window.hpp)
 
 Blocks need no copies of their fringe, because the two arrays still have the values of the fringe at lower levels. After
-a pass with an odd number of levels, the two arrays are swapped. The program has no transactions, no checksums and no
-budget. The operating system decides which pages are in memory, and the caller limits their number.
+a pass with an odd number of levels, the two arrays exchange their roles. The program has no transactions, no checksums
+and no budget. The operating system decides which pages are in memory. The caller limits the number of these pages.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def make_pass(problem: Problem, levels: int, sizes: Sizes) -> Pass:
         if x.is_last:  # no update reads cells of the padding
             x_high = Bound(round_up(problem.shape[2], problem.vector_cells))
         region = UpdateRegion(y_low=y_low, y_high=y_high, x_low=x_low, x_high=x_high)
-        # along z, the limits of blocks are values of zeta = z + skew x level
+        # Along z, blocks are limited by values of zeta. For plane z and a level, zeta is z + (skew times level).
         first, end = max(problem.first_plane, z.own()[0]), min(end_zeta, z.own()[1])
         for zeta0 in range(first, end, sizes.slab) if problem.first_plane < problem.end_plane else ():
             actions += blocked.updates(problem, zeta0, min(end, zeta0 + sizes.slab), levels, region)
@@ -93,8 +93,8 @@ def make_pass(problem: Problem, levels: int, sizes: Sizes) -> Pass:
 
 
 def make_plan(problem: Problem, sizes: Sizes, machine: Machine, rate: UpdateRate) -> Plan:
-    """Return the plan of a problem that `in_memory` has returned. Each pass has `sizes.levels` levels. The last pass
-    may have fewer levels.
+    """Return the plan for `problem`, which must be a result of `in_memory`. Each pass has `sizes.levels` levels. The
+    last pass may have fewer levels.
 
     The prediction contains only the seconds of updates. The predicted bytes are 0, because the number of pages that the
     system moves is unknown.
@@ -136,8 +136,8 @@ class ArrayMemory:
 
 
 class OneLayerRun:
-    """Executes a plan of `make_plan` in the given memory. `seconds_flush` is the time of all waits until the mapped
-    file is written."""
+    """Executes a plan of `make_plan` in the given memory. `seconds_flush` is the total time for which passes have
+    waited until the mapped file was written."""
 
     def __init__(self, plan: Plan, calls: Calls, scalars: bytes, threads: int, memory: ArrayMemory) -> None:
         """Check the plan and make an executor for the plan. `scalars` are the kernel's parameters in binary form.
@@ -165,8 +165,8 @@ class OneLayerRun:
         )
 
     def fill(self, source: InitialPlanes, planes: int) -> None:
-        """Write the initial values to both arrays, `planes` planes at a time. The first level overwrites all cells of
-        the second array except the rim. So only the rim of the second array needs the initial values."""
+        """Write the initial values to both arrays, `planes` planes at a time. In the second array, only the rim needs
+        initial values, because the first level overwrites all other cells."""
         nz = self._plan.problem.planes
         for z0 in range(0, nz, planes):
             z1 = min(nz, z0 + planes)

@@ -3,9 +3,9 @@ bytes each scheme moves.
 
 No simulation is run, because the problems have up to 2 TiB. The machine file of crest10 declares the machine. Each
 scheme gets as much memory as the largest block of Blk-Tune needs. The table has three columns of bytes: `by formula`
-(the formula of plan/schemes for the volume), `of our plan` (the sum over all actions of a plan), and `estimate`, an
-older figure without plans. For AL-NR, the estimate assumes that all blocks are as large as the largest block. So the
-estimate is up to 12 % too large.
+(the formula of plan/schemes for the volume), `of our plan` (the sum over all actions of a plan), and `estimate` (an
+older estimate that uses no plan). For AL-NR, the estimate assumes that all blocks are as large as the largest block. So
+the estimate is up to 12 % too large.
 
     `AL-NR`        The rows aio, aio3y and aio5y are the schemes skewed-full, skewed-3y and skewed-5y with the sizes of
                    Blk-Tune.
@@ -15,9 +15,10 @@ estimate is up to 12 % too large.
     `overlapped`   The candidate of the scheme that moves the fewest bytes.
     `floor`        The minimum: the grid is read once and written once.
 
-Blk-Tune chooses block sizes for the out-of-core stencils of Midorikawa and Tan (AL-NR, aio5y). The sizes fit into a
-given memory and move the fewest bytes between flash and memory. The authors have not published their search. The
-following rules are published, or follow from their Table II (7-point, fp64, 1000 steps, 128 GiB):
+Blk-Tune chooses block sizes for the out-of-core stencils of Midorikawa and Tan (AL-NR, aio5y). Blocks of these sizes
+fit into a given memory and move the fewest bytes between flash and memory. The authors have not published how they
+search for the sizes. The following rules are published, or follow from their Table II (7-point, fp64, 1000 steps, 128
+GiB). In these rules, r is the radius of the stencil:
 
     `passes`   A run has p passes over the grid. Each pass has bt = ceil(steps / p) steps.
     `blocks`   Rows are whole (bx = nx) if any block with whole rows fits. The ky blocks in y have by = ceil((ny + 2r) /
@@ -31,10 +32,11 @@ following rules are published, or follow from their Table II (7-point, fp64, 100
     `fringe`   Along an axis that is cut, a block is at least twice as wide as its fringe of r bt cells.
 
 The following assumptions are our own and agree with Table II. Sizes are rounded to 96 planes, because sockets and
-threads can share 96 planes evenly. The numbers of blocks would be the same without the rounding. The factor in the rule
-`fringe` is 2, but all factors from 1.8 to 2.04 give the same table. crest10.toml declares 120 of 128 GiB as usable, but
-any usable part from 91 to 97 % gives the same table. If several choices move the same number of bytes, the choice with
-the fewest blocks is used. A poster of the authors shows an example with other sizes, on a machine without a name.
+threads can share 96 planes evenly. Without this rounding, the numbers of blocks would be the same. The factor in the
+rule `fringe` is 2. All factors from 1.8 to 2.04 would give the same table. crest10.toml declares 120 of 128 GiB as
+usable. Any usable part from 91 to 97 % would give the same table. If several choices move the same number of bytes, the
+choice with the fewest blocks is used. A poster of the authors shows an example with other sizes, on a machine without a
+name.
 """
 
 from __future__ import annotations
@@ -102,8 +104,8 @@ TABLE = (
 
 @dataclass(frozen=True)
 class Traffic:
-    """The traffic of one scheme, in GiB: the sum of reads and writes over all passes. `passes` and `sizes` describe the
-    plan of the scheme.
+    """The traffic of one scheme, in GiB. The traffic is the sum of reads and writes over all passes. `passes` and
+    `sizes` describe the plan of the scheme.
 
     The row `floor` has no sizes. `estimate_gib` is 0 if no estimate exists.
     """
@@ -164,7 +166,7 @@ def traffic(problem: Problem, tuned: BlkTune, one: Published, machine: DeclaredM
 
 
 def formula_bytes(problem: Problem, scheme: str, sizes: Sizes) -> float:
-    """Return the number of bytes that all passes together move, computed by the formula of the scheme for its
+    """Return the number of bytes that all passes together move. The number comes from the scheme's formula for its
     volume."""
     volume = SCHEMES[scheme].volume(problem, sizes)
     return -(-problem.steps // sizes.levels) * (volume.bytes_read + volume.bytes_written)
@@ -232,7 +234,7 @@ class BlkTune:
 def blk_tune(problem: Problem, memory_bytes: int) -> BlkTune:
     """Return the sizes that move the fewest bytes. The largest block must fit into `memory_bytes`.
 
-    Raises BudgetError if no sizes fit, even the smallest blocks with one step.
+    Raises BudgetError if even the smallest blocks do not fit with one step in a pass.
     """
     for count_x in range(1, _max_blocks(problem, 2, 1) + 1):
         if best := _best_with(problem, memory_bytes, count_x):
@@ -253,8 +255,8 @@ def _best_with(problem: Problem, memory_bytes: int, count_x: int) -> BlkTune | N
 
 
 def _best_of(problem: Problem, memory_bytes: int, bt: int, count_x: int) -> BlkTune | None:
-    """Return the sizes with the fewest blocks in z, because the number of blocks in z determines the cost. Among these,
-    return the sizes with the fewest blocks in y."""
+    """Return the sizes with the fewest blocks in z, because the number of blocks in z determines the cost. If several
+    sizes have the fewest blocks in z, return the sizes with the fewest blocks in y."""
     max_blocks = _max_blocks(problem, 1, bt)
     finest = _with_blocks(problem, memory_bytes, bt, count_x, max_blocks)
     if finest is None:
@@ -288,8 +290,8 @@ def _with_blocks(problem: Problem, memory_bytes: int, bt: int, count_x: int, cou
 
 
 def _largest_bz(nz: int, fringe: int, max_planes: int) -> int | None:
-    """Return the number of planes of a block if the grid is cut into the fewest blocks that fit. A block with its
-    fringe has at most `max_planes` planes."""
+    """Cut the grid into the fewest blocks that fit, and return the number of planes of a block. A block with its fringe
+    has at most `max_planes` planes."""
     if nz <= max_planes:
         return nz
     half = round_up(-(-(nz + fringe) // 2), PLANES_MULTIPLE)
@@ -321,7 +323,8 @@ def _max_blocks(problem: Problem, axis: int, bt: int) -> int:
 
 
 def _words(problem: Problem, bt: int, bx: int, bz: int) -> float:
-    """Return how many words are moved for each cell of the grid. `bx` or `bz` is 0 if this axis is not cut."""
+    """Return how many words are moved for each cell of the grid. `bx` is 0 if the x axis is not cut, and `bz` is 0 if
+    the z axis is not cut."""
     beside_z = 4 * problem.radius_z * bt / bz if bz else 0.0
     beside_x = 4 * problem.radii[2] * bt / bx if bx else 0.0
     return -(-problem.steps // bt) * (2 + beside_z + beside_x)

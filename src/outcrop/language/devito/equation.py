@@ -3,8 +3,8 @@ fields and parameters.
 
 Devito executes the equations of a step one after another, in their order. Outcrop computes all updates of a stage from
 the values that exist before the stage. So an update that reads a value at t + dt must be in a later stage than the
-update that computes the value. An update that overwrites a value at t - dt must not be in an earlier stage than an
-update that reads the value.
+update that computes the value. If an update overwrites a value at t - dt, the other updates that read this value must
+be in the same stage or in an earlier stage.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class Access:
 @dataclass(frozen=True)
 class FieldUpdate:
     """An update that sets `function` at t + dt to `expression`. `reads` describes each Indexed of the expression. An
-    update can continue an earlier update of the same field. Then `earlier` is the earlier update, and the update reads
-    its result in the same cell. Otherwise, `earlier` is None."""
+    update can continue an earlier update of the same field: it reads the result of the earlier update in the same cell.
+    `earlier` is the earlier update, or None."""
 
     where: str
     position: int
@@ -64,8 +64,8 @@ class FieldUpdate:
 
     @property
     def accesses(self) -> tuple[Access, ...]:
-        """The values that this update reads. If this update continues earlier updates, the values that the earlier
-        updates read are included."""
+        """The values that this update reads. If this update continues earlier updates, the values that those updates
+        read are included."""
         own = [one for one in self.reads.values() if not self.continues(one)]
         return (*own, *(self.earlier.accesses if self.earlier else ()))
 
@@ -114,7 +114,7 @@ def _check(where: str, equation: Any) -> None:
 
 
 def reads_of(where: str, expression: Any, grid: Any) -> dict[Any, Access]:
-    """Return a mapping from each Indexed of a lowered expression to its Access."""
+    """Return a mapping from each Indexed of a lowered expression to the Access that describes it."""
     found = sorted(sympy.sympify(expression).atoms(Indexed), key=str)
     return {one: access_of(where, one, grid) for one in found}
 
@@ -199,13 +199,13 @@ def merge(updates: Sequence[FieldUpdate]) -> list[FieldUpdate]:
                 read_since[access.field] = update.where
         if name in found and name in read_since:
             raise InputError(f"{update.where}: writes {name}(t + dt) again after {read_since[name]} has read it")
-        found[name] = replace(update, earlier=found.pop(name, None))  # `pop` moves the field to the end of the dict
+        found[name] = replace(update, earlier=found.pop(name, None))  # `pop` moves the field to the end
     return list(found.values())
 
 
 def assign(updates: Sequence[FieldUpdate]) -> dict[str, int]:
-    """Return the stage of each field's update. Raises InputError if an update reads a value that was overwritten
-    before."""
+    """Return the stage of each field's update. Raises InputError if an update reads a value that an earlier stage
+    overwrites."""
     stages: dict[str, int] = {}
     for number, update in enumerate(updates):
         stage = max((stages[access.field] + 1 for access in update.accesses if access.shift == 1), default=0)
@@ -253,8 +253,9 @@ def _check_read(update: FieldUpdate, access: Access, stages: dict[str, int]) -> 
 
 @dataclass(frozen=True)
 class SymbolValues:
-    """The values of symbols. The grid's spacings become numbers, so that products with equal spacings are computed only
-    once. The time step and Constants become Parameters. `constants` maps names to the Constants that were used."""
+    """The values of symbols. The grid's spacings become numbers. Therefore products with equal spacings are computed
+    only once. The time step and Constants become Parameters. `constants` maps names to the Constants that the
+    expressions contain."""
 
     grid: Any
     dt: float
@@ -317,8 +318,8 @@ def convert(where: str, node: Any, values: SymbolValues, leaf: Callable[[Any], s
 
 def _product(product: sympy.Expr) -> sympy.Expr:
     """Multiply out sums in which terms cancel: dt**2/m * (2*m*u/dt**2 + s) becomes 2*u + dt**2/m*s. Devito's `solve`
-    returns solutions of the first form. The factor of u must be exactly 2. An error in its last digit would act on u
-    like a force in each step, and would become visible in long runs."""
+    returns solutions of the first form. The factor of u must be exactly 2. An error in the last digit of this factor
+    would act on u like a force in each step, and would become visible in long runs."""
     factors = sympy.Mul.make_args(product)
     for number, factor in enumerate(factors):
         rest = sympy.Mul(*factors[:number], *factors[number + 1 :])

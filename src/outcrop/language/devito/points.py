@@ -1,4 +1,4 @@
-"""Convert Devito's inject and interpolate to Injections and Samplings, and check their order within a step.
+"""Convert Devito's inject and interpolate operations to Injections and Samplings, and check their order within a step.
 
 Devito executes each step in the order of the user's list. Outcrop's order is fixed. Sources act right after the last
 update of their field. Receivers of u.forward read the field at the end of the step. Receivers of u read the field
@@ -32,8 +32,8 @@ from outcrop.language.symbols import Parameter
 
 @dataclass(frozen=True)
 class Points:
-    """Makes Injections and Samplings for the arrays of one run. The arrays have `padding` cells before and behind the
-    grid along each axis. `first_time` is Devito's number of step 0."""
+    """Makes Injections and Samplings for the arrays of one run. Along each axis, the arrays have `padding` cells before
+    the grid and as many cells behind the grid. `first_time` is the number that Devito gives to Outcrop's step 0."""
 
     grid: Any
     values: SymbolValues
@@ -41,7 +41,8 @@ class Points:
     first_time: int
 
     def injections(self, operation: Any, position: int) -> Iterator[tuple[Injection, tuple[Any, ...]]]:
-        """Yield the injections of one inject operation, each with the functions that its factor reads."""
+        """Yield the injections of one inject operation. Each injection comes with the functions that its factor
+        reads."""
         sparse = operation.interpolator.sfunction
         fields = operation.field if isinstance(operation.field, tuple | list) else (operation.field,)
         given = operation.expr if isinstance(operation.expr, tuple | list) else (operation.expr,)

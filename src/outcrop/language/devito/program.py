@@ -1,5 +1,5 @@
-"""Turn a list of Devito objects into a Lowered. The list is the program of one time step. A Lowered has a stencil and
-all other data that a run needs.
+"""Turn a list of Devito objects into an object of the class Lowered. The list is the program of one time step. A
+Lowered has a stencil and all other data that a run needs.
 
 Devito reads sources, coordinates, Constants and functions of time each time an operator is applied. Outcrop reads these
 values only once. A later change would have no effect, so Outcrop detects and reports it.
@@ -70,21 +70,21 @@ class Lowered:
     """A stencil, and all other data that a run needs.
 
     Arrays have `shape` (nz, ny, nx): Devito's grid, with `padding` cells before and behind it along each axis. Devito's
-    first dimension is z and its last is x. A grid of two dimensions has ny = 1. A grid of one dimension has nz = ny =
-    1. `spacing`, `origin` and `dimensions` are in the order z, y, x. `origin` is the position of the arrays' cell (0,
-       0, 0), in the grid's units. `dimensions` contains the names of Devito's dimensions, and "" for an axis that
-       Devito's grid
-    does not have.
+    first dimension is z and its last is x. A grid of two dimensions has ny = 1. For a grid of one dimension, nz and ny
+    are 1. `spacing`, `origin` and `dimensions` are in the order z, y, x. `origin` is the position of the arrays' cell
+    (0, 0, 0), in the grid's units. `dimensions` contains the names of Devito's dimensions, and "" for an axis that
+    Devito's grid does not have.
 
     Devito updates every cell of its grid, and also reads a halo around the grid. No equation changes the halo, whose
-    values are 0 unless the user has assigned other values. The padding of the arrays holds this halo. The padding and
-    the rim of the boundary, which is `fixed`, are both as thick as the stencil's radii. So exactly the cells of
-    Devito's grid are updated, and they get the same values as in Devito. If `from_devito` got another boundary, the
-    arrays have no padding, and the halo is not used.
+    values are 0 unless the user has assigned other values. The padding of the arrays holds this halo. The boundary is
+    `fixed`. The rim of this boundary and the padding are both as thick as the stencil's radii. So exactly the cells of
+    Devito's grid are updated, and these cells get the same values as in Devito. If the caller of `from_devito` has
+    given another boundary, the arrays have no padding, and the halo is not used.
 
-    `first_time` is Devito's number of step 0: 1 if an equation reads t - dt, otherwise 0. The values of `injections`
-    and `signals` begin with this step. `functions` maps names of fields to Devito's objects, and `receivers` maps names
-    of samplings to Devito's objects. `read_values` detects whether a user has changed values after Outcrop read them.
+    `first_time` is the number that Devito gives to Outcrop's step 0. It is 1 if an equation reads t - dt, otherwise 0.
+    The values of `injections` and `signals` begin with this step. `functions` maps names of fields to Devito's objects,
+    and `receivers` maps names of samplings to Devito's objects. `read_values` detects whether a user has changed values
+    after Outcrop read them.
     """
 
     stencil: Stencil
@@ -112,8 +112,8 @@ class Lowered:
 
     @property
     def max_steps(self) -> int | None:
-        """The number of steps for which sources, signals and receivers have room. None if the program has no such
-        objects."""
+        """The maximum number of steps for which all sources, signals and receivers have values or room. None if the
+        program has no sources, signals and receivers."""
         lengths = [one.steps for one in self.injections] + [len(values) for values in self.signals.values()]
         lengths += [one.shape[0] - self.first_time for one in self.receivers.values()]
         return min(lengths, default=None)
@@ -142,7 +142,7 @@ class Lowered:
 
     def initial(self, name: str) -> NDArray[np.floating] | None:
         """Return the values in a Function's `.data`, with its halo, as an array of `shape`. Return None if the user has
-        not accessed `.data`. In Devito, the values are then 0.
+        not accessed `.data`. In this case, Devito's values are 0.
 
         `name` is one of `state_names`. Raises InputError if the halo differs between the times of a field. Devito
         stores a halo for each time, but the cells of a fixed rim have only one value.
@@ -162,7 +162,7 @@ class Lowered:
 
     def _padded(self, function: Any, time: tuple[int, ...]) -> NDArray[np.floating]:
         """Return the values of a function at one time, extended by the padding. The padding has the values of the halo.
-        Cells of the padding beyond the halo are zero and never read."""
+        Cells of the padding beyond the halo are zero. No equation reads these cells."""
         axes = [axis for axis in range(3) if self.dimensions[axis]]
         halo = [sizes[0] for sizes in function._size_inhalo[-len(axes) :]]
         index: list[int | slice] = [*time]
@@ -287,8 +287,8 @@ def _grid(operations: Sequence[Any]) -> Any:
 
 
 def _first_time(updates: Sequence[FieldUpdate]) -> int:
-    """Return the number of the first step of Devito's own loop. This is the first step for which all values exist that
-    the step reads."""
+    """Return the number of the first step of Devito's own loop. In this step, all values that the equations read exist
+    for the first time."""
     return max((-read.shift for update in updates for read in update.reads.values() if read.shift < 0), default=0)
 
 
@@ -303,9 +303,9 @@ def _stencil(
 
 
 def _expression(update: FieldUpdate, stage: int, stages: dict[str, int], values: SymbolValues) -> sympy.Expr:
-    """Convert the expression of an update in stage number `stage`. An access becomes a read of a field. If `age` is 1,
-    this stage needs the value before the field's latest update. The access then becomes a read of the field's
-    `previous`. A function without space axes becomes a signal."""
+    """Convert the expression of an update in stage number `stage`. An access becomes a read of a field. If the stage
+    needs the value before the field's latest update (`age` is 1), the access becomes a read of the field's `previous`.
+    A function without space axes becomes a signal."""
 
     def leaf(indexed: Any) -> sympy.Expr:
         access: Access = update.reads[indexed]

@@ -24,8 +24,8 @@ _NUMBERS = {1: "one", 2: "two", 3: "three"}
 
 
 def require(stencil: str, what: str, value: object, there_are: range | tuple[object, ...]) -> None:
-    """Raise InputError if `value` is not one of the choices, or has another type than the choices. For example, 2.0 and
-    True are refused as numbers of axes."""
+    """Raise InputError if `value` is not one of the choices, or if its type differs from the type of the choices. For
+    example, 2.0 and True are not valid numbers of axes."""
     known = value
     if not isinstance(value, bool | str):
         try:
@@ -89,7 +89,7 @@ def unit(axis: int, distance: int, ndim: int) -> tuple[int, ...]:
 
 
 def both_sides(u: Values, axis: int, distance: int, ndim: int) -> sympy.Expr:
-    """Return the sum of the two neighbours at a distance along an axis."""
+    """Return the sum of the two neighbours at distance `distance` along an axis."""
     return u[unit(axis, -distance, ndim)] + u[unit(axis, distance, ndim)]
 
 
@@ -104,8 +104,8 @@ def spacings(ndim: int, equal: bool, default: float) -> tuple[Parameter, ...]:
 
 def laplacian(u: Field, order: int, h: tuple[Parameter, ...]) -> sympy.Expr:
     """Return the sum of the second derivatives along all axes. With equal spacings, the result must still be multiplied
-    by 1/h^2 (`over_square`), and all neighbours at the same distance share one product. With different spacings, each
-    distance along each axis has its own product."""
+    by 1/h^2 (`over_square`), and all neighbours at the same distance need only one multiplication. With different
+    spacings, each distance along each axis needs its own multiplication."""
     ndim = len(h)
     centre, *around = second_derivative(order)
     scales = [1 if len(set(h)) == 1 else 1 / one**2 for one in h]

@@ -37,9 +37,9 @@ def sharpen() -> Stencil:
 
     Fields: sharp, which is updated but not read, and the read-only image (any unit). The result is complete after one
     step. With a fixed boundary, 8 cells along each side keep the initial values of sharp. The stencil has no
-    parameters, and is always stable, because sharp is not read. Pixels at the same distance share a product, so 289
-    taps need 42 products. Source: D. Marr and E. Hildreth, Proc. R. Soc. Lond. B 207, 187, 1980; these weights: A.
-    Jackson, EPCC's image sharpening exercise.
+    parameters, and is always stable, because sharp is not read. Pixels at the same distance are added before they are
+    multiplied, so 289 taps need only 42 multiplications. Source: D. Marr and E. Hildreth, Proc. R. Soc. Lond. B 207,
+    187, 1980; these weights: A. Jackson, EPCC's image sharpening exercise.
     """
     sharp, image = Field("sharp"), Field("image")
     scale, width = -2 / (2 * REACH - 1) ** 2, 1.4 * REACH / 4

@@ -50,15 +50,15 @@ def lattice_boltzmann(ndim: int = 3) -> Stencil:
         f_i'(x) = f_i(x - c_i) - (f_i(x - c_i) - f_i^eq) / tau,    rho = 1 + sum f_i,  rho u = sum c_i f_i,
         f_i^eq = w_i (rho - 1 + 3 c_i.j + (9/2 (c_i.j)^2 - 3/2 j.j) / rho),  j = rho u
 
-    Streaming and collision are one stage, which first reads the values that arrive from the neighbours ("pull").
-    Fields: f0 ... f8 or f18, one for each of `lattice_directions` (no unit). Field f_i holds the difference between the
-    distribution function and its value at rest, w_i (`lattice_weights`). So a fluid at rest with density 1 has only
-    zeros, and rounding errors are small compared with the values of flow and sound. Lattice units: the unit of length
-    is one cell and the unit of time is one step. The speed of sound is 1/sqrt(3), and the kinematic viscosity is (tau -
-    1/2)/3. Keep |u| well below 0.3. Parameter: tau (steps). Near rest, the stencil is stable for tau >= 1/2. A faster
-    flow needs a larger tau. Source: Y. H. Qian, D. d'Humieres, P. Lallemand, Europhys. Lett. 17, 479, 1992; BGK: P. L.
-    Bhatnagar, E. P. Gross, M. Krook, Phys. Rev. 94, 511, 1954; difference to w_i: P. A. Skordos, Phys. Rev. E 48, 4823,
-    1993.
+    One stage performs both streaming and collision. The stage first reads the values that arrive from the neighbours
+    ("pull"). Fields: f0 ... f8 or f18, one for each of `lattice_directions` (no unit). Field f_i holds the difference
+    between the distribution function and its value at rest, w_i (`lattice_weights`). So a fluid at rest with density 1
+    has only zeros, and rounding errors are small compared with the values of flow and sound. Lattice units: the unit of
+    length is one cell and the unit of time is one step. The speed of sound is 1/sqrt(3), and the kinematic viscosity is
+    (tau - 1/2)/3. Keep |u| well below 0.3. Parameter: tau (steps). Near rest, the stencil is stable for tau >= 1/2. A
+    faster flow needs a larger tau. Source: Y. H. Qian, D. d'Humieres, P. Lallemand, Europhys. Lett. 17, 479, 1992; BGK:
+    P. L. Bhatnagar, E. P. Gross, M. Krook, Phys. Rev. 94, 511, 1954; difference to w_i: P. A. Skordos, Phys. Rev. E 48,
+    4823, 1993.
     """
     velocities = lattice_directions(ndim)
     fields = [Field(f"f{i}") for i in range(len(velocities))]
@@ -92,8 +92,8 @@ def _times(a: sympy.Expr, b: sympy.Expr) -> sympy.Expr:
 
 
 def _whole(term: sympy.Expr) -> sympy.Expr:
-    """Return `term` as one factor of a product, so that a sum does not combine `term` with other terms that have the
-    same coefficient."""
+    """Return `term` as one factor of a product. A sum then does not combine `term` with other terms that have the same
+    coefficient."""
     return _times(sympy.S.One, term)
 
 
@@ -142,8 +142,8 @@ def inlet_outlet(
 
     `shape` is (nz, nx), and the planes have the shape (z1 - z0, nx). A flow of `flux` m^2/s enters through the first
     row, between the cells `inlet` = (first, last) along x. The flow leaves through the last column, between the cells
-    `outlet` = (first, last) along z. psi is constant along walls, changes linearly over an opening, and is 0 inside.
-    Raises InputError if an opening is empty or does not lie within its side.
+    `outlet` = (first, last) along z. The values of psi are constant along walls, change linearly over an opening, and
+    are 0 inside. Raises InputError if an opening is empty or does not lie within its side.
     """
     nz, nx = as_sizes("inlet_outlet", shape, 2, minimum=2)
     flux, kind = as_finite(flux, "inlet_outlet: flux"), as_real_dtype("inlet_outlet", dtype)

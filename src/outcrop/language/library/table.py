@@ -1,15 +1,15 @@
 """The table of built-in stencils with their names and their limits of stability, and the cache of stencils that earlier
 processes have made.
 
-A name consists of the family, the order in space, the number of axes (not if it is 3), and an option. Examples are
+A name consists of the family, the order in space, the number of axes (left out if it is 3), and an option. Examples are
 "heat7", "heat4", "acoustic8", "acoustic8_2d", "acoustic8_2d_sponge" and "maxwell_2d_te". If a part of the name is
 missing, its default in the family is used.
 
-Python needs more time to load SymPy than to load all other modules of a run. A stencil that was lowered before does not
-need SymPy. So the user's cache (`outcrop.user_cache`) keeps the description of each built-in stencil. The cache also
-keeps a digest of everything that affects the description: the source text of the language, and the versions of SymPy
-and Python. If the digest has not changed, the description is read from the cache and checked like any other stencil. If
-the cache cannot be used, each process makes the stencil again.
+Python needs more time to load SymPy than to load all other modules of a run. A stencil that an earlier process has made
+can be loaded without SymPy. So the user's cache (`outcrop.user_cache`) keeps the description of each built-in stencil.
+The cache also keeps a digest of everything that affects the description: the source text of the language, and the
+versions of SymPy and Python. If the digest has not changed, the description is read from the cache and checked like any
+other stencil. If the cache cannot be used, each process makes the stencil again.
 
 `stability` judges whether a stencil with given parameters is stable, and `stable_limit` finds the largest stable step.
 Both functions also accept stencils that users write.
@@ -65,10 +65,10 @@ def maker(function: str, **given: Any) -> Callable[..., Stencil]:
 
 @dataclass(frozen=True)
 class Family:
-    """All stencils that one function makes. `orders`, `ndims` and `options` are the orders, numbers of axes and options
-    that their names may have. `limit` is needed if the stencil is not linear, or if a parameter other than dt decides
-    whether a step is stable. A function in `measures` combines several read-only fields into a quantity that decides
-    whether a step is stable (`stability.Extremes`)."""
+    """All stencils that the same function makes. `orders`, `ndims` and `options` are the orders, numbers of axes and
+    options that their names may have. `limit` is needed if the stencil is not linear, or if a parameter other than dt
+    decides whether a step is stable. A function in `measures` combines several read-only fields into one quantity. This
+    quantity decides whether a step is stable (`stability.Extremes`)."""
 
     make: Callable[..., Stencil]
     orders: Sequence[int] = ()
@@ -81,8 +81,8 @@ class Family:
 _EVEN = range(2, 17, 2)
 _MAXWELL = {"te": {"mode": "te"}, "vacuum": {"medium": "vacuum"}, "lossy": {"medium": "lossy"}}
 _AT_REACTION = Limit("dt", state={"u": 0.0, "v": 0.5})
-"""Stability is judged at the state in which the reaction removes u fastest. In the usual patterns, v stays below the
-value 1/2 of this state."""
+"""Stability is judged at the state in which the reaction removes u fastest. In this state v is 1/2, and in the usual
+patterns v stays below 1/2."""
 
 
 def _squared_speed(planes: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
@@ -234,7 +234,7 @@ def stable_limit(stencil: Stencil, values: Mapping[str, float], states: Sequence
 
 
 def stability(stencil: Stencil, values: Mapping[str, float], states: Sequence[State] = ({},)) -> str | None:
-    """Return a line of text with the largest stable step if a wave grows with these parameters. Return None if no wave
+    """If a wave grows with these parameters, return a line of text with the largest stable step. Return None if no wave
     grows, or if the growth is unknown (`stability.growth`). `stable_limit` explains `states`."""
     limit = limit_of(stencil)
     known = [{**(limit.state if limit else {}), **state} for state in states]

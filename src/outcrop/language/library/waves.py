@@ -269,10 +269,10 @@ def sponge(
         3 velocity ln(1/reflection) / (width spacing)
 
     A wave that crosses the layer twice along an axis at `velocity` keeps the fraction `reflection` of its amplitude.
-    Give the largest velocity of the medium, in m/s. In addition, the layer itself reflects long waves. A wave half as
-    long as the width of the layer is reflected with 1 % of its amplitude. A wave as long as the width is reflected with
-    6 %. To absorb more, make the layer wider, not stronger. `spacing` is in m. Where layers overlap, the larger value
-    is used.
+    For `velocity`, give the largest velocity of the medium, in m/s. In addition, the layer itself reflects long waves.
+    A wave half as long as the width of the layer is reflected with 1 % of its amplitude. A wave as long as the width is
+    reflected with 6 %. To absorb more, make the layer wider. A smaller `reflection` does not help against these
+    reflections. `spacing` is in m. Where layers overlap, the larger value is used.
 
     `sides` are the absorbing sides. By default, all six sides of a grid of shape (nz, ny, nx) absorb. For a free
     surface at the low side of z, leave out "z0". A shape of two numbers has the axes y and x, and the first axis may

@@ -67,7 +67,8 @@ std::vector<Region> regions_of(const Pattern &pattern, std::uint64_t gap_bytes, 
 std::vector<std::vector<Range>> cut_domains(std::span<const Region> regions, std::size_t count,
                                             std::uint64_t alignment) {
   // The density of a part of the file is the number of bytes that ranks access there, divided by the part's length. The
-  // depth is the number of regions that contain the part. Both change only at the start or end of a region.
+  // depth is the number of regions that contain the part. The density and the depth change only at the start or end of
+  // a region.
   std::map<std::uint64_t, std::pair<double, int>> changes;
   double total = 0;
   for (const Region &region : regions) {
@@ -90,7 +91,8 @@ std::vector<std::vector<Range>> cut_domains(std::span<const Region> regions, std
     std::uint64_t begin = change->first;
     const std::uint64_t end = next->first;
     while (begin < end) {
-      // Domains 1 to n together have the fraction n / `count` of all bytes. The last domain has all remaining bytes.
+      // The first n domains together have the fraction n / `count` of all bytes. The last domain has all remaining
+      // bytes.
       const double missing = share * static_cast<double>(domains.size()) - assigned;
       if (domains.size() < count && missing < 1 && !domains.back().empty()) {
         domains.emplace_back();
@@ -126,8 +128,8 @@ Rounds cut_rounds(std::span<const Range> ranges, std::uint64_t buffer_bytes) {
         end_round();
         continue;
       }
-      // The range has the same offset within a page in the buffer and in the file. So a full buffer ends at a page
-      // boundary of the file.
+      // The offset of the range within a page is the same in the buffer and in the file. So a full buffer ends at a
+      // page boundary of the file.
       const std::uint64_t length = std::min(rest.bytes(), buffer_bytes - position);
       rounds.ranges.push_back({{rest.begin, rest.begin + length}, position});
       position += length;
@@ -176,15 +178,15 @@ constexpr std::uint64_t usual_own_run_bytes = 64 << 10;
 // not write to the gap.
 constexpr std::uint64_t gap_bytes = 64 << 10;
 constexpr std::size_t max_regions = 262144, min_regions_of_rank = 64;
-// Direct transfers of 8 MiB reach the full rate of a device. Direct transfers of 2 MiB reach five sixths of the full
-// rate. With four buffers, the ranks and the device are busy nearly all the time.
+// Transfers of 8 MiB that bypass the page cache reach the full rate of a device. With 2 MiB, they reach five sixths of
+// this rate. With four buffers, the ranks and the device are busy nearly all the time.
 constexpr std::uint64_t max_buffer_bytes = 8 * mib, min_buffer_bytes = mib;
 constexpr std::uint32_t usual_buffers = 4;
 constexpr std::uint64_t min_domain_bytes = mib;
 constexpr std::uint64_t max_rounds = std::uint64_t{1} << 24;
 constexpr std::uint32_t max_aggregators = 16384;
 
-// The options that all ranks must give with the same values.
+// The options that must have the same values on all ranks.
 struct SharedOptions {
   std::uint64_t buffer_bytes = 0, own_run_bytes = 0;
   std::uint32_t buffers = 0, aggregators = 0, aggregators_on_node = 0, reading_only = 0;

@@ -1,17 +1,18 @@
-// Before the first step, a plan decides on the domains, their aggregators and their buffers. First, each rank sends a
-// description of its pattern to all other ranks. Then all ranks compute the same decisions from the same data.
+// Before the first step, the ranks choose the domains, the aggregator of each domain, and the buffers. First, each rank
+// sends its options and a description of its bytes to all other ranks. Then all ranks compute the same decisions from
+// the same data.
 //
 // The user's file is divided into regions, domains and rounds. Regions belong to a rank, a domain belongs to an
 // aggregator, and rounds belong to a domain.
 //
-// A region is a part of the file that one rank accesses. A region may contain small gaps, which the rank does not
-// access. The regions of all ranks together are cut into domains. The domains have about equal numbers of bytes. Each
-// domain is cut into rounds. A round fits into one buffer:
+// A region is a part of the file that a rank accesses. A region may contain small gaps, which the rank does not access.
+// The regions of all ranks together are cut into domains. The domains have about equal numbers of bytes. Each domain is
+// cut into rounds. A round fits into one buffer:
 //
 //     ranges of the domain   [──────────────]        [────]      [──────────────────────]
 //     rounds                 [   0   ][  1  .........  1  ][    2 ....  2  ][     3     ]
 //
-// A range begins at the same offset within a page in the buffer and in the file. So whole pages can be transferred
+// The offset of a range within a page is the same in the buffer and in the file. So whole pages can be transferred
 // without the page cache. A round ends at a page boundary of the file, so no page belongs to two rounds.
 #pragma once
 
@@ -37,7 +38,7 @@ struct Region {
 };
 
 /// Returns the regions of a pattern, sorted by their offsets. Between two regions there is a gap of at least
-/// `gap_bytes` bytes. If the pattern has more than `max_regions` such regions, this function joins regions at the
+/// `gap_bytes` bytes. If the pattern has more than `max_regions` of these regions, this function joins regions at the
 /// shortest gaps until at most `max_regions` regions are left.
 std::vector<Region> regions_of(const Pattern &pattern, std::uint64_t gap_bytes, std::size_t max_regions);
 
@@ -85,7 +86,7 @@ struct ElectionInputs {
   std::size_t domains = 0;
   /// one tally for each domain and rank, sorted by domain and then by rank; each tally has at least 1 byte
   std::span<const Tally> tallies;
-  std::span<const int> nodes;      ///< index: rank; the lowest rank on the rank's node
+  std::span<const int> nodes;      ///< element i is the lowest rank on the node of rank i
   std::uint64_t buffer_bytes = 0;  ///< the size of one buffer, in bytes
   std::uint32_t buffers = 0;       ///< the number of buffers of each aggregator
   bool can_merge = false;  ///< true if a relay may send the bytes of all ranks of its node in one message (node.hpp)
@@ -96,31 +97,33 @@ struct ElectionInputs {
 struct Election {
   std::vector<int> aggregators;  ///< the aggregator of each domain, after domains are merged
   std::uint32_t together = 1;    ///< the number of neighbouring domains that are merged into one domain
-  /// index: domain; the tier of the domain's buffers, as an index of PlanOptions::media. If empty, all domains use tier
-  /// 0
+  /// Element i is the tier of the buffers of domain i, as an index of PlanOptions::media. If the list is empty, all
+  /// domains use tier 0.
   std::vector<std::uint32_t> tiers = {};
   /// true if a relay sends the bytes of all ranks of its node to an aggregator on another node (node.hpp)
   bool merged = false;
 };
 
-/// A function that elects the aggregators. It must return the same result on all ranks, or throw an exception on all
-/// ranks.
+/// A function that elects the aggregators. The function must return the same result on all ranks, or throw an exception
+/// on all ranks.
 using Elect = std::function<Election(const ElectionInputs &)>;
 
 /// Returns `inputs.owners` if this list is not empty. Otherwise, elects one rank for each domain, in the order of the
-/// domains. The candidates are the ranks that have bytes in the domain. Three criteria decide, in this order: the
-/// smallest number of earlier domains of the rank, the largest number of bytes in the domain, the lowest rank.
+/// domains. The candidates are the ranks that have bytes in the domain. The function chooses the candidate with the
+/// fewest earlier domains. Among equal candidates, it chooses the candidate with the most bytes in the domain, and then
+/// the lowest rank.
 Election elect_by_bytes(const ElectionInputs &inputs);
 
 // --- the plan ------------------------------------------------------------------------------------------------------
 
-/// A special value of PlanOptions::own_run_bytes: the library chooses the value. It chooses 64 KiB on one node without
-/// a given number of aggregators, because aggregators save little time on one node. Otherwise it chooses 0, so ranks
-/// never perform their own I/O: a file system that several nodes share is faster with few writers.
+/// A special value of PlanOptions::own_run_bytes: the library chooses the value. The library chooses 64 KiB if all
+/// ranks are on one node and no number of aggregators is given. On one node, aggregators save little time. Otherwise
+/// the library chooses 0, so ranks never perform their own I/O. A file system that several nodes share is faster with
+/// few writers.
 constexpr std::uint64_t own_run_automatic = ~std::uint64_t{0};
 
 /// The options of a plan. All ranks must give the same options. Only the elements of `media` may differ between ranks.
-/// If `buffer_bytes`, `buffers` or `aggregators` is 0, the plan chooses the value.
+/// If `buffer_bytes`, `buffers` or `aggregators` is 0, the library chooses the value.
 struct PlanOptions {
   std::uint64_t buffer_bytes = 0;  ///< the size of one buffer in bytes; it must be a multiple of 4096
   std::uint32_t buffers = 0;       ///< the number of buffers of each aggregator, from 2 to 8
@@ -132,22 +135,22 @@ struct PlanOptions {
   std::uint64_t own_run_bytes = 0;
   bool reading_only = false;  ///< if true, several ranks may declare the same bytes, and the plan cannot write
   Elect elect = elect_by_bytes;
-  /// The medium of each tier on this rank's node. `elect` chooses between these tiers. If the list is empty, all
-  /// buffers are in ordinary memory.
+  /// The medium of each tier on this rank's node. `elect` chooses one of these tiers for each domain. If the list is
+  /// empty, all buffers are in ordinary memory.
   std::vector<Medium> media = {};
 };
 
 /// A summary of a plan. All members except `places` and `notes` have the same values on all ranks.
 struct PlanSummary {
   std::uint64_t bytes = 0;  ///< the number of bytes that all ranks together declare for one step
-  /// the smallest range of the file that contains all bytes of a step with base 0
+  /// the smallest range of the file that contains all bytes of a step whose base offset is 0
   Range hull;
   std::vector<int> aggregators;  ///< the aggregator of each domain
   std::vector<std::uint64_t> domain_bytes;
-  ///< index: domain; the tier of the domain's buffers, as an index of PlanOptions::media
+  /// Element i is the tier of the buffers of domain i, as an index of PlanOptions::media.
   std::vector<std::uint32_t> tiers;
   std::vector<Tally> tallies;
-  std::vector<int> nodes;  ///< index: rank; the lowest rank on the rank's node
+  std::vector<int> nodes;  ///< element i is the lowest rank on the node of rank i
   std::uint64_t buffer_bytes = 0;
   std::uint32_t buffers = 0;
   bool own = false;                 ///< true if each rank performs its own I/O
@@ -158,15 +161,16 @@ struct PlanSummary {
 
 struct Decision {
   std::vector<std::vector<Range>> domains;
-  std::vector<int> owners;  ///< the owner of each domain, if each rank performs its own I/O; otherwise empty
+  std::vector<int> owners;  ///< the aggregator of each domain, if each rank performs its own I/O; otherwise empty
   PlanSummary summary;      ///< decide() sets only `bytes`, `hull`, `own`, `buffers` and `buffer_bytes`
-  /// A byte that two ranks both declare, if there is one. decide() searches for such a byte only if each rank performs
-  /// its own I/O and the plan can write.
+  /// A byte that two ranks declare, or nothing if there is no such byte. decide() searches for such a byte only if each
+  /// rank performs its own I/O and the plan can write.
   std::optional<Overlap> overlap;
 };
 
-/// Collective. Makes all decisions of a plan. `problem` is the reason why this rank's declaration is invalid, or "" if
-/// it is valid. Throws InputError on all ranks if any rank has a problem or invalid options.
+/// All ranks must call this function. Makes all decisions of a plan. `problem` is the reason why this rank's
+/// declaration is invalid, or "" if it is valid. Throws InputError on all ranks if any rank has a problem or invalid
+/// options.
 Decision decide(const Link &link, const Pattern &pattern, const PlanOptions &options, const std::string &problem);
 
 }  // namespace outcrop::aggregate

@@ -24,8 +24,8 @@ std::uint64_t checked(std::uint64_t a, std::uint64_t b, bool multiply, const cha
 std::uint64_t product(std::uint64_t a, std::uint64_t b, const char *what) { return checked(a, b, true, what); }
 std::uint64_t sum(std::uint64_t a, std::uint64_t b, const char *what) { return checked(a, b, false, what); }
 
-// Joins a dim with the next inner dim, or with the blocks, if there are no gaps between its repetitions in the file and
-// in memory.
+// Reduces the number of dims. If the blocks of the last dim have no gaps in the file and in memory, joins them to one
+// longer block. If the blocks of two neighbouring dims have equal distances throughout, joins the two dims.
 void join(Extent &extent) {
   while (!extent.dims.empty()) {
     const Dimension &inner = extent.dims.back();
@@ -217,8 +217,8 @@ Pattern Pattern::parsed(std::span<const std::uint64_t> words) {
 
 namespace {
 
-// One repetition of the outer dims of an extent. It consists of the inner dims from `level` on, and begins at offset
-// `file` of the file.
+// A part of an extent that begins at offset `file` of the file. The part consists of all repetitions of the dims from
+// `level` on.
 struct ExtentTail {
   const detail::Walk &walk;
   std::size_t level;
@@ -233,15 +233,15 @@ struct ExtentTail {
 std::optional<std::uint64_t> common_of(const ExtentTail &a, const ExtentTail &b);
 
 // Returns a byte that both extents contain. The first dims of the extents must have the same stride. So the difference
-// j - i alone decides whether repetition i of `a` overlaps repetition j of `b`. Only three values of j - i are
-// possible.
+// j - i alone decides whether repetition i of `a` overlaps repetition j of `b`. An overlap is possible only for three
+// values of j - i.
 std::optional<std::uint64_t> common_in_step(const ExtentTail &a, const ExtentTail &b) {
   const auto stride = static_cast<__int128>(a.dim().file_stride_bytes);
   const auto count_a = static_cast<__int128>(a.dim().count), count_b = static_cast<__int128>(b.dim().count);
   const __int128 apart = static_cast<__int128>(a.file) - static_cast<__int128>(b.file);
   for (__int128 ahead = apart / stride - 1; ahead <= apart / stride + 1; ++ahead) {
     if (ahead <= -count_a || ahead >= count_b) continue;
-    // the lowest `i` for which `b` has a repetition `i + ahead`
+    // the lowest i for which `b` has a repetition i + `ahead`
     const __int128 first = ahead < 0 ? -ahead : 0;
     const auto found = common_of(a.repetition(static_cast<std::uint64_t>(first)),
                                  b.repetition(static_cast<std::uint64_t>(first + ahead)));
@@ -250,7 +250,7 @@ std::optional<std::uint64_t> common_in_step(const ExtentTail &a, const ExtentTai
   return std::nullopt;
 }
 
-// Returns a byte that both extents contain. Tests only those repetitions of `a` that overlap the hull of `b`.
+// Returns a byte that both extents contain. Tests only the repetitions of `a` that overlap the hull of `b`.
 std::optional<std::uint64_t> common_with_each(const ExtentTail &a, const ExtentTail &b) {
   const Dimension &dim = a.dim();
   const std::uint64_t inside = a.file + a.walk.spans[a.level + 1];  // the end of the first repetition

@@ -1,8 +1,8 @@
 // Extents and patterns describe which bytes of a file a rank writes or reads, and where these bytes are in the rank's
 // memory.
 //
-// An extent describes repeated blocks by a few numbers. Each dim of an extent has a number of repetitions, and a
-// stride, the distance between the starts of two repetitions:
+// An extent describes repeated blocks with a few numbers. Each dim of an extent has a number of repetitions and a
+// stride. The stride is the distance between the starts of two neighbouring repetitions:
 //
 //     file    ..[block]....[block]....[block]......[block]....[block]....[block]..
 //               └─ file stride ─┘          dims[1]: 3 blocks
@@ -10,8 +10,8 @@
 //
 // A contiguous extent has no dims, and a strided extent has one dim. A subarray has a dim for each axis that it does
 // not cover completely. The first dim has the largest file stride, and its repetitions contain the other dims. A
-// repetition begins only after the end of the previous repetition. So simple arithmetic finds the blocks of an extent
-// that lie in a given range of the file, in the order of the file.
+// repetition begins only after the end of the previous repetition. So simple arithmetic gives the blocks of an extent
+// that are in a given range of the file, sorted by offset.
 #pragma once
 
 #include <algorithm>
@@ -79,8 +79,8 @@ struct Extent {
   bool operator==(const Extent &) const = default;
 };
 
-// The functions below make extents. They throw InputError if an offset exceeds 2^62, if a subarray is not inside its
-// array, or if repetitions overlap.
+// The functions below make extents. These functions throw InputError if an offset exceeds 2^62, if a subarray is not
+// inside its array, or if repetitions overlap.
 
 Extent contiguous(std::uint64_t file_offset, std::uint64_t bytes, std::uint64_t memory_offset = 0);
 
@@ -184,7 +184,7 @@ struct Declaration {
   std::vector<std::vector<Extent>> variables;
 };
 
-/// An extent, and the variable whose memory holds the extent's bytes.
+/// An extent, and the number of the variable whose memory holds the bytes of the extent.
 struct DeclaredExtent {
   Extent extent;
   std::uint32_t variable = 0;
@@ -192,7 +192,7 @@ struct DeclaredExtent {
 };
 
 /// The extents of all variables of a rank, sorted by their offsets in the file. In sorted extents, a search for the
-/// extents in a range is fast. The bytes of a message have the same order (messages.cpp).
+/// extents in a range is fast. In a message, the bytes are in the order of these extents (messages.cpp).
 class Pattern {
  public:
   Pattern() = default;

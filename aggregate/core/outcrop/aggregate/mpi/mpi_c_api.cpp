@@ -155,8 +155,8 @@ std::vector<std::span<Byte>> spans_of(const outcrop_agg_file &file, Address *con
   return spans;
 }
 
-/// Collective. If the user asks for one-sided communication (RMA), tests RMA and uses it if the test succeeds. Returns
-/// a text that says which transport is used.
+/// All ranks must call this function. If the user asks for one-sided communication (RMA), tests RMA and uses it if the
+/// test succeeds. Returns a text that says which transport is used.
 std::string choose_transport(outcrop_transport &transport, const Setting<std::string> &setting) {
   if (setting.value != "rma") return "messages";
   char why[400] = "";

@@ -29,8 +29,8 @@
 namespace outcrop::aggregate {
 
 /// A time limit for collective calls of MPI. With some versions of MPI, a collective call may never return. Then no
-/// other call of MPI works, not even MPI_Finalize. So the process prints one line with advice for the user after the
-/// time limit, and ends. Then mpirun ends the other processes.
+/// other call of MPI works, not even MPI_Finalize. So after the time limit, the process prints one line with advice for
+/// the user, and ends. Then mpirun ends the other processes.
 class Deadline {
  public:
   Deadline(std::chrono::duration<double> limit, std::string line)
@@ -63,16 +63,16 @@ class Deadline {
 
 /// An MPI window. Each rank has memory that is divided into slots. All other ranks can read this memory, even while its
 /// owner does not call MPI. Ranks fetch data (MPI_Rget) and never put data. A rank can test without waiting whether the
-/// bytes of a fetch have arrived. For a put, only a call that waits can find this out.
+/// bytes of a fetch have arrived. MPI has no such test for a put.
 class MpiWindow {
  public:
-  /// Collective. The constructor may hang (see Deadline). Throws std::runtime_error.
+  /// All ranks must call the constructor, which may hang (see Deadline). Throws std::runtime_error.
   MpiWindow(MPI_Comm communicator, std::size_t slots, std::size_t slot_bytes) : slots_(slots), slot_bytes_(slot_bytes) {
     const auto bytes = static_cast<MPI_Aint>(slots * slot_bytes);
     check(MPI_Win_allocate(bytes, 1, MPI_INFO_NULL, communicator, &memory_, &window_), "making a window");
     check(MPI_Win_set_errhandler(window_, MPI_ERRORS_RETURN), "setting the error handler of a window");
   }
-  /// The destructor is collective, unless release() was called.
+  /// All ranks must destroy the object together, unless release() was called.
   ~MpiWindow() {
     if (window_ == MPI_WIN_NULL) return;
     if (open_) MPI_Win_unlock_all(window_);
@@ -81,9 +81,9 @@ class MpiWindow {
   MpiWindow(const MpiWindow &) = delete;
   MpiWindow &operator=(const MpiWindow &) = delete;
 
-  /// Begins access to the windows of all ranks. All ranks must have a window. The windows must have MPI's unified
-  /// memory model. In MPI's separate memory model, a rank must lock its own window before other ranks can see new data
-  /// in the window.
+  /// Begins access to the windows of all ranks. All ranks must have made their windows. The windows must have MPI's
+  /// unified memory model. In MPI's separate memory model, a rank must lock its own window before other ranks can see
+  /// new data in the window.
   void open() {
     int *model = nullptr, found = 0;
     check(MPI_Win_get_attr(window_, MPI_WIN_MODEL, &model, &found), "asking for the memory model of a window");
@@ -128,10 +128,10 @@ class MpiWindow {
 ///
 /// A message takes slots only after its receiver has begun to receive. So messages cannot block each other forever. A
 /// ticket is a number that the receiver gives to a message. The sender uses this number as the tag of the message's
-/// headers. Tickets keep the messages with one tag in order. The pieces of one message arrive in order, and pieces of
-/// different messages arrive in any order.
+/// headers. Tickets keep the messages with one tag in order. The pieces of one message arrive in order. Pieces of
+/// different messages may arrive in any order.
 ///
-/// No function waits. Each call of advance() continues all messages of this rank that are under way.
+/// No function of this class waits. Each call of advance() continues all messages of this rank that are under way.
 class MpiGets {
  public:
   /// The caller owns the communicators and the window, and frees them. Each message must have at least one byte.
@@ -337,7 +337,7 @@ class MpiGets {
       if (!finished(message.header_coming, message)) return;
       fetch(message);
     }
-    // The request `fetched` of the previous piece may still be under way.
+    // The request `fetched` of the previous piece must also have ended, because this function uses the request again.
     if (!finished(message.piece, message) || !finished(message.fetched, message)) return;
     message.fetching = false;
     message.rest = message.rest.subspan(message.header.bytes);
@@ -362,7 +362,7 @@ class MpiGets {
 /// used.
 class MpiOneSided {
  public:
-  // The constructor, make_window(), open_window() and probe() are collective and throw std::runtime_error.
+  // All ranks must call the constructor, make_window(), open_window() and probe(), which throw std::runtime_error.
   MpiOneSided(MPI_Comm original, std::size_t slot_bytes)
       : slot_bytes_(slot_bytes),
         small_bytes_(std::min(max_small_bytes, slot_bytes / 4)),
@@ -375,7 +375,8 @@ class MpiOneSided {
     gets_.emplace(tickets_over_.value, pieces_over_.value, *window_);
   }
   /// Sends test messages, and compares the bytes that arrive with the bytes that were sent. Also throws
-  /// std::runtime_error if a message does not arrive within the time limit. Messages may then still be under way.
+  /// std::runtime_error if a message does not arrive within the time limit. In this case, messages may still be under
+  /// way.
   void probe(int rank, int size, std::chrono::duration<double> limit) {
     const auto deadline = std::chrono::steady_clock::now() + limit;
     const std::size_t bytes = slots * slot_bytes_ + slot_bytes_ / 2;  // this test message is larger than a window
@@ -399,7 +400,7 @@ class MpiOneSided {
     }
   }
 
-  /// Returns true if messages of this size are fetched from a window, and false if they are sent.
+  /// Returns true if the receiver fetches a message of this size from a window, and false if the sender sends it.
   bool takes(std::size_t bytes) const { return bytes > small_bytes_; }
   MpiGets &gets() { return *gets_; }
 
@@ -412,7 +413,7 @@ class MpiOneSided {
     tickets_over_.release();
     pieces_over_.release();
   }
-  /// Does the same as MpiGets::abandon(). After abandon(), this object must never be destroyed.
+  /// Calls MpiGets::abandon(), and returns its result. After abandon(), this object must never be destroyed.
   bool abandon() noexcept { return !gets_ || gets_->abandon(); }
 
  private:

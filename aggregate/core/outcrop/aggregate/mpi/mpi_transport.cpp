@@ -12,8 +12,8 @@
 // user can set this handler. The default handler, MPI_ERRORS_ARE_FATAL, prints a message and ends the program. mpi4py
 // sets MPI_ERRORS_RETURN.
 //
-// The files mpi_* include only the headers mpi_* and transport.h of this project. So Python can compile these files
-// against any MPI.
+// The files mpi_* include only the headers mpi_* and transport.h of this project. So the Python package can compile
+// these files for any MPI library.
 
 #include <cstdio>
 #include <cstring>
@@ -96,10 +96,11 @@ class MpiTransport {
   }
   void barrier() { collectives_->barrier(); }
 
-  /// Collective. After this call, receivers fetch messages from windows. No message may be under way. Returns the
-  /// reason if windows do not work, otherwise "". The ranks begin each step (mpi_one_sided.hpp) only if the previous
-  /// step has succeeded on all ranks. If a call of MPI never returns, the deadline ends the process. The probe has its
-  /// own, shorter time limit. A probe that exceeds this limit fails, but MPI still works for other messages.
+  /// All ranks must call this function, and no message may be under way. After this call, receivers fetch messages from
+  /// windows. Returns the reason if windows do not work, otherwise "". The ranks begin each step (mpi_one_sided.hpp)
+  /// only if the previous step has succeeded on all ranks. If a call of MPI never returns, the deadline ends the
+  /// process. The probe has its own, shorter time limit. A probe that exceeds this limit fails, but MPI still works for
+  /// other messages.
   std::string use_one_sided(std::size_t slot_bytes, std::chrono::duration<double> limit) {
     const Deadline deadline(3 * limit, "rank " + std::to_string(table.rank) + " on " + table.host + ": " + table.name +
                                            " hangs in one-sided communication; do not set transport = rma");
@@ -121,7 +122,7 @@ class MpiTransport {
     if (problem.empty()) {
       one_sided_ = std::move(tried);
     } else if (tried) {
-      // The requests of a probe that did not end in time are still under way. All memory that these requests use must
+      // If the probe did not end in time, its requests are still under way. The memory that these requests use must
       // stay allocated.
       const bool left_behind = all_have_windows && !tried->idle();
       if (left_behind) tried->abandon();
@@ -175,8 +176,8 @@ class MpiTransport {
     copy_text(mpi_library_name(), table.name);
   }
 
-  // Waits for all ranks before a window is freed. When MPI frees a window, it waits for all ranks without a time limit.
-  // The barrier of this library has a time limit.
+  // Waits for all ranks, before a window is freed. When MPI frees a window, MPI itself waits for all ranks, without a
+  // time limit. The barrier of this library has a time limit.
   void meet_before_freeing() noexcept {
     try {
       barrier();

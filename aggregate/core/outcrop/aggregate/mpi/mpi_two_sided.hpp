@@ -61,12 +61,12 @@ inline std::string mpi_library_name() {
   return text;
 }
 
-/// A communicator that this library owns. The destructor is collective, and frees the communicator if release() was not
-/// called.
+/// A communicator that this library owns. All ranks must destroy the object together. The destructor frees the
+/// communicator if release() was not called.
 class Communicator {
  public:
   Communicator() = default;
-  /// Collective. Makes a duplicate of `original`.
+  /// Makes a duplicate of `original`. All ranks must call this constructor.
   explicit Communicator(MPI_Comm original) { check(MPI_Comm_dup(original, &value), "duplicating a communicator"); }
   ~Communicator() {
     if (value != MPI_COMM_NULL) MPI_Comm_free(&value);
@@ -80,14 +80,14 @@ class Communicator {
 
 // --- waiting -------------------------------------------------------------------------------------------------------
 
-/// How calls of a transport wait for other ranks.
+/// The data that determine how calls of a transport wait for other ranks.
 struct WaitPolicy {
   bool crowded = false;                  ///< true if this node has at least as many ranks as cores
   const double *seconds_most = nullptr;  ///< the transport's time limit, which may change; 0 means no limit
 };
 
-/// Pauses between two tests of an operation. The first pauses do nothing, later pauses give the core to other threads,
-/// and the last pauses sleep.
+/// Pauses between two tests of an operation. The first pauses end immediately. In later pauses, the thread gives its
+/// core to other threads, and after many pauses, it sleeps.
 class Backoff {
  public:
   explicit Backoff(const WaitPolicy &policy)
@@ -130,7 +130,7 @@ class Backoff {
   Clock::time_point begun_;
 };
 
-/// Returns the time until which a caller waits for transfers that are under way after a failure.
+/// Returns the deadline for transfers that are under way after a failure. A caller waits for them until the deadline.
 inline std::chrono::steady_clock::time_point deadline_of_abandoned() {
   return std::chrono::steady_clock::now() + std::chrono::seconds(1);
 }
@@ -156,8 +156,8 @@ inline bool ends_before(std::chrono::steady_clock::time_point deadline, MPI_Requ
 ///
 ///     message ──► chunks of at most chunk_bytes, all with the message's tag ──► MPI_Isend, MPI_Irecv
 ///
-/// The sender and the receiver know the size of a message, so both cut it into the same chunks. MPI keeps the order of
-/// messages with the same tag between two ranks, so chunks need no headers.
+/// The sender and the receiver know the size of a message, so they both cut the message into the same chunks. MPI keeps
+/// the order of messages with the same tag between two ranks, so chunks need no headers.
 class MpiMessages {
  public:
   /// The caller owns the communicator, and frees it.
@@ -285,8 +285,8 @@ class MpiMessages {
 /// cannot confuse the messages of these calls with other messages.
 class MpiCollectives {
  public:
-  /// The caller owns the communicator, and frees it. A function of this class that waits calls `meanwhile` repeatedly,
-  /// because other ranks may wait for messages that only `meanwhile` continues.
+  /// The caller owns the communicator, and frees it. While a function of this class waits, it calls `meanwhile`
+  /// repeatedly. `meanwhile` continues messages for which other ranks may wait.
   MpiCollectives(MPI_Comm communicator, std::size_t chunk_bytes, const WaitPolicy &policy,
                  std::function<void()> meanwhile)
       : communicator_(communicator),

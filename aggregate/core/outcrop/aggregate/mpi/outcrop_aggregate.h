@@ -79,9 +79,9 @@ OUTCROP_AGG_API void outcrop_agg_free_declaration(outcrop_agg_declaration **decl
 
 typedef struct outcrop_agg_plan outcrop_agg_plan;
 
-/* Collective. Makes a plan: chooses the aggregators, their number, and the tiers of their buffers, with the lowest
-   predicted cost. The communicator must be an intracommunicator, and is duplicated. Each setting comes from a hint, or
-   from an environment variable if the hint is missing.
+/* Collective. Makes a plan. The plan has the aggregators, and the tiers of their buffers, with the lowest predicted
+   cost. The communicator must be an intracommunicator, and is duplicated. Each setting comes from a hint. If the hint
+   is missing, the setting comes from an environment variable.
 
    (settings: written by scripts/write_settings.py)
 
@@ -130,7 +130,7 @@ typedef struct outcrop_agg_plan outcrop_agg_plan;
    (end of the settings)
 
    Other hints of ROMIO have no effect. Unknown variables that begin with OUTCROP_AGG_ are errors. Settings must be
-   equal on all ranks, except for a stage's folder and bytes. */
+   equal on all ranks, except for the folder and the size of a stage. */
 OUTCROP_AGG_API int outcrop_agg_make_plan(MPI_Comm communicator, const outcrop_agg_declaration *declaration,
                                           MPI_Info hints, outcrop_agg_plan **made);
 /* Sets `bytes` to the minimum size of the memory of one of this rank's variables. */
@@ -139,8 +139,8 @@ OUTCROP_AGG_API int outcrop_agg_memory_bytes(const outcrop_agg_plan *plan, size_
    seconds, the places of buffers, and the measured seconds of this rank's steps. Returns "" after an error. The text is
    valid until the next call with this plan. */
 OUTCROP_AGG_API const char *outcrop_agg_explain(outcrop_agg_plan *plan);
-/* Returns the transport between nodes: "messages" or "rma". If you have set outcrop_agg_transport to rma, but a test
-   between all ranks has failed, returns "messages, though ...", with the rank and the error. */
+/* Returns the transport between nodes: "messages" or "rma". If you have set outcrop_agg_transport to rma, and the test
+   of rma on all ranks has failed, returns "messages, though ...", with the rank and the error. */
 OUTCROP_AGG_API const char *outcrop_agg_transport(const outcrop_agg_plan *plan);
 /* Collective: frees the plan and sets the handle to NULL. Close all files of the plan first. */
 OUTCROP_AGG_API void outcrop_agg_free_plan(outcrop_agg_plan **plan);
@@ -152,7 +152,7 @@ typedef struct outcrop_agg_operation outcrop_agg_operation;
 
 /* Flags. Combine them with |. */
 enum outcrop_agg_flags {
-  OUTCROP_AGG_DURABLE = 1,    /* each write ends when its bytes are on the device */
+  OUTCROP_AGG_DURABLE = 1,    /* each write ends only when its bytes are on the device */
   OUTCROP_AGG_BUFFERED = 2,   /* all transfers use the page cache; default: the library chooses */
   OUTCROP_AGG_DIRECT = 4,     /* whole pages bypass the page cache */
   OUTCROP_AGG_WRITABLE = 8,   /* outcrop_agg_open opens the file for writing, too */
@@ -177,7 +177,7 @@ OUTCROP_AGG_API int outcrop_agg_begin_read(outcrop_agg_file *file, void *const *
                                            outcrop_agg_operation **made);
 /* Sets `done` to 1 if the operation has ended. You must still call outcrop_agg_wait. */
 OUTCROP_AGG_API int outcrop_agg_test(outcrop_agg_operation *operation, int *done);
-/* Waits until the operation has ended. Then frees the operation and sets the handle to NULL. */
+/* Waits until the operation has ended. Then frees the operation, and sets the handle to NULL. */
 OUTCROP_AGG_API int outcrop_agg_wait(outcrop_agg_operation **operation);
 
 /* Returns one line for each step that an earlier program had left in the stage. The line says whether the step is now
@@ -195,7 +195,8 @@ OUTCROP_AGG_API int outcrop_agg_merge(const char *index, const char *target);
 
 /* --- for Fortran -------------------------------------------------------------------------------------------------- */
 
-/* Does the same as outcrop_agg_make_plan, but takes Fortran's handles. The module outcrop_aggregate.f90 calls it. */
+/* Does the same as outcrop_agg_make_plan, but takes Fortran's handles of MPI. The module outcrop_aggregate.f90 calls
+   this function. */
 OUTCROP_AGG_API int outcrop_agg_make_plan_f(MPI_Fint communicator, const outcrop_agg_declaration *declaration,
                                             MPI_Fint hints, outcrop_agg_plan **made);
 

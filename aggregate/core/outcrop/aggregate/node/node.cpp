@@ -22,9 +22,9 @@ namespace outcrop::aggregate {
 
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free && sizeof(std::atomic<std::uint32_t>) == 4);
 
-// No notification is lost, because all operations on both counters are sequentially consistent. Either notify() sees
-// that a thread waits, or the system sees the new count and does not let the thread sleep. If a waiter is killed,
-// `waiting_` stays too large, and each notify() makes an unnecessary but harmless system call.
+// No notification is lost, because all operations on the two counters are sequentially consistent. Either notify()
+// reads that a thread waits, or the system reads the new count and does not let the thread sleep. If a waiting process
+// is killed, `waiting_` stays too large. Then each notify() makes an unnecessary but harmless system call.
 void EventCount::notify() {
   notifications_.fetch_add(1);
   if (waiting_.load() > 0) syscall(SYS_futex, &notifications_, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
@@ -60,8 +60,8 @@ int ProcessWatch::ended() const {
 
 // --- relays --------------------------------------------------------------------------------------------------------
 
-// The maximum size of a relay's table. If the table would be larger, the ranks send their own messages without the
-// relay.
+// The maximum size of a relay's table. If the table would be larger than this size, each rank sends its own messages,
+// and the relay is not used.
 constexpr std::uint64_t max_table_words = std::uint64_t{1} << 20;
 
 std::size_t Relay::place_of(int rank_of_node) const {
@@ -147,8 +147,8 @@ void Node::find_ranks(int own) {
   local_ = static_cast<std::size_t>(std::ranges::find(ranks_, own) - ranks_.begin());
 }
 
-// Collective. The first rank of each node makes the node's segments, and the other ranks map them. If this rank has
-// failed, returns the reason; otherwise returns "".
+// All ranks must call this function. The first rank of each node makes the node's segments, and the other ranks map
+// them. If this rank has failed, returns the reason; otherwise returns "".
 std::string Node::take_segments(const Link &link) {
   std::string reason;
   std::vector<Segment::Address> mine;
@@ -199,8 +199,8 @@ void Node::lay_out(std::span<const int> aggregators, const BufferLayout &layout)
     specs_.front().bytes += relay->table_words() * sizeof(std::uint64_t);
 }
 
-// Adds the tables and slots of relays. A slot holds the bytes that the ranks of a relay have in one round. So a slot is
-// not larger than a buffer, and not larger than all bytes of these ranks in the domain.
+// Adds the tables and slots of relays. A slot holds the bytes that the ranks of a relay have in one round. So a slot
+// has the size of a buffer. If these ranks have fewer bytes in the whole domain, a slot has room only for these bytes.
 void Node::lay_out_relays(const BufferLayout &layout) {
   table_of_domain_.assign(state_of_domain_.size(), 0);
   relay_segment_ = 0;

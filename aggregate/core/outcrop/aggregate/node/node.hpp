@@ -38,8 +38,8 @@ namespace outcrop::aggregate {
 
 // --- waiting -------------------------------------------------------------------------------------------------------
 
-/// An event count: a thread or process sleeps until another thread or process notifies it. The sleeping thread does not
-/// use its core, because the other process may need the same core.
+/// An event count: a thread or process sleeps until another thread or process notifies it. A sleeping thread leaves its
+/// core free, because the other thread or process may need the same core.
 ///
 ///     waiter: seen = count(); test the condition; if it does not hold: wait(seen)
 ///     other:  make the condition true; notify()
@@ -77,14 +77,15 @@ class ProcessWatch {
 };
 
 // --- relays --------------------------------------------------------------------------------------------------------
-// Several ranks of a node may have bytes in a domain whose aggregator is on another node. They collect these bytes in
-// shared memory. One of these ranks, the relay, sends one message for each round. Reads work in the opposite direction.
+// Several ranks of a node may have bytes in a domain whose aggregator is on another node. These ranks collect the bytes
+// in shared memory. One of these ranks, the relay, sends one message for each round. Reads work in the opposite
+// direction.
 //
 //     rank 4 ─┐  each packs its bytes behind those of the ranks before it
 //     rank 5 ─┼─► [ 4 4 | 5 5 5 | 7 ]  a slot of the node ── rank 5, one message ──► the aggregator, on another node
 //     rank 7 ─┘
 //
-// A table in the same memory contains the number of bytes of each rank in each round. The ranks write the table once,
+// A table in the shared memory contains the number of bytes of each rank in each round. The ranks write the table once,
 // when the plan is made.
 
 /// The number of bytes of one rank in one domain.
@@ -137,7 +138,7 @@ constexpr std::uint32_t max_buffers = 8;
 /// The state of the rounds of one domain, in memory that the ranks of the node share.
 struct alignas(64) RoundState {
   std::atomic<std::uint64_t> opened{0};
-  EventCount event;  // wakes the aggregator of the domain
+  EventCount event;  // the aggregator of the domain waits for this event
   std::array<std::atomic<std::uint32_t>, max_buffers> pending{};
 };
 
@@ -160,9 +161,9 @@ struct BufferLayout {
 
 class Node {
  public:
-  /// Collective over all ranks. `aggregators` contains the aggregator of each domain. If ranks of a node cannot share
-  /// memory, each of these ranks becomes a separate node. Throws InputError on all ranks if one rank has too little
-  /// memory for buffers.
+  /// All ranks must call this constructor. `aggregators` contains the aggregator of each domain. If ranks of a node
+  /// cannot share memory, each of these ranks becomes a separate node. Throws InputError on all ranks if one rank has
+  /// too little memory for buffers.
   Node(const Link &link, std::span<const int> aggregators, const BufferLayout &layout);
 
   const std::vector<int> &ranks() const { return ranks_; }  ///< the ranks of this node, ascending
@@ -199,16 +200,16 @@ class Node {
   /// Returns the part of a relay's table for one round. Element i is the number of bytes that rank `relay.ranks[i]` has
   /// in the round. The table is in shared memory, and initially contains zeros.
   std::span<std::uint64_t> relay_table(const Relay &relay, std::uint32_t round) const;
-  /// Keeps the shared memory mapped until the process ends. Needed if a transfer may still use the memory.
+  /// Keeps the shared memory mapped until the process ends. This is necessary if a transfer may still use the memory.
   void keep_memory() const;
 
   static constexpr std::uint32_t check_after_microseconds = 500000;
 
   /// Waits for a notification of the event, but not longer than `max_microseconds`. Throws CommunicationError if a
-  /// process of this node has ended, or if a rank has called give_up().
+  /// process of this node has ended, or if a rank of this node has called give_up().
   void wait(EventCount &event, std::uint32_t seen, std::uint32_t max_microseconds = check_after_microseconds) const;
-  /// Throws the same errors as wait(), but does not wait. Checks whether processes have ended at most once in
-  /// `check_after_microseconds`.
+  /// Throws the same errors as wait(), but does not wait. Checks at most once in `check_after_microseconds` whether
+  /// processes have ended.
   void check_processes() const;
   /// Makes each later call of wait() on this node throw an error. The error contains the reason that the first caller
   /// on the node has given.
@@ -242,11 +243,11 @@ class Node {
   std::size_t local_ = 0;
   std::uint32_t buffers_ = 0;
   Relays relays_;
-  // key: domain with a relay; the index in `tables_` at which the relay's table begins
+  // Element i is the index in `tables_` at which the table of the relay of domain i begins.
   std::vector<std::uint64_t> table_of_domain_;
   std::size_t relay_segment_ = 0;  // 0 if no relay exists
   std::vector<std::size_t> state_of_domain_;
-  std::vector<BufferLocation> locations_;  // index: round state; the place of the buffers of its domain
+  std::vector<BufferLocation> locations_;  // element i: the buffers of the domain of round state i
   std::vector<SegmentSpec> specs_;         // the first segment holds everything except buffers and slots
   std::vector<std::shared_ptr<Segment>> segments_;
   NodeEnd *end_ = nullptr;

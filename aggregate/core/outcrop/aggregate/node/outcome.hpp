@@ -71,7 +71,8 @@ constexpr std::uint64_t outcome_slots = 2 * max_under_way;
 /// state.
 struct alignas(64) OutcomeSlot {
   std::atomic<std::uint32_t> arrived{0}, written{0}, claimed{0};
-  // each is the number of an operation plus 1: the operation that is ready on the node, and the settled operation
+  // Each value is the number of an operation plus 1. `node_ready` is set when all ranks of the node have arrived, and
+  // `settled` is set when the outcome is known.
   std::atomic<std::uint64_t> node_ready{0}, settled{0};
   Failure failure;
 };
@@ -83,8 +84,8 @@ class Outcome {
 
   /// Records a failure of this rank. Only the first failure on a node is kept.
   void record(const Failure &failure);
-  /// Each aggregator of this node calls this function when it has written its part. Returns true in the last of the
-  /// `writers` calls.
+  /// Each aggregator of this node calls this function when it has written its part. The last of the `writers` calls
+  /// returns true.
   bool wrote(std::uint32_t writers);
   /// Each rank calls this function when all of its parts are done.
   void arrive();
@@ -94,7 +95,8 @@ class Outcome {
   const Failure &failure() const;
 
   /// Continues the messages of a leader. Returns true when no messages are left. Only the thread that may use the
-  /// transport calls this function. The calls follow the order in which the operations began.
+  /// transport calls this function. With several operations, the calls must follow the order in which the operations
+  /// began.
   bool advance();
   bool sends() const { return phase_ != Phase::over; }
 

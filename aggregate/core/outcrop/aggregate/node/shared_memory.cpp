@@ -48,7 +48,7 @@ Descriptor file_in_memory(std::uint64_t bytes) {
 }
 
 // Makes a file without a name, and allocates all of its blocks. If the file system is full, the allocation fails with
-// an error. Without the allocation, a later access to a page would end the process by a signal.
+// an error. Without the allocation, a later access to a page could end the process with a signal.
 Descriptor file_in_folder(std::uint64_t bytes, const std::string &folder) {
   try {
     const outcrop::File file = outcrop::File::unnamed(folder, bytes);
@@ -172,14 +172,14 @@ std::uint64_t free_bytes(std::uint32_t node) {
 void bind(std::span<std::byte> memory, std::span<const std::uint32_t> nodes) {
   std::vector<unsigned long> mask(*std::ranges::max_element(nodes) / mask_bits + 1);
   for (const std::uint32_t node : nodes) mask[node / mask_bits] |= 1UL << node % mask_bits;
-  // The system reads one bit fewer than this argument, so 1 is added to the number of bits.
+  // The system ignores the last of the given bits, so the call passes one bit more.
   if (syscall(SYS_mbind, memory.data(), memory.size(), MPOL_BIND, mask.data(), mask.size() * mask_bits + 1, 0) != 0)
     throw refused(nodes, std::strerror(errno));
 }
 
 void touch(std::span<std::byte> memory, std::span<const std::uint32_t> nodes) {
   if (madvise(memory.data(), memory.size(), MADV_POPULATE_WRITE) == 0) return;
-  // EINVAL means that the system is too old to know this advice.
+  // EINVAL means that the system is too old for this advice.
   if (errno != EINVAL) throw refused(nodes, std::strerror(errno));
   for (std::size_t at = 0; at < memory.size(); at += page)
     *const_cast<volatile std::byte *>(memory.data() + at) = std::byte{0};

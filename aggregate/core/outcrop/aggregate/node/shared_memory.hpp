@@ -3,8 +3,8 @@
 //
 // A segment is a file without a name. Each rank of the node maps the file. The file is in ordinary memory, in memory of
 // chosen NUMA nodes, or in a folder of a file system. The system frees the segment when the last process that maps it
-// has ended or was killed. Other processes open the file through /proc/PID/fd of the process that made the file. Ranks
-// that are threads of one process use the same mapping.
+// has ended or was killed. The other ranks open the file through the folder /proc/PID/fd of the process that made the
+// file. Ranks that are threads of one process use the same mapping.
 //
 // High-bandwidth memory and CXL memory are NUMA nodes. The functions allocate memory of NUMA nodes in four steps:
 //
@@ -37,8 +37,8 @@ std::string where(const Medium &medium);
 
 class Segment {
  public:
-  /// The data by which another rank finds a segment. They are valid until the process that made the segment releases
-  /// it.
+  /// The data by which another rank finds a segment. These data are valid until the process that made the segment
+  /// releases the segment.
   struct Address {
     std::int32_t process = 0, descriptor = -1;
     std::uint64_t device = 0, inode = 0, bytes = 0;
@@ -71,8 +71,8 @@ class Segment {
 
 // --- NUMA nodes ----------------------------------------------------------------------------------------------------
 
-/// Allocates all pages of `memory` on these NUMA nodes. The pages must not have been touched before. The memory may be
-/// shared or private. Throws InputError if the nodes have too few free bytes, if the system refuses, or if the
+/// Allocates all pages of `memory` on these NUMA nodes. No process may have accessed the pages before. The memory may
+/// be shared or private. Throws InputError if the nodes have too few free bytes, if the system refuses, or if the
 /// allocated pages are on other nodes.
 void allocate_on_nodes(std::span<std::byte> memory, std::span<const std::uint32_t> nodes);
 
@@ -85,7 +85,7 @@ std::string why_not_on_nodes(std::span<const std::uint32_t> nodes);
 /// groups. Returns the maximum of the type if the system does not report the number.
 std::uint64_t available_bytes();
 
-/// Returns the number of further bytes that this process can allocate within the limits of all its control groups
+/// Returns the number of additional bytes that this process can allocate within the limits of all its control groups
 /// (version 1 or 2). If no limit is set, returns the maximum of the type. Cached files do not count as used, because
 /// the system drops them when a program needs memory. `own` is the file that lists the groups of the process. The
 /// folders of these groups are below `root`. src/outcrop/tiers/discover.py computes the same number.

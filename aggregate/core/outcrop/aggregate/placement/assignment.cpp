@@ -13,10 +13,11 @@ constexpr double FAR = std::numeric_limits<double>::infinity();
 constexpr std::uint32_t NONE = std::numeric_limits<std::uint32_t>::max();
 
 // Finds the assignment with the minimum cost by the method of Jonker and Volgenant (shortest augmenting paths with
-// potentials). Rows are added one by one. Each new row takes the cheapest path to a column with room. The rows on this
-// path move to the next column of the path. Each row, column and group has a potential p. With the cost c of an arc, c
-// + p(row) - p(column) and p(column) - p(group) are at least 0 on each arc that a path may take. On the arcs of the
-// current assignment, both expressions are 0.
+// potentials). The method adds the rows one by one. For each new row, it finds the cheapest path to a column and a
+// group with room. Each row on this path moves to the next column of the path. Each row, column and group has a
+// potential p. A path can follow two kinds of arcs. For an arc from a row to a column with cost c, c + p(row) -
+// p(column) is at least 0. For an arc from a column with room to its group, p(column) - p(group) is at least 0. On the
+// arcs of the current assignment, these two expressions are 0.
 class Search {
  public:
   Search(std::size_t rows, const Columns &columns, std::span<const double> costs)
@@ -147,7 +148,7 @@ class Search {
       if (distance < end) row_potential_[row] += distance - end;
   }
 
-  // Follows the path from the group back to its first row. Moves each row on the path to the column that the search
+  // Follows the path from the group back to the new row. Moves each row on the path to the column that the search
   // reached from this row.
   void take_path(std::uint32_t first_row, std::uint32_t group) {
     ++group_rows_[group];
@@ -172,7 +173,7 @@ class Search {
   std::vector<std::vector<std::uint32_t>> rows_on_;
   std::vector<std::uint32_t> group_rows_;
   std::vector<double> distance_;
-  // index: column; the row or group from which the search reached the column
+  // element i is the row or group from which the search reached column i
   std::vector<std::uint32_t> from_row_, from_group_;
   std::vector<char> is_done_;
   std::vector<double> group_distance_;

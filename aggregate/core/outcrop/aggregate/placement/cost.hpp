@@ -5,10 +5,10 @@
 //        max(Lnet, Lmem) d(i,A) + w_i / min(Bnet, Bmem)        Lnet d(A,T) + W / Bnet
 //     ranks of A's own node ──► copied:  Lmem + w_A / Bmem
 //
-// This is the model of Tessier, Gressier and Vishwanath for MA-TAPIOCA. A cost is the sum of two kinds of terms:
-// latency L times distance d, and bytes w divided by bandwidth B. Reads have the same formula as writes, with the
-// bandwidths of the opposite direction. With one network card, one rank per node, one aggregator and one round, our
-// model equals the published model. For other cases, our model has these extensions:
+// This is the model of Tessier, Gressier and Vishwanath for MA-TAPIOCA. A cost is a sum of terms of two kinds: latency
+// L times distance d, and bytes w divided by bandwidth B. Reads have the same formula as writes, with the bandwidths of
+// the opposite direction. With one network card, one rank per node, one aggregator and one round, our model equals the
+// published model. For other cases, our model has these extensions:
 //
 //   contention  Aggregators work at the same time. They share the network cards and tiers of their node, and the
 //               target. One aggregator uses at most one card. So the share of a card that an aggregator uses is
@@ -16,7 +16,8 @@
 //   node        Ranks of A's node copy their bytes into A's buffer. Each rank adds one latency of the memory. Ranks of
 //               another node may first merge their bytes in shared memory. Then the node sends one message per round.
 //   rounds      A domain passes through buffers in R rounds. With two buffers, one buffer is filled while the other is
-//               emptied. The time is (fill + empty) / R + max(fill, empty) (R - 1) / R.
+//               emptied. If F is the total time of filling and E is the total time of emptying, the time is
+//               (F + E) / R + max(F, E) (R - 1) / R.
 //   target      The target has its own bandwidth. All aggregators together share this bandwidth. If the target is local
 //               to the node, only the node's aggregators share the bandwidth.
 #pragma once
@@ -61,7 +62,7 @@ struct Cost {
   double copy = 0;      ///< time in which the bytes of the aggregator's own node are copied
   double target_latency = 0;
   double target_transfer = 0;
-  double hidden = 0;  ///< time that is saved because one buffer is filled while another buffer is emptied
+  double hidden = 0;  ///< time that is saved by filling one buffer while another buffer is emptied
 
   double fill() const { return merge + messages + transfer + copy; }
   double empty() const { return target_latency + target_transfer; }
@@ -106,7 +107,7 @@ struct NodeTallies {
 /// bytes are left out.
 std::vector<Tally> sorted_tallies(std::span<const Tally> tallies);
 
-/// Returns the tallies of one domain. The argument must be sorted by domain.
+/// Returns the tallies of one domain. `sorted` must be sorted by domain.
 std::span<const Tally> tallies_of(std::span<const Tally> sorted, std::size_t domain);
 
 /// Returns one table for each element of `all`. A table has a row for each domain and a column for each node. A value
@@ -151,7 +152,7 @@ class DomainCosts {
  private:
   /// The times that the slowest and the second slowest node need to merge the bytes of a domain, and the number of the
   /// slowest node. All nodes merge at the same time, so the slowest node determines the time. The aggregator's node
-  /// does not merge bytes. If it is the slowest node, the second slowest node determines the time.
+  /// does not merge bytes. If the aggregator's node is the slowest node, the second slowest node determines the time.
   struct Merging {
     double slowest = 0;
     double second = 0;

@@ -145,9 +145,9 @@ FileTarget target_of(TextTable &table) {
   return made;
 }
 
-// Returns the text of a target table for a folder, with the rates of the tier whose directory contains the folder. If
-// several directories contain the folder, uses the longest path. Returns an empty text if no directory contains the
-// folder.
+// Returns the text of the table [target] for a folder. The table has the rates of the tier whose directory contains the
+// folder. If several directories contain the folder, uses the directory with the longest path. Returns an empty text if
+// no directory contains the folder.
 std::string target_on(const std::vector<NodeTier> &tiers, const std::string &folder) {
   std::error_code ignored;
   const auto path = std::filesystem::weakly_canonical(std::filesystem::absolute(folder, ignored), ignored);
@@ -173,7 +173,7 @@ std::string why_unusable(const Medium &medium) {
 
 constexpr std::string_view blanks = " \t\r";
 // The number of links between two ranks. The place of a rank has three parts: group, switch and port. Element i is the
-// number of links between ranks whose places are equal in exactly the first i parts.
+// number of links between two ranks whose places have the same first i parts and then differ.
 constexpr std::array<double, 4> LINKS = {5, 3, 2, 0};
 
 std::string_view next_line(std::string_view &text) {
@@ -239,8 +239,8 @@ std::string text_of_node(const MachineSources &sources) {
   return text_of_this_node(text, text_name(sources), sources.target_folder);
 }
 
-// Collective. Calls make() on each rank where `makes` is true, and returns the texts of all ranks. The text of a rank
-// where `makes` is false is empty.
+// All ranks must call this function. Calls make() on each rank where `makes` is true, and returns the texts of all
+// ranks. The text of a rank where `makes` is false is empty.
 template <typename Make>
 std::vector<std::string> gather_made(const Link &link, bool makes, Make make, std::string problem = {}) {
   std::string mine;

@@ -47,8 +47,8 @@ namespace outcrop::aggregate {
 
 inline constexpr double UNLIMITED = std::numeric_limits<double>::infinity();
 
-/// Says how long a tier keeps its content: until the process ends, until the system reboots, until the job ends, or
-/// forever. outcrop.tiers.Persistence has the same values.
+/// The time for which a tier keeps its content: until the process ends, until the system reboots, until the job ends,
+/// or forever. outcrop.tiers.Persistence has the same values.
 enum class Persistence : std::uint8_t { process, reboot, job, permanent };
 
 std::string in_words(Persistence persistence);
@@ -74,7 +74,7 @@ struct Tier {
 };
 
 /// The storage that holds the file. Nodes write to a shared target through the network. If the target is not shared,
-/// each node writes to its own device.
+/// each node writes to a device of the node.
 struct Target {
   double latency_seconds = 0;
   /// the rate of the whole target if it is shared; otherwise the rate of each node's device
@@ -102,8 +102,8 @@ struct Machine {
   Target target_read;  ///< the target with its latency and its rate for reading
   SharedMemory shared_memory;
   std::vector<Tier> tiers;
-  /// The bytes that buffers and stages may use, first for each tier of node 0, then for each tier of node 1, and so on.
-  /// If a node lacks a tier, the value for this tier is 0.
+  /// The number of bytes that buffers and stages may use, first for each tier of node 0, then for each tier of node 1,
+  /// and so on. If a node lacks a tier, the value for this tier is 0.
   std::vector<std::uint64_t> room_bytes;
 
   std::size_t nodes() const { return distance_to_target.size(); }
@@ -154,8 +154,9 @@ struct JoinedNodes {
   std::vector<std::string> lines;
 };
 
-/// Joins the descriptions of all nodes. A tier that several nodes have gets the rates of the first of these nodes. The
-/// target and the network are those of node 0. Throws InputError if no node has a tier, or if node 0 has no target.
+/// Joins the descriptions of all nodes. If several nodes have a tier with the same name, the rates of the first of
+/// these nodes are used. The target and the network come from node 0. Throws InputError if no node has a tier, or if
+/// node 0 has no target.
 JoinedNodes join_nodes(std::vector<NodeDescription> nodes);
 
 // --- distances between nodes -----------------------------------------------------------------------------------------
@@ -189,7 +190,7 @@ struct MachineSources {
   std::string machine_file;  ///< the name of the machine file; empty if there is none
   std::string target_folder = ".";
   std::string topology_file;  ///< the name of a file with the places of ranks; if empty, `distances` is used
-  ///< a function that gives the distances between nodes; if it is empty, distances_by_node() is used
+  /// a function that gives the distances between nodes; if it is empty, distances_by_node() is used
   Distances distances;
   std::string distances_known;     ///< a text with the origin of the distances, such as "distances by Slurm"
   std::vector<std::string> lines;  ///< further lines of text for DetectedMachine::lines
@@ -208,13 +209,13 @@ struct DetectedMachine {
 /// the argument is the lowest rank on the node of rank i.
 std::vector<std::uint32_t> number_nodes(std::span<const int> lowest_rank_on_node);
 
-/// Collective. Returns the texts of all ranks. If a rank has a problem, all ranks throw an InputError such as "rank 3:
-/// problem".
+/// All ranks must call this function. Returns the texts of all ranks. If a rank has a problem, all ranks throw an
+/// InputError such as "rank 3: problem".
 std::vector<std::string> gather_texts(const Link &link, const std::string &mine, const std::string &problem);
 
-/// Collective. Describes the machine on which the ranks run. If `sources` has no text for a node, reads the machine
-/// file. If there is no machine file, measures the memory of the node in less than a second. Throws InputError on all
-/// ranks if a file cannot be read or is invalid.
+/// All ranks must call this function. Describes the machine on which the ranks run. If `sources` has no text for a
+/// node, reads the machine file. If there is no machine file, measures the memory of the node in less than a second.
+/// Throws InputError on all ranks if a file cannot be read or is invalid.
 DetectedMachine find_machine(const Link &link, const MachineSources &sources);
 
 }  // namespace outcrop::aggregate

@@ -60,8 +60,8 @@ std::vector<std::uint32_t> find_slots(const Machine &machine, const PlacementOpt
   return slots;
 }
 
-// Returns true if buffers on tier `one` cost at most as much as buffers on tier `other` for every domain. If the costs
-// are equal for every domain, returns `is_first`.
+// Returns true if buffers on tier `one` are at least as cheap as buffers on tier `other`, for every domain. If the
+// costs are equal for every domain, returns `is_first`.
 bool dominates(const Tier &one, const Tier &other, bool is_first) {
   if (one.latency_seconds > other.latency_seconds || one.fill_bytes_per_second < other.fill_bytes_per_second ||
       one.empty_bytes_per_second < other.empty_bytes_per_second)
@@ -94,8 +94,8 @@ void add_columns(Capacity &capacity, const Machine &machine) {
   }
 }
 
-// Returns the smallest number n for which all domains have a place if each node has at most n aggregators. A node has
-// at most `limits` aggregators. Returns 0 if no such number exists.
+// Returns the smallest number n such that at most n aggregators on each node are enough for all domains. Node i can
+// have at most limits[i] aggregators. Returns 0 if even the limits are not enough.
 std::uint32_t spread(std::span<const std::uint32_t> limits, std::size_t domains) {
   std::vector<std::uint32_t> sorted(limits.begin(), limits.end());
   std::sort(sorted.begin(), sorted.end());
@@ -142,11 +142,11 @@ Capacity find_capacity(const Machine &machine, std::span<const std::uint32_t> ra
 
 // --- choosing --------------------------------------------------------------------------------------------------------
 
-// The maximum number of steps of assign(), which take some seconds. A step is the test of one column. For D domains and
-// C columns, assign() needs at most D * D * C steps.
+// The maximum number of steps of assign(). This number of steps takes some seconds. A step is the test of one column.
+// For D domains and C columns, assign() needs at most D * D * C steps.
 constexpr double MAX_STEPS = 4e10;
 
-// Computes the cost of each domain on each tier of each node.
+// The costs of each domain on each tier of each node.
 struct Candidates {
   const Machine &machine;
   const DomainCosts &work;
@@ -375,9 +375,9 @@ Placement place(const Machine &machine, std::span<const Tally> tallies, std::siz
 Placement place_best(const Machine &machine, std::span<const Tally> tallies, std::size_t domains,
                      const PlacementOptions &options, bool try_both) {
   const std::vector<Tally> sorted = sorted_tallies(tallies);
-  // with one rank per node, sending together and sending separately are the same
+  // with one rank on each node, the two ways to send are the same
   const bool is_alone = machine.nodes() == machine.node_of_rank.size();
-  // a deque keeps the addresses of its elements
+  // in a deque, the elements keep their addresses
   std::deque<Attempt> all;
   std::vector<const NodeTallies *> all_tallies;
   for (std::uint32_t together = 1; together == 1 || domains > together / 2; together *= 2) {
@@ -397,7 +397,7 @@ Placement place_best(const Machine &machine, std::span<const Tally> tallies, std
       Placement placement = place_attempt(machine, all[i], distances[i]);
       if (!best || placement.seconds <= best->seconds) best = std::move(placement);
     } catch (const InputError &error) {
-      refused = error;  // a smaller number of aggregators may have room
+      refused = error;  // there may be room for a smaller number of aggregators
     }
   }
   if (!best) throw InputError(*refused);
@@ -443,8 +443,8 @@ double seconds_with(const Machine &machine, const Placement &placement, const Ta
 
 namespace {
 
-// Places domains whose aggregators are given. All domains use the same tier: the tier with the shortest predicted time
-// that has room for all domains.
+// Places domains whose aggregators are given. All domains use the same tier. Chooses the tier with the shortest
+// predicted time among the tiers with room for all domains.
 Placement place_owned(const Machine &machine, std::span<const Tally> tallies, std::span<const std::uint32_t> ranks,
                       const PlacementOptions &options) {
   std::vector<std::uint32_t> on_node(machine.nodes());
@@ -468,7 +468,8 @@ Placement place_owned(const Machine &machine, std::span<const Tally> tallies, st
 }
 
 // Places all domains of the inputs without merging domains. Tries two placements, and returns the faster placement. In
-// the first placement, each rank sends its own messages. In the second placement, the ranks of a node send together.
+// the first placement, each rank sends its own messages. In the second placement, the ranks of a node send common
+// messages.
 Placement place_exactly(const Placed &placed, const ElectionInputs &inputs) {
   PlacementOptions apart = placed.options;
   apart.merged = false;

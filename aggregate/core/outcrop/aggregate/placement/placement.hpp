@@ -9,10 +9,10 @@
 // because a rank is the aggregator of at most one domain.
 //
 // The aggregators of a node share the node's network cards, tiers and local target. So aggregators are spread evenly
-// over the nodes. The cost assumes the same number of aggregators on each node.
+// over the nodes. The predicted cost assumes the same number of aggregators on each node.
 //
 // Capacity and persistence exclude tiers. Each tier of a node has room for the buffers of a certain number of
-// aggregators. If a cheaper tier is full, the Choice of the domain contains this tier, and a note names it.
+// aggregators. If a cheaper tier is full, the Choice of the domain contains this tier, and a note names the tier.
 //
 // All functions of this file are deterministic and have no side effects. So ranks that have the same tallies and the
 // same machine compute the same placement.
@@ -64,7 +64,7 @@ struct Placement {
   Contention contention;
   bool merged = false;
   bool is_least = true;        ///< true if no other placement has a lower sum of costs
-  std::uint32_t together = 1;  ///< the number of the caller's domains in each domain of this placement
+  std::uint32_t together = 1;  ///< the number of the caller's domains in each merged domain
   /// lines about excluded tiers, and about choices that are not the cheapest, with the reasons
   std::vector<std::string> notes;
 };
@@ -73,10 +73,10 @@ struct Placement {
 Placement place(const Machine &machine, std::span<const Tally> tallies, std::size_t domains,
                 const PlacementOptions &options);
 
-/// Places domains, and also chooses their number. First tries the given domains. Then tries merged domains: groups of
-/// 2, 4, 8, ... neighbouring domains. Returns the placement with the shortest time. If several times are equal, returns
-/// the placement with the fewest domains. If `try_both` is true, tries each number of domains twice: the ranks of a
-/// node send one message together, or each rank sends its own messages.
+/// Places domains, and also chooses their number. First tries the given domains. Then merges groups of 2, 4, 8, ...
+/// neighbouring domains, and tries the merged domains. Returns the placement with the shortest time. If several times
+/// are equal, returns the placement with the fewest domains. If `try_both` is true, tries each number of domains twice:
+/// the ranks of a node send one message together, or each rank sends its own messages.
 Placement place_best(const Machine &machine, std::span<const Tally> tallies, std::size_t domains,
                      const PlacementOptions &options, bool try_both);
 
@@ -102,10 +102,10 @@ struct Placed {
   Placement placement;
 };
 
-/// Returns a function that elects aggregators. This function places domains on `placed->machine` with
+/// Returns a function that elects aggregators. The returned function places domains on `placed->machine` with
 /// `placed->options`, and stores the result in `placed`. It takes the size and the number of buffers from its inputs.
-/// If `exactly` is true, it keeps the number of domains. Otherwise place_best() chooses the number. It throws
-/// InputError if each rank performs its own I/O and the buffers have no room.
+/// If `exactly` is true, it keeps the number of domains. Otherwise place_best() chooses the number of domains. The
+/// returned function throws InputError if each rank performs its own I/O and no tier has room for the buffers.
 Elect elect_by_cost(std::shared_ptr<Placed> placed, bool exactly);
 
 // --- staging ---------------------------------------------------------------------------------------------------------
@@ -120,9 +120,9 @@ Elect elect_by_cost(std::shared_ptr<Placed> placed, bool exactly);
 // ended. The drain alternates between reading from the tier and writing to the target. With staging, the thread of an
 // aggregator also allocates pages and computes checksums (StagingRates).
 //
-// A tier can be used if it is a file system of the nodes, has the requested persistence, and has room for a step. Steps
-// are not staged if the target is local to the node and writes need not be durable, because the page cache has the same
-// effect.
+// A tier can be used if it is a file system of the nodes, has the requested persistence, and has room for a step. If
+// the target is local to the node and writes need not be durable, steps are written directly. In this case, the page
+// cache has the effect of a stage.
 
 /// The way in which the program is expected to use steps.
 struct StepUsage {
@@ -130,7 +130,7 @@ struct StepUsage {
   double seconds_between = 0;
   /// the expected number of times that the program reads a step soon after its write, with the same plan
   double reads_back = 0;
-  bool durable = false;                        ///< true if a write ends when its bytes are on the device
+  bool durable = false;                        ///< true if a write ends only when its bytes are on the device
   Persistence persistence = Persistence::job;  ///< the minimum persistence of a stage
   std::uint64_t room_bytes = 0;  ///< the maximum size of a stage on a node; the value 0 means all room of the tier
 };
@@ -177,9 +177,9 @@ std::string explain(const Staging &staging, const Machine &machine);
 //
 //     row ──cost──► column (room) ──► group (room)          row: a domain; column: a tier of a node; group: a node
 //
-// The room of a column is the maximum number of rows that may have the column. The room of a group is the maximum
-// number of rows that may have any of the columns of the group. The result depends only on the arguments: if costs
-// are equal, the lowest column is taken.
+// The room of a column is the maximum number of rows that can be assigned to the column. The room of a group is the
+// maximum number of rows that can be assigned to all columns of the group together. The result depends only on the
+// arguments: if costs are equal, the lowest column is taken.
 
 struct Columns {
   std::vector<std::uint32_t> group;       ///< the group of each column, in ascending order

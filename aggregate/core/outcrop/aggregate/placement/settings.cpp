@@ -98,7 +98,7 @@ HostLimit parse_host(const std::string &entry, const std::string &list) {
 }
 
 std::string host_list(const GivenText &given) {
-  max_on_nodes(given.text, {});  // this call throws if the text is not a list
+  max_on_nodes(given.text, {});  // this call throws an error if the text is not a list
   return given.text;
 }
 
@@ -162,8 +162,8 @@ constexpr std::array TABLE = {
         "The maximum time, in seconds, that a rank waits for other ranks. After this time, the rank fails."),
 };
 
-// Returns the text of a setting from the first source that has it: the argument, our hint, ROMIO's hint, or the
-// environment variable. As in shells, an empty text counts as missing.
+// Returns the text of a setting from the first source that contains the setting: the argument, our hint, ROMIO's hint,
+// or the environment variable. As in shells, an empty text counts as missing.
 std::optional<GivenText> find(const Texts &arguments, const Texts &hints, const Texts &environment,
                               const SettingRow &row) {
   const auto in = [](const Texts &texts, const std::string &name) {

@@ -3,8 +3,9 @@
 // setting, its default is used.
 //
 // setting_table() declares each setting once, with its names, its meaning, its default and the function that parses its
-// text. The functions below check arguments, hints and variables by this table. scripts/write_settings.py writes the
-// comment in outcrop_aggregate.h and the reference page from the table. A test compares both with the table.
+// text. The functions below use this table to check arguments, hints and variables. scripts/write_settings.py writes
+// the comment in outcrop_aggregate.h and the reference page from the table. A test compares the comment and the page
+// with the table.
 //
 // Hints that begin with cb_ have the same meaning as in ROMIO. Unknown hints are ignored, as MPI requires. Unknown
 // arguments, and unknown variables that begin with OUTCROP_AGG_, are errors.
@@ -87,8 +88,8 @@ using Texts = std::map<std::string, std::string>;
 /// Reads all settings. Throws InputError for an unknown argument or variable, and for an invalid value from any source.
 Settings read_settings(const Texts &arguments, const Texts &hints, const Texts &environment);
 
-/// Returns a copy of `settings` with the values of the given arguments. Here an empty text is a value, and does not
-/// count as missing. Throws the same errors as read_settings().
+/// Returns a copy of `settings` with the values of the given arguments. In this function, unlike in read_settings(), an
+/// empty text is a value. Throws the same errors as read_settings().
 Settings with_arguments(Settings settings, const Texts &arguments);
 
 /// Returns the environment variables that are settings, with their values. `variables` has the same form as `environ`
@@ -96,8 +97,8 @@ Settings with_arguments(Settings settings, const Texts &arguments);
 Texts settings_in_environment(const char *const *variables);
 
 /// Returns the maximum number of aggregators on each node. `list` has entries "host:number". An entry with the host *
-/// matches any host, and the number * means that there is no limit. The first entry that matches a host counts. A host
-/// without an entry has no aggregators. Throws InputError if the list is invalid.
+/// matches any host, and the number * means that there is no limit. For each host, the first entry that matches is
+/// used. A host without an entry has no aggregators. Throws InputError if the list is invalid.
 std::vector<std::uint32_t> max_on_nodes(const std::string &list, std::span<const std::string> hosts);
 
 /// Returns the options of placement that follow from the settings. `hosts` contains the host of each node. Throws

@@ -82,13 +82,13 @@ std::unique_ptr<FolderLock> lock_stage(Folder &folder, std::uint32_t writer) {
 
 namespace {
 
-// Longer contiguous runs of bytes are read in parts of this size. Each run is read twice: first to check the checksum,
-// then to copy the bytes. Without this limit, an invalid list with a very long run could make the program allocate too
-// much memory.
+// A contiguous run that is longer than this size is read in parts of this size. Such a run is read twice: first to
+// check the checksum, then to copy the bytes. Without the limit for a part, an invalid list with a very long run could
+// make the program allocate too much memory.
 constexpr std::uint64_t part_bytes = std::uint64_t{16} << 20;
 constexpr std::uint64_t max_target_end = std::uint64_t{1} << 62;
 
-// the key is (writer, step)
+// the kinds of files of each step; the key is (writer, step)
 using StagedFiles = std::map<std::pair<std::uint32_t, std::uint64_t>, std::set<StageFile>>;
 
 std::string name_of(std::uint64_t step, std::uint32_t writer, StageFile kind) {
@@ -216,8 +216,8 @@ void drop_step(Folder &folder, std::uint64_t step, std::uint32_t writer) {
 
 namespace {
 
-// Locks the folder for recovery. No other process recovers this folder while the returned lock exists. So if a writer's
-// lock is held, the writer itself holds it and is alive.
+// Locks the folder for recovery. While the returned lock exists, no other process recovers this folder. So if the lock
+// of a writer is held, the writer itself holds the lock and is alive.
 std::unique_ptr<FolderLock> lock_recovery(Folder &folder, double seconds) {
   std::unique_ptr<FolderLock> lock = folder.hold("recovery.lock", seconds);
   if (!lock) throw InputError(folder.path() + " is being recovered by another process; wait for it or stop it");
@@ -226,8 +226,8 @@ std::unique_ptr<FolderLock> lock_recovery(Folder &folder, double seconds) {
 
 using WriterLocks = std::map<std::uint32_t, std::unique_ptr<FolderLock>>;
 
-// Takes and returns the lock of each dead writer. No new writer can use the same numbers while these locks exist. Adds
-// the living writers to `busy`.
+// Takes and returns the lock of each dead writer, which is a writer whose process has ended. While these locks exist,
+// no new writer can use the numbers of the dead writers. Adds the living writers to `busy`.
 WriterLocks lock_dead_writers(Folder &folder, std::vector<std::uint32_t> &busy) {
   WriterLocks locks;
   for (const auto &[key, kinds] : files_in(folder)) {
@@ -242,9 +242,9 @@ WriterLocks lock_dead_writers(Folder &folder, std::vector<std::uint32_t> &busy) 
   return locks;
 }
 
-// If a step still has a list, removes the mark `done` from all later steps of the same writer. The steps of a writer
-// are marked one after the other, by renaming. But a power cut may undo the renaming of an earlier step and keep the
-// renaming of a later step. If a step is drained again, all later steps must be drained again, too.
+// If a step still has a list, removes the mark `done` from all later steps of the same writer. The lists of a writer
+// are renamed to `done` in the order of its steps. But a power cut may undo the renaming of an earlier step and keep
+// the renaming of a later step. If a step is drained again, all later steps must be drained again, too.
 void undo_after_lists(Folder &folder, const WriterLocks &dead) {
   std::set<std::uint32_t> writers;                     // the writers for which a list was found
   for (const auto &[key, kinds] : files_in(folder)) {  // the files are sorted by writer, then by step
@@ -258,8 +258,8 @@ void undo_after_lists(Folder &folder, const WriterLocks &dead) {
   }
 }
 
-// Locks the folder and its dead writers, calls settle(folder, dead writers, result), and returns the result. If the
-// folder does not exist, the result is empty.
+// Takes the locks of the folder and of its dead writers, calls settle(folder, dead writers, result), and returns the
+// result. If the folder does not exist, the result is empty.
 template <typename Settle>
 Recovery with_dead_writers(const std::string &path, double seconds, Files &files, Settle &&settle) {
   Recovery recovery;

@@ -109,8 +109,8 @@ const OpenFile &NodeFiles::file(std::uint32_t number) {
   return *files_[number];
 }
 
-// Reads the bytes of `wanted` that the step whose base is `base` has written. Adds the parts of `wanted` that this step
-// has not written to `missing`.
+// Reads the bytes of `wanted` that a step has written. `base` is the base of this step. If the step has not written a
+// part of `wanted`, adds this part to `missing`.
 void NodeFiles::read_step(std::uint64_t base, const Range &wanted, std::uint64_t offset, std::span<std::byte> bytes,
                           std::vector<Range> &missing) {
   std::uint64_t at = wanted.begin;

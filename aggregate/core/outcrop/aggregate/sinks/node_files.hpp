@@ -4,8 +4,9 @@
 //     out.node-0   out.node-4   ...   bytes at their offsets in the whole file, with holes for the bytes of other nodes
 //     out.index                       for each range of a step, the node file that has it; and the bases of all steps
 //
-// All steps have the same ranges: the ranges of the plan. So each step adds only one line to the index, which contains
-// the base of the step. If steps overlap, the bytes of the newest step are valid.
+// All steps have the same ranges: the ranges of the plan. So each step adds only one line to the index. The line
+// contains the base of the step, which is the number that the step adds to all offsets of the plan. If steps overlap,
+// the bytes of the newest step are valid.
 #pragma once
 
 #include <cstddef>
@@ -33,7 +34,7 @@ struct NodeRange {
 struct NodeIndex {
   std::uint64_t size_bytes = 0;      ///< the minimum size of the whole file
   std::vector<std::string> files;    ///< the names of the node files, which are in the same folder as the index
-  std::vector<NodeRange> ranges;     ///< the ranges of a step whose base is 0, ascending
+  std::vector<NodeRange> ranges;     ///< the ranges of a step whose base is 0, sorted by offset
   std::vector<std::uint64_t> bases;  ///< the bases of the steps; no base occurs twice, and the newest step is the last
   bool operator==(const NodeIndex &) const = default;
 
@@ -70,7 +71,7 @@ class NodeFiles {
   /// such byte.
   std::uint64_t next_written(std::uint64_t offset) const;
 
-  /// Throws CorruptionError if a file is shorter than the index says. Throws StorageError.
+  /// Throws CorruptionError if a node file is shorter than the index requires. Throws StorageError.
   void check_sizes();
 
   NodeIndex &index() { return index_; }

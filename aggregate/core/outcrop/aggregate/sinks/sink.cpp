@@ -24,8 +24,8 @@ namespace outcrop::aggregate {
 
 namespace {
 
-// A store that performs each transfer in the thread that calls submit(), before submit() returns. It needs no other
-// threads, because each aggregator already has its own thread.
+// A store that performs each transfer in the thread that calls submit(), before submit() returns. This store needs no
+// other threads, because each aggregator already has its own thread.
 class CallStore final : public Store {
  public:
   using Store::Store;
@@ -95,7 +95,8 @@ constexpr std::size_t min_measured_bytes = std::size_t{1} << 20;
 // copies a part. A part fits into the processor's cache.
 constexpr std::uint64_t buffered_read_bytes = 128 << 10;
 // If writes must be durable, bytes are copied to the page cache in parts of `written_back_bytes`. After each copy, the
-// device begins to write the copied part. The flush writes a last part that is shorter than `min_written_back`.
+// device begins to write the copied part. If the last part is shorter than `min_written_back`, only the flush writes
+// this part to the device.
 constexpr std::size_t written_back_bytes = std::size_t{2} << 20, min_written_back = std::size_t{64} << 10;
 
 std::unique_ptr<Store> open_store(const std::string &path, bool writable, bool direct, const Faults &faults,

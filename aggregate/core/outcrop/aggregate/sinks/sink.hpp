@@ -41,8 +41,8 @@ class Sink {
   virtual void write(std::uint64_t offset, const std::byte *data, std::size_t length) = 0;
   virtual void read(std::uint64_t offset, std::byte *data, std::size_t length) = 0;
 
-  /// Returns true if a read may also include the bytes in holes of the plan. One long read is faster than several short
-  /// reads.
+  /// Returns true if a read may also include holes, which are bytes between the ranges of the plan. One long read is
+  /// faster than several short reads.
   virtual bool reads_holes() const { return true; }
 
   /// Makes all written bytes durable in their file.
@@ -57,15 +57,15 @@ class Sink {
     return false;
   }
 
-  /// After this call, reads use only the file, and no bytes that the sink keeps. Must be called before other sinks
-  /// write to the same places of the file.
+  /// After this call, reads use only the file, and not the bytes that the sink has kept. The caller must call this
+  /// function before other sinks write to the same places of the file.
   virtual void forget() {}
 };
 
 // --- how a file is opened ------------------------------------------------------------------------------------------
 
-/// The mode in which ranks open a file. It must be the same on all ranks: one rank must not bypass the page cache while
-/// another rank uses the page cache for the same file.
+/// The mode in which ranks open a file. The mode must be the same on all ranks. One rank must not bypass the page cache
+/// while another rank uses the page cache for the same file.
 struct OpenMode {
   bool staged = false, node_files = false;
   bool ample_room = false;  // true if the page cache has ample room for the bytes that a node transfers in a step
@@ -74,8 +74,8 @@ struct OpenMode {
 /// Returns true if the page cache of this node now has ample room for `node_bytes` bytes.
 bool has_ample_room(std::uint64_t node_bytes);
 
-/// Collective. Returns the mode of all ranks. In the result, `ample_room` is true only if it is true on all ranks.
-/// Throws InputError if another member differs between ranks.
+/// All ranks must call this function. Returns the common mode of all ranks. In the result, `ample_room` is true only if
+/// it is true on all ranks. Throws InputError if one of the other members differs between ranks.
 OpenMode agree_on_open_mode(const Link &link, const OpenMode &mine);
 
 // --- the shared file -----------------------------------------------------------------------------------------------

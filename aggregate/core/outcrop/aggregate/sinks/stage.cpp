@@ -38,8 +38,8 @@ std::uint64_t covered(std::span<const StagedRun> runs, std::uint64_t begin, std:
   return bytes;
 }
 
-// Copies bytes of a run to `bytes`, a range of the target that begins at offset `begin`. Copies only bytes in this
-// range, but reads the complete run, because its checksum covers all of its bytes.
+// Copies bytes of a run to `bytes`, which holds a range of the target from offset `begin` on. Copies only the bytes of
+// this range, but reads the complete run, because the checksum covers all bytes of the run.
 void copy_from(const OpenFile &data, const StagedRun &run, std::uint64_t begin, std::span<std::byte> bytes) {
   const std::uint64_t end = begin + bytes.size();
   const std::uint64_t first = std::max(begin, run.target), last = std::min(end, run.target + run.length);
@@ -79,8 +79,8 @@ Stage::~Stage() {
   remove_drained();
 }
 
-// Removes the files of drained steps. The names `done` of these steps must be durable before their data are removed. If
-// a file cannot be removed now, the next recovery removes it.
+// Removes the files of drained steps. The renaming of the lists to `done` must be durable before the data are removed.
+// If a file cannot be removed now, the next recovery removes it.
 void Stage::remove_drained() noexcept {
   try {
     if (!steps_.empty()) folder_->flush();
@@ -208,8 +208,8 @@ bool Stage::drain_next() {
   return drain_next(lock);
 }
 
-// Drains the oldest step that is not drained. A step that cannot be drained stays in the stage, and so do later steps,
-// because they may have newer bytes for the same places.
+// Drains the oldest step that is not drained yet. If a step cannot be drained, this step and all later steps stay in
+// the stage. The later steps may have newer bytes for the same places.
 bool Stage::drain_next(std::unique_lock<std::mutex> &lock) {
   const auto found = std::ranges::find(steps_, false, &StagedStep::drained);
   if (failure_ || found == steps_.end()) return false;
@@ -231,12 +231,12 @@ bool Stage::drain_next(std::unique_lock<std::mutex> &lock) {
 }
 
 // Makes room in the stage: waits until the oldest step is drained, and then removes this step. If the stage has no
-// steps, throws an error: `bytes` bytes do not fit.
+// steps, throws an error, because `bytes` bytes do not fit into the empty stage.
 void Stage::evict(std::unique_lock<std::mutex> &lock, std::uint64_t bytes) {
   if (steps_.empty()) throw StorageError("stage", spec_.folder, 0, bytes, ENOSPC);
   wait_for_drain(lock, [this] { return steps_.front().drained; });
   if (failure_) std::rethrow_exception(failure_);
-  folder_->flush();  // the name `done` of the step must be durable before the data of the step are removed
+  folder_->flush();  // the renaming of the list to `done` must be durable before the data are removed
   remove_step(*folder_, steps_.front().list.step, spec_.writer);
   last_read_.reset();  // the file system frees the room of a removed file only when the file is closed
   used_bytes_ -= steps_.front().file_bytes;

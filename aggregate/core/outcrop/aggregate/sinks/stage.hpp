@@ -48,8 +48,8 @@ struct StagedRun {
   bool operator==(const StagedRun &) const = default;
 };
 
-/// The list of all runs that one writer has staged in one step. The list is stored as a listing (text.hpp). If a
-/// run is at least one page long, its offset within a page is the same in the data file and in the target.
+/// The list of all runs that a writer has staged in a step. The list is stored as a listing (text.hpp). If a run is at
+/// least one page long, the offset of the run within a page is the same in the data file and in the target.
 struct StageList {
   std::string target;  ///< the path of the file that these bytes belong to
   std::uint64_t step = 0;
@@ -92,15 +92,16 @@ std::byte *place_of(const StagedRun &run, const AlignedMemory &memory);
 /// harmless.
 void remove_step(outcrop::Folder &folder, std::uint64_t step, std::uint32_t writer);
 
-/// Removes the files of a step that must not be drained. The list is removed first, and durably, because a step without
-/// a list does not count as staged.
+/// Removes the files of a step that must not be drained. The list is removed first, and its removal is made durable,
+/// because a step without a list does not count as staged.
 void drop_step(outcrop::Folder &folder, std::uint64_t step, std::uint32_t writer);
 
 /// Returns the maximum number of bytes that a step of `bytes` bytes occupies in the folder. `runs` is the number of its
-/// contiguous runs that are at least one page long.
+/// contiguous runs with a length of one page or more.
 std::uint64_t room_of_step(std::uint64_t bytes, std::size_t runs);
 
-/// Takes the lock of `writer` in `folder`. Throws InputError if another process holds this lock.
+/// Takes and returns the lock of writer number `writer` in `folder`. Throws InputError if another process holds this
+/// lock.
 std::unique_ptr<FolderLock> lock_stage(outcrop::Folder &folder, std::uint32_t writer);
 
 // --- draining and recovery (drain.cpp) -----------------------------------------------------------------------------
@@ -121,11 +122,11 @@ struct Recovery {
 };
 
 /// Drains the steps of dead writers in `folder` into `target`, in the order of steps. Removes lost steps and
-/// unnecessary files. If a step fails, the later steps of its writer are not drained, because they may have newer bytes
-/// for the same places. A step fails if its list belongs to another file than `target`. If the folder does not exist,
-/// the result is empty. If another caller is recovering the folder, this function waits for it. Throws StorageError if
-/// the folder cannot be read. Throws InputError if the folder belongs to another user, or if the other caller has not
-/// finished after `seconds`.
+/// unnecessary files. If the drain of a step fails, the later steps of its writer are not drained. The later steps may
+/// have newer bytes for the same places. The drain of a step also fails if the list of the step names another file than
+/// `target`. If the folder does not exist, the result is empty. If another caller is recovering the folder, this
+/// function waits for the other caller. Throws StorageError if the folder cannot be read. Throws InputError if the
+/// folder belongs to another user, or if the other caller has not finished after `seconds`.
 Recovery recover_stage(const std::string &folder, const std::string &target, double seconds = wait_for_ever,
                        Files &files = Files::system());
 
@@ -141,7 +142,7 @@ struct StageSpec {
   std::uint32_t writer = 0;  ///< the number of this writer; no other writer to this folder may have the same number
   /// the maximum size of all staged data; the value 0 means that only the file system limits the size
   std::uint64_t room_bytes = 0;
-  /// If true, a separate thread drains steps. Otherwise the thread that waits for the drain drains them.
+  /// If true, a separate thread drains steps. Otherwise a thread that waits for the drain performs the drain.
   bool has_thread = true;
   Files &files = Files::system();
 };
@@ -158,9 +159,10 @@ class Stage {
   Stage(const Stage &) = delete;
   Stage &operator=(const Stage &) = delete;
 
-  /// Begins a step with at most `bytes` bytes. At most `runs` of its contiguous runs are at least one page long. If the
-  /// stage has too little room, waits until its oldest steps are drained, and evicts them. `step` must be higher than
-  /// the number of the previous step. Throws StorageError if the stage has no room, or if draining has failed.
+  /// Begins a step with at most `bytes` bytes. `runs` is the maximum number of its contiguous runs with a length of one
+  /// page or more. If the stage has too little room, waits until its oldest steps are drained, and evicts these steps.
+  /// `step` must be higher than the number of the previous step. Throws StorageError if the stage has no room, or if
+  /// draining has failed.
   void begin(std::uint64_t step, std::uint64_t bytes, std::size_t runs);
 
   /// Adds a run to the current step. Throws StorageError.
@@ -180,8 +182,8 @@ class Stage {
   /// the steps stay in the stage.
   void finish();
 
-  /// Drains the oldest step that is not drained. Only for stages without a thread. Returns false if all steps were
-  /// already drained, or if draining has failed.
+  /// Drains the oldest step that is not drained yet. Call this function only for a stage without a thread. Returns
+  /// false if all steps were already drained, or if draining has failed.
   bool drain_next();
 
   /// Waits until all sealed steps are durable in the target, and then removes all steps from the stage. Throws the same
@@ -223,7 +225,7 @@ class Stage {
 
 /// A sink that consists of the shared file and a stage. Writes go to the stage. A read uses the stage if the stage has
 /// all bytes of the read. Otherwise the read waits until all steps are drained, and uses the file. The stage's folder
-/// has one subfolder for each file, for the data of all domains.
+/// has one subfolder for each file. The subfolder has the data of all domains.
 class StagedFile final : public Sink {
  public:
   /// `step` has the number and the total size of the contiguous runs of a step in this domain. Throws the same errors
@@ -249,10 +251,10 @@ class StagedFile final : public Sink {
 /// Returns the folder in `stage_folder` that contains the staged steps of `file`.
 std::string stage_of_file(const std::string &stage_folder, const std::string &file);
 
-/// Drains the steps that an earlier program has left in `folder` into `file`, or discards these steps if `discard` is
-/// true. One rank of each node calls this function before the node uses the stage. Returns one line about each step.
-/// Throws InputError if a step cannot be drained, if a writer is alive, or if another rank is still recovering the
-/// folder after `seconds`. Throws StorageError.
+/// Handles the steps of `file` that an earlier program has left in `folder`. Discards these steps if `discard` is true,
+/// and drains them into `file` otherwise. One rank of each node calls this function before the node uses the stage.
+/// Returns one line about each step. Throws InputError if a step cannot be drained, if a writer is alive, or if another
+/// rank is still recovering the folder after `seconds`. Throws StorageError.
 std::vector<std::string> settle_stage(const std::string &folder, const std::string &file, bool discard, double seconds);
 
 /// Throws InputError if one step needs more room than this writer has in the stage. `room_bytes` is the size of this

@@ -77,12 +77,12 @@ DomainWork::DomainWork(std::size_t domain, Rounds rounds, std::vector<Sender> se
     parts_.push_back(
         static_cast<std::uint32_t>(local_parts_.size() - local_begins_.back() + remote_parts_.size() - remote_before));
     local_begins_.push_back(local_parts_.size());
-    // no byte is counted twice in `present`, because a plan that writes refuses overlaps
+    // no byte is counted twice in `present`, because the ranks of a plan that writes have no common bytes
     dense_.push_back(present == whole);
   }
 }
 
-// Finds the peers on other nodes. The senders are sorted by rank, so the ranks of each peer are sorted, too.
+// Finds the peers on other nodes. The senders are sorted by rank, so the senders of each peer are sorted, too.
 void DomainWork::find_peers(const Node &node) {
   std::map<int, std::uint32_t> of_relay;
   for (std::uint32_t i = 0; i < senders_.size(); ++i) {
@@ -178,7 +178,7 @@ void Aggregator::wait_for_parts(std::uint64_t number) {
   }
 }
 
-// Runs act(), and adds its running time to the result. If the job has already failed, does nothing.
+// Runs act(), and adds the running time of act() to the result. If the job has already failed, does nothing.
 template <typename Act>
 void Aggregator::use_sink(const Job &job, Act &&act) {
   using Clock = std::chrono::steady_clock;
@@ -213,8 +213,8 @@ void Aggregator::read_rounds(const Job &job) {
 }
 
 void Aggregator::move(const Job &job, std::size_t round) {
-  // In the buffer, the data begin at the offset of the base within its page. So each byte has the same offset within a
-  // page in the buffer and in the file (decision.hpp).
+  // In the buffer, the data begin at the offset `base` modulo the page size. So the offset of each byte within a page
+  // is the same in the buffer and in the file (decision.hpp).
   std::byte *buffer = node_.buffer(work_.domain(), job.first_round + round) + job.base % AlignedMemory::page_bytes;
   const bool whole = !job.write && job.sink->reads_holes();
   use_sink(job, [&] {

@@ -61,7 +61,7 @@ class TaskThread {
 /// several ranks.
 struct Peer {
   int rank = 0;
-  /// the ranks whose bytes are in the message, as indices for DomainWork::sender(), in the order of their bytes
+  /// the ranks whose bytes are in the message, in the order of the bytes; each rank is given as an index for sender()
   std::vector<std::uint32_t> senders;
 };
 
@@ -81,7 +81,7 @@ class DomainWork {
   const Rounds &rounds() const { return rounds_; }
   const Sender &sender(std::uint32_t index) const { return senders_[index]; }
   const Peer &peer(std::uint32_t index) const { return peers_[index]; }
-  /// Returns the messages of all rounds, sorted by round.
+  /// Returns the messages with all peers in all rounds, sorted by round.
   std::span<const RemotePart> remote_parts() const { return remote_parts_; }
   /// Returns the ranks on this node that have bytes in the round, as indices in Node::ranks().
   std::span<const std::uint32_t> local_parts(std::size_t round) const {
@@ -92,11 +92,12 @@ class DomainWork {
   std::uint32_t parts(std::size_t round) const { return parts_[round]; }
   bool has_remote(std::size_t round) const { return parts_[round] > local_parts(round).size(); }
 
-  /// Returns the ranges of a round without holes. In a hole, no rank has bytes. The returned span is valid until the
+  /// Returns the ranges of a round, without the holes in which no rank has bytes. The returned span is valid until the
   /// next call.
   std::span<const BufferedRange> runs(std::size_t round);
 
-  /// Returns the sums over the contiguous runs of all rounds, in a time proportional to the number of these runs.
+  /// Returns the totals of the contiguous runs of all rounds. The time of this call is proportional to the number of
+  /// these runs.
   RunTotals totals();
 
  private:
@@ -206,9 +207,10 @@ class Engine {
   void advance();
   /// Returns true if a step has messages under way. Only advance() continues these messages.
   bool sends() const;
-  /// Waits for the oldest step under way. If the step fails, this function does not throw: the step keeps its error.
+  /// Waits for the oldest step under way. If the step fails, this function throws no error, and the step keeps the
+  /// error.
   void settle_oldest();
-  /// Waits for all steps under way. If steps fail, this function does not throw: each step keeps its error.
+  /// Waits for all steps under way. If steps fail, this function throws no error, and each step keeps its error.
   void settle_all();
   /// Ends all operations at this rank after a failure. After this call, the rank cannot begin operations, and callers
   /// may free the memory that they have passed to operations.

@@ -10,9 +10,10 @@ namespace outcrop::aggregate {
 
 namespace {
 
-// Ranges are copied in pieces of this size. Within a piece, the bytes of one variable after another are copied. A piece
-// stays in the cache during these loops, even if the variables interleave in the file, as in an array of structures.
-// Sender and receiver must use the same size, because the pieces determine the order of bytes in a message.
+// Ranges are copied in pieces of this size. Within a piece, the variables are copied one after another. The piece stays
+// in the cache until all its variables are copied, even if the variables interleave in the file, as in an array of
+// structures. The sender and the receiver must use the same size, because the pieces determine the order of bytes in a
+// message.
 constexpr std::uint64_t piece_bytes = std::uint64_t{256} << 10;
 
 // Blocks of equal length. Each block begins `stride` bytes after the previous block.
@@ -28,7 +29,7 @@ void copy_small(const Blocks &target, const Blocks &source, std::uint64_t count)
 }
 
 void copy_blocks(const Blocks &target, const Blocks &source, const Batch &batch) {
-  switch (batch.block) {  // the compiler copies a block of constant length by one instruction
+  switch (batch.block) {  // a copy of constant length needs only one instruction
     case 1:
       return copy_small<1>(target, source, batch.count);
     case 2:
@@ -66,8 +67,8 @@ std::uint64_t in_order(const Pattern &pattern, const Range &range, Copy &&copy) 
   return position;
 }
 
-// Copies between a message and a buffer of an aggregator. In a write, the bytes move from the message to the buffer.
-// Returns the number of copied bytes.
+// Copies bytes between a message and a buffer of an aggregator. In a write, the bytes move from the message to the
+// buffer, and in a read from the buffer to the message. Returns the number of copied bytes.
 std::uint64_t copy_remote(bool write, const Pattern &pattern, const Range &range, std::byte *message,
                           std::byte *buffer) {
   return in_order(pattern, range, [&](const DeclaredExtent &, const Batch &batch, std::uint64_t position) {

@@ -111,7 +111,7 @@ void Step::notify_opener(const Contribution &contribution) {
     node.round_state(contribution.domain).event.notify();
 }
 
-// Copies rounds of all domains as soon as they are opened, so that no aggregator waits for another aggregator.
+// Copies rounds of all domains as soon as the rounds are opened, so that no aggregator waits for another aggregator.
 void Step::copy_rounds() {
   if (own_moved_) return;
   struct Cursor {
@@ -148,9 +148,9 @@ void Step::copy_rounds() {
   }
 }
 
-// If this rank performs its own I/O through the page cache, moves its bytes between file and memory without a buffer,
-// and returns true. Otherwise returns false. In a read, each rank of a node begins at a different extent, because
-// simultaneous reads of neighbouring extents slow each other down in the page cache.
+// If this rank performs its own I/O through the page cache, moves its bytes between the file and its memory without a
+// buffer, and returns true. Otherwise returns false. In a read, each rank of a node begins at a different extent,
+// because simultaneous reads of neighbouring extents slow each other down in the page cache.
 bool Step::move_own() {
   if (!engine_.summary.own || task_.memory.empty() || engine_.aggregators.size() != 1) return false;
   if (engine_.under_way.size() > 1) return false;  // the I/O thread may be using the sink
@@ -222,9 +222,9 @@ void Step::wait() {
   failure_.raise();
 }
 
-// Returns the time for which a rank that waits since `begin` may sleep. Throws an error if the rank has waited longer
-// than the user's limit. A rank cannot find out whether a rank on another node is slow or has ended, so only the user
-// can choose this limit.
+// Returns the time for which a rank may sleep. The rank has been waiting since `begin`. Throws an error if the rank has
+// waited longer than the user's limit. A rank cannot find out whether a rank on another node is slow or has ended, so
+// only the user can choose this limit.
 std::uint32_t Step::microseconds_left(Clock::time_point begin) const {
   const double limit = engine_.link.seconds_most();
   if (limit == 0) return Node::check_after_microseconds;

@@ -1,5 +1,5 @@
 // A Step object performs one operation at one rank: a write or a read of one step of the program, or an operation
-// without data. The object copies this rank's bytes of rounds, gives jobs to this rank's aggregators, exchanges
+// without data. The object copies this rank's bytes of each round, gives jobs to this rank's aggregators, exchanges
 // messages with other nodes, and finds out the outcome.
 //
 //     begin ─┬─► copy: this rank's parts of its node's rounds     (the caller, or the copy thread beside it) ─┐
@@ -7,9 +7,10 @@
 //            └─► messages                                         (the caller, in test and wait)             ─┘     │
 //     over ◄── outcome settled ◄── all ranks have arrived ◄─────────────────────────────────────────────────────────┘
 //
-// The setting seconds_most limits the time for which a caller waits. A caller waits in wait(), and also in its copies
-// while no round is open. If a caller exceeds the limit, its whole node gives up, and the copy threads and I/O threads
-// of the node stop. These threads have no time limit, because a caller may compute for any time between begin and wait.
+// The setting seconds_most limits the time for which a caller waits. A caller waits in wait(). A caller that copies its
+// bytes also waits while no round is open. If a caller exceeds the limit, its whole node gives up, and the copy threads
+// and I/O threads of the node stop. These threads have no time limit of their own, because a caller may compute for any
+// time between begin and wait.
 #pragma once
 
 #include <array>
@@ -56,7 +57,7 @@ struct Timing {
 
 void copy_local(bool write, const Pattern &pattern, const Range &range, std::span<std::byte *const> memory,
                 std::byte *buffer);
-/// Returns the number of bytes that it has copied.
+/// Returns the number of copied bytes.
 std::uint64_t copy_packed(bool write, const Pattern &pattern, const Range &range, std::span<std::byte *const> memory,
                           std::byte *message);
 
@@ -79,7 +80,7 @@ void move_runs(const Pattern &pattern, std::span<std::byte *const> memory, std::
 // --- messages between nodes (messages.cpp) -------------------------------------------------------------------------
 
 /// The messages of an operation between ranks of different nodes. One end of each message is the aggregator of a
-/// domain. The other end is a rank that has bytes in a round of the domain, or a relay of several such ranks
+/// domain. The other end is a rank that has bytes in a round of the domain, or a relay of several of these ranks
 /// (node.hpp). In a write, ranks pack and send their bytes. When a round's buffer is open, the aggregator copies each
 /// received message to its places in the buffer. A read works in the opposite direction. A few messages of each domain
 /// are under way at the same time, in the order of rounds.
@@ -107,7 +108,7 @@ class Messages {
   /// order of rounds.
   struct Flow {
     std::size_t items = 0, next = 0;
-    std::function<bool(std::size_t item)> ready;  // tests whether a message may begin
+    std::function<bool(std::size_t item)> ready;  // returns true if the message may begin
     std::function<outcrop_request(std::size_t item, Flight &)> begin;
     std::function<void(std::size_t item, Flight &)> end;
     std::vector<Flight> flights;
@@ -119,7 +120,7 @@ class Messages {
     const Node &node;
     std::uint64_t first = 0;  // the number of the first round of the operation
     std::size_t next_open = 0;
-    // The index, plus 1, of the message that uses each slot. The value 0 means that no message uses the slot.
+    // Element i is 1 plus the index of the message that uses slot i, or 0 if no message uses the slot.
     std::array<std::size_t, max_buffers> user{};
     std::array<bool, max_buffers> arrived{};
 
@@ -161,12 +162,12 @@ class Step : public std::enable_shared_from_this<Step> {
  public:
   Step(Engine &engine, Task task);
 
-  /// Collective. Begins the operation. If `beside` is true or the ranks are on several nodes, the copy thread copies
-  /// this rank's bytes. Otherwise this function copies them.
+  /// All ranks must call this function. Begins the operation. If `beside` is true or the ranks are on several nodes,
+  /// the copy thread copies this rank's bytes. Otherwise this function copies them.
   void start(bool beside);
   bool test();
   void wait();
-  /// Waits until the outcome is known. Does not throw if the operation has failed.
+  /// Waits until the outcome is known. If the operation has failed, throws no error.
   void settle();
   Timing timing() const;
 

@@ -35,7 +35,7 @@ std::uint64_t parse_bytes(const std::string &text, const std::string &name);
 
 // --- listings ------------------------------------------------------------------------------------------------------
 // A listing is a small text file. Its last line is the checksum of the other lines. A file without a valid last line is
-// damaged. Such a file may remain if a machine stops during a write.
+// damaged. A damaged file may remain if a machine stops during a write.
 
 /// The name of a listing has this suffix while the listing is being written.
 inline constexpr const char *unfinished = ".tmp";
@@ -74,8 +74,9 @@ bool take_number(std::string_view &text, Number &number) {
   return true;
 }
 
-/// Removes several parts from the start of `text`, one after the other. A part is a word that must be there, or a
-/// variable that is set to the number that is there. Returns false if `text` does not have these parts.
+/// Removes several parts from the start of `text`, one after the other. A part is a word or a variable. For a word,
+/// `text` must continue with this word. For a variable, `text` must continue with a number, which is stored in the
+/// variable. Returns false if `text` does not have these parts.
 template <typename... Parts>
 bool take_all(std::string_view &text, Parts &&...parts) {
   const auto take_part = [&text](auto &part) {
@@ -87,7 +88,7 @@ bool take_all(std::string_view &text, Parts &&...parts) {
   return (take_part(parts) && ...);
 }
 
-/// Moves the first line of `text` to `rest`, and removes its newline. Returns false if `text` has no newline.
+/// Moves the first line of `text` to `rest`, without its newline. Returns false if `text` has no newline.
 inline bool take_rest(std::string_view &text, std::string &rest) {
   const std::size_t end = text.find('\n');
   if (end == std::string_view::npos) return false;

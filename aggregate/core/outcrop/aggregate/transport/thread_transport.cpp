@@ -23,8 +23,8 @@ struct Receive {
   std::optional<Message> message = {};
 };
 
-// The messages with one tag from one rank to another rank. Either a message waits for its receive, or a receive waits
-// for its message. So one of the two queues is always empty.
+// The messages with one tag from one rank to another rank. Messages wait for calls of receive(), or calls of receive()
+// wait for messages, but not both at the same time. So one of the two queues is always empty.
 struct Channel {
   std::deque<Message> messages;
   std::deque<Receive *> receives;
@@ -99,7 +99,7 @@ class ThreadWorld {
         check(0);
       };
       const auto number = static_cast<std::size_t>(table.rank);
-      wait_until([&] { return world_->left == 0; });  // all ranks have returned from the previous call
+      wait_until([&] { return world_->left == 0; });  // waits until all ranks have returned from the previous call
       const auto *begin = static_cast<const std::byte *>(mine);
       world_->gathered[number].assign(begin, begin + sizes[number]);
       const std::uint64_t round = world_->round;

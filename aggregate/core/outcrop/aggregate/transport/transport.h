@@ -5,7 +5,8 @@
 
    Each MPI library has its own binary interface, so the files that include mpi.h must be compiled against the MPI
    library in use. The interface is a table of functions and not a class, so that no other file must be compiled again.
-   These files can be compiled without the rest of the project, because this header includes no other header of it.
+   The files mpi_* can be compiled without the rest of the project, because this header includes no other header of the
+   project.
 
    Functions return 0. If the transport has failed, they return another number, and `error` describes the failure in one
    line. After a failure, the caller may call only `error`, `abandon` and `free`. Only one thread at a time may call the
@@ -52,7 +53,7 @@ struct outcrop_transport {
 
   /* Not collective. Ends all transfers of this rank after a failure. Waits a short time for transfers in progress.
      Returns 1 if a transfer may still use memory that the caller has passed. In this case, the caller must never free
-     this memory. */
+     the memory. */
   int (*abandon)(void *self);
 
   /* Returns a text that describes the last failure in one line, with the rank. The text is valid until the next call of

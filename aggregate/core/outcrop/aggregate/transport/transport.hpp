@@ -1,5 +1,5 @@
 // This file is the C++ side of the transport. Class Link calls the functions of the table in transport.h, and throws an
-// exception if a function fails. Class ThreadRanks makes such tables for ranks that are threads of one process, in
+// exception if a function fails. Class ThreadRanks makes these tables for ranks that are threads of one process, in
 // tests and in programs with their own threads.
 //
 //     ThreadRanks ranks(16, 4);                 16 ranks on 4 simulated nodes of 4 ranks each
@@ -18,8 +18,8 @@
 namespace outcrop::aggregate {
 
 /// Calls the functions of a transport. All functions that move bytes or wait throw CommunicationError if the transport
-/// fails. rank(), size() and node() still work after the transport has been freed, because explain() of a closed plan
-/// needs them.
+/// fails. rank(), size() and node() still work after the transport has been freed. explain() needs these numbers, even
+/// for a closed plan.
 class Link {
  public:
   explicit Link(outcrop_transport &transport)
@@ -56,7 +56,7 @@ class Link {
   /// caller has passed to it.
   bool abandon() const { return table_->abandon(table_->self) == 0; }
 
-  /// Collective. Returns the values of all ranks, in the order of ranks.
+  /// All ranks must call this function. Returns the values of all ranks, in the order of ranks.
   template <typename T>
   std::vector<T> gather(const T &mine) const {
     std::vector<T> all(static_cast<std::size_t>(size()));
@@ -64,8 +64,8 @@ class Link {
     return all;
   }
 
-  /// Collective. Returns the lists of all ranks, one after the other. If `begins` is given, also stores the index at
-  /// which each list begins. The list of rank r has the indices begins[r] to begins[r + 1] - 1.
+  /// All ranks must call this function. Returns the lists of all ranks, one after the other. If `begins` is given, also
+  /// stores the index at which each list begins. The list of rank r has the indices begins[r] to begins[r + 1] - 1.
   template <typename List, typename T = typename List::value_type>
   std::vector<T> gather_lists(const List &mine, std::vector<std::size_t> *begins = nullptr) const {
     const std::vector<std::uint64_t> bytes = gather(std::uint64_t{mine.size() * sizeof(T)});

@@ -6,9 +6,9 @@
 The first command measures on the 8 ranks that mpirun starts. The second command itself starts mpirun for each number of
 ranks.
 
-kernel.py contains the I/O kernels, which are the variables of known programs. way.py contains the ways to write and
-read the file. job.py determines the order of measurements. Open MPI chooses its implementation of MPI-IO when a program
-starts, so each implementation needs its own program:
+kernel.py contains the I/O kernels. An I/O kernel has the variables of a known program. way.py contains the ways to
+write and read the file. job.py determines the order of measurements. Open MPI chooses its implementation of MPI-IO when
+a program starts, so each implementation needs its own program:
 
 Open MPI   mpirun --mca io ompio       outcrop, mpi-io:ompio, posix   ─┐ alternating, task by task
            mpirun --mca io romio321    mpi-io:romio321                ─┘
@@ -130,7 +130,7 @@ def bench(request: BenchRequest, ranks: str | None = None, png: Path | None = No
 
 
 def ranks_of(text: str | None) -> tuple[int, ...]:
-    """Return the numbers in a text such as "4,8,16", or the default if the text is None. Raises InputError."""
+    """Return the numbers of ranks in a text such as "4,8,16", or the default if the text is None. Raises InputError."""
     if text is None:
         return RANKS
     counts = tuple(int(one) if one.isdecimal() else 0 for one in text.split(","))
@@ -239,7 +239,7 @@ def run_programs(launcher: Launcher, ranks: int, programs: Sequence[Program], jo
                 starts = launcher.command(ranks, *program.options)
                 command = [*starts, sys.executable, "-m", "outcrop.bench.aggregate.job", str(asked)]
                 said = (Path(folder) / f"{number}.said").open("w+")
-                # More threads of NumPy's libraries need memory and do not make the benchmark faster.
+                # Additional threads of NumPy's libraries would need memory, and would not make the benchmark faster.
                 environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
                 process = subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT, env=environment)
                 running.append((process, said))

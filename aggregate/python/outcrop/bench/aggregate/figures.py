@@ -71,8 +71,8 @@ def _of_way(way: str, declared: dict[str, Any], records: Iterable[dict[str, Any]
 
 def cell(mode: str, records: Sequence[dict[str, Any]], file_bytes: int) -> dict[str, Any]:
     """Return the figures of one mode of a workload, for all ways. `gain` is the median speed of Outcrop divided by the
-    median speed of the fastest other way. `gain_collective` is the same quotient for MPI-IO only. A gain is None if one
-    of its two speeds was not measured.
+    median speed of the fastest other way. `gain_collective` compares Outcrop only with the fastest MPI-IO. A gain is
+    None if one of its two speeds was not measured.
     """
     ways = list(dict.fromkeys(sorted(record["way"] for record in records)))
     by_way = {way: [record for record in records if record["way"] == way] for way in ways}
@@ -101,7 +101,7 @@ def spread(values: Iterable[float]) -> dict[str, Any]:
 
 
 def name_of(way: str, implementation: str | None) -> str:
-    """Return the name of a way for tables. The name of MPI-IO contains its implementation."""
+    """Return the name of a way for tables. The name of an MPI-IO way contains the implementation of MPI-IO."""
     return f"{implementation} ({way})" if implementation else way
 
 

@@ -110,8 +110,8 @@ class Baton:
 
 @dataclass
 class Declared:
-    """A way whose declaration is finished. `seconds` is the time that the declaration took. `memory` and
-    `bytes_by_rank` measure the additional memory that each rank needs for the declaration and the first task.
+    """A way that has declared its variables. `seconds` is the time of this declaration. `memory` and `bytes_by_rank`
+    measure the additional memory that each rank needs for the declaration and the first task.
     """
 
     way: Way
@@ -150,8 +150,8 @@ class RankBench:
         self._ranks.wait_for_all()
 
     def measure(self, task: Task, mode: Mode) -> dict[str, Any]:
-        """Measure a task. Returns JSON data with the seconds of the slowest rank. `known` has the figures that the way
-        itself measures: the maximum of all ranks. Raises CorruptionError if the bytes read are wrong.
+        """Measure a task. Returns JSON data with the seconds of the slowest rank. For each figure that the way itself
+        measures, `known` has the maximum of all ranks. Raises CorruptionError if the bytes read are wrong.
         """
         measured = self._write(task, mode) if mode.is_write else self._read(task, mode)
         every = self._ranks.of_all(measured["known"])
@@ -214,7 +214,7 @@ class RankBench:
         self._ranks.wait_for_all()
 
     def _way(self, name: str) -> Way:
-        """Return the way with this name. The first use declares the way."""
+        """Return the way with this name. The first call for a way also makes the declaration of the way."""
         if name not in self.declared:
             memory = PeakMemory()
             made: list[Way] = []
@@ -228,7 +228,7 @@ class RankBench:
         return next((other for other in self.declared if other != name), "outcrop") if name == "posix" else "posix"
 
     def _note_memory(self, name: str) -> None:
-        """Record the memory that a way needs in its first task. Later calls change nothing."""
+        """Record the memory that a way needs in its first task. Later calls for the same way change nothing."""
         one = self.declared[name]
         if not one.bytes_by_rank:
             one.bytes_by_rank = self._ranks.of_all(one.memory.bytes_more)
@@ -279,7 +279,7 @@ class Job:
     baton: str = ""
 
     def tasks(self) -> Iterable[Task]:
-        """Return all tasks in their order, including those of other programs."""
+        """Return all tasks in their order, including the tasks of other programs."""
         modes = [mode for mode in MODES if mode.name in self.modes]
         return schedule(self.workloads, modes, self.ways, self.turns)
 

@@ -43,7 +43,7 @@ class Variable:
 
 @dataclass(frozen=True)
 class Kernel:
-    """The variables that one rank writes. Together, `ranks` ranks fill a file of `file_bytes` bytes without holes."""
+    """The variables that a rank writes. Together, `ranks` ranks fill a file of `file_bytes` bytes without holes."""
 
     name: str
     text: str
@@ -102,8 +102,8 @@ KERNELS: dict[str, Callable[[int, int, int], Kernel]] = {
 
 
 class Contents:
-    """The random bytes of a rank's variables. They depend on a number, the stamp. Each turn has its own stamp, so the
-    comparison detects bytes of earlier turns.
+    """The random bytes of a rank's variables. The bytes depend on a number, the stamp. Each write has its own stamp, so
+    a comparison detects bytes of earlier writes.
     """
 
     def __init__(self, kernel: Kernel, rank: int) -> None:
@@ -132,5 +132,7 @@ class Contents:
 
 
 def _mixed(stamp: int) -> int:
-    """Return 64 bits for a stamp. Each byte differs from the same byte of the previous stamp and of the next stamp."""
+    """Return 64 bits for a stamp. Each byte differs from the byte at the same place for the previous stamp and for the
+    next stamp.
+    """
     return (stamp + 1) * 0x9E3779B97F4A7C15 % 2**64

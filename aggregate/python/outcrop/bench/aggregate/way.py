@@ -6,8 +6,8 @@ posix       each rank transfers its own contiguous ranges of bytes, with one pwr
 
 declare ─► create or open ─► write or read ─► close     all calls are collective; only write and read are measured
 
-The file view of a kernel is an MPI datatype. mpi4py makes datatypes by calls of MPI with counts of 64 bits. ROMIO of
-MPICH 4.0 ends the program when it gets such a datatype. So this module makes the datatype by direct calls of MPI with
+The file view of a kernel is an MPI datatype. mpi4py makes datatypes with calls of MPI whose counts have 64 bits. ROMIO
+of MPICH 4.0 ends the program when it gets such a datatype. So this module itself calls MPI to make the datatype, with
 counts of 32 bits.
 """
 
@@ -37,16 +37,16 @@ class Way(Protocol):
     """A way to write and read the variables of one kernel on all ranks."""
 
     def create(self, path: Path, durable: bool) -> None:
-        """Create the file with its full size. If `durable` is true, writes end when their bytes are on the device."""
+        """Create the file with its full size. If `durable` is true, a write ends only when its bytes are durable."""
 
     def open(self, path: Path) -> None:
         """Open the file to read it."""
 
     def write(self, memory: Memory) -> dict[str, float]:
-        """Write all variables of this rank. Returns figures of this rank that only the way itself can measure."""
+        """Write all variables of this rank. Returns the figures of this rank that only the way itself can measure."""
 
     def read(self, memory: Memory) -> dict[str, float]:
-        """Read all variables of this rank. Returns figures of this rank that only the way itself can measure."""
+        """Read all variables of this rank. Returns the figures of this rank that only the way itself can measure."""
 
     def close(self) -> None:
         """Close the file."""
