@@ -4,12 +4,12 @@
 #   make run        solve a heat problem of 2 GiB in 256 MiB of memory, and write a report and a picture
 #   make test       run ruff, mypy, clang-format, the C++ tests and the Python tests
 #   make test-mpi   install four builds of MPI, and run the tests of several ranks with each build
-#   make bench      run a benchmark: benchmark=core sets its name, options=... its options
+#   make bench      run a benchmark; benchmark=core sets its name, and options=... sets its options
 #   make lint       run ruff, mypy and clang-format
 #   make docs       write HTML pages to docs/_build
 #   make sanitize   run the C++ tests with the address, undefined-behaviour and thread sanitizers
-#   make hostile    give random wrong input to all readers, and count the results: number=5200 seed=1
-#   make soak       run random tests with many more examples, kill programs 1000 times, and kill 200 gradients
+#   make hostile    test all code that reads input with random invalid input; options: number=5200 seed=1
+#   make soak       run random tests with many more examples, kill programs 1000 times, and kill 200 gradient programs
 #   make clean      remove everything that was built
 
 PYTHON ?= python3
@@ -17,10 +17,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 JOBS := $(shell nproc 2>/dev/null || echo 2)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-# Tests start about a thousand Python processes. Cached bytecode saves about 0.3 s in each of them.
+# Tests start about a thousand Python processes. Cached bytecode saves about 0.3 s in each process.
 unexport PYTHONDONTWRITEBYTECODE
 
-# The directory of the arrays of `make run` (4.3 GiB). The picture is written next to it.
+# The directory of the arrays of `make run` (4.3 GiB). The picture is written next to this directory.
 RUN_DIRECTORY ?= run.oc
 RUN_STEPS ?= 200
 RUN_PROBLEM := heat7 -n 1024 1024 512 -t $(RUN_STEPS) -d $(RUN_DIRECTORY) --memory 256MiB --dtype float32
@@ -57,7 +57,7 @@ run: install
 test: lint test-core test-python
 
 # The C++ tests of both libraries. `make test-core core_tests=outcrop_aggregate_tests` builds and tests only
-# aggregation. The tests are built in the folder of the extension, so that no library is compiled twice.
+# aggregation. The tests are built in the build folder of the extension, so that no library is compiled twice.
 core_tests ?= outcrop_core_tests outcrop_aggregate_tests
 test-core: install
 	cmake -S . -B build/py -DOUTCROP_TESTS=ON >/dev/null

@@ -214,8 +214,8 @@ Snapshot to_snapshot(nb::handle one) {
   return result;
 }
 
-// Converts `python`, a PassAcquisition of run/acquisition/pass_acquisition.py. The result does not copy the values of
-// `python`, so `python` must outlive the result.
+// Converts a PassAcquisition (run/acquisition/pass_acquisition.py) to the requests of the executor. The result refers
+// to the values of `python` without a copy, so `python` must outlive the result.
 AcquisitionRequests to_requests(nb::handle python) {
   AcquisitionRequests result;
   for (nb::handle one : python.attr("injections")) {
@@ -243,9 +243,9 @@ AcquisitionRequests to_requests(nb::handle python) {
 }
 
 // Converts sums of fields to Python. Returns one tuple of six entries for each element of `sums`. The first entry is
-// the sum of the finite values, as the bytes of an integer. The second entry is the sum of the infinities and NaNs. The
-// third and fourth entries are the same sums for the squares of the values. The last two entries are the minimum and
-// the maximum.
+// the sum of the finite values, as the bytes of an integer (ExactSum::integer()). The second entry is the sum of the
+// infinities and NaNs. The third and fourth entries are the corresponding sums of the squares of the values. The last
+// two entries are the minimum and the maximum.
 nb::list from_sums(const std::vector<FieldSum> &sums) {
   nb::list result;
   for (const FieldSum &one : sums)
@@ -314,15 +314,15 @@ std::unique_ptr<Executor> make_executor(nb::object grid, nb::object sizes, const
   return std::make_unique<Executor>(core_grid, options, core_fields, std::move(stages), store);
 }
 
-// Contains the number of the first file of each array in the store.
+// For each array, the number of its first file in the store.
 using FirstFiles = std::vector<std::uint32_t>;
 
-// Contains two numbers for each state that a pass reads: the number of the state's file in the store, and the checksum
-// of the state.
+// For each state that a pass reads, two numbers: the number of the state's file in the store, and the checksum of the
+// state.
 using HistoryFiles = std::vector<std::tuple<std::uint32_t, std::uint32_t>>;
 
-// Returns the files of each array in the store, and the seed of the array's seals. The seeds are the attribute `name`
-// of the object `seeds`. If `seeds` is None, all seeds are 0.
+// Returns, for each array, its files in the store and the seed of its seals. The object `seeds` has an attribute with
+// the name `name`. This attribute is the list of the seeds. If `seeds` is None or the list is empty, all seeds are 0.
 std::vector<PlaneFiles> to_files(const FirstFiles &first_files, long planes_per_file, nb::handle seeds,
                                  const char *name) {
   std::vector<std::uint32_t> values;

@@ -180,8 +180,8 @@ std::unique_ptr<Trajectory> open_trajectory(const std::string &path, std::size_t
   return Trajectory::open(path, options);
 }
 
-// Gives access to the bytes of a trajectory's state: one Python array for each field, and the addresses of these
-// arrays. Raises InputError if the number of arrays or the size of an array does not match the trajectory's layout.
+// Holds the Python arrays of one state of a trajectory, one array for each field, and the addresses of the arrays'
+// bytes. Raises InputError if the number of arrays or the size of an array does not match the trajectory's layout.
 struct StateArrays {
   StateArrays(const Trajectory &trajectory, const nb::list &arrays, bool writable) {
     const StateLayout &layout = trajectory.layout();
@@ -205,8 +205,8 @@ std::uint64_t push(Trajectory &trajectory, const nb::list &arrays) {
   return trajectory.push(state.cells);
 }
 
-// Removes the newest state of a trajectory. Returns the number of this state and the bytes of each field. The
-// trajectory's memory exists at least as long as the returned arrays.
+// Removes the newest state of a trajectory. Returns the number of this state, and for each field an array that refers
+// to the memory of the trajectory. This memory exists at least as long as the returned arrays.
 nb::tuple pop(nb::handle self) {
   Trajectory &trajectory = nb::cast<Trajectory &>(self);
   Trajectory::Popped popped;
@@ -263,8 +263,8 @@ Bytes memory_on_nodes(std::size_t nbytes, const std::vector<unsigned> &nodes) {
   return array_of(std::move(memory));
 }
 
-// Converts bytes of a commit to numbers. The numbers are checksums of 4 bytes, in the byte order of the machine, or
-// slots of one byte.
+// Converts the bytes of a list to numbers. A commit has two such lists: the checksums (4 bytes each, in the byte order
+// of the machine) and the slots (1 byte each).
 template <typename Number>
 std::vector<Number> numbers(const nb::bytes &content) {
   std::vector<Number> result(content.size() / sizeof(Number));

@@ -1,8 +1,8 @@
 // This header rounds numbers of bytes to an alignment, and allocates memory for planes. The memory comes directly from
-// the system, is aligned to 2 MiB, and has huge pages if possible. The allocation does not touch the pages. So the
-// thread that uses a page can be the first thread that touches it. The system takes each page from memory near the
-// thread that first touches the page. The size is rounded up to a multiple of 4 KiB. A multiple of a huge page could
-// exceed the budget.
+// the system, is aligned to 2 MiB, and has huge pages if possible. The allocation does not touch (access) the pages,
+// because the system places each page in memory near the thread that first touches the page. So the thread that later
+// uses a page can be the first thread that touches it. The size is rounded up to a multiple of 4 KiB. If the size were
+// rounded up to a multiple of 2 MiB, the memory could exceed the budget.
 #pragma once
 
 #include <sys/mman.h>
@@ -41,7 +41,7 @@ class AlignedMemory {
   explicit AlignedMemory(std::size_t size) : size_(size) {
     if (size == 0) return;
     const std::size_t mapped = round_up(size, page_bytes), asked = mapped + huge_bytes;
-    void *start = asked <= size ? MAP_FAILED  // `asked <= size` means that the sum above has overflowed
+    void *start = asked <= size ? MAP_FAILED  // the sum above has overflowed if `asked <= size`
                                 : mmap(nullptr, asked, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (start == MAP_FAILED) throw InputError("cannot take ", size, " bytes of memory: ", std::strerror(ENOMEM));
     // Unmap the pages before the first 2 MiB boundary, and the pages after the end.

@@ -31,8 +31,8 @@ struct InputError : std::runtime_error {
   explicit InputError(const Parts &...parts) : std::runtime_error(text_from(parts...)) {}
 };
 
-/// The error for a transfer, flush or allocation on storage that has failed. The message names the path, the offset,
-/// the length and the cause.
+/// The error for a failed transfer, flush or allocation on storage. The message names the path, the offset, the length
+/// and the cause.
 struct StorageError : std::runtime_error {
   StorageError(const std::string &doing, const std::string &path_, std::uint64_t offset_, std::uint64_t length_,
                int error_)

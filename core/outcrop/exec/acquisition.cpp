@@ -42,7 +42,7 @@ void PointTable::add(const Grid &grid, std::size_t list, const std::vector<Cell>
     const Cell &cell = cells[i];
     assert(cell.x >= 0 && cell.x < grid.nx);
     assert((cell.z >= 0 || grid.has_below()) && (cell.z < grid.nz || grid.has_above()));
-    // a rim below 0: a neighbour has these rows
+    // a negative rim means that a neighbouring rank owns the rows beyond this side
     assert((cell.y >= 0 || grid.rim_y_low < 0) && (cell.y < grid.ny || grid.rim_y_high < 0));
     points_.push_back({grid.position(cell.z), cell.y, cell.x, list, i});
   }
@@ -102,8 +102,8 @@ Samples::Samples(const Grid &grid, const Window &window, const Fields &fields, s
   after_.sort();
 }
 
-// Samples the receivers that read values after a step, and the receivers that read values before the next step. Both
-// kinds of receivers read the same values.
+// Takes samples for two kinds of receivers. Some receivers read the values after a step, and other receivers read the
+// values before a step. The values after step `done` are also the values before the next step.
 void Samples::take(long done, long steps, long position, const Rectangle &cells) const {
   if (done > 0) write(after_, done, done - 1, position, cells);
   if (done < steps) write(before_, done, done, position, cells);
@@ -166,8 +166,8 @@ void Acquisition::take(long done, long z0, long z1, const Rectangle &cells) {
 }
 
 void Acquisition::rim(long position, const Rectangle &cells) {
-  if (position < 0 || position >= grid_.nz) return;          // the rim of a neighbour's planes belongs to the neighbour
-  Rectangle part = intersection(cells, whole_plane(grid_));  // the rim of a neighbour's rows belongs to the neighbour
+  if (position < 0 || position >= grid_.nz) return;          // a neighbouring rank processes the rim of its planes
+  Rectangle part = intersection(cells, whole_plane(grid_));  // a neighbouring rank processes the rim of its rows
   if (only_own_) {
     if (position < own_.z0 || position >= own_.z1) return;
     part = intersection(part, own_.cells);

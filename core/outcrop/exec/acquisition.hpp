@@ -1,25 +1,27 @@
-// Performs all work of a pass except the updates: point sources, receivers, sums and snapshots. This work happens while
-// the rows are in a cache, so no plane is loaded a second time.
+// This file handles point sources, receivers, sums and snapshots during a pass. The rows are processed while they are
+// in a cache, so that no plane is loaded from memory a second time.
 //
 // A block may also update cells that another block owns. Each block adds sources to all cells that it updates. A block
 // samples and sums only the cells that it owns.
 //
 // A rank may also update cells of a neighbouring rank. With deep halos, both ranks update the same cells, and each rank
-// samples, sums and writes only its own rows. With split tiling, only one rank updates a cell. This rank samples and
-// sums the cell, even if a neighbour owns the cell. The rank that owns the cell receives the finished rows and writes
-// the cell to snapshots.
+// samples, sums and writes only its own rows. With split tiling, exactly one rank updates each cell. This rank samples
+// and sums the cell, even if a neighbour owns the cell. The rank that owns the cell receives the finished rows and
+// writes the cell to snapshots.
 //
-// The points are sorted by plane. A thread that has updated some rows also looks up the points in these rows:
+// The points of sources and receivers are sorted by plane. A thread that has updated some rows uses this table to find
+// the points in these rows:
 //
 //     position      0   1   2   3   4
 //     first         0   0   3   3   5   5
 //     points        y: 2 2 7     1 9
 //
-// A plane has no points if its number in `first` equals the next number. In each plane, points are sorted by row.
-// Points in the same cell keep their order.
+// For each position, `first` contains the index of the first point in the plane at this position. If the index of the
+// next position is the same, the plane has no points. In each plane, points are sorted by row. Points in the same cell
+// stay in the order of the requests, because the order of additions determines the bits.
 //
-// No locks are needed. Only one thread updates a row, and other threads wait for the tile of the row before they read
-// the row.
+// No locks are needed, because only one thread at a time updates a row. Other threads read the row only after this
+// thread has finished its tile.
 #pragma once
 
 #include <algorithm>
@@ -41,7 +43,8 @@ struct Cell {
   long z, y, x;
 };
 
-/// Values that each step adds to cells of a field, directly after the last stage of the step that updates the field.
+/// Values that a source adds to cells of a field in each step. In a step, several stages may update the field. The
+/// values are added directly after the last of these stages.
 struct PointInjection {
   std::size_t field = 0;
   std::vector<Cell> cells;
@@ -75,15 +78,16 @@ struct AcquisitionRequests {
   std::vector<Snapshot> snapshots;
   std::string backend = "auto";  ///< the backend that writes snapshots
   StagingSizes staging;          ///< sizes of the staging buffer for snapshots
-  bool only_own = false;         ///< true if blocks may also update cells that they do not own
-  bool only_own_rows = false;    ///< true if neighbouring ranks also update their own rows
+  bool only_own = false;         ///< true: process only the cells that the current block owns
+  bool only_own_rows = false;    ///< true: process only this rank's rows and planes
 
   bool empty() const {
     return injections.empty() && lead_injections.empty() && samples.empty() && sums.empty() && snapshots.empty();
   }
 };
 
-/// The results of the requests, in the order of the requests. Samples are not included.
+/// The results of the requests, in the order of the requests. The samples of receivers are stored in
+/// PointSamples::values.
 struct AcquisitionResults {
   std::vector<FieldSum> sums;
   std::vector<std::uint32_t> snapshot_sums;  ///< for each snapshot, the CRC32C of the bytes in its box
@@ -118,11 +122,12 @@ class PointTable {
 
  private:
   std::vector<Point> points_;
-  long lowest_ = 0;                 // the lowest position of all points; planes of neighbouring ranks are negative
+  long lowest_ = 0;                 // the lowest position of all points; negative in a plane of a neighbouring rank
   std::vector<std::size_t> first_;  // the index of the first point of each position, from `lowest_` on
 };
 
-/// Adds the sources of the steps of a pass, or of the steps of its lead. All arguments must outlive this object.
+/// Adds the values of sources to cells. One object is for the steps of a pass, and another object is for the steps of
+/// its lead. All arguments must outlive this object.
 class Injections {
  public:
   Injections(const Grid &grid, const Window &window, const Fields &fields, const Stages &stages,
@@ -130,7 +135,8 @@ class Injections {
   Injections(const Grid &grid, const Window &window, const Lead &lead, const std::vector<LeadInjection> &lists);
 
   /// Adds the values of the sources in a part of a plane. Must be called after the level `level` has updated this part.
-  /// Levels are counted from the first level of the pass or of the lead.
+  /// For the sources of the lead, level 1 is the first level of the lead. For other sources, level 1 is the first level
+  /// after the lead.
   void add(long level, long position, const Rectangle &cells) const;
   bool empty() const { return lists_.empty(); }
 
@@ -155,10 +161,11 @@ class Samples {
  public:
   Samples(const Grid &grid, const Window &window, const Fields &fields, std::vector<PointSamples> lists);
 
-  /// Samples a part of a plane after `done` of the `steps` steps of a pass.
+  /// Takes the samples in a part of a plane. The part must hold its values after `done` steps of a pass of `steps`
+  /// steps.
   void take(long done, long steps, long position, const Rectangle &cells) const;
 
-  /// Records the samples of all steps of the pass in one call. The cells must be cells that no step changes.
+  /// Takes the samples of all steps of the pass in one call. The cells must not change during the pass.
   void take_rim(long steps, long position, const Rectangle &cells) const;
   bool empty() const { return lists_.empty(); }
 
@@ -183,17 +190,19 @@ class Acquisition {
   void set_own(const OwnedCells &own) { own_ = own; }
 
   /// Processes receivers, sums and snapshots that use the values before the first step of the pass. Must be called
-  /// before level 1 updates the rows `cells` of the planes z0 <= position < z1. If y is periodic, the rows are folded.
+  /// before level 1 updates the rows `cells` of the planes z0 <= position < z1. If the y axis is periodic, `cells` has
+  /// folded rows (problem.hpp).
   void before(long z0, long z1, const Rectangle &cells) { take(0, z0, z1, cells); }
 
   /// Adds sources. After the last stage of a step, also processes receivers, sums and snapshots. Must be called after
   /// the level has updated `cells` in these planes.
   void after(long level, long z0, long z1, const Rectangle &cells);
 
-  /// Processes receivers, sums and snapshots for cells of a plane that no step changes. These rows are not folded.
+  /// Processes receivers, sums and snapshots for cells that no step changes. The rows of `cells` are not folded.
   void rim(long position, const Rectangle &cells);
 
-  /// Writes rows that a neighbouring rank has updated to snapshots. The rows must hold their values after `done` steps.
+  /// Writes rows to the snapshots. A neighbouring rank has updated these rows. The rows must hold their values after
+  /// `done` steps.
   void received(long done, long position, const Rectangle &rows) {
     snapshots_.write(done, position, position + 1, rows);
   }

@@ -26,7 +26,7 @@ class Timer {
   const Clock::time_point start_ = Clock::now();
 };
 
-// Returns the side of the neighbour to which an action sends faces, or from which it receives faces.
+// Returns the number of the side (faces.hpp) to which an action sends rows, or from which it receives rows.
 std::size_t side_of(Array array, long level, bool send) {
   if (array == Array::stairs) return send ? 0 : 1;
   if (array == Array::finished) return send ? 1 : 0;
@@ -121,9 +121,10 @@ void Executor::begin_block(const BlockAction &action) {
   if (acquisition_) acquisition_->set_own(action.own);
 }
 
-// Returns the arrays of an action and the ring of each array. A plan stores unfinished levels only if the state has one
-// field and a step has one stage. In this case, the two rings of the field hold alternate levels. The array `target`
-// stores the levels with the same parity as the last level. The array `other` stores the levels with the other parity.
+// Returns the arrays of an action and the ring of each array. A plan stores values of levels before the last level only
+// if the state has one field and a step has one stage. In this case, one ring of the field holds the even levels, and
+// the other ring holds the odd levels. The array `target` stores the levels in the ring of the last level. The array
+// `other` stores the levels in the other ring.
 std::vector<ArrayRing> Executor::array_rings(Array array, long level) const {
   std::vector<ArrayRing> result;
   if (array == Array::statics || array == Array::static_faces) {
@@ -185,10 +186,10 @@ void Executor::perform(const CopyAction &action) {
 
 void Executor::perform(const UpdateAction &action) {
   const long reach = grid_.skew_z * action.levels;
-  // the first level that uses the state lags behind zeta by this number of planes
+  // The levels of the lead do not use the state. The first level after the lead lags behind zeta by this number of
+  // planes.
   const long lead = grid_.skew_z * stages_.lead.levels;
-  // The update waits only for the planes that it needs. The reads of the next slab are in flight, and later planes
-  // arrive during the update.
+  // Wait only for the planes that the update needs. The reads of the next slab may continue during the update.
   wait_for_reads(std::max(0L, action.zeta0 - reach), std::min(grid_.nz, action.zeta1 + grid_.skew_z - lead),
                  std::min(grid_.nz, action.zeta1 + grid_.statics_z));
   wait_for_faces(action);
@@ -255,12 +256,13 @@ void Executor::perform(const CheckAction &action) {
   if (is_source) check_planes(action.z0, action.z1);
 }
 
-// Compares the checksums and seals of whole planes that this rank has read only to send them. The planes do not belong
-// to the checksums of the pass, because the pass reads the same planes a second time.
+// Compares the checksums and seals of whole planes. The rank has read these planes only to send them to another rank.
+// The checksums of the pass do not include these planes now, because the pass reads the same planes a second time.
 void Executor::check_sent(const CheckAction &action) {
   const std::vector<ArrayRing> pairs = array_rings(action.array, 0);
   {
-    // Other rings may hold planes of the pass in slots with the same numbers, so only these rings are waited for.
+    // Wait only for the rings of this action. In other rings, the slots with the same numbers may hold other planes of
+    // the pass.
     const Timer timer(counters_.seconds_read_wait);
     for (const ArrayRing &pair : pairs)
       for (long z = action.z0; z < action.z1; ++z)
@@ -301,8 +303,8 @@ std::uint32_t Executor::sum_fringe(std::size_t ring, long z, const Rectangle &ce
   return crc32c({window_.cell(ring, z, cells.y0, cells.x0), bytes});
 }
 
-// Compares the checksums of fringes that were read with their checksums before they were written. A fringe is written
-// and read in the same pass, so the checksums stay in memory.
+// Compares two checksums of each fringe: the checksum before the fringe was written, and the checksum after it was
+// read. A fringe is written and read in the same pass, so the first checksum stays in memory.
 void Executor::check_fringes(const std::vector<ArrayRing> &pairs, long z0, long z1) {
   if (!checks_) return;
   for (const ArrayRing &pair : pairs) {
@@ -345,9 +347,9 @@ void Executor::copy_rows(std::size_t from, std::size_t to, long z, const Rectang
     std::memcpy(window_.cell(to, z, y, rows.x0), window_.cell(from, z, y, rows.x0), bytes);
 }
 
-// Copies the rim to a recomputed field from the field that it follows (FieldSpec::follows). If that field is a state of
-// the history, the function first waits until the reads of this state are complete. The function also waits until the
-// rows of the previous block have been written from the slots, and until the fringe has been read into the slots.
+// Copies the rim of a recomputed field from another field (Field::follows). If the other field is a state of the
+// history, the function first waits until the reads of this state are complete. The function also waits for two
+// transfers of the slots: the write of the rows of the previous block, and the read of the fringe.
 void Executor::copy_recomputed(const CopyAction &action) {
   const std::size_t to = fields_.recomputed()[static_cast<std::size_t>(action.recomputed)], from = fields_.follows(to);
   if (fields_.is_history(from)) wait_for_history(action.z0, action.z1, false);
@@ -364,9 +366,9 @@ void Executor::copy_recomputed(const CopyAction &action) {
       if (!rim.empty()) copy_rows(from, to, z, rim);
 }
 
-// Copies the rim from the first copies of the fields to the second copies. Kernels write the rim in x. No update
-// changes the rows of the rim in y or the planes of the rim in z. So the rim rows and the rim planes are copied only
-// once, and the checksums of the copies are valid for every level.
+// Copies the rim in y and z from the first copies of the fields to the second copies. The rim in x is not copied,
+// because kernels write it. No update changes the rows of the rim in y or the planes of the rim in z. So this rim is
+// copied only once, and the checksums of its cells are valid for every level.
 void Executor::copy_rim(long z, const CopyAction &action) {
   const bool sums = checks_ && z >= own_.z0 && z < own_.z1;
   for (const Rectangle &rim : rim_of(z, action.cells)) {
@@ -405,8 +407,9 @@ void Executor::wait_for_reads(long z0, long z1, long z1_statics) {
   for (const long copy : {0, 1}) check_fringes(array_rings(Array::fringes, copy), z0, z1);
 }
 
-// Waits until the rows of the rim have been received from the neighbouring ranks. A copy is the first action that
-// changes the slots of second copies.
+// Waits until the rows of the rim have been received from the neighbouring ranks. The copy of the rim is the first
+// action that changes the slots of second copies. So the function also waits until all faces of the former planes in
+// these slots are sent and received.
 void Executor::wait_for_faces(const CopyAction &action) {
   if (!transfers_.has_faces()) return;
   const Timer timer(counters_.seconds_face_wait);
@@ -421,9 +424,9 @@ void Executor::wait_for_faces(const CopyAction &action) {
   }
 }
 
-// Waits until the rows that the levels of an update use have been received. The function also waits until the rows that
-// these levels overwrite have been sent. It does not wait for other faces of the same planes. A neighbouring rank may
-// need the result of the update before it can send or receive the other faces.
+// Waits until the rows that an update reads have been received, and until the rows that the update overwrites have been
+// sent. The function must not wait for other faces of the same planes. A neighbouring rank may be able to transfer
+// those faces only after it has received the result of this update.
 void Executor::wait_for_faces(const UpdateAction &action) {
   if (!transfers_.has_faces()) return;
   const Timer timer(counters_.seconds_face_wait);
@@ -453,7 +456,7 @@ void Executor::wait_for_faces(const UpdateAction &action) {
   }
 }
 
-// Waits until cells of planes z0 <= z < z1 have been received from the neighbouring ranks.
+// Waits until the rows of `cells` in the planes z0 <= z < z1 have been received from the neighbouring ranks.
 void Executor::wait_for_faces(const std::vector<ArrayRing> &pairs, long z0, long z1, const Rectangle &cells) {
   if (!transfers_.has_faces()) return;
   const Timer timer(counters_.seconds_face_wait);
@@ -466,12 +469,12 @@ void Executor::wait_for_writes(std::size_t ring, long z0, long z1) {
   for (long z = z0; z < z1; ++z) transfers_.wait_for_write(ring, z);
 }
 
-// Waits until the planes z0 <= z < z1 of each state that the pass reads have arrived. If `is_update` is true, z1 is the
-// end of a slab, and the function waits for all planes below z1 + Fields::ahead(). Adds the rows that have arrived to
-// the checksums of the states.
+// Waits until the planes z0 <= z < z1 of each state of the history have been read. If `is_update` is true, z1 is the
+// end of a slab, and the function waits for all planes below z1 + Fields::ahead(). The function adds the rows that have
+// been read to the checksums of the states.
 void Executor::wait_for_history(long z0, long z1, bool is_update) {
   if (store_ == nullptr) return;
-  std::vector<std::pair<std::size_t, long>> arrived;  // pairs of the number of a state and a plane of this state
+  std::vector<std::pair<std::size_t, long>> arrived;  // pairs: number of a state, plane of this state
   {
     const Timer timer(counters_.seconds_read_wait);
     for (std::size_t i = 0; i < fields_.histories().size(); ++i) {
@@ -492,8 +495,8 @@ void Executor::wait_for_history(long z0, long z1, bool is_update) {
   team_.for_each(static_cast<long>(arrived.size()), [&](long place) {
     const auto [index, z] = arrived[static_cast<std::size_t>(place)];
     const std::size_t ring = fields_.histories()[index];
-    // Several blocks may read the same row of a state, so only the block that owns the row adds it. Each row of a
-    // computed field is read by only one block.
+    // Several blocks may read the same row of a state, so only the block that owns the row adds it to the checksum.
+    // Each row of a computed field is read by only one block.
     Rectangle rows = transfers_.history_rows(ring, z);
     if (!fields_.is_computed(ring)) rows = intersection(rows, own_.cells);
     if (z < own_.z0 || z >= own_.z1 || rows.empty()) return;

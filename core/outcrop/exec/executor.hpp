@@ -2,8 +2,8 @@
 //
 // The executor starts the actions in the order in which the pass lists them. The actions Read and Write only put planes
 // into the queue of the I/O thread. The I/O thread transfers the planes (pump.hpp). The actions Update and Copy run on
-// the team of threads. An Update or a Copy waits only for the planes that it uses (transfers.hpp). So the next slab is
-// read, the current slab is updated and the previous slab is written at the same time:
+// the team of threads. An Update or a Copy waits only for the planes that it uses (transfers.hpp). So three things
+// happen at the same time: the next slab is read, the current slab is updated, and the previous slab is written:
 //
 //       Read z ──► slot.reading ──► wait ──► Copy, Update ──► check CRC32C (once)
 //       Update ──► CRC32C ──► Write z ──► slot.writing ──► the I/O thread starts the next Read of that slot afterwards
@@ -19,8 +19,9 @@
 // after the update has used all rows of the plane. This is early enough: the result of a pass becomes valid only at the
 // commit.
 //
-// A pass of a rank may begin before all ranks have committed the previous pass. The first write of a pass overwrites the
-// older generation. So the caller may give a function `before_write`, which waits for the other ranks.
+// A rank may begin a pass before all ranks have committed the previous pass. The first write of the pass overwrites the
+// older generation, which is needed until all ranks have committed. So the caller may give a function `before_write`,
+// which waits for the other ranks.
 //
 // The executor makes no decisions. The plan determines when each plane is read, and into which ring the plane is read.
 #pragma once
@@ -47,16 +48,17 @@ namespace outcrop {
 // The actions of a plan. The file plan/actions.py has the same list of actions and explains each action in detail.
 // plan/validate.py proves that a list of actions is legal before the executor gets the list.
 
-/// Starts a block. The actions that follow a BlockAction apply to the block that it starts. Each slot holds the cells
-/// `frame` of its plane. Plane z is in slot (z + shift) modulo the number of slots of the ring. While the executor
-/// updates the block, it computes the checksums of the cells `own`.
+/// Starts a block. The actions up to the next BlockAction apply to this block. Each slot holds the cells `frame` of its
+/// plane. Plane z is in slot (z + shift) modulo the number of slots of the ring. While the executor updates the block,
+/// it computes the checksums of the cells `own`.
 struct BlockAction {
   Rectangle frame;
   OwnedCells own;
   long shift = 0;
 };
 
-/// Moves cells of planes z0 <= z < z1, in the rings of `level`, from the previous frame to the current frame.
+/// Moves the cells `cells` of planes z0 <= z < z1 in their slots: from their place in the previous frame to their place
+/// in the current frame. Only the rings with the values of level `level` change.
 struct CarryAction {
   long z0, z1;
   Rectangle cells;
@@ -71,7 +73,7 @@ struct CarryAction {
 /// * For `recomputed` and `history`, `level` is the number of the field.
 /// * For `faces` and `static_faces`, `level` is the side from which the rows are received.
 /// * `stairs` are rows from the neighbour with higher rows. If `level` is 0, they go into the rings of the source.
-///   Otherwise they go into the rings that `level` updates.
+///   Otherwise they go into the rings that level `level` updates.
 /// * `finished` are rows from the neighbour with lower rows.
 struct ReadAction {
   long z0, z1;
@@ -81,11 +83,11 @@ struct ReadAction {
 };
 
 /// Copies the rim of planes z0 <= z < z1 from the first copies of the fields to the second copies. Only the part of the
-/// rim inside `cells` is copied. Adds the cells `own` of these planes to the checksums.
+/// rim inside `cells` is copied. The part of the rim inside `own` is added to the checksums.
 struct CopyAction {
   long z0, z1;
   Rectangle cells, own;
-  long recomputed = -1;  ///< number of the recomputed field to which the rim is copied, or a negative number
+  long recomputed = -1;  ///< number of the recomputed field to which the rim is copied; negative: the second copies
 };
 
 /// Updates the levels 1 to `levels` of the slab zeta0 <= zeta < zeta1. Only cells inside `region` are updated.
@@ -94,9 +96,9 @@ struct UpdateAction {
   UpdateRegion region;
 };
 
-/// Starts to write cells of planes z0 <= z < z1 from the rings of `level`. For the arrays `faces` and `static_faces`,
-/// `level` is the side to which the rows are sent. Rows of the array `stairs` are sent to the neighbour with lower
-/// rows. Rows of the array `finished` are sent to the neighbour with higher rows.
+/// Starts to write cells of planes z0 <= z < z1 from the rings that `array` and `level` determine. For the arrays
+/// `faces` and `static_faces`, `level` is the side to which the rows are sent. Rows of the array `stairs` are sent to
+/// the neighbour with lower rows. Rows of the array `finished` are sent to the neighbour with higher rows.
 struct WriteAction {
   long z0, z1;
   Rectangle cells;
@@ -142,11 +144,12 @@ struct ExecutorOptions {
   std::vector<RingSpec> rings;
   long max_levels = 1;
   Tiling tiling;
-  /// true: the executor writes a checksum (CRC32C) and a seal with each plane, and checks both after each read
+  /// true: the executor writes a checksum (CRC32C) and a seal with each plane, and tests the checksum and the seal
+  /// after each read of the plane
   bool checksum = true;
   /// memory of the caller for the window; if null, the executor allocates the memory
   std::byte *memory = nullptr;
-  bool lock = false;  ///< true: lock the window in memory, so that the system never swaps it out
+  bool lock = false;  ///< true: lock the window in memory, so that the system does not swap it out
   Links links{};      ///< the links to the neighbouring ranks, which must outlive the executor
 };
 
@@ -167,9 +170,9 @@ class Executor {
                          AcquisitionRequests requests = {}, std::vector<std::byte> lead_scalars = {},
                          std::function<void()> before_write = {});
 
-  /// Exchanges the two rings of a field whose planes stay in the window. The caller must call swap_rings() after each
-  /// pass with an odd number of levels. After the exchange, the first ring again holds the newest values. swap_rings()
-  /// must not be called while run() is active.
+  /// Exchanges the two rings of a field if all planes of the field stay in the window. The caller must call
+  /// swap_rings() after each pass with an odd number of levels. After the exchange, the first ring again holds the
+  /// newest values. swap_rings() must not be called while run() is active.
   void swap_rings();
 
   /// Makes run() throw Cancelled soon. Any thread may call cancel().

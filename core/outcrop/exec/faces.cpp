@@ -96,8 +96,8 @@ void Faces::throw_if_stopped() const {
   if (cancelled_) throw Cancelled("the transfer of faces was cancelled");
 }
 
-// Keeps the first failure and cancels all jobs. After a cancel, the other threads also fail. The failures of the other
-// threads are not kept.
+// Keeps the first failure and cancels all jobs. The cancel makes the other threads fail, too. Their failures are not
+// kept.
 void Faces::fail(std::exception_ptr failure) {
   {
     const std::lock_guard lock(mutex_);
@@ -131,10 +131,10 @@ void Faces::loop(Lane &lane) {
   }
 }
 
-// Collects the first jobs of a queue that can be transferred together. Stores the rows of these jobs in `batch`, and
-// returns the number of these jobs. The caller has checked that the first job can begin. A later job is added only if
-// it can also begin now. So no job waits for a later job. Two jobs that receive the same rows are not transferred
-// together, because the rows of the first job must be checked before the second job overwrites them.
+// Collects jobs from the front of a queue, so that a single system call can transfer them together. Stores the rows of
+// these jobs in `batch`, and returns the number of jobs. The caller has checked that the first job can begin. A later
+// job is added only if this job can also begin now. So no job waits for a later job. If two jobs receive the same rows,
+// the second job is not added. The rows of the first job must be checked before the second job overwrites them.
 std::size_t Faces::gather(const Lane &lane, std::span<std::span<std::byte>> batch) const {
   std::size_t count = 0, bytes = 0;
   Ticket begun = lane.jobs.front().after;
@@ -156,8 +156,9 @@ void Faces::finish(Lane &lane, std::size_t count) {
   finished_.notify_all();
 }
 
-// For each side, waits for the last job that transfers at least one of the rows. Then removes this job and all earlier
-// jobs of the side from the list. The earlier jobs are also finished, because the jobs of a side are finished in order.
+// For each side, waits for the last job that transfers at least one of the rows y0 <= y < y1. Then removes this job and
+// all earlier jobs of the side from the list. The earlier jobs are also finished, because the jobs of a side are
+// finished in order.
 template <typename Wait>
 void SlotFaces::wait_for(std::vector<Rows> &jobs, long y0, long y1, const Wait &wait) {
   if (jobs.empty()) return;

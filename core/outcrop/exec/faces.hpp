@@ -10,7 +10,7 @@
 // Each link has a thread that sends and a thread that receives. Each of these threads takes jobs from its own bounded
 // queue, in the order in which the plan lists the jobs. The plans of both neighbours list the faces of a link in the
 // same order. A job may name a request of the I/O thread (pump.hpp). Such a job begins only after the request is
-// complete. So rows are sent as soon as they have been read, while the executor updates other planes. A thread
+// complete. So rows that have been read are sent immediately, while the executor updates other planes. A thread
 // transfers several short jobs by one system call, and reports each job when the job is finished.
 //
 // If the grid is also divided in z, a rank sends whole planes to the neighbour with lower planes (side 2) and to the
@@ -45,7 +45,7 @@ namespace outcrop {
 
 constexpr std::size_t side_count = 4;
 
-/// The links of a rank. They lead to the neighbours with lower rows, with higher rows, with lower planes and with higher
+/// The links of a rank to its four neighbours: with lower rows, with higher rows, with lower planes and with higher
 /// planes. A null pointer means that the rank has no neighbour on this side.
 using Links = std::array<Link *, side_count>;
 
@@ -55,13 +55,14 @@ class Faces {
   /// Starts the threads. Each queue has room for `capacity` jobs. If a queue is full, send() and receive() wait.
   Faces(const Links &links, Pump &pump, std::size_t capacity);
 
-  /// Cancels the links if some jobs are not finished, and ends the threads.
+  /// Ends the threads. If some jobs are not finished, the links are cancelled first.
   ~Faces();
 
-  /// send() and receive() start to transfer rows after the request `after` of the pump is complete. The memory of the
-  /// rows must stay valid until the job is finished or this object is destroyed. send() and receive() return the number
-  /// of the job, counted separately for each side and direction. They throw the first failure of a job, or Cancelled
-  /// after a cancel. They throw InputError if the rank has no neighbour on this side.
+  /// send() and receive() add a job to a queue. The job begins only after the request `after` of the pump is complete.
+  /// The memory of the rows must stay valid until the job is finished or this object is destroyed. send() and receive()
+  /// return the number of the job, counted separately for each side and direction. If an earlier job has failed, they
+  /// throw the first failure. After cancel(), they throw Cancelled. They throw InputError if the rank has no neighbour
+  /// on this side.
   Ticket send(std::size_t side, std::span<std::byte> rows, Ticket after) { return submit(0, side, rows, after); }
   Ticket receive(std::size_t side, std::span<std::byte> rows, Ticket after) { return submit(1, side, rows, after); }
 
@@ -92,7 +93,7 @@ class Faces {
 
     Link &link;
     const std::size_t direction;
-    BoundedQueue<Job> jobs;  // the jobs in the order of the plan; the first jobs of the list are being transferred
+    BoundedQueue<Job> jobs;  // the jobs in the order of the plan; some jobs at the front may be in transfer
     Ticket submitted = no_ticket, finished = no_ticket;
     std::condition_variable work;
     std::thread thread;
@@ -123,7 +124,7 @@ class Faces {
 /// The faces that are being sent from one slot or received into this slot. Only one thread may use a SlotFaces object.
 class SlotFaces {
  public:
-  /// add_sent() and add_received() store the job that transfers the rows y0 <= y < y1.
+  /// add_sent() and add_received() record that job `ticket` of this side sends or receives the rows y0 <= y < y1.
   void add_sent(std::size_t side, long y0, long y1, Ticket ticket) { sending_.push_back({side, y0, y1, ticket}); }
   void add_received(std::size_t side, long y0, long y1, Ticket ticket) { receiving_.push_back({side, y0, y1, ticket}); }
 

@@ -16,8 +16,8 @@ constexpr int carry_bits = std::bit_width(ExactSum::at_once) - 1;
 
 #define OUTCROP_INLINE inline __attribute__((always_inline))
 
-// The bits of absolute values, read as integers, have the same order as the values. Infinity and NaN give the largest
-// integers.
+// The bits of a double without its sign, read as an integer. These integers have the same order as the absolute values
+// of the doubles. Infinity and NaN give the largest integers.
 using Bits = std::int64_t;
 constexpr Bits sign_mask = ~(Bits{1} << 63);
 
@@ -28,9 +28,9 @@ OUTCROP_INLINE Bits largest_of(const double *values, std::size_t count) {
 }
 
 // Splits each number into a high part and a low part. Replaces the numbers by their low parts, and returns the sum of
-// the high parts. To get the high part, the function adds `unit` and then subtracts it. The addition rounds the number
-// to a multiple of a power of two. This power of two depends only on `unit`. No other operation of this function
-// rounds.
+// the high parts. To get the high part, the function adds `unit` to the number and then subtracts `unit` again. The
+// addition rounds the number to a multiple of a power of two. This power of two depends only on `unit`. No other
+// operation of this function rounds.
 OUTCROP_INLINE double take_high_parts(double *values, std::size_t count, double unit) {
   constexpr std::size_t width = 8;
   double sums[width] = {};
@@ -50,7 +50,7 @@ OUTCROP_INLINE double take_high_parts(double *values, std::size_t count, double 
   return sums[0];
 }
 
-// Returns 2^exponent. The result must be a normal number.
+// Returns 2^exponent. The result must be a normal floating-point number.
 double power_of_two(int exponent) { return std::bit_cast<double>(static_cast<Bits>(exponent + 1023) << mantissa_bits); }
 
 constexpr std::size_t group_bytes = 64;
@@ -58,7 +58,7 @@ constexpr std::size_t group_bytes = 64;
 template <typename Value>
 constexpr long group_cells = group_bytes / sizeof(Value);
 
-// Collects sums of groups, so that ExactSum can add many sums together.
+// Collects the sums of groups, so that a single call of ExactSum::add() can add many of these sums.
 struct GroupSums {
   static constexpr std::size_t capacity = ExactSum::at_once;
 
@@ -72,7 +72,7 @@ struct GroupSums {
   }
 };
 
-// The compiler's type for a vector register. The register width does not change the result. Wider registers perform
+// The compiler's type for a vector register. The register width does not change the result. A wider register performs
 // more additions at the same time.
 template <typename Value, std::size_t count>
 struct RegisterOf {
@@ -81,8 +81,8 @@ struct RegisterOf {
 template <typename Value, std::size_t count>
 using Register = typename RegisterOf<Value, count>::Type;
 
-// Adds the two halves of a group repeatedly until one register of doubles remains. The squares of the values are also
-// added.
+// Adds the second half of a group to the first half, and repeats this until one register of doubles remains. The
+// squares of the values are added in the same way.
 template <std::size_t width, typename Value>
 OUTCROP_INLINE void add_to_width(const Value *cells, Register<double, width> &sum, Register<double, width> &square) {
   constexpr std::size_t parts = group_cells<Value> / width;
@@ -102,8 +102,9 @@ OUTCROP_INLINE void add_to_width(const Value *cells, Register<double, width> &su
   square = squares[0];
 }
 
-// Adds the first half of every group to the second half of the same group. In the input and in the result, each group
-// has `left` successive numbers.
+// Adds the second half of every group to its first half. The groups are in two registers, and the sums go into one
+// register. In the inputs, each group has `left` successive numbers. In the result, each group has left / 2 successive
+// numbers.
 template <std::size_t left, typename Numbers, std::size_t... place>
 OUTCROP_INLINE void join(const Numbers &one, const Numbers &other, Numbers &joined, std::index_sequence<place...>) {
   constexpr std::size_t half = left / 2;
@@ -111,7 +112,7 @@ OUTCROP_INLINE void join(const Numbers &one, const Numbers &other, Numbers &join
            __builtin_shufflevector(one, other, (place / half * left + place % half + half)...);
 }
 
-// Adds the halves of several groups together, until each group has one number. The number of groups equals the register
+// Repeats join() until each group has only one number, which is its sum. The number of groups equals the register
 // width.
 template <std::size_t width, std::size_t left = width>
 OUTCROP_INLINE void add_halves(Register<double, width> *groups, double *sums) {
@@ -245,7 +246,7 @@ void ExactSum::add(double value) {
 
 void ExactSum::add(double *values, std::size_t count) {
   assert(count <= at_once);
-  // between these limits, no high part overflows or is subnormal
+  // if `above` is between these limits, no high part overflows, and no high part is subnormal
   constexpr int lowest = -900, highest = 1023 - carry_bits;
   static const Compiled &functions = compiled();
   while (const Bits largest = functions.largest(values, count)) {

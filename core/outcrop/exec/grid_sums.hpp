@@ -1,8 +1,8 @@
 // Computes sums over all cells of a field after a step, part by part, while rows are in a cache.
 //
-// The plan and the threads determine the parts and their order, but the result must not depend on them. So the cells
-// are divided into groups of 64 bytes. No plan divides a group. The cells of a group are added in a fixed order (cells
-// after nx count as 0), and the sums of the groups are then added exactly:
+// The plan and the threads determine the parts and their order, but the result must not depend on the parts or their
+// order. So the cells are divided into groups of 64 bytes. A part always consists of whole groups. The cells of a group
+// are added in a fixed order (cells after nx count as 0), and the sums of the groups are then added exactly:
 //
 //     |0 1 2 3 4 5 6 7|8 9 ...
 //
@@ -19,9 +19,9 @@
 // The addition of a number changes three limbs. This representation is Kulisch's long accumulator. Infinities and NaNs
 // are added separately.
 //
-// Many numbers are added together. All numbers are split at the same bit into a high part and a low part. This bit is
-// so high that the sum of the high parts needs no rounding. The low parts are split again at a lower bit, until all low
-// parts are zero:
+// One call adds up to 1024 numbers. All these numbers are split at the same bit into a high part and a low part. This
+// bit is so high that the sum of the high parts needs no rounding. The low parts are split again at a lower bit, until
+// all low parts are zero:
 //
 //     largest     1.01100|101
 //     others      0.00110|011          sum of high parts ──► limbs
@@ -63,7 +63,7 @@ class ExactSum {
   double special() const { return special_; }
 
  private:
-  static constexpr std::size_t limbs = 68;  // enough limbs for the sum of 2^60 numbers of 2^1024
+  static constexpr std::size_t limbs = 68;  // enough limbs for a sum of 2^60 numbers, each below 2^1024
   static constexpr std::uint32_t max_adds = 1u << 29;
 
   void carry();
@@ -97,7 +97,7 @@ class GridSums {
   /// Every cell must be added exactly once.
   void add(long done, long z0, long z1, const Rectangle &cells);
 
-  /// Adds cells that no step changes.
+  /// Adds cells to the sums of all requests. No step may change these cells.
   void add_rim(long position, const Rectangle &cells);
 
   /// Returns the sums in the order of the requests. Must be called only between passes.

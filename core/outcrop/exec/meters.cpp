@@ -127,8 +127,8 @@ void plain(Read first, Read second, Written result) {
   loop(first.data(), second.data(), result.data(), result.size());
 }
 
-// With stores of 16 bytes, the core limits the speed, and not the memory. Stores of more than 32 bytes are not faster
-// than stores of 32 bytes.
+// Compiles a loop with stores of 32 bytes. With stores of 16 bytes, the core limits the speed, and not the memory.
+// Stores of more than 32 bytes are not faster than stores of 32 bytes.
 #if defined(__x86_64__)
 template <auto loop>
 __attribute__((target("avx2"))) void wide(Read first, Read second, Written result) {
@@ -266,7 +266,7 @@ double MemoryMeter::random_bandwidth(bool write) {
     double *const own = a_ + member * lines * line_doubles;
     std::uint64_t state = member + 1, sum = 0;
     for (std::size_t i = 0; i < lines; ++i) {
-      // a multiplication and a shift are faster than a division
+      // choose a random line by a multiplication and a shift, which are faster than a division
       double *line = own + ((next_random(state) >> 32) * lines >> 32) * line_doubles;
       if (write) {
         for (std::size_t k = 0; k < line_doubles; ++k) line[k] = stream_scalar;

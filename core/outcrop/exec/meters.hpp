@@ -1,13 +1,13 @@
 // Measures the speed of updates, checksums and memory. No other program should run on the machine during a measurement.
 //
-// MemoryMeter and Stream run the loops of STREAM (McCalpin 1995) over three arrays, with s = 3:
+// MemoryMeter and Stream run the loops of STREAM (McCalpin 1995) over three arrays a, b and c, with the factor s = 3:
 //
 //     copy  c = a     scale  b = s c     add  c = a + b     triad  a = b + s c
 //
-// The measured speeds count each byte of the arrays in a formula once, as STREAM does. Before a processor writes to a
-// cache line, it fetches the line from memory. The measured speeds do not count these fetched bytes. Compilers must not
-// replace the loops by library functions that write to memory without using the caches. The code of the loops prevents
-// this replacement.
+// A measured speed is the number of bytes of all arrays in the formula, divided by the time. STREAM counts bytes in the
+// same way. Before a processor writes to a cache line, it fetches the line from memory. The measured speeds do not
+// count these fetched bytes. Compilers must not replace the loops by library functions that write to memory without
+// using the caches. The code of the loops prevents this replacement.
 //
 // Stream works on any memory, including mapped files, and can make its results durable. Stream has three modes, which
 // follow A. Jackson:
@@ -63,8 +63,8 @@ class UpdateMeter {
 /// Returns the bytes per second at which all threads together compute checksums of planes that are not in a cache.
 double measure_checksum_rate(unsigned threads, std::size_t plane_bytes, std::size_t total_bytes);
 
-/// The type of a loop of STREAM. The three spans have the same length. The loop reads `first`. A loop reads `second`
-/// only if the formula of the loop reads two arrays.
+/// The type of a loop of STREAM. The three spans have the same length. Every loop reads `first`. A loop reads `second`
+/// only if its formula has two input arrays.
 using StreamLoop = void (*)(std::span<const double> first, std::span<const double> second, std::span<double> result);
 
 /// Returns the loop "copy", "scale", "add" or "triad". Throws InputError for another name.
@@ -73,9 +73,9 @@ StreamLoop find_stream_loop(const std::string &name);
 class MemoryMeter {
  public:
   /// Allocates three arrays of `array_bytes` bytes each. An array should have at least four times the size of the
-  /// last-level cache. The pages of the arrays come from the nodes `nodes` alternately. If `nodes` is empty, a page
-  /// comes from the node of the thread that first touches the page. Throws InputError if the system refuses to bind the
-  /// memory.
+  /// last-level cache. The NUMA nodes `nodes` provide the memory of successive pages alternately. If `nodes` is empty,
+  /// a page comes from the node of the thread that first touches the page. Throws InputError if the system refuses to
+  /// bind the memory.
   MemoryMeter(ThreadPlacement placement, std::size_t array_bytes, const std::vector<unsigned> &nodes);
 
   /// Runs a loop on all threads. The loop "read" adds all elements of a. The loop "write" sets all elements of a. The
@@ -102,7 +102,7 @@ class MemoryMeter {
 enum class StreamFlush : unsigned char { none, individual, collective };
 
 struct StreamSeconds {
-  /// the times of the loop and of the flush; individual flushes are part of the loop
+  /// the times of the loop and of the collective flush, in seconds; the time of individual flushes is part of `loop`
   double loop = 0, flush = 0;
 };
 

@@ -2,20 +2,21 @@
 // the fields with their copies, and the kernels that a level calls.
 //
 // The window moves along the streaming axis, position by position. If the streaming axis is not periodic, position p is
-// plane p. On a periodic axis, the first and the last plane are neighbours in space. There, the positions alternate
-// between planes from the lower end and planes from the upper end. So planes that are neighbours in space have
-// positions near each other, and a pass reads no plane twice:
+// plane p. On a periodic axis, the first and the last plane are neighbours in space. For this reason, the positions on
+// a periodic axis alternate between planes from the lower end and planes from the upper end. So planes that are
+// neighbours in space have positions near each other, and a pass reads no plane twice:
 //
 //     position   0   1    2   3    4   5   ...
 //     plane      0  n-1   1  n-2   2  n-3  ...
 //
-// On a periodic axis, a stencil of radius r reaches 2r positions, and the skew is 2r positions per level.
+// On a periodic axis, a stencil of radius r reads planes up to 2r positions away, and the skew is 2r positions per
+// level.
 //
 // On a periodic y axis, tiles count rows alternately from the lower and the upper end ("folded rows"). This order
 // applies only to tiles: in memory, rows have the order of the grid. On disk, both planes and rows have the order of
 // the grid.
 //
-// Each copy of a field in memory is in a ring of the window (window.hpp):
+// Each copy of a field in memory has its own ring in the window (window.hpp):
 //
 //     field          copies     arrays       rings
 //     read only      1          its values   one; the values never change
@@ -40,20 +41,22 @@
 
 namespace outcrop {
 
-/// Returns the position of plane or row `i` of `n`. Positions alternate between the two ends of the axis. The function
-/// unfold() is the inverse of fold().
+/// fold() returns the position of plane or row `i` on a periodic axis of `n` planes or rows. Positions alternate
+/// between the two ends of the axis. The function unfold() is the inverse of fold().
 inline long fold(long i, long n) { return i < (n + 1) / 2 ? 2 * i : 2 * (n - 1 - i) + 1; }
 inline long unfold(long position, long n) { return position % 2 == 0 ? position / 2 : n - 1 - position / 2; }
 
 /// The extents of the grid and the layout of its planes in memory. `pitch_bytes` is the distance between rows, and
 /// `record_bytes` is the distance between records. A plane on disk has `plane_bytes` bytes: its rows, and then zeros if
-/// the part of a rank has fewer rows than a plane on disk. The zeros are never written, and exist only on disk.
+/// the part of a rank has fewer rows than a plane on disk. The zeros exist only on disk, and this rank never writes
+/// them.
 ///
 /// The grid may be the part of a rank that has neighbouring ranks in y or z (faces.hpp). Rows and planes are counted
-/// from the rank's first row and plane. A rim of -2^40 on one side means that a neighbouring rank owns the rows or planes
-/// beyond this side. The rows of a neighbour have y < 0 or y >= ny. They exist only in memory, in frames that are larger
-/// than the plane. The region of a block determines which rows of a neighbour are updated. The planes of a neighbour
-/// have z < 0 or z >= nz. A block with a suitable shift can hold them in its slots.
+/// from the rank's first row and plane. A rim of -2^40 on one side means that a neighbouring rank owns the rows or
+/// planes beyond this side. The rows of a neighbour have y < 0 or y >= ny. These rows exist only in memory, in frames
+/// that are larger than the plane. The region of a block determines which rows of a neighbour are updated. The planes
+/// of a neighbour have z < 0 or z >= nz. A block can hold these planes in its slots if its shift is so large that z +
+/// shift is never negative.
 struct Grid {
   long nz = 0, ny = 0, nx = 0;
   long radius_z = 0, radius_y = 0;     ///< the radius of the stencil in z and y
@@ -62,8 +65,7 @@ struct Grid {
   bool periodic_z = false, periodic_y = false;
   /// true if the first block of a pass has the highest rows, and the last block has the lowest rows
   bool descends = false;
-  /// maximum distance, in positions, between an updated value and the values that its update reads from the level
-  /// below; at least 1
+  /// maximum distance, in positions, at which an update reads values of the level below; at least 1
   long skew_z = 1, skew_y = 1;
   long statics_z = 0;  ///< maximum distance, in positions, at which an update reads static fields
   std::size_t item_bytes = 0;
@@ -125,10 +127,10 @@ struct Field {
   bool read_only = false;  ///< true if no stage updates the field
   bool two_copies = false;
   bool has_previous = false;  ///< true if the previous value of the field is also stored on disk
-  /// true if each step stores the newest value in the other copy
+  /// true if the newest value moves to the other copy in each step
   bool flips = false;
   bool is_history = false;  ///< true if a pass reads the values of the field from a state of another run
-  /// only for a history: number of positions beyond the end of a slab at which an update of the slab reads this field
+  /// only for a history: an update of a slab reads this field up to this number of positions beyond the end of the slab
   long ahead = 0;
   /// number of the field from which the rim of this recomputed field is copied; negative for other fields
   long follows = -1;
@@ -147,8 +149,8 @@ enum class Array : std::uint8_t {
   source,   ///< the arrays of generation g, which a pass reads
   target,   ///< the arrays of generation g + 1, which a pass writes
   statics,  ///< the arrays of fields that no stage updates
-  /// an array with the size of the grid; stores unfinished levels whose parity differs from the parity of the last
-  /// level
+  /// An array with the size of the grid, for values of levels before the last level. If the last level is even, the
+  /// array stores odd levels. If the last level is odd, the array stores even levels.
   other,
   fringes,     ///< for each plane, the fringe rows of even levels, followed by the fringe rows of odd levels
   recomputed,  ///< for each plane, the fringe rows of the fields that the pass computes again
@@ -194,8 +196,8 @@ class Fields {
   const std::vector<std::size_t> &histories() const { return histories_; }
   /// the numbers of the fields that a pass computes again; these fields have no arrays on disk
   const std::vector<std::size_t> &recomputed() const { return recomputed_; }
-  /// the numbers of the fields of another run that a pass writes: recomputed fields, and fields that begin with a
-  /// history
+  /// the numbers of the fields that stages update to compute states of another run: recomputed fields, and fields whose
+  /// first values are read from the history
   const std::vector<std::size_t> &computed() const { return computed_; }
   /// Returns the number of fields of the state that stages update.
   std::size_t updated() const { return size() - statics_.size() - histories_.size() - recomputed_.size(); }
@@ -238,17 +240,17 @@ struct StepScalars {
   const void *of(long step) const { return values.data() + static_cast<std::size_t>(step) * bytes; }
 };
 
-/// Describes the lead of a pass that computes states of another run again. The lead consists of the first levels of the
-/// pass. The levels of the lead belong to steps of the other run.
+/// Describes the lead of a pass. The lead consists of the first levels of the pass, which compute states of another run
+/// again. These levels belong to steps of the other run.
 struct Lead {
   long levels = 0;
   long per_step = 1;  ///< number of levels in a step of the other run
   StepScalars scalars{};
 };
 
-/// The kernel calls of all levels of a pass. A level is one stage of a step. Usually, the list has the calls of two
-/// steps, and a pass repeats these calls, because the two copies of a field alternate. If steps read a history, each
-/// step reads different rings, and the list has the calls of all steps of a pass.
+/// The kernel calls of all levels of a pass. A level is one stage of a step. Usually, `calls` has the calls of two
+/// steps, and a pass repeats these calls. Two steps are enough, because the two copies of a field alternate. If steps
+/// read a history, each step reads different rings. In this case, `calls` has the calls of all steps of a pass.
 struct Stages {
   /// the calls of the lead, if there is a lead, followed by the calls of step 0, step 1, ...
   std::vector<StageCall> calls;
@@ -260,7 +262,7 @@ struct Stages {
   const StageCall &at(long level) const { return calls[static_cast<std::size_t>(level - 1) % calls.size()]; }
   const void *scalars_of(long level) const {
     if (lead.levels == 0) return scalars.of((level - 1) / per_step());
-    // the remainder allows measurements that have more levels than a pass
+    // a measurement may have more levels than a pass, so the levels repeat
     const long place = (level - 1) % static_cast<long>(calls.size());
     if (place < lead.levels) return lead.scalars.of(place / lead.per_step);
     return scalars.of((place - lead.levels) / per_step());

@@ -78,7 +78,7 @@ class SlotFile {
   const char *primitive() const;
 
  private:
-  // A commit, and a fingerprint of the bytes in memory for each tile.
+  // A commit, and for each tile a fingerprint of its bytes in memory.
   struct Known {
     CommittedTiles tiles{};
     std::vector<std::uint64_t> fingerprints{};  // empty if the fingerprints are not known

@@ -62,8 +62,9 @@ std::byte *StagingBuffer::take(std::uint32_t file, ByteRange bytes) {
   return slot.data + bytes.begin % sizes_.slot_bytes;
 }
 
-// Opens a slot of a file in free memory. A slot that was sent early may be opened again for its remaining bytes. Such a
-// slot never becomes complete. It is sent early again, or at the end.
+// Takes a free slot of the buffer for a slot of a file. A slot of a file that was sent early may be opened again for
+// its remaining bytes. The bytes that were sent stay missing, so the slot cannot become complete. The slot is sent
+// early again, or by flush() at the end.
 StagingBuffer::StagingSlot &StagingBuffer::open(Key key) {
   const ByteRange &range = ranges_[key.first].range;
   const std::uint64_t begin = key.second * sizes_.slot_bytes;
@@ -75,10 +76,10 @@ StagingBuffer::StagingSlot &StagingBuffer::open(Key key) {
   return slot;
 }
 
-// Returns an open slot that no thread is filling, or null. Tiles use all planes of a slab one after another, again and
-// again. So the slot that has been unused for the longest time is often the next slot to be used, and is usually a bad
-// choice. This slot is a good choice only if the other slots were used several times since its last use. Then no tile
-// of the slab uses this slot any more.
+// Returns an open slot that no thread is filling, or null. Each tile uses the planes of a slab in the same order. So
+// the slot that has been unused for the longest time is often needed next, and is usually a bad choice. The slot is a
+// good choice only if the other slots have been used several times since its last use. In this case, no tile of the
+// slab uses the slot any more. Otherwise the function returns the slot with the most bytes.
 StagingBuffer::StagingSlot *StagingBuffer::slot_to_send_early() const {
   constexpr std::uint64_t turns = 8;
   StagingSlot *longest_unused = nullptr, *fullest = nullptr;
@@ -92,7 +93,7 @@ StagingBuffer::StagingSlot *StagingBuffer::slot_to_send_early() const {
 }
 
 // Sends an open slot early, or frees a slot that was sent. If neither is possible, waits until another thread changes a
-// slot. A thread that fills a slot never waits before put(), so no thread waits forever.
+// slot. A thread never waits between take() and put(), so no thread waits forever.
 void StagingBuffer::make_room(std::unique_lock<std::mutex> &lock) {
   if (open_.size() >= max_open_) {
     if (StagingSlot *early = slot_to_send_early(); early != nullptr) return send(*early, lock);
@@ -152,8 +153,8 @@ void StagingBuffer::write(StagingSlot &slot) {
     const std::uint64_t last = std::max(round_down(end, page_bytes), first);
     const std::uint32_t part = crc32c({slot.data + (begin - base), end - begin});
     target.sum.fetch_xor(crc32c_join(part, 0, crc32c_factor(target.range.end - end)), std::memory_order_relaxed);
-    // These parts go through the page cache, because they are shorter than a page or the file does not allow direct
-    // I/O.
+    // The first and the last part go through the page cache. These parts are shorter than a page, or the file does not
+    // allow direct I/O.
     file.write(begin, slot.data + (begin - base), first - begin);
     file.write(last, slot.data + (last - base), end - last);
     if (begin < first || last < end) target.cached = true;
@@ -208,7 +209,8 @@ Snapshots::Snapshots(const Grid &grid, const Window &window, const Fields &field
 }
 
 // Writes the rows of the rim together with the updated rows next to them. The rows of the rim are complete long before
-// the updated rows. If they were written immediately, each plane that is read ahead would need an open slot.
+// the updated rows. If the rows of the rim were written immediately, each plane that is read ahead would need an open
+// slot.
 void Snapshots::write(long done, long z0, long z1, const Rectangle &cells) {
   Rectangle part = cells;
   if (part.y0 == grid_.first_row()) part.y0 = 0;
@@ -220,8 +222,9 @@ void Snapshots::write(long done, long z0, long z1, const Rectangle &cells) {
   }
 }
 
-// Writes the newest values of the rim for all snapshots, even for snapshots of previous values. The executor copies the
-// rim to the second copies only after this call.
+// Writes the newest values of the rim for all snapshots. Snapshots of previous values also get the newest values,
+// because the executor copies the rim to the second copies only after this call. In the rim, the newest and the
+// previous values are equal, because the rim never changes.
 void Snapshots::write_rim(long position, const Rectangle &cells) {
   const bool updated = position >= grid_.first_plane() && position < grid_.end_plane();
   if (updated && grid_.first_row() < grid_.end_row()) return;

@@ -16,10 +16,11 @@
 //     free ──take()──► open ──put() of the last bytes──► sent ──pump──► free
 //                         └── if too many are open, the slot with the most bytes ──►
 //
-// The staging buffer also joins short writes into long writes, with which devices are faster. A tile has only a few
-// rows in each of many planes. If too many slots are open, one slot is sent early: a slot that has not been used for a
-// long time (another block will fill it), or else the slot with the most bytes. plan/staging.py chooses the largest
-// slots that are rarely sent early.
+// A tile has only a few rows in each of many planes. The staging buffer joins these short pieces into long writes,
+// because devices are faster with long writes. If too many slots are open, one slot is sent early, before it is
+// complete. If a slot has not been used for a long time, this slot is sent, because only a later block will fill it.
+// Otherwise the slot with the most bytes is sent. plan/staging.py chooses the largest slot size with which slots are
+// rarely sent early.
 //
 // Direct I/O writes whole pages. Pages at both ends of the box, and pages of a slot that was sent early, may be
 // incomplete. All bytes of such a page go through the page cache, including the bytes that arrive later. So no page is
@@ -27,8 +28,8 @@
 // page cache.
 //
 // The checksum of a slot is computed when the slot is sent, because its bytes are then still in a cache. A quarter of
-// the slots is reserved for transfers. The reason is that the I/O thread may wait about ten milliseconds for a
-// processor during updates.
+// the slots is reserved for transfers, because the I/O thread may wait about ten milliseconds for a processor during
+// updates.
 #pragma once
 
 #include <atomic>
@@ -53,7 +54,7 @@
 
 namespace outcrop {
 
-/// The size of a staging buffer. `slot_bytes` is a multiple of the page size.
+/// The number and the size of the slots of a staging buffer. `slot_bytes` is a multiple of the page size.
 struct StagingSizes {
   std::size_t slots = 64, slot_bytes = 256 << 10;
 };
@@ -100,14 +101,15 @@ class StagingBuffer {
     std::size_t filled = 0;            // number of bytes in `present`
     std::size_t missing = 0;           // number of bytes of the slot that are still missing
     unsigned writers = 0;              // number of threads that have called take() and have not called put()
-    std::uint64_t used = 0;            // the number of calls of take() up to the last call for this slot
+    std::uint64_t used = 0;            // the value of `clock_` at the last take() from this slot
     std::vector<Ticket> tickets{};     // the transfers that write the slot
   };
   struct StagedRange {
     ByteRange range;
     std::atomic<bool> cached = false;        // true if some bytes are only in the page cache
     std::atomic<std::uint64_t> present = 0;  // number of bytes that put() has marked as complete
-    // exclusive or of the checksums of all sent parts, each shifted by the bytes behind the part (transfers.hpp)
+    // the exclusive or of the checksums of all sent parts; each checksum is shifted by the number of bytes behind its
+    // part (transfers.hpp)
     std::atomic<std::uint32_t> sum = 0;
   };
 
@@ -139,9 +141,9 @@ class StagingBuffer {
 /// The cells z0 <= z < z1, y0 <= y < y1, x0 <= x < x1 of a field after `done` steps of the pass. If `done` is 0, the
 /// values before the first step are written. The cells are written to an existing file, and begin at byte `offset`.
 ///
-/// If `age` is 1, the previous values of the field are written. They must be arrays on disk. The rim never changes, so
-/// the pass sets the rim of the previous values in z and y to the newest values. The snapshot contains the values of
-/// this rim, too.
+/// If `age` is 1, the previous values of the field are written. The previous values must have an array on disk. The rim
+/// in z and y never changes, so a pass replaces the previous values in this rim by the newest values. The snapshot also
+/// contains the newest values in this rim.
 struct Snapshot {
   std::size_t field = 0;
   long done = 1;
@@ -166,10 +168,11 @@ class Snapshots {
   /// values after `done` steps. Does not throw. After a failure, write_behind() and flush() throw the error.
   void write(long done, long z0, long z1, const Rectangle &cells);
 
-  /// Writes the cells that no step changes, except cells that write() writes.
+  /// Writes cells that no step changes. Skips the rim in y of planes that a step updates, because write() writes these
+  /// rows.
   void write_rim(long position, const Rectangle &cells);
 
-  /// Starts to write pages of the page cache to the devices. No other thread may call write() at that time. Throws
+  /// Starts to write pages of the page cache to the devices. No other thread may call write() during this call. Throws
   /// StorageError.
   void write_behind();
 

@@ -29,7 +29,7 @@ std::uint32_t await_change(const std::atomic<std::uint32_t> &value, std::uint32_
 
 constexpr std::size_t page_bytes = AlignedMemory::huge_bytes;
 
-// Touches the pages of each part. Only the threads of the node that owns a part touch the pages of this part.
+// Touches (accesses) all pages of the parts. Only threads of the node that owns a part touch the pages of this part.
 void touch(const std::vector<MemoryPart> &parts, Team &team) {
   std::vector<MemoryPart> pages;
   std::vector<unsigned> owners;
@@ -115,7 +115,7 @@ std::vector<std::size_t> cut_in_proportion(std::size_t total, const std::vector<
   std::size_t so_far = 0;
   for (const unsigned weight : weights) {
     so_far += weight;
-    first.push_back(total / sum * so_far + total % sum * so_far / sum);  // because total * so_far could overflow
+    first.push_back(total / sum * so_far + total % sum * so_far / sum);  // total * so_far could overflow
   }
   return first;
 }

@@ -1,10 +1,10 @@
 // Defines a team of threads that run one job at a time. This file also divides the window and the work among NUMA
 // nodes.
 //
-// The team does not use OpenMP. The threads take the tiles of a slab one by one, and a tile waits only for the tiles
-// that it needs (tiles.hpp). So the threads need no parallel loop, and no barrier inside a slab. The thread sanitizer
-// sees every synchronisation of the team, but not the synchronisation inside OpenMP. After a job, the threads spin for
-// a moment, because the next slab usually follows within microseconds. If no job follows, the threads sleep.
+// The team does not use OpenMP. The threads take the tiles of a slab one by one, and a thread waits only for the tiles
+// that its tile needs (tiles.hpp). So the threads need no parallel loop, and no barrier inside a slab. The thread
+// sanitizer sees every synchronisation of the team, but not the synchronisation inside OpenMP. After a job, the threads
+// spin for a moment, because the next slab usually follows within microseconds. If no job follows, the threads sleep.
 //
 // The threads of a team are its members. If ThreadPlacement::bound is true, each member is bound to a processor. The
 // thread that calls run() is member 0. This thread is bound only while the result of bind_caller() exists, because
@@ -18,9 +18,9 @@
 //     slot of plane z+1:  | node 0         | node 1         |
 //                           rows of the frame
 //
-// Each part is bound to its node. Containers often forbid the binding of memory. So a thread of the node also touches
-// the pages of the part first. The system takes the memory of a page from the node of the thread that first touches the
-// page.
+// The memory of each part is bound to the node that owns the part. Containers often forbid this binding. So a thread of
+// the node is also the first thread that touches each page of the part. The system takes the memory of a page from the
+// node of the thread that first touches the page.
 //
 // A page belongs to one node, and the pages of the window are huge (2 MiB), because small pages make every access
 // slower. So parts begin at multiples of 2 MiB, and a part loses or gains up to 1 MiB at each edge. If the parts are
@@ -100,19 +100,20 @@ class Team {
 /// In the drawing, a thread of node 0 first takes the items 0, 1, 4, 6 and 8. Then this thread takes the remaining
 /// items of node 1. With one node, all threads take the items in ascending order.
 ///
-/// An item may wait for earlier items, as tiles do. The threads cannot block each other forever if every node that owns
-/// items has a thread. Proof: assume that all threads wait. Let m be the first item that no thread has taken. Let f be
-/// the first item that is taken and not finished. All items before f are finished, so f waits for an item that no
-/// thread has taken. The item for which f waits comes before f, and it is m or a later item. So f > m, and all items
-/// before m are finished. Let T be a thread of the node that owns m, and let t be the item in which T waits. The queue
-/// of T still contains m, and a thread takes items of other nodes only if its own queue is empty. So T took t from its
-/// own queue. Queues keep the order, so t is before m and is therefore finished. But T waits in t, so t is not
-/// finished. This contradiction shows that the assumption is wrong.
+/// An item may need earlier items, as tiles do. A thread that has taken an item waits until the needed items are
+/// finished. The threads cannot block each other forever if every node that owns items has a thread. Proof: assume that
+/// all threads wait. Let m be the first item that no thread has taken. Let f be the first item that a thread has taken
+/// and not finished. All taken items before f are finished, so f needs an item that no thread has taken. The needed
+/// item comes before f, and it is m or a later item. So m comes before f, and all items before m are finished. Let T be
+/// a thread of the node that owns m, and let t be the item that T has taken and not finished. The queue of the node
+/// still contains m, and a thread takes items of other nodes only if the queue of its own node is empty. So T took t
+/// from the queue of its own node. A queue keeps the order of its items, so t comes before m and is therefore finished.
+/// But T has not finished t. This contradiction shows that the assumption is wrong.
 class NodeQueues {
  public:
   static constexpr std::size_t none = static_cast<std::size_t>(-1);
 
-  /// Makes the queues of `nodes` nodes. Item i belongs to node owners[i] < nodes.
+  /// Makes the queues of `nodes` nodes. Item i belongs to node owners[i], which must be less than `nodes`.
   NodeQueues(unsigned nodes, const std::vector<unsigned> &owners)
       : nodes_(nodes), queues_(std::make_unique<NodeQueue[]>(nodes)) {
     for (std::size_t i = 0; i < owners.size(); ++i) queues_[owners[i]].items.push_back(i);

@@ -10,15 +10,16 @@ namespace outcrop {
 
 namespace {
 
-// The place of a tile in the lattice of diamonds. q is the level of the tile's centre divided by D. p is the distance
-// of the tile from the first row of the grid, in units of half a tile.
+// The place of a tile in the lattice of diamonds. q is the level of the tile's centre, divided by the size D of the
+// diamonds. p is the distance of the tile from the first row of the grid, in units of half a tile.
 struct LatticePoint {
   long q, p;
 };
 
-// Returns the lean of the diagonals p + lean*q = constant. A diagonal has about one tile for every second value of q.
-// With the returned lean, about 2 * `threads` tiles lie between a tile and the tiles that it needs. The lean is odd, so
-// no tile of a diagonal needs another tile of the same diagonal.
+// Returns the lean of the diagonals. On a diagonal, p + lean*q is constant. A diagonal has about one tile for every
+// second value of q. With the returned lean, about 2 * `threads` tiles lie between a tile and the tiles that it needs,
+// in the order in which threads take tiles. The lean is odd, so no tile of a diagonal needs another tile of the same
+// diagonal.
 long lean_of(long levels, long diamond, unsigned threads) {
   const long rows_of_tiles = levels / diamond + 1;
   return 1 + 2 * ((2 * static_cast<long>(threads) + rows_of_tiles - 1) / rows_of_tiles);
@@ -54,8 +55,8 @@ struct BandChunk {
   long band, chunk;
 };
 
-// Returns the bands and chunks in the order in which threads take them. The tiles of a strip come late enough that no
-// band of the strip overtakes the last band of the previous strip.
+// Returns the bands and chunks in the order in which threads take them. A strip consists of neighbouring bands
+// (tiles.hpp). `stagger` delays each strip, so that no band of the strip overtakes the last band of the previous strip.
 std::vector<BandChunk> bands_in_order(long bands, const Chunks &chunks, unsigned threads) {
   const long strip = std::min(bands, 2 * static_cast<long>(threads));
   const long stagger = std::max(strip, chunks.at_once);
@@ -144,7 +145,7 @@ std::vector<Tile> chunk_sweep_tiles(long levels, long rows, long skew, const Chu
 std::vector<Tile> sweep_tiles(long levels, long rows, long skew, long rows_per_block) {
   assert(levels >= 1 && rows >= 1 && skew >= 1 && rows_per_block >= 1);
   const long count = (rows + rows_per_block - 1) / rows_per_block;
-  // maximum distance, in blocks of rows, of a block that an update reads
+  // maximum distance, in blocks of rows, at which an update reads
   const long reach = (skew + rows_per_block - 1) / rows_per_block;
   return level_by_level(levels, count, reach, reach, [&](long level, long i) {
     const long y = i * rows_per_block;

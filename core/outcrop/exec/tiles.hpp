@@ -1,12 +1,13 @@
-// Divides a slab into tiles that fit a cache. If the grid has many rows, a tile is a range of levels and rows. A thread
-// updates the tile plane by plane along the streaming axis. If the grid has few rows, a tile is a range of levels and
-// of the skewed coordinate zeta (traverse.hpp).
+// Divides a slab into tiles that fit into a cache. If the grid has many rows, a tile is a range of levels and rows. A
+// thread updates the tile plane by plane along the streaming axis. If the grid has few rows, a tile is a range of
+// levels and of the skewed coordinate zeta (traverse.hpp).
 //
-// Diamonds (after Bondhugula and Malas): a tile is a diamond of levels and rows of the grid. The tiles form a lattice.
-// The tiles with the lattice index q have their centres at level q*D. The centres of tiles with the same q are 2*r*D
-// rows of the grid apart. If q is odd, the centres are shifted by r*D rows. At each level, a tile has the rows y with
-// |y - centre| < r*(D - |level - q*D|). A tile needs only the two tiles that touch it from below, and waits only for
-// them. So threads need no barrier between tiles with different centre levels:
+// Diamonds (after Bondhugula and Malas): a tile is a diamond of levels and rows of the grid. D is the size of the
+// diamonds, and r is the largest distance, in rows, at which an update reads. The tiles form a lattice. The tiles with
+// the lattice index q have their centres at level q*D. The centres of tiles with the same q are 2*r*D rows of the grid
+// apart. If q is odd, the centres are shifted by r*D rows. At each level, a tile has the rows y with |y - centre| <
+// r*(D - |level - q*D|). A tile needs only the two tiles that touch it from below. So threads need no barrier between
+// tiles with different centre levels:
 //
 //     level
 //      2D   |\    /\    /\    /|     q = 2
@@ -37,12 +38,12 @@
 // Bands: if the grid has too few rows for several diamonds, the slab is divided into bands of levels. For example, a
 // grid with two axes has planes of one row. Each band is divided into tiles along the skewed coordinate zeta = z +
 // skew*(level - 1). A tile of a band has all rows and one range of zeta, which is called a chunk. An update reads
-// values with a lower level and with the same or a lower zeta. An update also overwrites an old value. The updates that
-// read the old value must be finished before. They also have a lower level and the same or a lower zeta. So a tile
-// waits for only two tiles: the previous tile in its band, and the tile with the same chunk in the band below. Each of
-// these two tiles has also waited for its two tiles. So all tiles with lower bands and lower chunks are finished when a
-// tile begins. The tiles on a diagonal of the drawing do not depend on each other. Threads take tiles in the order of
-// these numbers:
+// values with a lower level and with the same or a lower zeta. An update also overwrites an old value. All updates that
+// read the old value must be finished before this update. These updates also have a lower level and the same or a lower
+// zeta. So a tile needs only two tiles: the previous tile in its band, and the tile with the same chunk in the band
+// below. Each of these two tiles began only after the two tiles that it needs were finished. So all tiles with lower
+// bands and lower chunks are finished when a tile begins. The tiles on a diagonal of the drawing do not depend on each
+// other. Threads take tiles in the order of these numbers:
 //
 //     level   | 3 : 4 : 5 : 6
 //     band 1  +---+---+---+---
@@ -54,7 +55,7 @@
 // last tiles of the current strip.
 //
 // Sweeps (D = 0) update the levels one after another. Each level is divided into blocks of rows, or into chunks of zeta
-// if the grid has few rows. The blocks of a level do not wait for each other. Sweeps update cells in the same order as
+// if the grid has few rows. The blocks of a level do not depend on each other. Sweeps update cells in the same order as
 // plain loops. Sweeps exist only for comparison with diamonds and bands.
 //
 // Struct Tile describes diamonds, tiles of bands and tiles of sweeps as pairs of trapezoids. At each level, a tile has

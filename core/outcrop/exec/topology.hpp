@@ -13,9 +13,9 @@
 //
 // A node consists of memory and of the processors that are nearer to this memory than to other memory. Some memory has
 // no processors of its own, such as CXL memory, or HBM beside the ordinary memory of a node. Such memory is not a node
-// in this file. Only the function memory_nodes() also lists such memory. The functions return only the nodes and
-// processors that the cgroup, the cpuset and the affinity of the process allow. If the process may use a processor, but
-// not the memory near this processor, the processor belongs to the first node.
+// in this file. The function memory_nodes() lists such memory, but no other function does. The functions return only
+// the nodes and processors that the cgroup, the cpuset and the affinity of the process allow. If the process may use a
+// processor, but not the memory near this processor, the processor belongs to the first node.
 //
 // For tests, a topology can be synthetic. A synthetic topology is given in hwloc's notation, such as "numa:2 core:4
 // pu:2", or as a file in hwloc's XML format. The environment variables HWLOC_SYNTHETIC and HWLOC_XMLFILE also make
@@ -26,9 +26,9 @@
 //     6 threads on nodes of 4 and 2 cores:   node 0: 0 1 2 3    node 1: 4 5
 //     2 threads on these nodes:              node 0: 0          node 1: 1
 //
-// On one node, threads are bound only on request. On a shared machine, a bound thread waits for its core even if
-// another core is idle. On several nodes, threads are bound by default, because waiting for a core takes less time than
-// access to the memory of another node.
+// On one node, threads are bound only on request. The reason is that, on a shared machine, a bound thread waits for its
+// core even if another core is idle. On several nodes, threads are bound by default, because waiting for a core takes
+// less time than access to the memory of another node.
 #pragma once
 
 #include <cstddef>
@@ -61,11 +61,11 @@ Topology system_topology();
 /// Describes the memory of a NUMA node, which may have no processors. Values that the firmware does not report are 0.
 struct MemoryNode {
   unsigned os_index = 0;    ///< the number that the system gives the node
-  std::uint64_t bytes = 0;  ///< its capacity
+  std::uint64_t bytes = 0;  ///< the capacity of the memory
   std::string kind{};       ///< the name from hwloc or the driver: "HBM", "MCDRAM", "DRAM", "NVM", "CXL-DRAM", or ""
   /// number of processors that use this memory as ordinary memory; 0 for CXL memory and additional HBM
   unsigned processors = 0;
-  ///< the speed that the processor with the fastest access gets
+  /// bandwidths and latency for the processor with the fastest access
   double read_bytes_per_second = 0, write_bytes_per_second = 0;
   double latency_seconds = 0;
 };
@@ -97,8 +97,9 @@ class BoundThread {
   hwloc_bitmap_s *former_ = nullptr;  // the processors to which the thread was bound before
 };
 
-/// Sets the nodes that provide memory for pages that are not resident yet. If `nodes` has several nodes, the pages come
-/// from these nodes alternately. Returns false if the system refuses the binding, as it often does in containers.
+/// Sets the NUMA nodes that provide the memory of these bytes. Pages that are already resident do not move. If `nodes`
+/// has several nodes, the pages come from these nodes alternately. Returns false if the system refuses the binding, as
+/// it often does in containers.
 bool bind_memory(std::byte *data, std::size_t size, const std::vector<unsigned> &nodes);
 
 enum class Bind : unsigned char {

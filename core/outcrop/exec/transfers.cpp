@@ -46,10 +46,10 @@ Transfers::Transfers(const Grid &grid, const Window &window, const Fields &field
   if (store_ == nullptr) return;
   fringe_tickets_.resize(fields.rings() * static_cast<std::size_t>(grid.nz), no_ticket);
   PumpOptions options;
-  // there is room for four parts of each slot; if more parts are queued, submit() waits
+  // the pump has room for four requests for each slot; if more requests are unfinished, submit() waits
   options.capacity = 4 * slots + 2;
   pump_ = std::make_unique<Pump>(*store_, options);
-  // The queues have room for a job for each level in each slot, so the executor never waits for a place in a queue.
+  // Each queue has room for one job for each level of each slot, so the executor never waits for a place in a queue.
   // With shorter queues, two neighbours could wait for each other forever, because each neighbour queues its sends
   // before its receives.
   const std::size_t jobs = slots * static_cast<std::size_t>(max_levels + 2);
@@ -130,8 +130,8 @@ Transfers::SlotState &Transfers::slot(std::size_t ring, long z) {
   return slots_[ring][static_cast<std::size_t>(window_.ring(ring).slot(window_.place(ring, z)))];
 }
 
-// Submits a request for a slot. The request begins after an earlier transfer of the slot is complete. A write begins
-// after the last write from the slot. A read begins after all earlier transfers of the slot.
+// Submits a request for a slot. A write begins only after the last write from the slot is complete. A read begins only
+// after all earlier transfers of the slot are complete.
 void Transfers::submit(SlotState &state, Request request) {
   request.after = request.write ? state.writing : last_use(state);
   const Ticket ticket = pump_->submit(request);
@@ -180,8 +180,9 @@ void Transfers::transfer(bool write, const ArrayRing &pair, long z, const Rectan
   tail.length = grid_.tail_bytes();
   tail.rows = 1;
   if (has_whole_rows && cells.y1 == grid_.ny) {
-    // In the slot or on disk, other rows follow the last row of the plane. The last bytes of the plane may fill only a
-    // part of a page, and are transferred separately. So the other pages can be transferred without the page cache.
+    // In the slot or on disk, other bytes follow the last row of the plane. The last bytes of the plane may fill only a
+    // part of a page. For this reason, they are transferred separately. So the other pages can be transferred without
+    // the page cache.
     const std::size_t after = (whole.offset + whole.length) % AlignedMemory::page_bytes;
     if (after > 0 && after < whole.length) {
       Request pages = whole;
@@ -298,7 +299,8 @@ void PlaneSums::add(long z, const std::byte *origin, std::size_t pitch_bytes, co
   const long rows_per_part = one_part ? cells.rows() : 1;
   const auto item = static_cast<std::ptrdiff_t>(grid_.item_bytes);
   const std::size_t part_bytes = static_cast<std::size_t>(rows_per_part * cells.columns()) * grid_.item_bytes;
-  // The plane has these bytes behind a part: the rest of the part's last row, and then whole rows.
+  // The rest of the part's last row follows the part, and then whole rows follow. `rest_factor` shifts a CRC by the
+  // rest of the row.
   const std::uint32_t rest_factor =
       crc32c_factor(static_cast<std::size_t>(grid_.pitch_cells() - cells.x1) * grid_.item_bytes);
   std::uint32_t sum = 0;

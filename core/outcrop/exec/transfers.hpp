@@ -2,14 +2,14 @@
 // transfers, and compute checksums.
 //
 // Class Transfers also moves faces, which are rows that neighbouring ranks exchange (faces.hpp). A face is sent after
-// the reads into its slot are complete. A face is received after the transfers of its slot are complete. All faces of a
-// slot must be sent and received before the slot is used for another plane.
+// the reads into its slot are complete. A face is received after all earlier transfers of its slot are complete. All
+// faces of a slot must be sent and received before the slot is used for another plane.
 //
 // Class Transfers keeps a state for each slot. The transfers of a slot form a chain: each transfer starts when the
 // transfer before it is complete. So all transfers of a slot are complete when its last transfer is complete. If every
 // plane has its own slot, the chain also orders the transfers of different blocks. A block then reads a plane only
-// after the earlier block has written the plane. Blocks that shift their planes use different slots for a plane. Such
-// blocks read only fringes from each other, and a fringe is read only after it has been written.
+// after the earlier block has written the plane. Blocks that shift their planes use different slots for a plane. Such a
+// block reads only the fringes of the earlier block, and a fringe is read only after it has been written.
 //
 // The file of fringes stores the planes one after another. A plane has `fringe_rows` rows of each ring of the updated
 // fields, followed by `recomputed_rows` rows of each field that the pass computes again:
@@ -24,6 +24,9 @@
 // exclusive or of the shifted CRCs is the CRC of the plane:
 //
 //     |..part a..|....part b....|..part c..|        CRC = CRC(a) * x^(8|bc|) + CRC(b) * x^(8|c|) + CRC(c)
+//
+// In the formula, a multiplication by x^n shifts a CRC by n bits, |bc| is the number of bytes in the parts b and c, and
+// + is the exclusive or.
 //
 // Class Checks compares the computed checksums and seals with the checksums and seals that are stored behind the planes
 // on disk. Class Checks also stores a checksum and a seal behind each plane that is written to disk.
@@ -73,10 +76,11 @@ struct PassFiles {
   std::vector<long> recomputed_rows{};
 };
 
-/// An array on disk, and the ring with which the executor exchanges the planes of this array.
+/// An array on disk, and the ring whose slots hold the planes of this array in memory.
 struct ArrayRing {
   Array array = Array::source;
-  /// the number of this array among the arrays of its kind; for fringes, the number of the ring in the array of fringes
+  /// the number of this array among the arrays of its kind; for fringes, the number of the ring among the rings that
+  /// have fringes
   std::size_t index = 0;
   std::size_t ring = 0;
 };
@@ -92,8 +96,8 @@ class Transfers {
   void set_files(const PassFiles &files) { files_ = files; }
 
   /// read() and write() start to transfer the planes z0 <= z < z1 of all pairs. Both functions transfer a group of
-  /// planes (about 1 MiB) of the first pair, then the same planes of the second pair, and so on. So one transfer has
-  /// several short planes, and plane z of all arrays is complete at about the same time.
+  /// planes (about 1 MiB) of the first pair, then the same planes of the second pair, and so on. So one transfer can
+  /// contain several short planes, and plane z of all arrays is complete at about the same time.
   void read(const std::vector<ArrayRing> &pairs, long z0, long z1, const Rectangle &cells) {
     transfer(false, pairs, z0, z1, cells);
   }
@@ -249,11 +253,11 @@ class Checks {
   /// seeds of the seals.
   void begin_pass(long steps, bool reads_statics, const PassFiles &files);
 
-  /// source_sums() and target_sums() return rings of planes. The traversal must compute the checksums of these planes
-  /// (Traverse::sum_into()). The sources are the arrays that the pass reads: the updated fields, and the static fields
-  /// if they do not stay in memory. Cells of the sources are added to the checksums before level 1 updates these cells.
-  /// The targets are the arrays that the pass writes. Cells of the targets are added after the last level has updated
-  /// these cells.
+  /// source_sums() and target_sums() return the rings whose planes need checksums. The traversal computes these
+  /// checksums (Traverse::sum_into()). The sources are the arrays that the pass reads: the updated fields, and the
+  /// static fields if they do not stay in memory. Cells of the sources are added to the checksums before level 1
+  /// updates these cells. The targets are the arrays that the pass writes. Cells of the targets are added after the
+  /// last level has updated these cells.
   std::vector<RingSums> source_sums() { return pointers(sources_, reading_); }
   std::vector<RingSums> target_sums() { return pointers(targets_, targets_.size()); }
 
@@ -279,8 +283,9 @@ class Checks {
   /// plane.
   Verdict verdict(const ArrayRing &source, long z) const;
 
-  /// Checks plane z of each array in which all cells of plane z have been added. Compares the computed checksum and
-  /// seal with the stored checksum and seal, once for each array. Returns the damaged plane, if there is one.
+  /// Checks plane z of each array, if all cells of this plane have been added to the checksum. Compares the computed
+  /// checksum and seal with the stored checksum and seal. A plane of an array is checked only once. Returns the damaged
+  /// plane, if there is one.
   std::optional<Wrong> wrong(long z);
 
   /// Writes the checksum and the seal behind plane z in the slot of the plane. Does nothing if some cells of the plane

@@ -13,8 +13,9 @@ namespace {
 
 // Returns the number of rows by which tiles are shifted to lower y. The rows of tiles begin at row 0. If the frame has
 // rows of a neighbouring rank, the tiles are shifted to the first row of the frame. The edge of a block in y may have
-// the same slope as the lower left side of a diamond. There, y + skew*level is an odd multiple of skew*D. The shift
-// moves the lower left side of a diamond onto the edge of the block. So the edge cuts no tile.
+// the same slope as the lower left side of a diamond. If D is the size of the diamonds, y + skew*level is an odd
+// multiple of skew*D on this side. The shift moves the lower left side of a diamond onto the edge of the block. So the
+// edge cuts no tile.
 long rows_down(const UpdateRegion &region, const Grid &grid, const Tiling &tiling, long begin_row) {
   const Bound &edge = region.y_low.slope != 0 ? region.y_low : region.y_high;
   if (tiling.diamond == 0 || tiling.chunk > 0 || edge.slope != -grid.skew_y) return -begin_row;
@@ -42,7 +43,7 @@ Chunks Traverse::chunks_of(const Slab &slab) const {
   if (tiling_.chunk == 0) return {};
   const auto count = [&](long zetas) { return (zetas + tiling_.chunk - 1) / tiling_.chunk; };
   const long zetas = slab.zeta1 - slab.zeta0;
-  const bool is_part = grid_.has_below() || grid_.has_above();  // updates planes of neighbouring ranks, too
+  const bool is_part = grid_.has_below() || grid_.has_above();  // true if the slab may contain planes of other ranks
   return {count(zetas), tiling_.chunk, count(is_part ? zetas : std::min(zetas, grid_.nz))};
 }
 
@@ -52,7 +53,7 @@ std::vector<Tile> Traverse::make_tiles(const Chunks &chunks, unsigned threads, c
     return diamond == 0 ? chunk_sweep_tiles(levels_, rows(), grid_.skew_z, chunks)
                         : band_tiles(levels_, rows(), 2 * diamond, chunks, team_.size());
   if (diamond == 0) return sweep_tiles(levels_, rows(), grid_.skew_y, tiling_.sweep_rows);
-  // rows_down() returns the rows of the neighbour plus less than the height of one tile
+  // rows_down() moves the tiles by less than one tile beyond the rows of the neighbour, so one more tile is needed
   return diamond_tiles(levels_, rows() + 2 * grid_.skew_y * diamond, grid_.skew_y, diamond, threads, begin);
 }
 
@@ -70,7 +71,8 @@ Traverse::Schedule Traverse::make_schedule(const Chunks &chunks) const {
 }
 
 // Returns the schedule of a slab. The frame and the thickness of the slab may change with every call, but only a few
-// different pairs of them occur. `schedules_` keeps one schedule for each pair until set_levels() is called.
+// different pairs of a frame and a thickness occur. `schedules_` keeps one schedule for each pair until set_levels() is
+// called.
 Traverse::Schedule &Traverse::schedule(const Slab &slab) {
   const bool any_frame = team_.placement().nodes() == 1;
   const Chunks chunks = chunks_of(slab);
@@ -100,8 +102,8 @@ void Traverse::update(const Slab &slab, const std::atomic<bool> &cancelled) {
   });
 }
 
-// Threads take tiles in ascending order, and a tile needs only tiles that come earlier. So at least one thread is
-// always updating a tile, and the threads cannot block each other forever (team.hpp contains the proof).
+// Threads take tiles in the order of the list, and a tile needs only tiles that come earlier in the list. So at least
+// one thread is always updating a tile, and the threads cannot block each other forever (team.hpp contains the proof).
 void Traverse::await(const Tile &tile, std::uint32_t epoch, const std::atomic<bool> &cancelled) const {
   constexpr int spins_before_yield = 1000;
   for (const std::size_t i : tile.needs) {
@@ -146,7 +148,7 @@ void Traverse::update_tile(const Tile &tile, const Slab &slab, long down) {
       if (level == first_level)
         sum_planes(sources_, std::max(z0, own_.z0), std::min(z1, own_.z1), intersection(cells, own_.cells));
 
-      // Before this level: process the receivers, norms and snapshots that need the values before the first step.
+      // Before the first step: process the receivers, norms and snapshots that need the values before this step.
       if (level == first_level && acquisition_ != nullptr) acquisition_->before(z0, z1, cells);
 
       // Update: call the kernel of the level's stage.

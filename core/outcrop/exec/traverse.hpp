@@ -9,12 +9,13 @@
 //     level 2        z-r  z-r+1
 //     level 1             z   z+1
 //
-// Each call of the kernel updates `planes` neighbouring planes, so that the kernel can keep the planes between them in
-// registers.
+// Each call of the kernel updates `planes` neighbouring planes, so that the kernel can load a value once and use it for
+// several of these planes.
 //
 // On several NUMA nodes, a thread first takes the tiles of the rows that its node owns (team.hpp). When its node has no
-// tiles left, the thread takes tiles of other nodes. The rows of a node depend on the frame, so each frame has a
-// schedule. The number of chunks depends on the thickness of the slab, so each thickness also has a schedule.
+// tiles left, the thread takes tiles of other nodes. A schedule lists the tiles of each node. The rows of a node depend
+// on the frame, so each frame has its own schedule. The number of chunks depends on the thickness of the slab, so each
+// thickness also has its own schedule.
 #pragma once
 
 #include <atomic>
@@ -99,7 +100,7 @@ class Traverse {
   }
   void set_own(const OwnedCells &own) { own_ = own; }
 
-  /// If `acquisition` is not null, all later updates call it before and after each level.
+  /// If `acquisition` is not null, all later updates call its functions before and after each level.
   void set_acquisition(Acquisition *acquisition) { acquisition_ = acquisition; }
 
   std::uint64_t cells_updated() const { return cells_updated_.load(std::memory_order_relaxed); }
@@ -137,7 +138,7 @@ class Traverse {
   // With one node, the list has one schedule for each number of rows in a frame. With several nodes, the list has one
   // schedule for each frame.
   std::deque<Schedule> schedules_;
-  std::unique_ptr<std::atomic<std::uint32_t>[]> finished_;  // for each tile, the last epoch in which it was finished
+  std::unique_ptr<std::atomic<std::uint32_t>[]> finished_;  // per tile: number of the last update() that finished it
   std::size_t max_tiles_ = 0;
   std::uint32_t epoch_ = 0;
   std::vector<RingSums> sources_, targets_;

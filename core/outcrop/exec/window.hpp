@@ -8,9 +8,9 @@
 //
 // The frame is the whole plane, or the rows and columns of a block. origin() is the address that cell (0, 0) would have
 // if the frame contained this cell. So the same formula gives the address of a cell for every frame. If the frame has
-// rows of neighbouring ranks (problem.hpp), it begins at a negative row or ends behind the plane. The tail is at the end
-// of the slot if the frame does not end with the last row of the plane, or if zeros follow this row on disk. Such a tail
-// is aligned like the slot.
+// rows of neighbouring ranks (problem.hpp), it begins at a negative row or ends behind the plane. Usually, the tail
+// directly follows the last row. There are two exceptions: the frame does not end with the last row of the plane, or
+// zeros follow this row on disk. In both cases, the tail is at the end of the slot, and is aligned like the slot.
 //
 // Successive blocks may shift their planes: the slots of the first planes of a block then follow the slots of the last
 // planes of the previous block. If all planes of a field stay in memory, the rings of this field have no frames and no
@@ -56,7 +56,7 @@ struct RingSpec {
 };
 
 /// Returns rings whose slots direct I/O can use. `memory_alignment` is the alignment that direct I/O needs. If this
-/// alignment is more than 512 bytes, all slots begin at pages.
+/// alignment is more than 512 bytes, all slots begin at page boundaries.
 inline std::vector<RingSpec> rings_for_direct_io(std::vector<RingSpec> rings, std::size_t memory_alignment) {
   if (memory_alignment > shift_bytes)
     for (RingSpec &ring : rings) ring.slot_bytes = round_down(ring.slot_bytes, AlignedMemory::page_bytes);
@@ -134,8 +134,8 @@ class Window {
     pitch_bytes_ = static_cast<std::size_t>(frame.columns()) * grid_.item_bytes;
   }
   const Rectangle &frame() const { return frame_; }
-  /// The rows begin_row() <= y < end_row() are all rows that belong to the plane or to the frame. Without rows of
-  /// neighbouring ranks, they are the rows of the plane.
+  /// The rows begin_row() <= y < end_row() are all rows that belong to the plane or to the frame. If the frame has no
+  /// rows of neighbouring ranks, these rows are the rows of the plane.
   long begin_row() const { return begin_row_; }
   long end_row() const { return end_row_; }
   bool ends_with_plane() const { return end_row_ == grid_.ny; }
@@ -190,7 +190,7 @@ class Window {
  private:
   const Grid grid_;
   const std::size_t size_;
-  AlignedMemory memory_;  // empty if the caller owns the memory
+  AlignedMemory memory_;  // empty if the caller provides the memory
   std::byte *const data_;
   std::vector<Ring> rings_;
   Rectangle frame_;

@@ -1,4 +1,5 @@
-/* The signature of every update kernel: generated, hand-written or linked in. A stage of a step has one kernel.
+/* This file defines the signature of all kernels, which update cells. A kernel is generated, written by hand or linked
+ * in. A stage of a step has one kernel.
  *
  * A call updates the cells x0 <= x < x1 in the rows y0 <= y < y1 of `planes` consecutive planes of the grid.
  *
@@ -15,12 +16,12 @@
  * has two versions in memory, the new values replace the older values.
  *
  * The cells x0 and x1 begin at multiples of 64 bytes in the row. Each axis has its own rule for boundaries:
- *   x   If the boundary is fixed, cells closer to the boundary than the radius in x get the value of the same cell of
- *       the newest operand. If the boundary is a mirror or periodic, the kernel reads other cells of the same row in
- *       place of the cells beyond the boundary.
- *   y   If the boundary is fixed, no call asks for rows of the rim. If the boundary is a mirror or periodic, the kernel
+ *   x   If the boundary is fixed, cells that are closer to the boundary than the radius in x do not change: the kernel
+ *       copies their newest values to the target. If the boundary is a mirror or periodic, the kernel reads other cells
+ *       of the same row in place of the cells beyond the boundary.
+ *   y   If the boundary is fixed, no call updates rows of the rim. If the boundary is a mirror or periodic, the kernel
  *       reads other rows of the same plane in place of the rows beyond the boundary.
- *   z   If the boundary is fixed, no call asks for planes of the rim. If the boundary is a mirror or periodic, the
+ *   z   If the boundary is fixed, no call updates planes of the rim. If the boundary is a mirror or periodic, the
  *       caller passes the addresses of the planes that stand for the planes beyond the boundary.
  *
  * In the part of a rank, memory may hold rows of a neighbour before or behind the rank's own rows of a plane. The

@@ -139,9 +139,9 @@ __attribute__((target("+crc"))) std::uint32_t update_instruction(std::uint32_t s
 #if defined(__x86_64__)
 
 // These functions return the constants K1 and K2. The 16 bytes of a lane are the polynomial A x^64 + B. If `distance`
-// more bits follow the lane, the lane contributes A K1 + B K2. A 64-bit half (bit i is x^(63-i)) is multiplied by a
-// 32-bit constant, and the product is read as 128 bits. The value that is read is too large by the factor x^33, so the
-// constants contain the factor x^-33.
+// more bits follow the lane, the lane contributes A K1 + B K2 to the checksum. A 64-bit half (bit i is x^(63-i)) is
+// multiplied by a 32-bit constant, and the product is read as 128 bits. This value is too large by the factor x^33, so
+// the constants contain the factor x^-33.
 constexpr std::uint32_t fold_first(std::uint64_t distance) { return power_of_x(distance + 64 - 33); }
 constexpr std::uint32_t fold_second(std::uint64_t distance) { return power_of_x(distance - 33); }
 

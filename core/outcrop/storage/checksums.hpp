@@ -56,9 +56,9 @@ std::string plane_damage(long z, bool is_whole, const std::string &path, std::ui
 /// Returns a number of 64 bits that changes if `bytes` change. The number is never stored on disk, because another
 /// version of this program may compute a different number.
 ///
-/// A commit that skips a changed tile would mix two states. No checksum would detect the error later, because the
-/// checksum of the old tile is right. The 32 bits of a CRC are too few. A long run has 10^9 changed tiles, and the
-/// probability that at least one of them looks unchanged would be about 1/4.
+/// If a commit skipped a changed tile, the commit would mix two states. No checksum would detect the error later,
+/// because the checksum of the old tile is right. The 32 bits of a CRC are too few for this purpose. If a long run has
+/// 10^9 changed tiles, the probability that at least one changed tile has the same CRC as before is about 1/4.
 std::uint64_t fingerprint(std::span<const std::byte> bytes);
 
 }  // namespace outcrop

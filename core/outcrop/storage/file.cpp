@@ -283,8 +283,8 @@ Descriptor open_beneath(int folder, const std::string &path, int flags, const st
   return file;
 }
 
-// Finds the type of the file by O_PATH before the normal open(). A normal open() of a pipe would wait until
-// another process opens the pipe.
+// Opens the path with O_PATH first, to find the type of the file. A normal open() of a pipe would wait until another
+// process opens the pipe.
 File open_named(const std::string &path, bool writable, bool direct) {
   const Descriptor seen(::open(path.c_str(), O_PATH | O_CLOEXEC));
   if (seen.get() < 0) throw StorageError("open", path, errno);

@@ -57,7 +57,8 @@ class File {
   /// error messages contain `label` instead of the path. Throws StorageError.
   static File open(const std::string &path, bool writable, bool direct, int folder = -1, const std::string &label = "");
 
-  /// Opens another file on the same file system in the same mode. Direct transfers are not tested again. The arguments
+  /// Opens another file, which must be on the same file system as this file. The new file has the same access
+  /// (writable, direct) and the same alignments as this file, so direct transfers are not tested again. The arguments
   /// have the same meaning as in open(). Throws StorageError.
   File open_like(const std::string &path, int folder, const std::string &label) const;
 
@@ -151,8 +152,8 @@ File open_without_links(const std::string &path, bool writable, bool direct);
 /// path. Throws StorageError.
 Descriptor open_beneath(int folder, const std::string &path, int flags, const std::string &label);
 
-// The two ways to open a file beneath a folder. Both functions return a descriptor, or -1 and an errno. The errno is
-// ELOOP for a link, and EXDEV for a path that leads out of the folder.
+// These functions are the two ways to open a file beneath a folder. Both functions return a descriptor, or -1 and an
+// errno. The errno is ELOOP for a link, and EXDEV for a path that leads out of the folder.
 int open_at_once(int folder, const std::string &path, int flags);
 int open_by_components(int folder, const std::string &path, int flags);
 

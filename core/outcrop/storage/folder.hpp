@@ -1,6 +1,6 @@
-// Classes for open folders and their files. Code that must survive a power cut uses these classes. Files::system() is
-// the file system of this machine. Tests replace it by a model of storage that loses unflushed bytes and kills
-// processes at any point.
+// Classes for open folders and their files. Code whose data must survive a power cut uses these classes.
+// Files::system() is the file system of this machine. Tests replace this file system by a model of storage that loses
+// unflushed bytes and kills processes at any point.
 //
 //     Files ──► open Folder ──► OpenFile          a name is the plain name of a file in the folder, never a path
 //
@@ -42,7 +42,7 @@ class FolderLock {
 /// Says when the blocks of a new file are allocated.
 enum class Allocation { at_once, as_written };
 
-/// All functions throw StorageError if the system refuses.
+/// All functions throw StorageError if the system refuses an operation.
 class Folder {
  public:
   virtual ~Folder() = default;
@@ -71,8 +71,8 @@ class Files {
   /// Opens a folder that the user has named. Throws StorageError.
   virtual std::unique_ptr<Folder> folder(const std::string &path) = 0;
   /// Opens a folder that only this program uses. The folder must not be a link, and must be owned by this user. Removes
-  /// the permissions of others. If the folder is missing, creates it if `make` is true, and otherwise returns null.
-  /// Throws StorageError or InputError.
+  /// the permissions of other users. If the folder is missing, creates it if `make` is true, and otherwise returns
+  /// null. Throws StorageError or InputError.
   virtual std::unique_ptr<Folder> own_folder(const std::string &path, bool make) = 0;
   /// Opens a file that the user has named (see open_named()). Throws StorageError.
   virtual std::unique_ptr<OpenFile> open(const std::string &path, bool writable, bool direct) = 0;

@@ -61,9 +61,10 @@ Sum to_bytes(std::uint32_t crc) {
   return bytes;
 }
 
-// TCP adapts the size of a socket's buffer to the connection. A Unix socket keeps a small buffer. With a small buffer,
-// sender and receiver must wake each other many times for each slab. Each wake-up can take milliseconds while other
-// threads compute on all processors. The system may limit the size of the buffer.
+// The size of the send buffer that a Unix socket gets. TCP adapts the size of a socket's buffer to the connection, but
+// a Unix socket would keep a small buffer. With a small buffer, sender and receiver must wake each other many times for
+// each slab. Each wake-up can take milliseconds while other threads compute on all processors. The system may limit the
+// size of the buffer.
 constexpr int local_buffer_bytes = 2 << 20;
 
 bool is_connected_stream(int descriptor) {
@@ -210,8 +211,8 @@ void Link::check(bool is_right) const {
 
 // Waits until the socket has room for more bytes. A neighbour may cancel the link while its process continues. Then a
 // TCP connection stays open, and the socket may never have room. So this function also waits for the end of the
-// neighbour's stream (POLLRDHUP), and then fails. A neighbour without an error receives everything before it closes the
-// connection.
+// neighbour's stream (POLLRDHUP), and then fails. The end of the stream always means an error, because a neighbour
+// without an error receives all bytes before it closes the connection.
 void Link::wait_for_room() const {
   pollfd one{socket_.get(), POLLOUT | POLLRDHUP, 0};
   poll(&one, 1, -1);

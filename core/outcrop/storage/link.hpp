@@ -41,8 +41,8 @@ class Link {
 
   /// These functions transfer up to `max_batch` messages in order, with as few system calls as possible. A system call
   /// may complete only some of the messages. After each system call, the functions call `completed` with the number of
-  /// messages that this call has completed. So the caller can use these messages before the later ones are complete.
-  /// The memory of received messages must not overlap. The errors are the same as for one message.
+  /// messages that this system call has completed. So the caller can use these messages before later messages are
+  /// complete. The memory of received messages must not overlap. The errors are the same as for one message.
   using Messages = std::span<const std::span<std::byte>>;
   using Completed = std::function<void(std::size_t)>;
   void send(Messages messages, const Completed &completed);

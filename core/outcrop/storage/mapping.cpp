@@ -119,7 +119,7 @@ void by_dc_cvap(const std::byte *data, std::size_t length) {
   static const std::uintptr_t bytes = smallest_line_bytes();
   const auto begin = reinterpret_cast<std::uintptr_t>(data);
   for (std::uintptr_t line = begin / bytes * bytes; line < begin + length; line += bytes)
-    // the instruction dc cvap, whose name old assemblers do not know
+    // this is the instruction dc cvap; old assemblers do not know its name
     asm volatile("sys #3, c7, c12, #1, %0" : : "r"(line) : "memory");
 }
 

@@ -3,8 +3,8 @@
 //     synchronous   a file on persistent memory (DAX), mapped with MAP_SYNC: written-back cache lines are durable
 //     otherwise     pages of the page cache, which msync makes durable
 //
-// The system refuses MAP_SYNC for all other files. A device error in a mapping raises the signal SIGBUS instead of
-// returning an error.
+// The system refuses MAP_SYNC for files that are not on persistent memory. A device error in a mapping raises the
+// signal SIGBUS instead of returning an error.
 #pragma once
 
 #include <cstddef>
@@ -22,16 +22,17 @@ class Mapping {
   Mapping() = default;
 
   /// Maps an open file, or the part to which the file is restricted. The mapping is writable if the file is writable.
-  /// If `tries_sync` is true, the mapping is synchronous if the file system and the processor support this. Throws
-  /// StorageError.
+  /// If `tries_sync` is true, and the file system and the processor support synchronous mappings, the mapping is
+  /// synchronous. Throws StorageError.
   explicit Mapping(const File &file, bool tries_sync = false);
 
   /// Reserves addresses for `size` bytes. An address is usable only after place() has mapped a file to it. Throws
   /// StorageError.
   static Mapping reserve(std::size_t size);
 
-  /// Maps `length` bytes of the file, from byte `offset` on, to byte `at` of this mapping, for reading. All three
-  /// numbers must be multiples of the page size, except `length` at the end of the file. Throws StorageError.
+  /// Maps `length` bytes of the file, from byte `offset` on, to byte `at` of this mapping, for reading. `length`,
+  /// `offset` and `at` must be multiples of the page size. Only at the end of the file, `length` may be any number.
+  /// Throws StorageError.
   void place(std::size_t at, const File &file, std::uint64_t offset, std::size_t length);
 
   std::byte *data() const { return data_.get(); }

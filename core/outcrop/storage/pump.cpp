@@ -16,7 +16,7 @@ Pump::Pump(Store &store, const PumpOptions &options)
       queues_{TicketQueue(requests_.size()), TicketQueue(requests_.size())} {
   assert(options.chunk_bytes > 0);
   const std::size_t by_bytes = std::max<std::size_t>(options.in_flight_bytes / options.chunk_bytes, 1);
-  // A small request is one small chunk. So `in_flight_bytes` allows more small chunks than full chunks in flight.
+  // A small request makes a small chunk. So more than `in_flight_bytes` / `chunk_bytes` chunks can be in flight.
   chunks_.resize(std::min(store.depth(), std::max<std::size_t>(4 * by_bytes, 32)));
   free_chunks_.reserve(chunks_.size());
   for (std::size_t i = chunks_.size(); i > 0; --i) free_chunks_.push_back(i - 1);
@@ -119,8 +119,8 @@ bool Pump::gather_from(TicketQueue &queue) {
   if (!complete(next.request.after)) return false;
   const Request &request = next.request;
   const std::size_t row = next.issued / request.length, done = next.issued % request.length;
-  // A remainder of at most half a chunk is added to the chunk before it. Records are often a few KiB longer than a
-  // power of two.
+  // A remainder of at most half a chunk is added to the chunk before it, because records are often a few KiB longer
+  // than a power of two.
   const std::size_t rest = request.length - done;
   const std::size_t length = rest <= options_.chunk_bytes + options_.chunk_bytes / 2 ? rest : options_.chunk_bytes;
   if (in_flight_ > 0 && in_flight_bytes_ + length > options_.in_flight_bytes) return false;
@@ -164,7 +164,7 @@ void Pump::join(TicketQueue &queue, Chunk &chunk) {
 // Fills batch_ with the transfers that must be submitted now.
 void Pump::gather() {
   batch_.clear();
-  if (stopped()) {  // chunks that wait for a retry were counted as in flight, so the count is reduced here
+  if (stopped()) {  // chunks that wait for a retry still count as in flight, so they are released here
     for (const std::size_t number : retries_) release(number);
     retries_.clear();
     return;
@@ -230,8 +230,8 @@ void Pump::credit(Chunk &chunk, std::size_t moved) {
 // --- the thread ----------------------------------------------------------------------------------------------------
 
 void Pump::loop() {
-  // The time to wait after EAGAIN if no transfer is in flight. Otherwise the pump waits for the next completion, which
-  // frees resources.
+  // The time to wait after EAGAIN if no transfer is in flight. If transfers are in flight, the pump waits for the next
+  // completion instead, because a completion frees resources.
   constexpr std::chrono::milliseconds pause_again{1};
   std::unique_lock lock(mutex_);
   for (;;) {

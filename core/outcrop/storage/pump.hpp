@@ -13,8 +13,8 @@
 // failure, the pump starts no new transfer, waits for the transfers in flight, and reports the error to every thread
 // that waits. The pump allocates no memory after its construction.
 //
-// Request number t is in entry t mod capacity. An entry is reused only after its previous request, t - capacity, is
-// complete.
+// Request number t is in entry t mod capacity. An entry is reused only after its previous request, number t - capacity,
+// is complete.
 #pragma once
 
 #include <array>
@@ -75,7 +75,7 @@ class Pump {
 
   bool done(Ticket ticket) const;
 
-  /// Stops the pump. The pump starts no more transfers, and all threads that wait in a function of the pump get
+  /// Stops the pump. The pump starts no more transfers, and all threads that wait in a function of the pump throw
   /// Cancelled.
   void cancel();
 

@@ -75,8 +75,8 @@ void Store::move(Transfer whole) {
 
 // --- backends -------------------------------------------------------------------------------------------------------
 
-// uring.cpp and libaio.cpp each define one of these functions. threads.cpp defines the other three. All of them throw
-// StorageError if the system refuses to set up the backend.
+// uring.cpp and libaio.cpp each define one of these functions. threads.cpp defines the other three. All five functions
+// throw StorageError if the system refuses to set up the backend.
 using MakeStore = std::unique_ptr<Store>(std::vector<File> files, std::size_t depth);
 MakeStore make_uring_store, make_libaio_store, make_thread_store, make_mmap_store, make_memory_store;
 

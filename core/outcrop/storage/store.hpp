@@ -3,9 +3,9 @@
 //     submit(transfers) ──► at most depth() in flight ──► reap(completions)
 //
 // submit() and reap() of a store never throw. They report a failure as the result of a completion. So the caller always
-// knows which memory the system may still use. Transfers complete in any order. A transfer may be short, like a call of
-// pread(). Only one thread may use a store at a time. A second thread may take over the store if no transfer is in
-// flight.
+// knows which memory the system may still use. Transfers complete in any order. A transfer may be short: it may move
+// fewer bytes than requested, as pread() may do. Only one thread may use a store at a time. A second thread may take
+// over the store if no transfer is in flight.
 #pragma once
 
 #include <cstddef>
@@ -88,12 +88,12 @@ class Store {
 
   /// Returns the alignment, in bytes, of offset, length and address for O_DIRECT. Returns 1 if no file is direct.
   std::size_t alignment() const;
-  /// Returns the alignment, in bytes, of the address for O_DIRECT. It may be smaller than alignment(). Returns 1 if no
-  /// file is direct.
+  /// Returns the alignment, in bytes, of the address for O_DIRECT. The result may be smaller than alignment(). Returns
+  /// 1 if no file is direct.
   std::size_t memory_alignment() const;
 
-  /// Returns the reason why the store does not use the preferred backend or mode, or an empty text if the store uses
-  /// both.
+  /// Returns an empty text if the store uses the preferred backend and the preferred mode. Otherwise returns the reason
+  /// why the store uses another backend or mode.
   const std::string &note() const { return note_; }
   void add_note(const std::string &text) { note_ += (note_.empty() ? "" : "; ") + text; }
 
@@ -103,9 +103,9 @@ class Store {
   void write(std::uint32_t file, std::uint64_t offset, const std::byte *data, std::size_t length);
 
  protected:
-  /// The descriptor and the offset for the system call of a transfer. A transfer is not possible if the store has no
-  /// file with this number, if it writes to a read-only file, or if it reaches beyond the part of the file. The
-  /// descriptor is then -1, and the system call fails with EBADF.
+  /// The descriptor and the offset for the system call of a transfer. A transfer is impossible in three cases: the
+  /// store has no file with this number, a write is for a read-only file, or the transfer reaches beyond the part of
+  /// the file. In these cases, the descriptor is -1, and the system call fails with EBADF.
   struct Location {
     int descriptor = -1;
     std::uint64_t offset = 0;
@@ -186,8 +186,8 @@ std::vector<Probe> probe_backends();
 std::unique_ptr<Store> open_store(const std::string &backend, const std::vector<FileSpec> &files,
                                   const StoreOptions &options = {});
 
-/// Makes a store of `count` closed files. The caller must replace them by open files (Store::replace()). Throws
-/// InputError for a backend that is unknown, does not work, or maps its files.
+/// Makes a store of `count` closed files. The caller must replace the closed files by open files (Store::replace()).
+/// Throws InputError for a backend that is unknown, does not work, or maps its files.
 std::unique_ptr<Store> open_empty_store(const std::string &backend, std::size_t count,
                                         const StoreOptions &options = {});
 

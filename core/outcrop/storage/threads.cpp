@@ -30,8 +30,8 @@
 namespace outcrop {
 namespace {
 
-// The maximum number of threads. This number of threads keeps a device busy if transfers have several megabytes. The
-// threads sleep in the kernel nearly all the time.
+// The maximum number of threads. Eight threads keep a device busy if transfers have several megabytes. The threads
+// sleep in the kernel nearly all the time.
 constexpr std::size_t max_threads = 8;
 
 class PoolStore : public Store {
@@ -92,8 +92,8 @@ void PoolStore::submit(std::span<const Transfer> transfers) {
   todo_changed_.notify_all();
 }
 
-// Threads start when the first transfer is submitted, because the derived class is not complete during construction.
-// The number of threads is at most the number of transfers in flight.
+// Threads start when the first transfer is submitted. The threads cannot start in the constructor, because the object
+// of the derived class does not exist yet. The number of threads is at most the number of transfers in flight.
 void PoolStore::start_threads() {
   try {
     while (threads_.size() < threads_.capacity() && threads_.size() < in_flight_)

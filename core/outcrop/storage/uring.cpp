@@ -1,10 +1,11 @@
 // io_uring passes transfers to the kernel in batches, through a ring. Only the thread that created a ring may use the
-// ring. The cheaper modes SINGLE_ISSUER and DEFER_TASKRUN require this restriction. But the thread that uses a store is
-// not the thread that opened it. So the store creates a new ring when another thread begins to use the store.
+// ring, because the cheaper modes SINGLE_ISSUER and DEFER_TASKRUN have this restriction. But the thread that uses a
+// store may differ from the thread that opened the store. So the store creates a new ring when another thread begins to
+// use the store.
 //
-// The kernel passes transfers that it cannot perform immediately to a worker thread. One kernel did not start this
-// thread for a new ring, and the first transfer was never completed. So a new ring first makes a trial transfer by a
-// worker thread.
+// The kernel passes transfers that it cannot perform immediately to a worker thread. One kernel did not start the
+// worker thread of a new ring, so the first transfer was never completed. So a new ring first makes a trial transfer by
+// a worker thread.
 #include "outcrop/storage/store.hpp"
 
 #ifdef OUTCROP_HAVE_URING
@@ -23,7 +24,8 @@
 namespace outcrop {
 namespace {
 
-// The maximum size of a transfer. The kernel splits longer transfers.
+// The maximum number of bytes of a transfer. A longer transfer becomes a short transfer, and the caller submits the
+// remaining bytes.
 constexpr std::size_t max_transfer_bytes = std::size_t{1} << 30;
 
 // Returns a number for the calling thread. No other thread of the process ever gets the same number. The thread numbers
@@ -159,7 +161,7 @@ class UringStore final : public Store {
     waiting_.push_back(transfer.tag);
   }
 
-  // Submits prepared entries to the kernel. The kernel may accept only some of them. The remaining entries are
+  // Submits prepared entries to the kernel. The kernel may accept only some of the entries. The remaining entries are
   // submitted after a completion.
   void push() {
     while (!waiting_.empty()) {

@@ -10,7 +10,7 @@
 // dots. With "/" instead of dots, each state would need new folders, and each new folder would have to be flushed.
 //
 // The manifest is a text file. A commit replaces the manifest by a rename. So a reader always finds a complete
-// manifest: of the last commit, or of the commit before.
+// manifest, either of the last commit or of the commit before it.
 //
 //     outcrop trajectory 1
 //     identity 5c0f...            a random name; the MEMBER files of further directories have the same name

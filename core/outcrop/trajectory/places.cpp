@@ -64,8 +64,8 @@ void write(const File &file, const std::string &content, std::uint64_t offset) {
   file.write(offset, reinterpret_cast<const std::byte *>(content.data()), content.size());
 }
 
-// Replaces a file. A reader sees either the old or the new content. If `durable` is true, the same holds for a reader
-// after a power cut.
+// Replaces a file. A reader sees either the old or the new content. If `durable` is true, a reader after a power cut
+// also sees either the old or the new content.
 void replace_file(const OpenFolder &folder, const std::string &name, const std::string &content, bool durable) {
   const int handle = folder.handle.get();
   const std::string beside = name + ".tmp";
@@ -321,7 +321,7 @@ File Places::open_file(std::size_t field, std::uint64_t state, bool direct) {
   return file;
 }
 
-// Several threads flush files at the same time, because the system joins such flushes of a device.
+// Several threads flush files at the same time, because the system can combine simultaneous flushes of one device.
 void Places::flush(std::uint64_t first, std::uint64_t last) {
   in_parallel((last - first) * layout_.count(), flush_threads, [&](std::uint64_t file) {
     open_file(file % layout_.count(), first + file / layout_.count(), false).flush();

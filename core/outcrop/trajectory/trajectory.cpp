@@ -30,8 +30,8 @@ std::uint32_t copy_and_sum(std::byte *to, const std::byte *from, std::size_t len
   return sum;
 }
 
-// Returns the number of threads that copy a state. If one thread can copy a state within a few milliseconds, only one
-// thread copies it.
+// Returns the number of threads that copy a state. A small state is copied by one thread, because one thread needs only
+// a few milliseconds.
 std::uint64_t threads_for(const StateLayout &layout) {
   constexpr std::uint64_t min_bytes = std::uint64_t{8} << 20, max_threads = 4;
   if (layout.state_bytes() < min_bytes) return 1;
@@ -40,8 +40,8 @@ std::uint64_t threads_for(const StateLayout &layout) {
 
 std::size_t buffers_of(const TrajectoryOptions &options) { return std::max<std::size_t>(options.buffers, 2); }
 
-// Returns the number of bytes that the system can allocate without swapping, or the largest number if the system does
-// not report this.
+// Returns the number of bytes that the system can allocate without swapping, or the largest 64-bit number if the system
+// does not report this.
 std::uint64_t available_bytes() {
   std::ifstream file("/proc/meminfo");
   std::uint64_t kibibytes = 0;
@@ -353,7 +353,7 @@ void Trajectory::read_ahead(std::uint64_t newest) {
 
 // Computes the checksum of each field of a state from the checksums of its pieces.
 void Trajectory::join_sums(std::uint32_t *sums) const {
-  std::fill_n(sums, layout().count(), 0);  // the CRC32C of zero bytes is 0
+  std::fill_n(sums, layout().count(), 0);  // the CRC32C of an empty sequence of bytes is 0
   for (const Piece &piece : pieces_) sums[piece.field] = crc32c_join(sums[piece.field], piece.sum, piece.factor);
 }
 

@@ -10,8 +10,8 @@
 // number.
 //
 // A commit makes all pushed states durable. A program that was killed must find the states of its last commit again. So
-// committed states that are popped stay on storage until the next commit. Until then, pushes to the places of these
-// states are refused. A program that never commits gets no such refusal.
+// committed states that are popped stay on storage until the next commit. Until the next commit, pushes to the places
+// of these states are refused. If a program never commits, no push is refused for this reason.
 //
 //     committed ▒▒▒▒▒▒▒▒▒▒▒▒       pop ──► ▒▒▒▒▒▒▒▒░░░░       push is refused: the place belongs to a committed state
 //                                  commit ──► ▒▒▒▒▒▒▒▒        push is possible
@@ -140,8 +140,8 @@ class Trajectory {
   const std::uint64_t threads_;  // the number of threads that copy a state or compute its checksum
   std::vector<Piece> pieces_;
   AlignedMemory memory_;
-  std::vector<std::byte *> memory_states_;  // index: number of the state; the address of the state's memory
-  std::vector<bool> in_memory_;             // index: number of the state; true if this state is now in its memory
+  std::vector<std::byte *> memory_states_;  // the address of each state's memory; index: number of the state
+  std::vector<bool> in_memory_;             // true if a state is now in its memory; index: number of the state
   std::vector<StateBuffer> buffers_;
   std::vector<std::uint32_t> sums_;  // the checksum of each field of all states that were pushed so far
   std::uint64_t states_ = 0;

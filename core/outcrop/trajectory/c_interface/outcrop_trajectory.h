@@ -17,8 +17,8 @@
        }
        outcrop_trajectory_close(&history);
 
-   Functions return 0 or an error code. After an error, outcrop_trajectory_error() returns one line. Any thread may call
-   the functions. Sizes are in bytes and have 64 bits. */
+   Functions return 0 or an error code. After an error, outcrop_trajectory_error() returns the error message, which is
+   one line. Any thread may call the functions. Sizes are in bytes and have 64 bits. */
 #ifndef OUTCROP_TRAJECTORY_H
 #define OUTCROP_TRAJECTORY_H
 
@@ -46,7 +46,7 @@ enum outcrop_trajectory_code {
 
 /* Returns the last error of this thread, in one line. The text is valid until this thread calls this library again. */
 OUTCROP_TRAJECTORY_API const char *outcrop_trajectory_error(void);
-/* Returns "0.1.0". */
+/* Returns the version of this library, "0.1.0". */
 OUTCROP_TRAJECTORY_API const char *outcrop_trajectory_version(void);
 
 typedef struct outcrop_trajectory outcrop_trajectory;
@@ -65,11 +65,11 @@ typedef struct {
   uint64_t limit_bytes;
 } outcrop_trajectory_directory;
 
-/* Makes a trajectory for `states` states. The first states are in `memory_bytes` of memory, the next states in the
-   first directory, then in the second directory, and so on. This function allocates all memory and makes all files.
-   Three buffers for transfers need the memory of three more states. The type of all cells is "float32", "float64",
-   "complex64", "complex128", "int32" or "int64". Fails if the states do not fit. The error then gives the number of
-   states that fit in each place. */
+/* Makes a trajectory for `states` states. The first states are kept in `memory_bytes` bytes of memory. The next states
+   are kept in the first directory, then in the second directory, and so on. This function allocates all memory and
+   makes all files. Three buffers for transfers need the memory of three more states. The type of all cells is
+   "float32", "float64", "complex64", "complex128", "int32" or "int64". Fails if the states do not fit. The error
+   message then gives the number of states that fit in memory and in each directory. */
 OUTCROP_TRAJECTORY_API int outcrop_trajectory_create(const outcrop_trajectory_field *fields, size_t field_count,
                                                      const char *dtype, uint64_t states, uint64_t memory_bytes,
                                                      const outcrop_trajectory_directory *directories,
@@ -81,10 +81,10 @@ OUTCROP_TRAJECTORY_API int outcrop_trajectory_open(const char *path, outcrop_tra
 /* Returns the number of states that were pushed and not popped. */
 OUTCROP_TRAJECTORY_API uint64_t outcrop_trajectory_states(const outcrop_trajectory *trajectory);
 
-/* Copies a state and returns. `fields` contains the address of each field's cells. The state is written in the
-   background. The function waits only if the transfers of all buffers are still in flight. Sets *number to the number
-   of the state, unless `number` is NULL. Fails if the place of the state belongs to a committed state that was popped.
-   In this case, call outcrop_trajectory_commit first. */
+/* Copies a state. `fields` contains the address of each field's cells. If the place of the state is in a directory, the
+   copy is written to files in the background. The function waits only if the transfers of all buffers are still in
+   flight. Sets *number to the number of the state, unless `number` is NULL. Fails if the place of the state belongs to
+   a committed state that was popped. In this case, call outcrop_trajectory_commit first. */
 OUTCROP_TRAJECTORY_API int outcrop_trajectory_push(outcrop_trajectory *trajectory, const void *const *fields,
                                                    uint64_t *number);
 
