@@ -50,12 +50,16 @@ ACQUISITION: dict[str, Any] = {
 }  # fmt: skip
 """Points near all cuts, and snapshots that have no rows in some parts."""
 Arrays = dict[str, np.ndarray]
+Grid = str | tuple[int, int]
 
 
-def begin(where: object, group: RankGroup | None = None) -> oc.Simulation:
+def begin(
+    where: object, group: RankGroup | None = None, stencil: str = "acoustic8", grid: Grid = "auto"
+) -> oc.Simulation:
     """Begin a run with sources, receivers, norms and snapshots. One field has previous values, and one field is only
-    read."""
-    sim = oc.Simulation("acoustic8", shape=SHAPE, directory=where, comm=group, steps=STEPS, **GIVEN, **ACQUISITION)
+    read. `grid` has the numbers of parts along y and z."""
+    given: dict[str, Any] = {"shape": SHAPE, "steps": STEPS, **GIVEN, **ACQUISITION}
+    sim = oc.Simulation(stencil, directory=where, comm=group, ranks=grid, **given)
     sim.assign({"u": "gaussian", "v": SPEEDS})
     return sim
 
@@ -76,9 +80,9 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> Arrays:
     return arrays_of(sim)
 
 
-def begins(group: RankGroup, where: object, steps: int) -> Any:
+def begins(group: RankGroup, where: object, steps: int, stencil: str = "acoustic8", grid: Grid = "auto") -> Any:
     """Begin a run on several ranks, and compute some steps."""
-    sim = begin(where, group)
+    sim = begin(where, group, stencil, grid)
     sim.run(steps, progress="none")
     return sim.step
 
@@ -88,11 +92,13 @@ def prepare(moment: str) -> None:
     (KILLS | TO_RANKS | TO_ONE)[moment][1]()
 
 
-def goes_on(group: RankGroup, where: object, steps: int, kill: tuple[str, int] | None = None) -> Any:
+def goes_on(
+    group: RankGroup, where: object, steps: int, kill: tuple[str, int] | None = None, grid: Grid = "auto"
+) -> Any:
     """Open a run and compute some steps. `kill` is a pair: a key of the kills, and the rank that is killed."""
     if kill is not None and group.rank == kill[1]:
         prepare(kill[0])
-    sim = oc.open(where, comm=group)
+    sim = oc.open(where, comm=group, ranks=grid)
     if steps != 0:
         sim.run(steps, progress="none")
     return sim.step, sim.rows, arrays_of(sim)
@@ -166,6 +172,40 @@ def test_one_process_and_ranks_go_on_with_each_others_runs(tmp_path: Path, expec
     if place == "run.oc":
         assert names_in(where) == ["rank-0", "rank-1"] and not (where / "manifest.json").exists()
         assert not any(one.startswith("whole") for one in os.listdir(where))
+
+
+@pytest.fixture(scope="module")
+def expected_of_acoustic2(tmp_path_factory: pytest.TempPathFactory) -> Arrays:
+    """Return the values of a run of one process after STEPS steps, with a stencil of radius 1. Parts of this run can
+    have few planes."""
+    sim = begin(tmp_path_factory.mktemp("alone") / "run.oc", stencil="acoustic2")
+    sim.run(progress="none")
+    return arrays_of(sim)
+
+
+MOVES: list[tuple[int, Grid]] = [(4, (2, 2)), (3, "auto"), (4, (1, 4)), (1, "auto"), (2, (1, 2))]
+"""The number of ranks, and the numbers of parts along y and z."""
+
+
+@pytest.mark.parametrize("nodes", [None, [0, 1, 0, 1]])
+def test_parts_along_z_move(tmp_path: Path, expected_of_acoustic2: Arrays, nodes: list[int] | None) -> None:
+    """Checks moves from and to grids that are cut along z. With `nodes`, no node sees the disks of other nodes, so
+    ranks send planes and records to each other. The number of ranks then differs in each start."""
+    where = tmp_path / ("run.oc" if nodes is None else "{node}/run.oc")
+    moves = MOVES if nodes is None else [*MOVES[:2], MOVES[4]]
+    for turn, (size, grid) in enumerate(moves):
+        steps = 2 if turn < len(moves) - 1 else STEPS - 2 * turn
+        program: Any = partial(goes_on, grid=grid) if turn else partial(begins, stencil="acoustic2", grid=grid)
+        program = goes_on_alone if size == 1 else program
+        found = (
+            ranks(size, program, where, steps) if nodes is None
+            else ranks(size, on_nodes, where, steps, nodes[:size], program)
+        )  # fmt: skip
+        assert all(isinstance(one[0] if turn else one, int) for one in found), found
+    require_same(found, expected_of_acoustic2)
+    if nodes is None:
+        assert names_in(where) == ["rank-0", "rank-1"]
+        assert call(["verify", str(where), "--quiet"]) == 0
 
 
 def on_nodes(group: RankGroup, where: object, steps: int, nodes: list[int], program: Callable[..., Any]) -> Any:
@@ -311,14 +351,15 @@ def goes_on_with_any_number(where: Path, turn: int, expected: Arrays) -> None:
     assert call(["verify", str(where), "--quiet"]) == 0
 
 
-def is_killed_and_goes_on(group: RankGroup, where: Path, size: int, steps: int, kill: Any) -> Any:
-    """Continue with `size` ranks or one process. `kill` is a rank, and the step or the time at which it is killed."""
+def is_killed_and_goes_on(group: RankGroup, where: Path, size: int, steps: int, kill: Any, grid: Grid) -> Any:
+    """Continue with `size` ranks or one process. `kill` is a rank, and the step or the time at which it is killed.
+    `grid` has the numbers of parts along y and z."""
     if kill is not None and group.rank == kill[0]:
         if isinstance(kill[1], float):
             threading.Timer(kill[1], die).start()
         else:
             (MOMENTS_OF_RANKS | TO_ONE)[kill[1]][1]()
-    sim = oc.open(where, comm=group if size > 1 else None)
+    sim = oc.open(where, comm=group if size > 1 else None, ranks=grid)
     first = sim.step
     if left := min(steps, STEPS - first):
         sim.run(left, progress="none")
@@ -333,20 +374,28 @@ MOMENTS_OF_RANKS = {
 }
 
 
-def test_runs_that_are_killed_and_move_again_and_again_have_the_same_bits(tmp_path: Path, expected: Arrays) -> None:
+GRIDS: dict[int, Grid] = {1: "auto", 2: (1, 2), 3: (1, 3), 4: (2, 2)}
+"""The numbers of parts along y and z, for each number of ranks."""
+
+
+def test_runs_that_are_killed_and_move_again_and_again_have_the_same_bits(
+    tmp_path: Path, expected: Arrays, expected_of_acoustic2: Arrays
+) -> None:
     """Kills ranks at random moments, and in steps of moves and commits. The number of ranks may change at each start.
-    No committed step may be lost."""
+    No committed step may be lost. Every second run is cut along z."""
     chance = random.Random(int(os.environ.get("OUTCROP_SEED", "9")))
     kills = runs = turn = 0
     while kills < MOVE_KILLS:
-        where, size, reached = tmp_path / str(runs), 1, 2
-        begin(where).run(reached, progress="none")
+        where, size, reached, is_cut_along_z = tmp_path / str(runs), 1, 2, runs % 2 == 0
+        results = expected_of_acoustic2 if is_cut_along_z else expected
+        begin(where, stencil="acoustic2" if is_cut_along_z else "acoustic8").run(reached, progress="none")
         while reached < STEPS:
             size = (max(2, size), chance.choice([one for one in (2, 3, 4) if one != size]), 1)[turn % 3]
             killed, moments = chance.randrange(size), [*(MOMENTS_OF_RANKS if size > 1 else TO_ONE)]
             moment = chance.choice([chance.uniform(0, 1.5), *chance.sample(moments, 3)])
             kill = (killed, moment) if kills < MOVE_KILLS and chance.random() < 0.8 else None
-            started = RankProcesses(size, is_killed_and_goes_on, where, size, chance.randint(2, 5), kill)
+            grid = GRIDS[size] if is_cut_along_z else "auto"
+            started = RankProcesses(size, is_killed_and_goes_on, where, size, chance.randint(2, 5), kill, grid)
             found, turn = started.results, turn + 1
             kills += any(one.exitcode == -signal.SIGKILL for one in started.processes)
             for one in found:
@@ -355,8 +404,8 @@ def test_runs_that_are_killed_and_move_again_and_again_have_the_same_bits(tmp_pa
             assert all(one[0] >= reached for one in steps), f"step {reached} was lost: {found}"
             reached = max([reached, *(one[1] for one in steps)])
             if len(steps) == size and reached == STEPS:
-                require_same([(STEPS, None, one[2]) for one in steps], expected)
-        require_same([(STEPS, None, arrays_of(oc.open(where)))], expected)
+                require_same([(STEPS, None, one[2]) for one in steps], results)
+        require_same([(STEPS, None, arrays_of(oc.open(where)))], results)
         runs += 1
     print(f"\n{kills} kills in {turn} starts of {runs} runs")
 

@@ -26,7 +26,7 @@ from outcrop.language.boundary import as_boundary
 from outcrop.language.sparse import Sampling
 from outcrop.paths import as_path
 from outcrop.plan.planner import schemes_for
-from outcrop.plan.ranks import cut_problem
+from outcrop.plan.ranks import cut_planes, cut_problem
 from outcrop.run.acquisition.parts import own_traces
 from outcrop.run.definition import as_problem
 from outcrop.run.disk.entries import PartEntry
@@ -55,22 +55,17 @@ def open_run(
 ) -> Setup:
     """Return the `Setup` of the run at `path`, with the arguments of `reopen`.
 
-    The rows are moved first if several ranks open the parts of another number of ranks, or a run of one process. If one
-    process opens the directory of all parts, the result is only for reading (`take_parts`). Raises the errors of
-    `reopen`. Raises InputError if the run does not work with the number of ranks, or if there is too little space to
-    move the rows."""
+    If several ranks open a run of one process, or the parts of another number of ranks, the rows are first moved to
+    these ranks. If one process opens the directory of all parts, the result is only for reading (`take_parts`). Raises
+    the errors of `reopen`. Raises InputError if the run does not work with the number of ranks, or if there is too
+    little space to move the rows."""
     group = None if reads_only else join(ranks, comm)
     with together(group):
         place = as_path(path, "path")
         if group is not None:
             _refuse_part(place)
             if parts := settle(group, path):
-                if as_ranks(ranks).along_z > 1:
-                    raise InputError(
-                        f"ranks {as_ranks(ranks)}: {place} holds a run whose rows can only move to ranks along y; "
-                        f"give ranks {group.size}"
-                    )
-                move(group, path, parts, partial(_description, group, changes))
+                move(group, path, parts, partial(_description, group, changes, as_ranks(ranks).along_z))
         else:
             if not reads_only and was_interrupted(place) and not _is_readable(place):
                 with _alone() as alone:
@@ -98,7 +93,7 @@ def take_parts(setup: Setup) -> Setup:
     place = setup.directories[0]
     with _alone() as group:
         if parts := settle(group, place):
-            move(group, place, parts, partial(_description, group, setup.changes))
+            move(group, place, parts, partial(_description, group, setup.changes, 1))
     return open_run(place, setup.changes, ranks=1)
 
 
@@ -139,16 +134,12 @@ def _refuse_part(place: Path) -> None:
 
 
 def _description(
-    group: RankGroup, changes: Mapping[str, Any], first: Manifest, run: str, place: Path, samplings: Sequence[Sampling]
-) -> Description:
+    group: RankGroup, changes: Mapping[str, Any], parts_z: int, first: Manifest, run: str, place: Path,
+    samplings: Sequence[Sampling],
+) -> Description:  # fmt: skip
     """Return the description of the new part of this rank in `place`, or of the whole run if the group has one rank.
-    `first` is the manifest of part 0, and `run` is the name of the new run. Raises InputError if the run does not work
-    with this number of ranks."""
-    if first.part is not None and first.part.planes:
-        raise InputError(
-            f"{place}: the planes of this run are divided among {first.part.ranks} ranks, and cannot move to other "
-            f"ranks; start mpirun -n {first.part.ranks}, or make one run of all parts first: outcrop gather"
-        )
+    The new parts form `parts_z` parts along z. `first` is the manifest of part 0, and `run` is the name of the new run.
+    Raises InputError if the run does not work with these ranks."""
     if first.part is None:
         refuse_whole(first, place)
         changes = _of_rank(group, first, changes)
@@ -161,9 +152,10 @@ def _description(
         return one
     steps = max(1, first.target_step - first.step) if first.target_step > first.step else MAX_STEPS
     problem = as_problem(stencil, whole.layout, steps, as_boundary(whole.boundary), in_place=False)
-    cut = cut_problem(problem, group.size, whole.settings.given.bt or 1, for_chunks=will_share(group, place))
+    least, for_chunks = whole.settings.given.bt or 1, parts_z == 1 and will_share(group, place)
+    cut = cut_problem(problem, group.size // parts_z, least, for_chunks=for_chunks)
     plain = Description(**{one.name: getattr(whole, one.name) for one in fields(Description)})
-    own = PartEntry(run, group.rank, cut)
+    own = PartEntry(run, group.rank, cut, planes=cut_planes(problem, parts_z, least))
     own = replace(own, traces=own_traces(samplings, own))
     part = as_part(replace(plain, directories=(str(place.absolute()),)), own)
     setup = Setup(stencil, part, (place,), group=group)
@@ -173,8 +165,8 @@ def _description(
 
 
 def _of_rank(group: RankGroup, whole: Manifest, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return changes of settings. With these changes, the ranks that run on the same cores share the threads of one
-    process."""
+    """Return changes of settings for a run of one process that several ranks continue. The ranks that run on the same
+    cores divide the threads of the process among themselves."""
     settings, sharing = whole.settings, group.ranks_on_same_cores
     own: dict[str, Any] = {"threads": max(1, settings.threads // sharing)}
     if settings.bind == "auto" and sharing > 1:

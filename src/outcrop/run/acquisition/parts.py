@@ -1,9 +1,9 @@
-"""The acquisition of one part of a run of several ranks.
+"""The acquisition of one part of a run that several ranks compute together.
 
-Each part has the points of the whole grid. A source adds its values on each rank that updates cells of the source. The
-value of a receiver at a point depends on several cells. The point belongs to the part that has the highest row of these
-cells. This part records the values of the point. The other cells of the point may belong to the rank below the cut.
-With split tiling, the rank below may also update the highest row:
+Each part stores the points of the whole grid. Each rank that updates a cell of a source adds the values of the source
+to this cell. The value of a receiver at a point depends on several cells. The point belongs to the part that has the
+highest row of these cells. This part records the values of the point. The other cells of the point may belong to the
+rank below the cut. With split tiling, the rank below may also update the highest row:
 
     part of rank j + 1     ▲ point p, with the cells a, b, c, d
       ...                  │
@@ -13,10 +13,11 @@ With split tiling, the rank below may also update the highest row:
       ...
     part of rank j
 
-So after each pass, rank j sends its values of such cells to rank j + 1. Rank j + 1 uses these values for the cells that
-it has not sampled itself. It adds the values of the cells of each point in the order of the oracle. The records of a
-part are then complete for its points, so a commit of the part needs no other rank. If the grid is also divided along z,
-values are sent first up along z, and then up along y (`GridSampling`).
+So after each pass, rank j sends the values of the cells that it has sampled near the cut to rank j + 1. Rank j + 1 uses
+these values for the cells that it has not sampled itself. Then it adds up the values of the cells of each point, in the
+same order as the oracle. The records of a part are then complete for its points, so a commit of the part needs no other
+rank. If the grid is also divided along z, values are first sent to the upper neighbour along z. Then values are sent to
+the upper neighbour along y (`GridSampling`).
 
 The norms of a part are exact sums over the cells that its rank updates. `rounded_norms` adds the sums of all parts, and
 rounds the result.
@@ -32,7 +33,7 @@ import itertools
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Protocol, TypeAlias
 
@@ -72,12 +73,21 @@ Everyone = Callable[[Callable[[], bytes]], "list[bytes]"]
 
 
 Cuts: TypeAlias = tuple[Sequence[int], Sequence[int]]
-"""The cuts along y and z (plan/ranks.py)."""
+"""The cut along y and the cut along z (plan/ranks.py)."""
 
 
 def cuts_of(manifest: Description) -> Cuts:
     """Return the cuts of a run. A run of one process has the same cuts as a run of one rank."""
     return manifest.cut, manifest.part.planes if manifest.part else ()
+
+
+def cells_of(manifest: Description, rank: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Return the planes and the rows of a part. `manifest` describes any part of the same run. If it describes a run of
+    one process, return all planes and rows."""
+    if manifest.part is None:
+        return manifest.planes, manifest.rows
+    part = replace(manifest.part, rank=rank)
+    return part.own_planes or manifest.planes, part.rows
 
 
 def owners(samplings: Sequence[Sampling], cuts: Cuts) -> dict[str, NDArray[np.int64]]:
@@ -107,9 +117,10 @@ def own_traces(samplings: Sequence[Sampling], part: PartEntry) -> dict[str, int]
 @dataclass(frozen=True)
 class PartRows:
     """The rows of a part, and the rows of neighbours that its passes update. At each side with a neighbour, passes
-    update at most `halo` rows beyond the part, and `halo_z` planes if the planes are divided. Receivers also sample
-    `shared` rows beyond the upper cut, which belong to the neighbour above. If `is_ring` is true, the last rank is the
-    lower neighbour of the first rank. If `is_ring_z` is true, the ranks form such a ring along z."""
+    update at most `halo` rows of the neighbour. If the grid is also divided along z, passes update at most `halo_z`
+    planes of a neighbour. Receivers also sample `shared` rows beyond the upper cut, which belong to the neighbour
+    above. If `is_ring` is true, the last rank is the lower neighbour of the first rank. If `is_ring_z` is true, the
+    ranks also form a ring along z."""
 
     part: PartEntry
     halo: int
@@ -140,8 +151,9 @@ class PartRows:
 
     def images(self, cells: Points) -> tuple[NDArray[np.int64], Points]:
         """Select the cells that passes of this part update. Return the indices of these cells in `cells`, and the cells
-        themselves, with planes and rows counted from the first plane and row of the part. In a ring of few ranks, a
-        cell may be both below and above the part. The result then contains this cell twice."""
+        themselves. In the returned cells, planes and rows are counted from the first plane and row of the part. In a
+        ring of few ranks, the same cell may be both below and above the part. The result then contains this cell
+        twice."""
         planes, cuts = self.part.own_planes or (0, FAR), (self.part.planes or (0,), self.part.cut)
         halos, rings, places, found = (self.halo_z, self.halo), (self.is_ring_z, self.is_ring), [], []
         shifts = ((-cut[-1], 0, cut[-1]) if is_ring else (0,) for is_ring, cut in zip(rings, cuts, strict=True))
@@ -156,8 +168,9 @@ class PartRows:
 
 
 class PartSampling:
-    """The cells that one sampling reads on one rank. The cells of the rank's own points come first. The cells of points
-    that belong to the rank above follow. `owner` contains the rank to which each point belongs.
+    """The cells that a `Sampling` (receivers of one field) reads on a rank. The cells of the rank's own points come
+    first. Then come the cells of points that belong to the rank above. `owner` contains the rank to which each point
+    belongs.
 
     In each step, this rank sends `sent` values to the rank above. This rank receives `received` values from the rank
     below."""
@@ -199,11 +212,11 @@ class PartSampling:
 
 
 class GridSampling:
-    """Replaces PartSampling if the grid is divided along z. Each rank samples its own cells. A point belongs to the
-    rank with the highest plane and the highest row of its cells. The other cells of the point may belong to three other
-    ranks: the lower neighbour along y, the neighbour below along z, and the lower neighbour of the rank below. After
-    each pass, each rank first sends values up along z. Then it sends its own values and the received values up along
-    y."""
+    """This class replaces PartSampling if the grid is divided along z. Each rank samples its own cells. A point belongs
+    to the rank with the highest plane and the highest row of its cells. The other cells of the point may belong to
+    three other ranks: the lower neighbour along y, the lower neighbour along z, and the rank that is lower along both
+    axes. After each pass, each rank first sends values to the upper neighbour along z. Then it sends its own values and
+    the received values to the upper neighbour along y."""
 
     def __init__(self, one: Sampling, owner: NDArray[np.int64], part: PartEntry) -> None:
         parts_y, corners = len(part.cut) - 1, one.cells.shape[1]
@@ -218,13 +231,13 @@ class GridSampling:
         self.cells: Points = cells[here] - begin
         self._sent_z = np.flatnonzero((owner // parts_y == rank // parts_y + 1)[here])
         from_below = np.flatnonzero((has == below) & is_of_plane)
-        self._known = np.concatenate([here, from_below])  # the cells of `for_above`
+        self._known = np.concatenate([here, from_below])  # the cells whose values `for_above` gets
         self.received_z = len(from_below)
         passed_on = np.isin(np.arange(len(cells)), self._known) & is_of_plane & next_row
         order = np.argsort(self._known)
         self._sent = order[passed_on[self._known[order]]]
         mine = is_of_plane & same_row
-        # these cells belong to the lower neighbour, or to the rank below the lower neighbour
+        # these cells belong to the lower neighbour along y, or to the rank that is lower along both axes
         self._from_low = np.flatnonzero(mine & ((has == low) | (has == low - parts_y))) if low >= 0 else here[:0]
         self._mine, self.received = np.flatnonzero(mine), len(self._from_low)
 
@@ -351,7 +364,8 @@ def _write_snapshot(target: State, own: SnapshotsEntry, field: str, number: int,
 
 
 class _PartSnapshot:
-    """Reads a snapshot of one part, plane by plane. After the last plane, `check` compares its checksum."""
+    """Reads a snapshot of one part, plane by plane. After the last plane, `check` compares the checksum of all planes
+    with the stored checksum."""
 
     def __init__(self, state: State, own: SnapshotsEntry, field: str, number: int, handle: int) -> None:
         self._state, self._handle = state, handle
@@ -386,24 +400,29 @@ class _PartSnapshot:
 
 class MovedRecords:
     """Makes the records of one new part from the records of all old parts, when the number of ranks changes. `rank` is
-    the number of the new part. `cut` has the first row of each new part. `first` is the manifest of the old part 0 at
-    the step of the move. The old part or the new part can be a whole run. Old parts can be parts along z, but each new
-    part has all planes.
+    the number of the new part. `cuts` has the cuts of the new run. `first` is the manifest of the old part 0 at the
+    step of the move. A run of one process, called a whole run, can be the only old part or the only new part.
 
-    Each old part that has rows of the new part gives a sequence of blocks. The n-th blocks of all sequences are joined:
+    Each old part that has cells of the new part yields a sequence of blocks of values. The n-th blocks of all sequences
+    are joined:
 
         traces       for each trace, the points that the old and the new part have in common
-        norms        for each field, the sums of the old part, if its first row is in the new part, or else nothing
+        norms        for each field, the sums of the old part, if its first cell is in the new part, or else nothing
         snapshots    for each plane, the cells that the old and the new part have in common
 
-    So the exact sums of each old part move to exactly one new part. The sum over all parts does not change, although
-    the sums of a new part include cells of other parts. A whole run has rounded sums. They are used as exact sums."""
+    So the exact sums of each old part move to exactly one new part. The sums of a new part may include cells that now
+    belong to other parts, but the sum over all parts does not change. A whole run stores only rounded sums. These
+    rounded sums are used as if they were exact."""
 
-    def __init__(self, first: Manifest, samplings: Sequence[Sampling], cut: Sequence[int], rank: int) -> None:
-        self._cut, self._taps = first.cut, first.taps
+    def __init__(self, first: Manifest, samplings: Sequence[Sampling], cuts: Cuts, rank: int) -> None:
+        self._first, self._taps = first, first.taps
         self._step, self._dtype = first.step, np.dtype(first.dtype)
-        self._rows, self._is_whole = (cut[rank], cut[rank + 1]), len(cut) == 2
-        before, after = owners(samplings, cuts_of(first)), owners(samplings, (cut, ()))
+        (cut, planes), parts_y = cuts, len(cuts[0]) - 1
+        row, plane = rank % parts_y, rank // parts_y
+        self._rows = cut[row], cut[row + 1]
+        self._own_planes = (planes[plane], planes[plane + 1]) if planes else (0, first.whole_shape[0])
+        self._is_whole = parts_y == 1 and not planes
+        before, after = owners(samplings, cuts_of(first)), owners(samplings, cuts)
         # for each trace, the old rank of each point of the new part
         self._points = {name: before[name][after[name] == rank] for name in self._taps.traces}
         self._taken = {name: (before[name], after[name] == rank) for name in self._taps.traces}
@@ -424,13 +443,14 @@ class MovedRecords:
         for entry, field, number in self._snapshots():
             with _PartSnapshot.opened(old, entry, field, number) as source:
                 shape = entry.of_rows(*own_rows).shape[1:]
-                first, (low, high) = entry.box[0][0], old.manifest.planes
-                for z in range(entry.shape[0]):
-                    if not low <= first + z < high:
+                first, wanted = max(entry.box[0][0], old.manifest.planes[0]), self._box_planes(entry)
+                for z in range(*entry.box[0]):  # all planes of the old part, because the checksum is for all of them
+                    if self._has_plane(rank, z):
+                        plane = np.frombuffer(source.plane(z - first), self._dtype).reshape(shape)
+                        if z in wanted:
+                            yield plane[self._common(entry, rank)[0]]
+                    elif z in wanted:
                         yield np.empty((0, shape[1]), self._dtype)
-                        continue
-                    plane = np.frombuffer(source.plane(first + z - max(first, low)), self._dtype).reshape(shape)
-                    yield plane[self._common(entry, rank)[0]]
                 source.check()
 
     def received(self, rank: int, receive: Callable[[NDArray[Any]], None]) -> Iterator[NDArray[Any]]:
@@ -448,8 +468,8 @@ class MovedRecords:
             yield block((self._norm_count * self._takes_norms(rank),), PART_NORMS)
         for entry, _, _ in self._snapshots():
             _, rows = self._common(entry, rank)
-            for _ in range(entry.shape[0]):
-                yield block((rows.stop - rows.start, entry.shape[2]), self._dtype)
+            for z in self._box_planes(entry):
+                yield block(((rows.stop - rows.start) * self._has_plane(rank, z), entry.shape[2]), self._dtype)
 
     def write(self, target: State, sources: Mapping[int, Iterator[NDArray[Any]]]) -> dict[str, int]:
         """Write and flush the records of the new part `target`. `sources` maps the ranks of old parts to their blocks.
@@ -466,19 +486,19 @@ class MovedRecords:
             _append(target, sums, f"norms-{name}", rounded_norms([norms.tobytes()]) if self._is_whole else norms)
         checksums: dict[str, list[int]] = {}
         for entry, field, number in self._snapshots():
-            own = entry.of_rows(*self._rows)
+            own = self._own(entry)
             checksum = _write_snapshot(target, own, field, number, self._planes(entry, own, sources))
             checksums.setdefault(entry.record(field), []).append(checksum)
         for record, values in checksums.items():
             _append(target, sums, record, np.array(values, "<u4"))
         for blocks in sources.values():
-            assert next(blocks, None) is None, "all blocks were joined"  # this also completes the last check
+            assert next(blocks, None) is None, "all blocks were joined"  # this call also runs the last check
         return sums
 
     def _planes(
         self, entry: SnapshotsEntry, own: SnapshotsEntry, sources: Mapping[int, Iterator[NDArray[Any]]]
     ) -> Iterator[bytes]:
-        for _ in range(entry.shape[0]):
+        for _ in self._box_planes(entry):
             plane = np.empty(own.shape[1:], self._dtype)
             for rank, blocks in sources.items():
                 block = next(blocks)
@@ -488,18 +508,31 @@ class MovedRecords:
 
     def _snapshots(self) -> Iterator[tuple[SnapshotsEntry, str, int]]:
         for entry in self._taps.snapshots:
-            if 0 not in entry.of_rows(*self._rows).shape:
+            if 0 not in self._own(entry).shape:
                 for field in entry.fields:
                     for number in entry.numbers(self._step):
                         yield entry, field, number
+
+    def _own(self, entry: SnapshotsEntry) -> SnapshotsEntry:
+        """Return the snapshots of the new part."""
+        return entry.of_rows(*self._rows, self._own_planes)
+
+    def _box_planes(self, entry: SnapshotsEntry) -> range:
+        """Return the planes of the grid that the new part has in the box of the snapshots."""
+        (first, end), (low, high) = entry.box[0], self._own_planes
+        return range(max(first, low), min(end, high))
+
+    def _has_plane(self, rank: int, z: int) -> bool:
+        """Return True if the old part `rank` has plane z of the grid."""
+        low, high = cells_of(self._first, rank)[0]
+        return low <= z < high
 
     def _common(self, entry: SnapshotsEntry, rank: int) -> tuple[slice, slice]:
         """Return the rows of the box that the old part `rank` and the new part have in common, as two slices. The first
         slice counts from the first row of the box in the old part. The second slice counts from the first row of the
         box in the new part."""
         first, end = entry.box[1]
-        place = rank % (len(self._cut) - 1)
-        old, new = (self._cut[place], self._cut[place + 1]), self._rows
+        old, new = cells_of(self._first, rank)[1], self._rows
         low, high = max(first, old[0], new[0]), min(end, old[1], new[1])
         begins = max(first, old[0]), max(first, new[0])
         return tuple(slice(low - one, high - one) if low < high else slice(0, 0) for one in begins)  # type: ignore[return-value]
@@ -513,7 +546,8 @@ class MovedRecords:
         return self._taps.norms.count(self._step) if self._taps.norms else 0
 
     def _takes_norms(self, rank: int) -> bool:
-        return self._rows[0] <= self._cut[rank % (len(self._cut) - 1)] < self._rows[1]
+        (plane, _), (row, _) = cells_of(self._first, rank)
+        return self._own_planes[0] <= plane < self._own_planes[1] and self._rows[0] <= row < self._rows[1]
 
     def _added_norms(self, parts: Sequence[NDArray[np.void]]) -> NDArray[np.void]:
         """Add the exact sums of several parts, and return the result as rows of one part. If `parts` is empty, the

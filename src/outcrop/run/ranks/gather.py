@@ -62,7 +62,7 @@ def gather(places: Sequence[Path], target: Path, force: bool = False) -> State:
                 planes.fill(source)
                 planes.flush()
         first = parts[0].manifest
-        moved = MovedRecords(first, definitions.samplings, description.cut, 0)
+        moved = MovedRecords(first, definitions.samplings, cuts_of(description), 0)
         sums = moved.write(state, {rank: moved.blocks(part) for rank, part in enumerate(parts)})
         state.commit(first.step, names, sums=sums)  # one rename makes the whole run valid, at the step of its parts
         state.change(ranges=first.ranges)

@@ -4,8 +4,10 @@
        │             │  │              │
     rank-0.moving ◄──┘  └──► rank-1.moving         2 new parts    rows 0 .. 47 | 48 .. 95
 
-Each new rank reads its rows from the parts that it sees. If it does not see a part, another rank sends the rows of this
-part (links.py). A move has five steps. All ranks complete a step before any rank begins the next step:
+A rank sees a part if it can read the directory of the part. Each new rank reads its rows from the parts that it sees.
+If the rank does not see a part, another rank sends the rows of this part (links.py). If the old or the new ranks cut
+the grid along z, planes move in the same way. A move has five steps. All ranks complete a step before any rank begins
+the next step:
 
     1   Write the planes and records of the new parts, and flush them.  killed: the old parts are valid
     2   Commit the new parts.                                           killed: the old parts, or the new if complete
@@ -13,20 +15,20 @@ part (links.py). A move has five steps. All ranks complete a step before any ran
     4   Rename the new parts to rank-0, rank-1, ...                     killed: the new parts
     5   Remove the old parts.                                           killed: the new parts
 
-A run of one process is the part of the only rank of a group (part.py). In the same directory as rank-0, its names are
-whole.moving and whole.moved. Its directory also has the new parts, so the steps 3 to 5 cannot rename this directory.
-Instead, these steps move its files. The run is valid if its manifest is in its directory:
+A run of one process is treated like a run of one rank, which has only one part (part.py). Its directory run.oc can also
+contain the parts rank-0, rank-1, ..., so the steps 3 to 5 cannot rename this directory. Instead, these steps move files
+between run.oc and its subdirectories whole.moving and whole.moved. The run is valid if its manifest is in run.oc:
 
     leaves    run.oc/manifest.json ──► run.oc/whole.moved/manifest.json      one rename; the other files stay in run.oc
     arrives   run.oc/whole.moving/u, .u.0, ... ──► run.oc/                   and manifest.json at last
 
 The Zarr group of the old parts has the same names (shared.py), so it is removed before a run of one process arrives.
 
-At each start, the ranks look for such names (`settle`). If a complete set of new parts exists, they complete the steps
-3 to 5. Otherwise they remove the new parts. No step of the run is computed in between, so both sets have the same
-values. The name of the new run is computed from the name of the old run, its generation and the new number of ranks.
-Therefore a set of new parts can replace only the parts from which it was made.
-"""
+At each start, the ranks look for names that end in .moving or .moved (`settle`). If a complete set of new parts exists,
+the ranks complete the steps 3 to 5. Otherwise they remove the new parts. No step of the run is computed before this is
+done, so the old parts and the new parts have the same values. The name of the new run is computed from the name of the
+old run, its generation and the new number of ranks. Therefore a set of new parts can replace only the parts from which
+it was made."""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ from outcrop.errors import InputError, StorageError, os_errors_as
 from outcrop.language.sparse import Sampling
 from outcrop.paths import nearest_existing
 from outcrop.run.acquisition.definitions import definition_files, samplings_in
-from outcrop.run.acquisition.parts import MovedRecords, kept_bytes
+from outcrop.run.acquisition.parts import MovedRecords, cells_of, cuts_of, kept_bytes
 from outcrop.run.disk.acquisition_files import first_sums
 from outcrop.run.disk.contents import GROUP, top_names
 from outcrop.run.disk.creation import check_creation, clear, created_in
@@ -76,9 +78,9 @@ from outcrop.run.ranks.whole import Selection, read_rows
 from outcrop.units import counted, format_bytes
 
 Describe = Callable[[Manifest, str, Path, Sequence[Sampling]], Description]
-"""A function (manifest of part 0, name of the new run, directory of this rank, receivers) that returns the description
-of the new part, or of the whole run if the group has one rank. It raises InputError if the run does not work with this
-number of ranks."""
+"""A function that returns the description of the new part, or of the whole run if the group has one rank. The arguments
+are the manifest of part 0, the name of the new run, the directory of this rank, and the receivers. The function raises
+InputError if the run does not work with this number of ranks."""
 
 
 def settle(group: RankGroup, path: object) -> list[FoundPart] | None:
@@ -105,7 +107,7 @@ def settle(group: RankGroup, path: object) -> list[FoundPart] | None:
     _leave(group, made, old)
     _arrive(group, made, old)
     with group.together():
-        for one in own:  # parts of moves that were not completed, and of runs that a new run has replaced
+        for one in own:  # remove parts of moves that were not completed, and of runs that a new run has replaced
             if one.end and one.run != chosen[0].run and not is_replaced(one, chosen):
                 _remove(one.place, one.end)
         for place, _, end in places_of(path, group, limit):
@@ -117,9 +119,9 @@ def settle(group: RankGroup, path: object) -> list[FoundPart] | None:
 
 
 def move(group: RankGroup, path: object, parts: Sequence[FoundPart], describe: Describe) -> None:
-    """Move the rows of a run from `parts`, its parts in the order of ranks, to the ranks of the group. All ranks must
-    call this function together. If the run does not work with these ranks, or if there is too little space, raises
-    InputError before anything is changed."""
+    """Move the rows of a run from its old parts to the ranks of the group. `parts` has the old parts in the order of
+    ranks. All ranks must call this function together. If the run does not work with these ranks, or if there is too
+    little space, raises InputError before anything is changed."""
     place, generation = place_of(path, group, group.rank, group.size), min(one.generation for one in parts)
     new, run = place.path(MADE), name_of_move(parts[0].run, generation, group.size)
     own = [one for one in parts if one.finder == group.rank]
@@ -138,7 +140,7 @@ def move(group: RankGroup, path: object, parts: Sequence[FoundPart], describe: D
             check_creation([new], description, force=True)
             if place.is_around:
                 _require_room(place, description, first)
-            for rank in _overlapping(first, description.rows):
+            for rank in _overlapping(first, description):
                 if rank not in states and is_seen(parts[rank], group.rank):
                     states[rank] = _at_generation(_state_at(parts[rank].path), generation)
         _require_space(group, new, description, first.step)
@@ -158,7 +160,7 @@ def move(group: RankGroup, path: object, parts: Sequence[FoundPart], describe: D
             with group.together():
                 state.commit(first.step, names, sums=sums)
                 state.change(ranges=first.ranges)
-        _leave(group, [place], own)  # while no other process can change the old parts
+        _leave(group, [place], own)  # done here, because this process still holds the locks of the old parts
     _arrive(group, [place], own)
 
 
@@ -169,14 +171,14 @@ def _copy(
     """Write the arrays `names` and the records of the new part `target`, and flush them. Return the checksums of the
     files of acquisition. `states` has the old parts that this rank sees. Send rows of these parts to the ranks that do
     not see the parts."""
-    manifest, (nz, _, nx) = target.manifest, target.layout.shape
-    rows, needed = manifest.rows, _overlapping(first, manifest.rows)
+    manifest, nx = target.manifest, target.layout.shape[2]
+    (first_plane, _), rows, needed = manifest.planes, manifest.rows, _overlapping(first, manifest)
     far = [rank for rank in needed if rank not in states]
-    targets = {}
-    for rank, (wanted, ends) in enumerate(group.allgather([far, list(rows)])):
+    cuts, targets = cuts_of(manifest), {}
+    for rank, (wanted, planes_of_rank, ends) in enumerate(group.allgather([far, manifest.planes, rows])):
         if sent := [states[one] for one in wanted if parts[one].finder == group.rank]:
-            moved = MovedRecords(first, samplings, manifest.cut, rank)
-            chosen = Selection(range(nz), range(*ends), range(nx))
+            moved = MovedRecords(first, samplings, cuts, rank)
+            chosen = Selection(range(*planes_of_rank), range(*ends), range(nx))
             targets[rank] = partial(_blocks, sent, names, chosen, moved)
     sources = sorted({parts[rank].finder for rank in far})
     far.sort(key=lambda rank: (parts[rank].finder, rank))
@@ -188,20 +190,24 @@ def _copy(
                 near = {rank: stack.enter_context(states[rank].planes_of(name)) for rank in needed if rank in states}
 
                 def read(z0: int, z1: int, near: Any = near) -> NDArray[np.floating]:
+                    begin, end = first_plane + z0, first_plane + z1
                     block = np.empty((z1 - z0, rows[1] - rows[0], nx), first.dtype)
                     for rank, planes in near.items():
-                        own, theirs = _common_rows(first, rank, rows)
-                        for z, group_of_planes in planes.groups(z0, z1):
-                            block[z - z0 : z - z0 + len(group_of_planes), own] = group_of_planes[:, theirs]
-                    for plane in block:
+                        (low, high), (own, theirs) = cells_of(first, rank)[0], _common_rows(first, rank, rows)
+                        for z, group_of_planes in planes.groups(max(begin, low) - low, min(end, high) - low):
+                            place = low + z - begin
+                            block[place : place + len(group_of_planes), own] = group_of_planes[:, theirs]
+                    for z, plane in enumerate(block, begin):
                         for rank in far:
-                            opened[parts[rank].finder].receive(plane[_common_rows(first, rank, rows)[0]])
+                            low, high = cells_of(first, rank)[0]
+                            if low <= z < high:
+                                opened[parts[rank].finder].receive(plane[_common_rows(first, rank, rows)[0]])
                     return block
 
                 planes = stack.enter_context(target.target_planes(name, 1 - target.manifest.current))
                 planes.fill(read)
                 planes.flush()
-        moved = MovedRecords(first, samplings, manifest.cut, group.rank)
+        moved = MovedRecords(first, samplings, cuts, group.rank)
         return moved.write(target, {
             rank: moved.blocks(states[rank]) if rank in states
             else moved.received(rank, opened[parts[rank].finder].receive)
@@ -212,25 +218,34 @@ def _copy(
 def _blocks(
     states: Sequence[State], names: Sequence[str], chosen: Selection, moved: MovedRecords
 ) -> Iterator[NDArray[Any]]:
-    """Yield the selected rows of the parts `states`: for each array and plane, the rows of each part. Then yield the
-    blocks of the records of these parts, also part by part."""
+    """Yield the selected cells of the parts `states`: for each array and plane, the rows of each part that has the
+    plane. Then yield the blocks of the records of these parts, also part by part."""
     for name in names:
-        for blocks in zip(*(read_rows(one, name, chosen) for one in states), strict=True):
-            yield from blocks
+        rows = [read_rows(one, name, chosen) for one in states]
+        for z in chosen.z:
+            for state, each in zip(states, rows, strict=True):
+                low, high = state.manifest.planes
+                if low <= z < high:
+                    yield next(each)
+        assert not any(len(one) for each in rows for one in each), "all rows were sent"
     for blocks in zip(*(moved.blocks(one) for one in states), strict=True):
         yield from blocks
 
 
-def _overlapping(first: Manifest, rows: tuple[int, int]) -> list[int]:
-    """Return the ranks of the old parts that have some of these rows."""
-    cut = first.cut
-    return [rank for rank in range(len(cut) - 1) if cut[rank] < rows[1] and cut[rank + 1] > rows[0]]
+def _overlapping(first: Manifest, new: Description) -> list[int]:
+    """Return the ranks of the old parts that have some of the planes and rows of the new part."""
+    ranks, wanted = first.part.ranks if first.part else 1, (new.planes, new.rows)
+    return [
+        rank for rank in range(ranks)
+        if all(low < end and high > begin
+               for (low, high), (begin, end) in zip(cells_of(first, rank), wanted, strict=True))
+    ]  # fmt: skip
 
 
 def _common_rows(first: Manifest, rank: int, rows: tuple[int, int]) -> tuple[slice, slice]:
     """Return the rows that an old part and the new part `rows` have in common, counted from the first row of each
     part."""
-    begin, end = first.cut[rank : rank + 2]
+    begin, end = cells_of(first, rank)[1]
     low, high = max(begin, rows[0]), min(end, rows[1])
     return slice(low - rows[0], high - rows[0]), slice(low - begin, high - begin)
 
@@ -250,8 +265,8 @@ def _described(group: RankGroup, states: dict[int, State]) -> tuple[Manifest, li
 def _definitions(
     group: RankGroup, parts: Sequence[FoundPart], states: Mapping[int, State], first: Manifest
 ) -> dict[str, NDArray[np.uint8]]:
-    """Return the content of the files with points and values, which are the same in all parts. The finder of part 0
-    sends them to ranks that see no part."""
+    """Return the content of the files with points and values, which are the same in all parts. Ranks that see no part
+    get these files from the rank that has found part 0."""
     if not first.taps:
         return {}
     with group.together():
@@ -271,7 +286,8 @@ def _definitions(
 
 
 def _opened(stack: contextlib.ExitStack, part: FoundPart, generation: int) -> State:
-    """Return the state of a part at `generation`. Other processes cannot change it until the end of `stack`."""
+    """Return the state of a part at `generation`. The part is locked until `stack` is closed, so no other process can
+    change it."""
     state = _state_at(part.path)
     stack.enter_context(state.locked(shared=True))
     state.check()
@@ -296,8 +312,8 @@ def _at_generation(state: State, generation: int) -> State:
 
 
 def _require_space(group: RankGroup, new: Path, description: Description, step: int) -> None:
-    """Raise InputError if there is no space for the new parts beside the old parts. Ranks of one node can share a file
-    system."""
+    """Raise InputError if there is no space for the new parts in addition to the old parts. Ranks of one node can share
+    a file system, so the bytes that they need are added."""
     existing, needed = nearest_existing(new), len(description.copies) * description.layout.array_bytes
     needed += kept_bytes(description, step)
     with group.together(), os_errors_as(StorageError, f"{existing} cannot be used"):
@@ -348,8 +364,9 @@ def _arrive(group: RankGroup, made: Sequence[PartPlace], old: Sequence[FoundPart
 
 
 def _require_room(place: PartPlace, description: Description, old: Manifest) -> None:
-    """Raise InputError if a run of one process cannot arrive at `place`, because a file that does not belong to the
-    Zarr group of the parts has a name that the run needs. `old` is the manifest of an old part."""
+    """Raise InputError if a file in the directory of `place` has a name that a new run of one process needs there.
+    Files of the Zarr group of the parts are allowed, because they are removed first. `old` is the manifest of an old
+    part."""
     names = {*top_names(description), GROUP}
     if other := SharedGroup(place.final, old).something_else(names):
         raise InputError(f"{place.final / other} is something else; move it away")
@@ -370,8 +387,8 @@ def _is_free(path: Path) -> bool:
 
 
 def _remove(place: PartPlace, end: str) -> None:
-    """Remove the part at a place. Its manifest goes last, so that a later start can remove the other files. Files that
-    do not belong to the part are kept."""
+    """Remove the part at a place. The manifest is removed last, because a later start needs it to remove the other
+    files. Files that do not belong to the part are kept."""
     path = place.path(end)
     with os_errors_as(StorageError, f"cannot remove {path}", names_file=True), Directory.open(path) as directory:
         held = directory.hold()
@@ -388,7 +405,7 @@ def _remove(place: PartPlace, end: str) -> None:
 
 
 def _remove_empty(path: Path) -> None:
-    """Remove a directory in which a killed process has left no run."""
+    """Remove a directory that a killed process has left without a run."""
     with contextlib.suppress(OSError):
         (path / f"{MANIFEST}.tmp").unlink(missing_ok=True)
         path.rmdir()
@@ -396,7 +413,8 @@ def _remove_empty(path: Path) -> None:
 
 
 def _arrive_inside(place: PartPlace) -> None:
-    """Move the files of a run of one process to its directory. Its manifest goes last."""
+    """Move the files of a run of one process to the directory of the run. The manifest is moved last, because it makes
+    the run valid."""
     made = place.path(MADE)
     with os_errors_as(StorageError, f"cannot use {made}"):
         names = {*top_names(RunFolder(made).read()), GROUP}
@@ -420,7 +438,7 @@ def _clear_around(final: Path, manifest: Manifest) -> None:
 
 
 def _make_folder(path: Path) -> None:
-    """Make a directory. If a killed process has left the directory empty, use it."""
+    """Make a directory. If the directory exists and is empty, use it, because a killed process may have left it."""
     if not _is_free(path):
         raise InputError(f"{path} holds something else; move it away")
     with os_errors_as(StorageError, f"cannot make {path}"):
