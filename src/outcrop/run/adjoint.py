@@ -5,10 +5,10 @@ run goes back from the last step of the forward run to the first step.
     adjoint run    adjoint 0 ◄── step N ◄── ... ◄── adjoint N   residuals are added, sources record before each step
 
 The adjoint run begins with adjoint N. Adjoint N is the sum of two parts: the given derivative with respect to the last
-state, and the residuals of step N. Each adjoint step goes back by one step of the forward run. Then the adjoint step
-adds the residuals of the forward step that it has reached. Before each adjoint step, the adjoint run records the
-adjoint at the cells of each source. The recorded value is the gradient with respect to the value of the source in the
-forward step.
+state, and the residuals of step N. Each adjoint step goes back by one step of the forward run, from step k + 1 to step
+k. Then the adjoint step adds the residuals of step k. Before each adjoint step, the adjoint run records the adjoint at
+the cells of each source. The recorded value is the gradient with respect to the value of the source in the forward
+step.
 
 An adjoint run has its own directory and can be resumed like any other run. Two kinds of adjoint runs need values of the
 forward run at each step. The first kind of adjoint run is the adjoint of a stencil that is not linear. The second kind
@@ -72,8 +72,7 @@ MAX_RESIDUAL_BYTES = 256 << 20
 of the box and each step."""
 
 POINT_BYTES = 4 * 8
-"""The number of bytes of a point that is one cell. A point with one cell has three numbers for the cell, and a weight.
-"""
+"""The number of bytes of a point with one corner. Such a point has three numbers for the cell, and a weight."""
 
 Residuals: TypeAlias = tuple[Sampling, NDArray[np.float64]]
 """A pair: receivers, and the residuals of the traces of these receivers. The residuals have the shape (steps, points).
@@ -166,7 +165,8 @@ def adjoint_run(
 ) -> AdjointRun:  # fmt: skip
     """Return the adjoint of a run, as `Simulation.adjoint` describes. All arguments are checked before any file is
     created."""
-    # the import is here and not at the top, because Simulation.adjoint calls this function
+    # the import is here and not at the top, because `Simulation.adjoint` calls this function, and the imports must form
+    # no cycle
     from outcrop.run.simulation import Simulation
     from outcrop.run.simulation import open as open_run
 
@@ -248,8 +248,8 @@ def find_place(
     simulation: Simulation, directory: str | os.PathLike[str] | None, force: object, resume: object
 ) -> tuple[Path, bool]:
     """Return the directory of the adjoint run, and True if an adjoint run in this directory is continued. Raises
-    InputError if the directory overlaps a directory of the forward run. Also raises InputError if the directory exists
-    and neither `resume` nor `force` is True."""
+    InputError if the directory overlaps a directory of the forward run. Also raises InputError if the directory exists,
+    and `resume` and `force` are both False."""
     run = simulation.directory
     if directory is None and is_block_device(run):
         raise InputError(f"the run is on the block device {run}; give a directory for its adjoint run")
@@ -300,9 +300,10 @@ def _same_run(run: Simulation, definition: Definition, place: Path) -> Simulatio
 
 
 def _require_same(run: Simulation, planes: Mapping[str, PlaneSource], begun: Mapping[str, int]) -> None:
-    """Raise InputError if an adjoint run has begun with other residuals of fields. The functions `planes` come from
-    `_summed`, so a call of such a function updates the checksums `begun`. `begun` is then compared with the checksums
-    of the run. If the run has no checksums, no function is called."""
+    """Raise InputError if the residuals of fields differ from the residuals with which the adjoint run has begun. The
+    functions in `planes` are results of `_summed`, so each call of such a function also updates the checksums in
+    `begun`. `begun` is then compared with the checksums of the run. If the run has no checksums, no function is
+    called."""
     state = run.reader()
     assert state is not None
     kept = state.manifest.begun
@@ -460,7 +461,7 @@ def settings_beside(forward: Forward, memory: str | int | None = None, threads: 
 
 def _definition(forward: Forward, derived: Derived, samples: Sequence[Residuals]) -> Definition:
     """Return the definition of the adjoint run. Step s of the adjoint run goes back from step N - s of the forward run
-    to step N - s - 1."""
+    to step N - s - 1. N is the number of steps of the forward run."""
     adjoint = derived.adjoint
     manifest, steps, made = forward.manifest, forward.steps, adjoint.stencil
     injections = []
@@ -497,7 +498,8 @@ def _definition(forward: Forward, derived: Derived, samples: Sequence[Residuals]
 
 
 def _edges(forward: Forward, axis: int) -> PlaneSource:
-    """Return a function that computes the planes of the edge field of an axis."""
+    """Return a function that computes planes of the edge field of an axis (language/gather.py). An edge field has
+    values other than 0 near the ends of the axis. All other values are 0."""
     shape = forward.manifest.layout.shape
     line = np.array(edge_values(shape[axis], forward.stencil.radii[axis]), forward.manifest.dtype)
 

@@ -197,9 +197,10 @@ def as_problem(
 
 
 def _without_rims(problem: Problem, stencil: Stencil) -> Problem:
-    """Return the problem without the older values of fields that no stage loads, such as hoisted values. If no stage
-    loads a field, its older values are needed only for the rim of its newer values, and no stage loads this rim. In
-    their place, a pass uses the older values of another field, the companion (plan/history.py). A field without a
+    """Return the problem without the older values of fields that no stage loads, such as hoisted values
+    (language/hoist.py). Usually, a stage copies the rim of a field from the older values of this field. But if no stage
+    loads the field, the values in its rim have no effect. Therefore a pass need not keep the older values of this
+    field. Instead, the pass reads the older values of another field, the companion (plan/history.py). A field without a
     companion keeps its older values."""
     loaded = {load.field for stage in stencil.stages for load in stage.program.loads}
     alone = {
@@ -222,7 +223,7 @@ def _renumbered(stage: StagePlan, numbers: Sequence[int]) -> StagePlan:
 
 def _stage_plan(stage: Stage) -> StagePlan:
     """Return the fields that a stage reads and writes. A stage also reads the newest values of the fields that it
-    writes, because the cells of the rim keep these values."""
+    writes, because it copies the values of the rim."""
     neighbours: dict[tuple[int, int], bool] = {(field, 0): False for field in stage.targets}
     for load in stage.program.loads:
         key = load.field, load.age
@@ -260,7 +261,7 @@ def _acquisition(grid: Grid, options: RunOptions, more: AcquisitionDefinitions |
 
     def with_values(several: Any) -> Any:
         if not isinstance(several, (list, tuple)):
-            return several  # the method `define` refuses wrong values
+            return several  # the function `define` refuses wrong values
         return [
             replace(one, **{name: _values(name, getattr(one, name)) for name in ("points", "values")
                             if isinstance(getattr(one, name, None), (str, Path))})

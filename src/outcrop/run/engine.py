@@ -1,4 +1,4 @@
-"""Prepares and executes passes. This module connects the plan, the kernel, the storage and the executor.
+"""This module prepares and executes passes. It connects the plan, the kernel, the storage and the executor.
 
 The right column says when memory is allocated:
 
@@ -58,8 +58,8 @@ Signal: TypeAlias = "Sequence[float] | NDArray[np.float64]"
 """A sequence with one value for each step. The first value is for the first step of the simulation."""
 
 Links: TypeAlias = "tuple[_core.Link | None, ...]"
-"""The links to the neighbours at the SIDES of a rank (plan/actions.py). None means that no rank has the rows or planes
-there. Links that are missing at the end count as None."""
+"""The links to the neighbours of a rank, in the order of SIDES (plan/actions.py). None means that there is no neighbour
+at this side. If the tuple is shorter than SIDES, the missing links count as None."""
 NO_LINKS: Links = (None, None, None, None)
 
 WORTH_MEASURING_UPDATES = 5_000_000_000
@@ -88,8 +88,8 @@ class Scalars:
 
     def of_steps(self, first: int, count: int) -> bytes:
         """Return the scalars of `count` steps from step `first` on. Without signals, all steps have the same scalars,
-        and the result contains these scalars only once. After the last value of a signal, the signal is 0, because
-        measurements may run more steps than the simulation has."""
+        and the result contains these scalars only once. After its last value, a signal is 0. Measurements need such
+        values, because they may run more steps than the simulation has."""
         rows = np.zeros((max(1, count) if self._signals else 1, self._count), self._dtype)
         rows[:, : len(self._parameters)] = self._parameters
         for column, signal in enumerate(self._signals, len(self._parameters)):
@@ -104,8 +104,8 @@ def pack_scalars(stencil: Stencil, values: Mapping[str, float], dtype: str) -> b
 
 
 def ring_specs(plan: Plan) -> list[tuple[int, int, bool]]:
-    """Return three values for each ring of the window: its number of planes, the bytes of a slot, and True for a
-    resident ring. A resident ring holds all planes of the grid for the whole run."""
+    """Return three values for each ring of the window: its number of planes, the bytes of a slot, and whether the ring
+    is resident. A resident ring holds all planes of the grid for the whole run."""
     return [(ring.planes, ring.slot_bytes, ring.resident) for ring in plan.window.rings(plan.problem)]
 
 
@@ -154,8 +154,8 @@ NO_SEEDS = Seeds()
 
 @dataclass(frozen=True)
 class Sample:
-    """The current counters of a run. Seconds are wall-clock seconds of the thread that interprets the plan. A cell
-    counts once for each step in `cells_updated`, even if the stencil has several stages."""
+    """The current counters of a run. All times are wall-clock seconds of the thread that interprets the plan. In
+    `cells_updated`, a cell counts once for each step, even if the stencil has several stages."""
 
     cells_updated: int
     bytes_read: int
@@ -175,10 +175,9 @@ class Sample:
 def prepare(setup: Setup, steps: int, first_step: int, may_write: bool = True) -> Prepared:
     """Compile the kernel, measure the machine, and plan `steps` steps after step `first_step`.
 
-    If `may_write` is true, the measurement may use a scratch file of up to 1 GiB in the directories of the run for a
-    few seconds. Raises BudgetError if the budget is too small. The message names the smallest budget that works. Raises
-    InputError for an unknown scheme, impossible sizes, or a missing compiler.
-    """
+    If `may_write` is true, the measurement may write scratch files of up to 1 GiB to the directories of the run. These
+    files exist only for a few seconds. Raises BudgetError if the budget is too small. The message names the smallest
+    budget that works. Raises InputError for an unknown scheme, impossible sizes, or a missing compiler."""
     problem, description = setup.problem(steps, first_step), setup.description
     settings, stencil, states = description.settings, setup.stencil, description.states
     budget_bytes, scheme, given = settings.memory_bytes, settings.scheme, settings.given
@@ -221,13 +220,13 @@ def prepare(setup: Setup, steps: int, first_step: int, may_write: bool = True) -
 
 
 STEPS_METERED = 4
-"""Update rates are measured with this number of repeated steps. With fewer steps, more of the recomputed values would
-stay in the caches than in a run."""
+"""Update rates are measured with a pass that computes this number of steps of the forward run again. With fewer steps,
+more of the recomputed values would stay in the caches than in a run."""
 
 
 class CallLists:
-    """The kernel calls of passes. The passes may read states of a forward run. `problem` contains the updates of one
-    step, and `kernel` is the compiled `stencil`."""
+    """The kernel calls of the passes of a run. The run may read states of a forward run. `problem` contains the updates
+    of one step, and `kernel` is the compiled `stencil`."""
 
     def __init__(self, stencil: Stencil, states: StatesEntry | None, problem: Problem, kernel: Kernel) -> None:
         self._problem, self._calls = problem, kernel.calls
@@ -236,7 +235,8 @@ class CallLists:
         self._again: Sequence[ForwardCall] = ()
         sides = Boundary(*problem.kernel_sides)  # type: ignore[arg-type]
         if states and states.every > 1 and (plain := without_updates(stencil, states.sums)):
-            # These calls of an even and of an odd step do not read states. They use the field numbers of `stencil`.
+            # These are the calls of an even step and of an odd step that read no states. Their field numbers are the
+            # numbers in `stencil`.
             numbers = [stencil.fields.index(one) for one in plain.fields]
             for address, *copies in compile_kernel(plain, problem.dtype, boundary=sides).calls:
                 read, written = (tuple((numbers[field], copy) for field, copy in one) for one in copies)
@@ -251,8 +251,8 @@ class CallLists:
         return listed_calls(self._problem, self._calls, self._plain, steps, self._again)
 
     def of_meter(self) -> tuple[Problem, Calls]:
-        """Return the problem and the calls with which update rates are measured. The problem has the pattern of a pass,
-        but does not have a ring for each state of a long pass."""
+        """Return the problem and the calls with which update rates are measured. This problem has few steps but the
+        same pattern of updates as a pass. A long pass would need a ring for each of its many states."""
         problem = self._problem
         if not problem.histories:
             return problem, self._calls
@@ -267,12 +267,11 @@ class CallLists:
 
 
 class Lead:
-    """The inputs of the forward run for the steps that the passes of its adjoint run compute again (plan/history.py).
+    """The inputs for the steps of the forward run that the passes of an adjoint run compute again (plan/history.py).
 
-    The adjoint run has the stencil of the forward run in its manifest, so its plan does not need the forward run. The
-    parameters, the signals and the sources are read from `state`, the committed state of the forward run, when the
-    passes run. Raises the errors that occur when these data are read.
-    """
+    The manifest of the adjoint run contains the stencil of the forward run, so the adjoint run can be planned without
+    the forward run. When the passes run, the parameters, the signals and the sources are read from `state`, the
+    committed state of the forward run. Raises the errors that occur when these data are read."""
 
     def __init__(self, state: State, states: StatesEntry, stencil: Stencil, io: str) -> None:
         manifest = state.manifest
@@ -300,9 +299,9 @@ class Lead:
 
 
 def _written(problem: Problem, name: str, level: int) -> int:
-    """Return the number of the field into which a level of the lead writes the field `name`. The lead consists of the
-    steps that a pass computes again. If the lead ends before this level, no level needs the number, and the result is
-    0."""
+    """Return the number of the field to which a level of the lead writes the values of the field `name`. The lead
+    consists of the steps that a pass computes again. If the lead ends before this level, the number is not used, and
+    the result is 0."""
     targets = problem.updates[level].targets if level < problem.lead else ()
     return next((number for number in targets if problem.fields[number].history == name), 0)
 
@@ -315,8 +314,8 @@ class Engine:
     `statics` contains the files of fields that are only read. If `checksum` is true, checksums and seals of planes are
     written and verified. If `lock` is true, the window cannot be swapped out. `states` contains the files of the states
     that passes read. `lead` contains the inputs of the steps that passes compute again. `links` contains the links to
-    the neighbours below and above the rows of a part. Raises IllegalPlan if the plan cannot be proved legal. In this
-    case, no file has been opened. Raises InputError if the window cannot be locked."""
+    the neighbours of a part. Raises IllegalPlan, before any file is opened, if the plan cannot be proved legal. Raises
+    InputError if the window cannot be locked."""
 
     def __init__(
         self, prepared: Prepared, arrays_a: Sequence[ArrayFiles], arrays_b: Sequence[ArrayFiles],

@@ -73,8 +73,9 @@ class Forward:
         return found
 
     def can_scale(self, adjoint: Adjoint) -> bool:
-        """Return True if each scaled adjoint can be divided by its factor. To allow this, each factor and its inverse
-        must be normal numbers in all cells that steps update. The check reads all static fields once."""
+        """Return True if each scaled adjoint, which is the adjoint of a field times a factor, can be divided by its
+        factor. To allow this, each factor and its inverse must be normal floating-point numbers in all cells that steps
+        update. The check reads all static fields once."""
         dtype, (z, y, x) = np.dtype(self.manifest.dtype), self.updated_cells
         tiny = np.finfo(dtype).tiny
 
@@ -88,7 +89,8 @@ class Forward:
     def factor(
         self, adjoint: Adjoint, name: str, read: Callable[[str], Any], dtype: type[np.floating[Any]] = np.float64
     ) -> Any:
-        """Return the factor of the scaled adjoint of a field. The function `read` returns values of a static field."""
+        """Return the factor by which the scaled adjoint of a field is multiplied. The function `read` returns values of
+        a static field."""
         program, made = adjoint.scales[name], adjoint.stencil
         scalars = [self.manifest.parameters[one.name] for one in made.parameters]
         return evaluate(program, lambda load: read(made.fields[load.field].name), scalars, dtype)[0]
@@ -116,8 +118,8 @@ class Derived:
     scaled: tuple[int, ...] = ()
 
     def hoisted(self) -> Derived:
-        """Return the adjoint and the forward stencil in the form for passes that compute states of the forward run
-        again (language/hoist.py)."""
+        """Return the adjoint and the forward stencil for passes that compute states of the forward run again. Some
+        operations are moved from the adjoint to the forward stencil (language/hoist.py)."""
         stencil, adjoint = hoisted(self.stencil, self.adjoint)
         return replace(self, stencil=stencil, adjoint=adjoint)
 
@@ -130,8 +132,8 @@ class Derived:
         return f"the adjoint of {self.stencil.name}, which is not linear,"
 
     def needs(self, every: int) -> str:
-        """Return the reason why a history with every `every`-th state is not enough, or "" if it is enough. If `every`
-        is 1, return the reason why the adjoint needs a history."""
+        """Return the reason why a history that keeps only every `every`-th state is not enough, or "" if such a history
+        is enough. If `every` is 1, return the reason why the adjoint needs a history."""
         fields = ", ".join(dict.fromkeys(one.field for one in self.states))
         if every == 1:
             return f"{self.reason} needs {fields} after each step"
@@ -158,8 +160,9 @@ class Derived:
 
     @property
     def missing(self) -> str:
-        """The reason why the adjoint needs values that no history has. Only passes that compute states again have
-        values that no history has. If the adjoint needs no such values, the reason is ""."""
+        """The reason why the adjoint needs values that no history contains, such as values in the middle of a step.
+        Only passes that compute states again have these values. If the adjoint does not need such values, the reason is
+        ""."""
         for one in self.states:
             if one.later > 0:
                 return (

@@ -69,7 +69,7 @@ class Computed(PlanesView):
             values: NDArray[Any] = evaluate(self._program, load, self._scalars, self.dtype.type)[0]
             held = [load(one) for one in self._loads if self._loads[one].name.removesuffix(PREVIOUS) == self._held]
             is_zero = np.logical_and.reduce([one == 0 for one in held])
-            yield np.where(is_zero, 0, values)  # in the rim, a factor may be NaN
+            yield np.where(is_zero, 0, values)  # in the rim, a factor may be NaN, so 0 is used instead
 
 
 class Corrected(PlanesView):
@@ -157,7 +157,7 @@ def scale_terms(
         sums = source.weights * _sums(source, traces[CORNERS.format(number)])
         inside = forward.inside(source.cells)
         for offset, slope in source.scale.derivatives(name).items():
-            # in the rim, the derivative of a scale may be NaN
+            # in the rim, the derivative of a scale may be NaN, so 0 is used instead
             slopes = np.where(inside, slope.at(source.cells, forward.state.cells_of), 0.0)
             cells.append((source.cells + np.array(offset, np.int64)).reshape(-1, 3))
             values.append((slopes * sums).reshape(-1))

@@ -5,9 +5,9 @@ machines, the cut, and the plan.
     each plan     machine_for    one rank measures each disk                    ──► the share of each rank
                   choose_plan    measured update rates of all ranks             ──► the same sizes on all ranks, proved
 
-The module gathers the figures of all ranks. The module plan/rank_planner.py makes the choices. Each function also works
-for a process that runs alone. If there are several ranks, all ranks must call the function together.
-"""
+This module gathers the figures of all ranks, and plan/rank_planner.py makes the choices from these figures. Each
+function also works for a process that runs alone. If there are several ranks, all ranks must call the function
+together."""
 
 from __future__ import annotations
 
@@ -47,8 +47,9 @@ def machine_for(
     """Return the figures of this machine for a run. If `may_measure` is false, no scratch file is written.
 
     The ranks of a node run at the same time, so each rank has an equal share of the node's last-level caches. Ranks
-    that use the same disk have equal shares of its bandwidth. When this function returns, all ranks begin to plan. So
-    all ranks measure their update rates at the same time, under similar conditions as in the run."""
+    that use the same disk have equal shares of its bandwidth. This function returns at about the same time on all
+    ranks. So all ranks then measure their update rates at the same time, under conditions similar to those in the
+    run."""
     places = [nearest_existing(path) for path in directories]
     layout, caches = lay_out(settings.threads, settings.bind), discover.caches()
     checksums = _core.measure_checksum_rate(settings.threads, 1 << 20, min(budget_bytes, 64 << 20))
@@ -88,13 +89,13 @@ def choose_cuts(
 ) -> tuple[Cut, Cut]:  # fmt: skip
     """Return the cuts of a new run along y and along z. There are `parts_z` parts along z. `problem` is the problem of
     the whole grid, and `work` is the work of an update relative to a heat equation. `has_steps` is False if the number
-    of steps is not known yet. The parts are then equal, unless the user has given the steps of a pass. Parts along z
-    are always equal.
+    of steps of the run is not known yet. In this case, the parts along y are equal, except if the user has given the
+    scheme and the steps of a pass. Parts along z are always equal.
 
-    If all ranks share the directory, all parts together will be one Zarr array, so a cut along y only must fit the
-    chunks of this array. Then the lowest rank has more updates than the other ranks with split tiling, and the tuner
-    considers this. Raises InputError if the grid has too few rows or planes, and for schemes that cannot have these
-    parts. Raises BudgetError if a budget is too small."""
+    If all ranks share the directory and the grid is cut only along y, all parts together will be one Zarr array. In
+    this case, the cut must fit the chunks of this array. With such a cut and split tiling, the lowest rank has more
+    updates than the other ranks. The tuner considers this difference. Raises InputError if the grid has too few rows or
+    planes, and for schemes that cannot have these parts. Raises BudgetError if a budget is too small."""
     given, scheme = settings.given, settings.scheme
     named = None if scheme == "auto" else find_scheme(scheme)
     for_chunks = parts_z == 1 and will_share(group, directories[0])
@@ -113,8 +114,8 @@ def _balanced(
     """Return a cut with which split tiling gives all ranks equal work. The parts of `cut` have the same number of rows.
 
     The best cut depends on the steps of a pass. Nothing is measured yet, so the function computes these steps from
-    assumed update rates. If the passes have another number of steps, the times of the ranks are less equal. This cut is
-    still better than equal parts if the passes have at least half of the assumed steps."""
+    assumed update rates. If the passes later have another number of steps, the times of the ranks are less equal. The
+    cut is still better than equal parts if the passes have at least half of the assumed steps."""
     given, scheme = settings.given, settings.scheme
     named = None if scheme == "auto" else find_scheme(scheme)
     if not any(is_moved(problem, one) for one in ([named] if named else RANK_SCHEMES.values())):
@@ -162,9 +163,9 @@ def _measured_together(
 ) -> JointChoice:
     """Return the choice with which the slowest rank needs the least time. `found` contains all choices, beginning with
     the best. All ranks measure the update rate of the best choice again, at the same time. If this choice is then no
-    longer the best, the next choice is measured. The first measurements give too high rates: they take place at
-    different times, so each rank has the memory bandwidth of the node alone. If the run is too short for measurements
-    on any rank, the first choice is returned."""
+    longer the best, the next choice is measured. The first measurements give rates that are too high. They take place
+    at different times, so each rank has the whole memory bandwidth of its node during its measurement. If any rank
+    finds the run too short for measurements, the first choice is returned."""
     meter = rate if isinstance(rate, UpdateRateMeter) and rate.is_measured else None
     choices = list(found)
     if not all(group.allgather(meter is not None)) or meter is None:

@@ -76,8 +76,8 @@ class Misfit(Summable):
 
     `observed` has the shape of the computed values. `observed` may be an array, a memory map of NumPy or a Zarr array.
     For a field, `observed` may have any form that `sim[name] = ...` accepts. If `observed` is None, all observed values
-    are 0, and the misfit is an energy. `weight` is a number or an array of the same shape. If `weight` is None, all
-    weights are 1.
+    are 0, and the misfit is an energy. `weight` is a number, or an array with the shape of the computed values. If
+    `weight` is None, all weights are 1.
 
     Misfits can be added with `+`. A call of a misfit with a simulation returns the value and the residuals for
     `Simulation.adjoint`. Sums are computed in float64. Raises InputError for unknown names, wrong shapes, and values

@@ -49,7 +49,7 @@ padding."""
 
 
 class Original:
-    """A run at step 0, and copies of this run that take `steps` steps with other inputs."""
+    """A run at step 0. The method `copy` makes copies of this run with other inputs. A copy runs `steps` steps."""
 
     def __init__(self, simulation: Simulation, steps: int) -> None:
         """If initial values are missing in the directory of the run, write them. Raises InputError if the run is no

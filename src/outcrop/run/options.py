@@ -44,7 +44,7 @@ GROUPS = {
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """Adds values to `field` at the end of its update in each step.
+    """In each step, adds values to `field` directly after the last update of this field.
 
     `values` has the shape (steps,) for one point, or (steps, points). After the last value, the source adds nothing.
     The value of a point is distributed over the cells around the point, with the weights of linear interpolation.
@@ -105,9 +105,9 @@ class History:
 
     With `recompute`, an adjoint run computes the states between two kept states again, with the same bits. Gradients
     are therefore exact. If a step needs the previous values of fields, a kept state also has these values. For a field
-    `u`, they are `sim.history["u.previous"]`. "all" does not allow `recompute`. If `limit` is too small for all states
-    0, k, 2 * k, ..., but large enough for two, only some of them are kept. An adjoint run then repeats parts of the run
-    to compute the missing states.
+    `u`, these values are `sim.history["u.previous"]`. "all" does not allow `recompute`. If `limit` is too small for all
+    these states, but has room for at least two states, only some states are kept. An adjoint run then repeats parts of
+    the run to compute the missing states.
 
     With "auto", the run keeps no states, all states, or every k-th state with `recompute`. Outcrop chooses the way that
     minimises the time of the run and an exact adjoint run together, within the memory, the disk and the limit. Outcrop
@@ -417,7 +417,7 @@ def option_table() -> dict[str, Option]:
 
 
 def default_text(name: str) -> str:
-    """Return a text that describes the default of an option, or "" without a default."""
+    """Return a text that describes the default of an option. Return "" if the option has no default."""
     default = next(one.default for one in fields(RunOptions) if one.name == name)
     if words := option_table()[name].default:
         return words

@@ -4,9 +4,8 @@
     worker thread:   run_pass ─► commit ─► run_pass ─► commit ...      after a cancel, stops within two planes
 
 After Ctrl-C during a commit, the commit is still completed, because a commit takes only milliseconds. If a pass of a
-run in place is stopped, the run is lost. Therefore such a run completes the current pass after the first Ctrl-C. The
-second Ctrl-C stops the pass immediately.
-"""
+run in place is stopped, the run is lost. Therefore a run in place completes the current pass after the first Ctrl-C.
+The second Ctrl-C stops the pass immediately."""
 
 from __future__ import annotations
 
@@ -79,7 +78,7 @@ def execute(
         cells = rows * problem.shape[2] * problem.steps
         if group and group.rank:
             progress = "none"
-        # Rank 0 shows the progress of all ranks, on the assumption that they are equally fast.
+        # Rank 0 shows the progress of all ranks. It assumes that all ranks are equally fast.
         share = problem.cells / math.prod(description.whole_layout.shape)
         in_all = round(cells / share)
         try:
@@ -128,9 +127,9 @@ class PassRunner:
     including `seconds_commit` for commits.
 
     `recorder` handles the acquisition of each pass. After the commit of a pass, the thread that called `run` calls
-    `on_snapshot` for the snapshots of the pass. Later passes are computed at the same time. The ranks in `group` agree
-    on each generation while they compute the next pass (ranks/agreement.py). `seconds_agree` is the time that this rank
-    waited for these agreements."""
+    `on_snapshot` for the snapshots of the pass. Meanwhile, a worker thread computes the next passes. The ranks in
+    `group` agree on each generation while they compute the next pass (ranks/agreement.py). `seconds_agree` is the time
+    that this rank waited for these agreements."""
 
     def __init__(
         self, engine: Engine, state: State, plan: Plan, recorder: Recorder, on_snapshot: OnSnapshot | None = None,
@@ -149,7 +148,7 @@ class PassRunner:
     def run(self, progress: Progress, share: float = 1.0) -> None:
         """Run all passes and show progress. `share` is the share of the grid that this rank has. Raises InterruptedRun
         after Ctrl-C, StorageError or CorruptionError when storage fails, and CommunicationError when another rank fails
-        or is gone. The message says which step is intact."""
+        or is gone. The message names the last step that is intact."""
         with closing(self._agreement) if self._agreement else nullcontext():
             self._run(progress, share)
 
@@ -217,7 +216,7 @@ class PassRunner:
 
     def _wait_for_ranks(self) -> None:
         """Wait until all ranks have committed the previous pass. Before that, this rank must not overwrite its older
-        copy."""
+        copy on disk, because it may have to go back to this copy."""
         if self._agreement is not None:
             before = time.perf_counter()
             self._agreement.wait()
@@ -225,7 +224,7 @@ class PassRunner:
 
     def _tell(self, group: RankGroup, error: BaseException) -> None:
         """Tell the other ranks that this rank has failed. If another rank has stopped this rank, raise the error of the
-        group. But if the agreement of all ranks has failed, use the error of the agreement as the error of this
+        group. But if the ranks could not agree on a generation, the error of this agreement becomes the error of this
         rank."""
         if isinstance(error, CommunicationError) and group.end is None:
             number = re.search(r"rank (\d+)", str(error))  # the name that `_links` has given to the link
@@ -292,8 +291,8 @@ def _interrupts_call(action: Callable[[], None]) -> Iterator[None]:
     def handle(number: int, frame: FrameType | None) -> None:
         action()
 
-    # Only signal handlers that are Python functions are replaced. A signal that is ignored, or that ends the process,
-    # keeps this effect.
+    # Only signal handlers that are Python functions are replaced. A signal that is ignored is still ignored, and a
+    # signal that ends the process still ends it.
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     replaced = {number: handler for number, handler in handlers.items() if callable(handler)}
     for number in replaced:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
 INTERVAL_SECONDS = 0.15
-"""The time between two reads of the engine's counters."""
+"""The time between two reads of the engine's counters, in seconds."""
 
 WIDE_COLUMNS = 125
 """A terminal with fewer columns shows the rates on a second line."""
@@ -36,7 +36,8 @@ nothing."""
 
 @dataclass(frozen=True)
 class Standing:
-    """The current figures of a run. The figures are counted from the call of `run`."""
+    """The current figures of a run. All figures are counted from the call of `run`, and not from the beginning of the
+    run."""
 
     passes_done: int
     steps_done: int
@@ -47,7 +48,8 @@ class Standing:
 
 @dataclass(frozen=True)
 class Whole:
-    """Describes a call of `run` that consists of several parts. The earlier parts have `passes_before` passes."""
+    """Describes a call of `run` that consists of several parts. The parts before the current part have `passes_before`
+    passes."""
 
     first_step: int
     last_step: int
@@ -84,8 +86,8 @@ class Progress:
         return self._begun + self._share * min(1.0, standing.cells_updated / self._cells_in_all)
 
     def _texts(self, standing: Standing) -> tuple[str, str]:
-        """Return two texts: the position of the run, such as "pass 3/13 step 32/200, 65.0 s left", and its rates, such
-        as "5.12 Gcell/s, read 1.10 GB/s, write ..."."""
+        """Return two texts. The first text is the position of the run, such as "pass 3/13 step 32/200, 65.0 s left".
+        The second text has the rates, such as "5.12 Gcell/s, read 1.10 GB/s, write ..."."""
         seconds = max(1e-9, time.perf_counter() - self._start)
         fraction = self._fraction(standing)
         done = fraction - self._begun

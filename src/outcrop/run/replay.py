@@ -6,11 +6,10 @@ have room for all states that the adjoint run needs.
     replay          a sweep of the forward run, which stores missing states    only if the next state is missing
 
 The replay is a copy of the forward run with its own directory (acquisition/history.py). The replay has the same inputs
-as the forward run, so it computes the same bits. The replay keeps states, but no other results. Each sweep begins with
-the newest state before the missing state. Before the sweep, the values of this newest state are written to the replay.
-Nothing else is stored about the schedule. After an interruption, the states on the disk and the step of the adjoint run
-determine the next action.
-"""
+as the forward run, so it computes the same bits. The replay keeps states, but no other results. A sweep begins with the
+newest state before the missing state. Before the sweep, the values of this newest state are written to the replay. The
+schedule itself is not stored. After an interruption, the states on the disk and the step of the adjoint run determine
+the next action."""
 
 from __future__ import annotations
 
@@ -39,8 +38,8 @@ from outcrop.units import counted
 
 
 def forward_state(states: StatesEntry, place: Path) -> State:
-    """Return the state of the forward run that belongs to the adjoint run in `place`. Raises InputError if there is no
-    such run."""
+    """Return the state of the forward run that belongs to the adjoint run in `place`. Raises InputError if the forward
+    run does not exist."""
     if not Path(states.run).is_absolute():
         raise InputError(f"{place} names the run with its states by {states.run!r}, which is not absolute")
     return open_state(Path(states.run))
@@ -97,7 +96,7 @@ def run_segments(
     history = forward.manifest.taps.history
 
     def whole(step: int) -> Whole:
-        # the numbers of passes from `first_step`, from `step` and from `end` back to step 0 of the forward run
+        # the numbers of passes back to step 0 of the forward run: from `first_step`, from `step`, and from `end`
         passes = [-(-(states.steps - one) // states.every) for one in (first_step, step, end)]
         return Whole(first_step, end, passes[0] - passes[2], passes[0] - passes[1])
 
@@ -138,7 +137,7 @@ class _Replay:
 
     def bring(self, number: int) -> tuple[int, int, float]:
         """Free the states after state `number`, and compute this state if it is missing. Return three values. The first
-        value is the smallest number such that all states from this number to `number` exist. The second value is the
+        value is the number of the oldest state from which all states up to `number` exist. The second value is the
         number of repeated steps. The third value is the predicted time of the repeated steps, in seconds."""
         self.free(number)
         found, repeated, predicted = self._find(), 0, 0.0
@@ -220,8 +219,8 @@ class _Replay:
 
 
 def _plan_states(replay: State, numbers: list[int]) -> None:
-    """Commit `numbers` to the replay: the numbers of the states that exist, and of the states that the next steps will
-    keep."""
+    """Commit `numbers` to the manifest of the replay. These are the numbers of the states that exist, and of the states
+    that the next steps will keep."""
     taps = replay.manifest.taps
     entry = taps.history
     assert entry is not None

@@ -49,12 +49,12 @@ class Report:
     of the forward run that an adjoint run has repeated. Steps are repeated if the limit of the history has no room for
     all states. `seconds_repeated` is the time of the repeated steps. `seconds` does not include this time.
 
-    If several ranks have computed the run, bytes and `cells_updated` are sums over all `ranks`, and `cells_updated`
-    also includes the rows and planes that two ranks compute. `cell_updates_per_second` counts each cell of the grid
-    once for each step. `bytes_sent` is the number of bytes that ranks have sent to neighbours. The times of phases are
-    the times of `slowest_rank`, the rank that has waited least for the other ranks. `seconds_face_wait` is the time in
-    which this rank waited for rows of neighbours. `seconds_commit` includes the time in which this rank waited until
-    all ranks had committed."""
+    If several ranks have computed the run, bytes and `cells_updated` are sums over all `ranks`. Cells that two ranks
+    compute count twice in `cells_updated`. `cell_updates_per_second` counts each cell of the grid once for each step.
+    `bytes_sent` is the number of bytes that ranks have sent to neighbours. The times of reads, writes, updates and so
+    on are the times of `slowest_rank`, the rank that has waited least for the other ranks. `seconds_face_wait` is the
+    time in which this rank waited for rows of neighbours. `seconds_commit` includes the time in which this rank waited
+    until all ranks had committed."""
 
     stencil: str
     shape: tuple[int, ...]

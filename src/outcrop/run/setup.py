@@ -90,8 +90,8 @@ class Setup:
 
     If several ranks compute the run, `group` contains these ranks, and `description` describes the part of this rank.
     If one process only reads all parts, `parts` contains these parts, and `description` describes the whole run.
-    `changes` contains the changes of settings with which a run on disk was opened. They are needed again if the rows of
-    the run move to this process."""
+    `changes` contains the changes of settings with which a run on disk was opened. These changes are applied again if
+    the rows of the run move to this process."""
 
     stencil: Stencil
     description: Description
@@ -185,7 +185,8 @@ def _part_for(
     group: RankGroup, definition: Definition, whole: Description, options: RunOptions
 ) -> Description:
     """Return the description of the part of this rank. Raises InputError on all ranks when the ranks have different
-    options, when the grid has too few rows, and for options that runs of several ranks do not support yet."""
+    options, or when the grid has too few rows. Also raises InputError for options that runs of several ranks do not
+    support yet."""
     if whole.rim or (definition.lowered and whole.taps):
         raise InputError("runs of several ranks cannot have a halo, padding or sources yet; run one process")
     settings = whole.settings
@@ -217,7 +218,8 @@ def set_up_beside(
     definition: Definition, directory: object, steps: int, settings: Settings, unstable: bool = True,
     force: bool = False,
 ) -> Setup:  # fmt: skip
-    """Return the `Setup` of a new run that Outcrop itself makes for a computation with another run."""
+    """Return the `Setup` of a new run that Outcrop itself makes for another run, such as an adjoint run or a temporary
+    copy."""
     options = RunOptions(None, directory=str(directory), steps=steps, unstable=unstable, force=force)
     return set_up_definition(definition, options, settings, {})
 
@@ -230,8 +232,8 @@ def reopen(
     StorageError when files of the run are missing.
 
     `ranks` and `comm` have the same meaning as in `RunOptions`. If several ranks compute the run, each rank opens its
-    part. All ranks go back to the last generation that every rank has. A part is refused if this process runs alone,
-    unless `reads_only` is True."""
+    part. All ranks go back to the last generation that all ranks have committed. If this process runs alone and
+    `reads_only` is False, raises InputError for a part."""
     group = None if reads_only else join(ranks, comm)
     with together(group):
         return _reopen(path, changes, group, reads_only, as_ranks(ranks))
@@ -372,8 +374,8 @@ def stencil_of(manifest: Manifest, path: Path) -> Stencil:
 
 def _are_read(stencil: Stencil, states: StatesEntry | None) -> bool:
     """Return True if all fields in `states` are different, are only read, and are the last fields of the stencil. If
-    steps of the forward run are computed again, the stencil of the forward run must have the same radii and these
-    fields."""
+    steps of the forward run are computed again, the stencil of the forward run must have the same radii and must update
+    these fields."""
     forward = states.forward if states else None
     if states and forward is not None:
         if forward.radii != stencil.radii or {one.field for one in states.fields} - {*updated_fields(forward)}:
@@ -398,8 +400,8 @@ def _is_computed(forward: Stencil, one: StateField) -> bool:
 
 
 def _are_kept(stencil: Stencil, states: StatesEntry) -> bool:
-    """Return True if a history has the values of all fields. If the history has only some states, the other steps must
-    have updates that read no state."""
+    """Return True if a history has the values of all fields in `states`. If the history has a state only for some
+    steps, the updates of the other steps must read no state."""
     plain = without_updates(stencil, states.sums) if states.every > 1 else None
     if states.every > 1 and (plain is None or {one.name for one in plain.fields} & {one.name for one in states.fields}):
         return False
@@ -433,7 +435,7 @@ def _describe(
 
 
 def require_plan(setup: Setup) -> None:
-    """Raise BudgetError with the smallest budget that works if the budget of the run is too small. For an adjoint run
+    """If the budget of the run is too small, raise BudgetError with the smallest budget that works. For an adjoint run
     that reads states, the message also names a history of the forward run for which the budget is sufficient."""
     settings, states = setup.description.settings, setup.description.states
     problem, scheme = _smallest_problem(setup, states), settings.scheme if settings.given else "auto"
@@ -468,7 +470,7 @@ def _fitting_history(setup: Setup, states: StatesEntry) -> str:
         return smallest_budget_bytes(_smallest_problem(setup, one)) <= settings.memory_bytes
 
     fitting, beyond = 1, min(states.every, states.steps)
-    while beyond - fitting > 1:  # it takes long to list the updates of a pass of many steps, so large numbers come last
+    while beyond - fitting > 1:  # large numbers are tried last, because it takes long to list the updates of many steps
         middle = min(2 * fitting, (fitting + beyond) // 2)
         fitting, beyond = (middle, beyond) if fits(middle) else (fitting, middle)
     if fitting > 1:
@@ -478,7 +480,7 @@ def _fitting_history(setup: Setup, states: StatesEntry) -> str:
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """A run on the machine `declared`: its checked options, and its problem."""
+    """The checked options and the problem of a run on the machine `declared`."""
 
     declared: DeclaredMachine
     definition: Definition
@@ -513,8 +515,8 @@ def set_up_elsewhere(declared: DeclaredMachine, options: RunOptions) -> Elsewher
     """Check the options of a run on a declared machine. Raises InputError for wrong options.
 
     Options about directories, storage and the binding of threads have no effect. A percentage in `memory` refers to the
-    declared memory. The default is the memory that is declared usable. `threads` is at most the number of declared
-    cores. By default, it is equal to this number."""
+    declared memory. By default, `memory` is the part of this memory that is declared as usable. `threads` is at most
+    the number of declared cores. By default, `threads` is equal to this number."""
     as_flag(options.in_place, "in_place")
     threads = declared.cores if options.threads is None else as_threads(options.threads)
     if threads > declared.cores:

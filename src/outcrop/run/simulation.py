@@ -62,9 +62,9 @@ class Simulation:
 
     The arguments are the options of `RunOptions`, in the same order, or a single `RunOptions` object. All arguments are
     checked when the object is made. `run` or the first assignment creates the directories. An updated field that is not
-    assigned starts with the values of `init`, or with zeros. Its previous values start with the same values. Fields
-    that are only read must get values. Sources, receivers, snapshots and norms are stored with the run, so that
-    `oc.open` continues with them.
+    assigned starts with the values of `init`, or with zeros. The previous values of this field start with the same
+    values. Fields that are only read must get values from `init` or from an assignment. Sources, receivers, snapshots
+    and norms are stored with the run, so that `oc.open` continues with them.
 
     Raises InputError for wrong options, and BudgetError with the smallest budget that works."""
 
@@ -183,8 +183,9 @@ class Simulation:
         return self._state.reader() if self._state else None
 
     def require_fields(self, given: Iterable[str] = ()) -> None:
-        """Raise InputError when a field that is only read has no values and is not in `given`. Only a new run may begin
-        with zeros. Therefore also raise InputError when a run that was opened from disk has no values of its state."""
+        """Raise InputError when a field that is only read has no values. The names in `given` are fields that will get
+        values before the first step. Also raise InputError when a run that was opened from disk has no values of its
+        state, because only a new run may begin with zeros."""
         known = {*self._filled, *given}
         require_fields(self._description, known)
         missing = [entry.name for entry in self._description.state if entry.name not in known and not entry.is_previous]
@@ -379,17 +380,18 @@ class Simulation:
         to their traces, which are arrays of shape (steps, points). `residuals` may also map the name of snapshots, such
         as "side/u", to the derivatives with respect to `sim.snapshots["side/u"]`. The name of an updated field means
         the derivative with respect to its last values, in any form that `sim[name] = ...` accepts. `wrt` says which
-        gradients are computed. The name of an updated field, or "u.previous", means the gradient with respect to these
-        initial values. "source" means the values of all sources. The name of a static field, a parameter or a signal
-        means this input. Values in the fixed rim have no gradient.
+        gradients are computed. The name of an updated field means the gradient with respect to the initial values of
+        the field. A name such as "u.previous" means the gradient with respect to the initial previous values. "source"
+        means the values of all sources. The name of a static field, a parameter or a signal means this input. Values in
+        the fixed rim have no gradient.
 
         The adjoints of stencils that are not linear, and gradients with respect to static fields, parameters and
-        signals, need the states of this run. This run must then keep its states (`run(history=oc.History("all"))`),
-        until the adjoint run is complete. If the run keeps every k-th state, gradients with respect to static fields
-        and parameters are sums over every k-th step, multiplied by k.
+        signals, need the states of this run. In these cases, this run must keep its states
+        (`run(history=oc.History("all"))`) until the adjoint run is complete. If the run keeps every k-th state,
+        gradients with respect to static fields and parameters are sums over every k-th step, multiplied by k.
 
         The adjoint run is kept in `directory`, by default beside the run: the adjoint of run.oc is in run-adjoint.oc.
-        The defaults of `memory` and `threads` are the values of this run. If `force` is true, another run in
+        By default, `memory` and `threads` have the same values as in this run. If `force` is true, another run in
         `directory` is replaced. If `resume` is true, an adjoint run in `directory` with the same residuals is
         continued. An adjoint run that is complete is only read. Raises InputError for wrong arguments, and if this run
         does not keep the states that the adjoint needs. In these cases, no file has been created."""
@@ -409,9 +411,9 @@ class Simulation:
         this step, it is not repeated. `misfit` is an `oc.Misfit`, a sum of several, or a function misfit(sim) that
         returns a value and residuals for `adjoint`. `progress` has the same meaning as in `run`, and the other
         arguments have the same meaning as in `adjoint`. The gradients have the form of `AdjointRun.gradients`. If the
-        adjoint needs states and the run keeps no history, the run keeps states from step 0 on. The method frees these
-        states at the end. The method keeps the states of `oc.History("auto", wrt=wrt)`. With these states, the
-        predicted time of both runs is the shortest. A history that the run had before the call is not freed.
+        adjoint needs states and the run keeps no history, the method runs forward with `oc.History("auto", wrt=wrt)`.
+        This history gives the shortest predicted time of both runs. The method frees this history at the end. A history
+        that the run had before the call is not freed.
 
         The gradients are read from the directory of the adjoint run: delete it when you no longer need them. After an
         interruption, call this method again with `resume=True` and the same misfit. Raises the errors of `run` and
@@ -546,11 +548,11 @@ def open(
     scheme: str | None = None, io: str | None = None, bind: str | None = None, sizes: Mapping[str, int] | None = None,
     signals: Mapping[str, Any] | None = None, ranks: int | str | tuple[int, ...] = "auto", comm: Any = None,
 ) -> Simulation:  # fmt: skip
-    """Open the run at `path`, which is a directory or a block device. The other arguments replace settings of the run,
-    unless they are None. `ranks` and `comm` have the same meaning as in `RunOptions`. Under mpirun, all ranks open the
-    run together. If the run has another number of ranks, or is a run of one process, its rows are moved. Without
-    mpirun, a directory of all parts is opened for reading. The first call of `run`, or the first assignment, then moves
-    the rows of all parts to this process.
+    """Open the run at `path`, which is a directory or a block device. The other arguments replace settings of the run.
+    If an argument is None, its setting does not change. `ranks` and `comm` have the same meaning as in `RunOptions`.
+    Under mpirun, all ranks open the run together. If the run has another number of ranks, or is a run of one process,
+    its rows are moved. Without mpirun, a directory of all parts is opened for reading. The first call of `run`, or the
+    first assignment, then moves the rows of all parts to this process.
 
     `sizes` replaces all sizes that were given before. If `scheme` changes and `sizes` is None, the earlier sizes are
     dropped. `signals` replaces the signals of the same names. Raises InputError when `path` holds no run, and

@@ -1,9 +1,8 @@
 """This module refuses runs in which waves grow without bound. The error message gives the largest stable time step.
 
 Stability depends on the extremes of the fields that are only read. The extremes are found while the values of these
-fields are written. The minimum of one field and the maximum of another field may together be unstable, although no cell
-has both values. If this is possible, all fields are read once more, cell by cell.
-"""
+fields are written. The minimum of one field and the maximum of another field may be unstable together, although no cell
+has both values. In such a case, all fields are read once more, and stability is tested cell by cell."""
 
 from __future__ import annotations
 
@@ -34,8 +33,8 @@ def refuse_unstable(stencil: Stencil, manifest: Description, ranges: Mapping[str
     """Raise InputError before the first step when waves certainly grow, or when a field that is only read has a value
     that is not finite. `ranges` contains the known minimum and maximum of fields that are only read.
 
-    For several such fields, growth is certain under two conditions. First, an extreme of one field is unstable together
-    with every combination of extremes of the other fields. Second, all combinations of extremes have the same largest
+    For several such fields, growth is certain under two conditions. First, the minimum or the maximum of one field is
+    unstable in combination with all extremes of the other fields. Second, all these combinations have the same largest
     stable step."""
     names = [entry.name for entry in manifest.static]
     if manifest.unstable:
@@ -91,8 +90,8 @@ def watched(
     name: str, planes: PlaneSource, manifest: Description, ranges: Ranges, done: Callable[[], None]
 ) -> PlaneSource:
     """Return a function that returns the same planes as `planes`. The returned function also updates `ranges` with the
-    minimum and maximum of these planes, without the padding. The returned function calls `done` just before it returns
-    the last plane."""
+    minimum and maximum of these planes, without the padding. Just before the returned function returns the last plane,
+    it calls `done`."""
     pads = zip(inside(manifest.padding, 0), manifest.whole_layout.shape, strict=True)
     (z_first, z_end), rows, cells = ((pad, n - pad) for pad, n in pads)
 

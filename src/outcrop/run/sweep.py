@@ -1,9 +1,9 @@
 """This module defines the class `Sweep`. The class computes steps of a stencil on arrays in memory, with the same
 kernels as runs.
 
-`Sweep` is for programs that hold their arrays themselves, as NumPy arrays or as arrays on tiers. `Sweep` uses no
-blocking in time and no I/O, so its speed is the speed of a plain loop over memory. The results are bitwise identical to
-the results of a run with the same stencil and values.
+`Sweep` is for programs that allocate their arrays themselves, as NumPy arrays or as arrays on tiers. `Sweep` updates
+all cells once in each step and performs no I/O. So its speed is the speed of a plain loop over memory. The results are
+bitwise identical to the results of a run with the same stencil and values.
 
     array (ny + 2, nx)    | spare row |  row 0 of the grid  | ... |  row ny - 1  | spare row |
 
@@ -37,8 +37,8 @@ from outcrop.units import counted
 LINE_BYTES = 64
 SPARE_ROWS = 2
 ROWS_PER_CALL = 64
-"""The maximum number of rows that one call of a kernel updates. With blocks of ROWS_PER_CALL rows, the cost of a call
-is small, and all threads get nearly equal work."""
+"""The maximum number of rows that a call of a kernel updates. With blocks of ROWS_PER_CALL rows, the cost of a call is
+small, and all threads get nearly equal work."""
 
 Arrays: TypeAlias = "Mapping[str, Any]"
 

@@ -1,5 +1,5 @@
-"""This module lists the ways in which the adjoint of a run can get the states of this run. The machine is this machine
-or a declared machine.
+"""This module lists the ways in which the adjoint of a run can get the states of the run, and chooses one of them. The
+run is planned for this machine or for a declared machine.
 
     choose_here        options or a run, and measured rates ──┐
                                                               ├──► ways ──► plan/gradient.py ──► WayChoice
@@ -129,7 +129,8 @@ class GradientTask:
 
 
 class _Meters:
-    """The update rates of this machine for the runs of a gradient. Each kernel is measured with one tiling."""
+    """The update rates of this machine for the runs of a gradient. Each kernel is measured with only one set of tile
+    sizes."""
 
     def __init__(self, task: GradientTask, setup: Setup, budgets: tuple[int, int], worth: bool) -> None:
         self._task, self._setup, self._budgets, self._worth = task, setup, budgets, worth
@@ -174,10 +175,10 @@ def choose_here(
     task: GradientTask, setup: Setup, limit: str | int | None = None, memory_bytes: int | None = None,
     is_plan: bool = False,
 ) -> WayChoice:  # fmt: skip
-    """Choose a way for a run on this machine. The states may take at most `limit` bytes. The states may also take at
-    most the free space of the run's directory minus the size of the arrays of both runs. `memory_bytes` is the budget
-    of the adjoint run. If `is_plan` is true, the storage is not measured, and plans are also made for short runs.
-    Raises InputError for a wrong limit."""
+    """Choose a way for a run on this machine. The states may take at most `limit` bytes. They must also fit into the
+    free space of the run's directory, minus the size of the arrays of both runs. `memory_bytes` is the budget of the
+    adjoint run. If `is_plan` is true, the storage is not measured, and plans are also made for short runs. Raises
+    InputError for a wrong limit."""
     one, settings = setup.description, setup.description.settings
     budgets = settings.memory_bytes, settings.memory_bytes if memory_bytes is None else memory_bytes
     given, most, less = limit_bytes(History("auto", limit)), None, None
@@ -213,7 +214,8 @@ def task_elsewhere(one: Elsewhere, wrt: object = None) -> GradientTask:
 def choose_elsewhere(
     task: GradientTask, one: Elsewhere, limit_bytes: int | None = None, is_rough: bool = False
 ) -> WayChoice:
-    """Choose a way for a run on a declared machine. The states may take `limit_bytes`."""
+    """Choose a way for a run on a declared machine. The states may take at most `limit_bytes` bytes. If `limit_bytes`
+    is None, there is no limit."""
     why = f"the limit is {format_bytes(limit_bytes)}" if limit_bytes else ""
     limits = Limits(one.budget_bytes, one.budget_bytes, limit_bytes, why, limit_bytes, one.scheme, one.given)
     return choose_way(task.ways(), one.machine, limits, one.update_rate, is_rough)
@@ -232,10 +234,10 @@ def history_of(choice: WayChoice) -> History | None:
 
 
 def choose_history(setup: Setup, state: State | None, given: History, steps: int) -> tuple[History | None, str]:
-    """Return the history that a run keeps. If the user has chosen "auto", the result is the history with the shortest
-    predicted time of a gradient, or None if no history is needed. A run that already keeps a history continues this
-    history. Also return a text that says why no gradient needs a history. If gradients need a history, the text is "".
-    Raises InputError and BudgetError."""
+    """Return the history that a run keeps. If the user has chosen "auto", the result is the history with which a
+    gradient has the shortest predicted time. If no history is needed, the result is None. A run that already keeps a
+    history continues this history. Also return a text that says why no gradient needs a history. If gradients need a
+    history, the text is "". Raises InputError and BudgetError."""
     if not isinstance(given.every, str) or given.every != "auto":
         return given, ""
     if given.recompute:
@@ -247,7 +249,7 @@ def choose_history(setup: Setup, state: State | None, given: History, steps: int
         names = ", ".join(task.derived.names)
         return None, f": history='auto' chose no history, because no gradient with respect to {names} needs one"
     if state and state.manifest.step:
-        # this history is refused later, because the first states are already lost
+        # a later check refuses this history, because the states of the first steps were not kept
         return History("all", given.limit), ""
     found = history_of(choose_here(task, setup, given.limit))
     return replace(found, limit=given.limit) if found else None, ""

@@ -1,9 +1,10 @@
-"""`AcquisitionDefinitions`: the checked acquisition of a run, made from the options or read from files.
+"""This module defines `AcquisitionDefinitions`, the checked acquisition (sources, receivers, norms and snapshots) of a
+run. The acquisition is made from the options of a new run, or read from the files of an existing run.
 
-Names, points and values are checked against the grid. Points and values are stored exactly, in files beside the
-manifest (disk/acquisition_files.py). Cells are an int64 array of shape (points, corners, 3). Weights are a float64
-array of shape (points, corners). Values are a float64 array of shape (steps, points).
-"""
+Names, points and values are checked against the grid. Points and values are stored without rounding, in files beside
+the manifest (disk/acquisition_files.py). The cells around a point are called its corners. The cells are an int64 array
+of shape (points, corners, 3), and their weights are a float64 array of shape (points, corners). The values of a source
+are a float64 array of shape (steps, points)."""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ from outcrop.units import counted
 
 @dataclass(frozen=True, eq=False)
 class AcquisitionDefinitions:
-    """The checked acquisition of a run. Cells are counted in the arrays on disk, which include the padding."""
+    """The checked acquisition of a run. The positions of cells refer to the arrays on disk, which include the
+    padding."""
 
     injections: tuple[Injection, ...] = ()
     samplings: tuple[Sampling, ...] = ()
@@ -64,7 +66,7 @@ class AcquisitionDefinitions:
 
     @property
     def files(self) -> Definitions:
-        """The arrays that the files with points and values contain. The keys are the names of the files."""
+        """A dictionary from the name of each file with points and values to the arrays in this file."""
         points: dict[str, list[NDArray[Any]]] = {}
         for number, source in enumerate(self.injections):
             points[f"source-{number}"] = [source.cells, source.weights, source.values]
@@ -87,8 +89,9 @@ NOTHING_DEFINED = AcquisitionDefinitions()
 
 @dataclass(frozen=True)
 class Grid:
-    """The user's grid, in which points must lie. The arrays on disk extend `padding` cells beyond this grid on each
-    side. `coordinates` contains the coordinates of the cells of the arrays, including the padding."""
+    """The user's grid. All points of sources and receivers must lie in this grid. The arrays on disk extend `padding`
+    cells beyond this grid on each side. `coordinates` contains the coordinates of the cells of the arrays, including
+    the padding."""
 
     stencil: Stencil
     shape: Shape
@@ -99,7 +102,8 @@ class Grid:
     dtype: str
 
     def corners(self, what: str, points: Any) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Return the cells around each point and their weights. Raises InputError for points outside the grid."""
+        """Return the cells around each point, and the weights of these cells. Raises InputError for points outside the
+        grid."""
         ndim = len(self.shape)
         places = _numbers(points, f"{what}: points must be numbers of shape (points, {ndim})")
         if places.ndim == 1 and len(places) == ndim:
@@ -123,8 +127,8 @@ def define(
     snapshots: Snapshots | Sequence[Snapshots] | None = None, norms: Norms | None = None,
     more: AcquisitionDefinitions | None = None,
 ) -> AcquisitionDefinitions:  # fmt: skip
-    """Check the options of the acquisition, and return the acquisition that they define. The result also has the
-    sources and receivers of `more`. Raises InputError for invalid options."""
+    """Check the options for sources, receivers, snapshots and norms, and return the acquisition. The result also has
+    the sources and receivers in `more`. Raises InputError for invalid options."""
     injections = [*(more.injections if more else ()), *(_injection(grid, *one) for one in enumerate(_list(sources)))]
     samplings = list(more.samplings if more else ())
     for one in _list(receivers):
@@ -167,8 +171,9 @@ def _numbers(given: Any, refusal: str) -> NDArray[np.float64]:
 
 
 def _scale(grid: Grid, what: str, given: Any) -> SourceFactor | None:
-    """Return the program that evaluates a scale, or None if no scale is given. A scale may read only fields that no
-    stage updates, and only at the cell to which the source adds a value. Raises InputError for other scales."""
+    """Return the program that evaluates the scale of a source, or None if no scale is given. A scale may read only
+    fields that no stage updates. It may read these fields only in the cell to which the source adds a value. Raises
+    InputError for other scales."""
     if given is None:
         return None
     import sympy
@@ -235,8 +240,8 @@ def _check_rim(grid: Grid, number: int, source: Injection) -> None:
 
 
 def _all_snapshots(grid: Grid, given: Sequence[Any]) -> tuple[SnapshotsEntry, ...]:
-    """Return the entries of all snapshots. Raises InputError if a name is used twice, or is also the name of an array
-    in snapshots.zarr."""
+    """Return the entries of all snapshots. Raises InputError if two snapshots have the same name, or if another array
+    in snapshots.zarr has this name."""
     found: dict[str, SnapshotsEntry] = {}
     for one in given:
         entry = _snapshots(grid, one)
@@ -310,8 +315,8 @@ def _box(grid: Grid, box: Any) -> tuple[tuple[int, int], ...]:
 
 
 def read_definitions(directory: Directory, manifest: Manifest) -> AcquisitionDefinitions:
-    """Return the definitions in the files of a run. The files with the values of sources are mapped into memory. Raises
-    StorageError when a file is missing, and CorruptionError when a cell lies outside the grid."""
+    """Return the acquisition that is stored in the files of a run. The files with the values of sources are mapped into
+    memory. Raises StorageError when a file is missing, and CorruptionError when a cell lies outside the grid."""
     entries = manifest.taps
     injections, samplings = [], []
     for number, source in enumerate(entries.sources):
@@ -347,8 +352,8 @@ def definition_files(directory: Directory, manifest: Manifest) -> dict[str, NDAr
 
 
 def samplings_in(files: Mapping[str, NDArray[np.uint8]], manifest: Manifest) -> list[Sampling]:
-    """Return the samplings in the files that `definition_files` has returned. Raises CorruptionError when a cell lies
-    outside the grid."""
+    """Return the receivers that are stored in `files`, which is the result of `definition_files`. Raises
+    CorruptionError when a cell lies outside the grid."""
     found = []
     for number, one in enumerate(manifest.taps.samplings):
         name = f"receivers-{number}"

@@ -1,19 +1,18 @@
-"""The history of a run: the values of all updated fields, kept at step 0 and after every k-th step. If `recompute` is
-True and a step needs the previous values of a field, the history also has these values.
+"""The history of a run: the values of all updated fields, kept at step 0 and after every k-th step. Some stencils also
+read the previous values of a field. With `recompute=True`, the history also keeps these previous values.
 
 A history is stored like snapshots with the reserved name HISTORY. A pass writes the states that it computes to files,
-which have checksums. The commit of the pass makes these states valid. A history differs from other snapshots in these
-ways:
+and computes the checksums of these files. The commit of the pass makes these states valid. A history differs from other
+snapshots in these ways:
 
     begin       run(history=...) adds the entry to the manifest of a run at step 0 (`history_entry`, `begin_history`)
     reversed    threads read the older states ahead, and compare checksums (`HistoryView.reversed`)
     free        the entry is removed from the manifest; then the files are deleted (`HistoryView.free`)
 
-If the limit of a history does not have room for all states, an adjoint run repeats parts of the forward run
+If the size limit of a history is too small for all states, an adjoint run repeats parts of the forward run
 (plan/history.py). The repeated steps are computed by the replay, a copy of the forward run in a directory beside it.
-The replay has its own history. Both histories together have at most `slots` states. A state has the same number in both
-histories.
-"""
+The replay has its own history. Together, the histories of the run and of its replay have at most `slots` states. A
+state has the same number in both histories."""
 
 from __future__ import annotations
 
@@ -57,7 +56,8 @@ DIRECT_BYTES, PAGE_BYTES = 1 << 20, 4096
 """States of at least DIRECT_BYTES bytes bypass the page cache, and are read in whole pages of PAGE_BYTES bytes."""
 
 STATES_IN_MEMORY = 4
-"""The number of states in memory during `reversed`: the state that was yielded, and three that are read ahead."""
+"""The number of states in memory during `reversed`: the state that was yielded, and three states that threads read
+ahead."""
 
 _PART_BYTES = 4 << 20
 
@@ -73,7 +73,8 @@ def as_history(given: object) -> History:
 
 
 def history_entry(given: History, description: Description, step: int) -> SnapshotsEntry:
-    """Return the entry for the history `given` of a run at step `step`. Raises InputError if the run cannot keep it."""
+    """Return the manifest entry for the history `given` of a run at step `step`. Raises InputError if the run cannot
+    keep this history."""
     if given.wrt is not None:
         raise InputError("history: wrt is only for 'auto'; leave it out")
     if isinstance(given.every, str) and given.every != "all":
@@ -96,8 +97,9 @@ def history_entry(given: History, description: Description, step: int) -> Snapsh
 
 
 def with_slots(given: History, entry: SnapshotsEntry, dtype: str, last_step: int) -> SnapshotsEntry:
-    """Return the entry. Add a schedule (plan/history.py) if states can be computed again, and if the limit has room for
-    at least two states but not for all states."""
+    """Return the entry. If states can be computed again and the limit is too small for all states, add a schedule
+    (plan/history.py) to the entry. A schedule needs room for at least two states. With less room, no schedule is
+    added."""
     limit = limit_bytes(given)
     slots = 0 if limit is None else limit // state_bytes(entry, dtype)
     if not entry.recompute or not 2 <= slots < entry.count(last_step):
@@ -106,8 +108,9 @@ def with_slots(given: History, entry: SnapshotsEntry, dtype: str, last_step: int
 
 
 def as_entry(every: int, recompute: bool, state: Iterable[ArrayEntry], shape: Sequence[int]) -> SnapshotsEntry:
-    """Return the entry of a history with every `every`-th state. `state` contains the arrays of the state, and `shape`
-    is their shape on disk. Raises InputError if an array has a reserved name."""
+    """Return the entry of a history that keeps the initial state and the state after every `every` steps. `state`
+    contains the arrays of the state, and `shape` is the shape of these arrays on disk. Raises InputError if an array
+    has a reserved name."""
     fields = tuple(entry.name for entry in state if recompute or not entry.is_previous)
     for name in fields:
         if name in RESERVED[len(shape)] or name == HISTORY:
@@ -123,7 +126,8 @@ def state_bytes(entry: SnapshotsEntry, dtype: str) -> int:
 
 
 def free_bytes(directory: Path, needed: int) -> int:
-    """Return the free space in `directory`, minus the `needed` bytes of the runs themselves."""
+    """Return the number of free bytes on the disk of `directory`, minus the `needed` bytes that the arrays of the runs
+    will use."""
     room = os.statvfs(nearest_existing(directory))
     return max(0, room.f_bavail * room.f_frsize - needed)
 
@@ -142,8 +146,8 @@ def require_room(
     given: History, entry: SnapshotsEntry, dtype: str, directory: Path, needed: int, first_step: int, last_step: int
 ) -> None:
     """Raise InputError if the states up to `last_step` exceed the limit or the free space. The run itself needs
-    `needed` bytes of this space. The message names the smallest interval with which the states fit, or a sufficient
-    limit if an adjoint run can compute states again."""
+    `needed` bytes of this space. The message names the smallest interval between kept states with which the states fit.
+    If an adjoint run can compute states again, the message may name a sufficient limit instead."""
     each, there = state_bytes(entry, dtype), len(entry.numbers(first_step))
     free = free_bytes(directory, needed)
     limit = None if entry.slots else limit_bytes(given)
@@ -201,8 +205,9 @@ class HistoryView(Mapping[str, SnapshotView]):
 
     @property
     def repeated_steps(self) -> int:
-        """The number of steps of this run that an adjoint run repeats because the limit of the history has no room for
-        all states. Steps that each pass of the adjoint run computes again are not included."""
+        """The number of steps of this run that an adjoint run repeats because the limit of the history is too small for
+        all states. The number does not include the steps between two kept states, which the passes of the adjoint run
+        always compute again."""
         self._require_kept()
         return repeated_steps(self._state)
 
@@ -244,7 +249,7 @@ class HistoryView(Mapping[str, SnapshotView]):
                 while waiting:
                     number, found = waiting.popleft()
                     fields = found.result()
-                    read_ahead(1)  # into the buffer of the state that was yielded before this one
+                    read_ahead(1)  # this read reuses the buffer of the previous state
                     yield self._entry.step_of(number), fields
             finally:
                 pool.shutdown(cancel_futures=True)
@@ -271,8 +276,8 @@ class HistoryView(Mapping[str, SnapshotView]):
 
 
 class StateFiles:
-    """The files of the states that an adjoint run reads, in the history of the forward run or of its replay. Raises
-    InputError if the forward run has changed or keeps no history."""
+    """The files of the states that an adjoint run reads. The files are in the history of the forward run or of its
+    replay. Raises InputError if the forward run has changed or keeps no history."""
 
     def __init__(self, state: State, states: StatesEntry, shape: tuple[int, ...], dtype: str) -> None:
         """`state` is the committed state of the forward run. `shape` and `dtype` belong to the adjoint run."""
@@ -382,8 +387,9 @@ class KeptStates:
 
 
 def repeated_steps(state: State) -> int:
-    """Return the number of steps that an adjoint run must repeat. The adjoint run begins at the committed step of a
-    run, with the states that exist now. The result for a replay is 0, because a replay has no adjoint run."""
+    """Return the number of steps that an adjoint run must repeat because states are missing. The adjoint run begins at
+    the committed step of the run, with the states that exist now. The result for a replay is 0, because a replay has no
+    adjoint run."""
     entry, step = state.manifest.taps.history, state.manifest.step
     if entry is None or not entry.slots or step < 1:
         return 0
@@ -395,9 +401,9 @@ def repeated_steps(state: State) -> int:
 
 
 def keep_only(state: State, numbers: Collection[int]) -> None:
-    """Free all states of a history except `numbers` and the states that later steps keep. The manifest is committed
-    first. Then the files are deleted, including files that a killed process has left. The calling process must hold the
-    lock of the run. Raises StorageError."""
+    """Free the states of a history, except the states in `numbers`. The plan to store states after later steps does not
+    change. The manifest is committed first. Then the files are deleted, including files that a killed process has left.
+    The calling process must hold the lock of the run. Raises StorageError."""
     taps, step = state.manifest.taps, state.manifest.step
     entry = taps.history
     assert entry is not None
@@ -456,7 +462,7 @@ def remove_replay(state: State) -> None:
         with Directory.open(place) as directory:
             lock = directory.hold()
             try:
-                with contextlib.suppress(InputError):  # there is no manifest
+                with contextlib.suppress(InputError):  # raised if there is no manifest
                     clear(directory, read_manifest(directory))
                     directory.flush()
                     directory.remove(MANIFEST)

@@ -35,19 +35,19 @@ Points: TypeAlias = NDArray[np.int64]
 Box: TypeAlias = tuple[tuple[int, int], tuple[int, int], tuple[int, int]]
 """The half-open ranges of a box along z, y and x."""
 CORNER_BYTES = 120
-"""The number of bytes of memory for one corner of a point: its cell and its weight in Python, and its cell and its
-table entry in the core."""
+"""The number of bytes of memory for one corner of a point. Python keeps the cell and the weight of the corner. The core
+keeps the cell and an entry in a table."""
 TRACE_BYTES = 32
-"""The number of bytes of memory for one point of a trace in one step. The memory is needed while the corners are added
-up to rows of the trace, and while these rows are written."""
+"""The number of bytes of memory for one point of a trace in one step. The memory is needed while the values of the
+corners are added up, and while the rows of the trace are written."""
 
 UNSEEN = np.array([0x7FF8_0000_5EED_0001], np.int64).view(np.float64)[0]
-"""The value of a sample that the core has not taken: a NaN with bits that no computation produces. Such samples exist
-in parts, because other ranks take the samples of some cells (parts.py)."""
+"""The value of a sample that the core has not taken: a NaN with bits that no computation produces. If several ranks
+compute a run, such samples exist on each rank, because other ranks take the samples of some cells (parts.py)."""
 
 RawSum: TypeAlias = tuple[bytes, float, bytes, float, float, float]
-"""Six values: the sum of the finite values, the sum of all other values, the same two sums for the squares, the
-minimum, and the maximum."""
+"""Six values. The first two are the sum of the finite values, and the sum of all other values. The next two are the
+same sums for the squares of the values. The last two are the minimum and the maximum."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,9 +82,9 @@ class PointSamples:
 
 @dataclass(frozen=True)
 class SnapshotFile:
-    """A file into which a pass writes a box of a field after `step` steps, in C order from byte `offset_bytes` on. The
-    file already has its full size. If `age` is 1, the previous values of the field are written. In this case, the state
-    must have an array with these values.
+    """A file into which a pass writes a box of a field after `step` steps. The values are in C order, and begin at byte
+    `offset_bytes`. The file already has its full size. If `age` is 1, the previous values of the field are written. In
+    this case, the state must have an array of previous values.
 
     If `direct` is true and the file system allows direct I/O, writes of the box bypass the page cache. If the
     descriptor `folder` is given, `path` is a regular file beneath this folder, and links are not followed. The
@@ -127,10 +127,10 @@ class FieldSum:
     """Sums in float64 over all cells of a field after `step` steps. The cells of the rim are included. `squares` is the
     sum of squares.
 
-    Each group of 64 bytes along x is summed first. To sum a group, its second half is added to its first half. This
-    step is repeated until one number is left. The sums of the groups are then added without rounding. So the bits of
-    the result do not depend on the plan or on the number of threads. `minimum` and `maximum` ignore NaN. Both are
-    infinite if every cell is NaN."""
+    First, each group of 64 bytes along x is summed. To sum a group, its second half is added to its first half, and
+    this is repeated until one number is left. The sums of the groups are then added without rounding. So the bits of
+    the result do not depend on the plan or on the number of threads. `minimum` and `maximum` ignore NaN. If every cell
+    is NaN, `minimum` and `maximum` are infinite."""
 
     step: int
     sum: float
@@ -174,7 +174,7 @@ def _in_rim(cells: Points, problem: Problem) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True, eq=False)
 class _Injected:
-    """The values that one source adds in one pass, in the form that the core reads."""
+    """The values that a source adds in one pass, in the form that the core reads."""
 
     field: int
     cells: Points
@@ -305,8 +305,8 @@ def demand_of(
     entries: AcquisitionEntries, dtype: str, states: StatesEntry | None = None, first_step: int = 0
 ) -> AcquisitionDemand:
     """Return the memory and the transfers that the acquisition `entries` needs in addition to the window. `dtype` is
-    the dtype of the fields. If passes compute steps of a forward run again, `states` contains the sources of the
-    forward run. The plan begins after step `first_step`."""
+    the dtype of the fields. If passes compute steps of a forward run again, `states` contains the number of cells of
+    the forward run's sources. The plan begins after step `first_step`."""
     item_bytes = np.dtype(dtype).itemsize
     sources = sum(one.points * one.corners for one in entries.sources) + (states.source_cells if states else 0)
     points = [entries.traces.get(one.name, 0) for one in entries.samplings]  # a part has only some of the points

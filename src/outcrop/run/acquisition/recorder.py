@@ -7,10 +7,9 @@ after(first, results)       [exchange values of receivers near the cut between r
                             add the cells around each receiver ──► write and flush rows of traces, norms and checksums
 commit                      makes these rows valid, and the snapshots visible
 
-Snapshot files, with the indices of their planes, are made in full size before the pass that fills them. Readers do not
-see these files yet, because the metadata counts only snapshots up to the manifest's step. The core fills and flushes
-the files and computes their checksums. A repeated pass fills the files again.
-"""
+Snapshot files, including the index of their planes, are made in full size before the pass that fills them. Readers do
+not see the new files yet, because the metadata counts only snapshots up to the manifest's step. The core fills and
+flushes the files and computes their checksums. A repeated pass fills the files again."""
 
 from __future__ import annotations
 
@@ -63,8 +62,8 @@ class Recorder:
     """Records the acquisition of one run, beginning with its committed step. The constructor evaluates the scales of
     sources.
 
-    If the run is a part, `peers` are the other ranks, and `rows` are the rows that the passes update. All ranks must
-    make the object and call `after` together."""
+    If the run is a part, `peers` are the other ranks, and `rows` describes the rows that the passes of this part
+    update. All ranks must make the object together, and must call `after` together."""
 
     def __init__(
         self, state: State, fields: Sequence[str], io: str = "auto", peers: Peers | None = None,
@@ -143,7 +142,8 @@ class Recorder:
         return checksums
 
     def _seen(self, results: AcquisitionResults) -> Iterator[tuple[NDArray[np.float64], Weights]]:
-        """Yield the values of all corners of each sampling, of shape (steps, points, corners), and the weights."""
+        """Yield two arrays for each `Sampling`: the values of all corners, of shape (steps, points, corners), and the
+        weights of the corners."""
         if self._rows is None:
             for one, values in zip(self._definitions.samplings, results.samples, strict=True):
                 yield values.reshape(len(values), *one.weights.shape), one.weights
@@ -162,8 +162,8 @@ class Recorder:
     def _passed_up(
         self, sent: Sequence[NDArray[np.float64]], counts: Sequence[int], along_z: bool = False
     ) -> Iterator[NDArray[np.float64]]:
-        """Send values of each sampling to the neighbour above, and yield the values that the neighbour below sends.
-        `counts` has, for each sampling, the number of values that this rank receives in each step."""
+        """Send values of each `Sampling` to the neighbour above, and yield the values that the neighbour below sends.
+        For each `Sampling`, `counts` has the number of values that this rank receives in each step."""
         assert self._peers is not None
         every = np.empty((len(sent[0]) if sent else 0, sum(counts)))
         self._peers.pass_up(np.concatenate(sent, axis=1) if sent else np.empty((0, 0)), every, along_z)
@@ -211,8 +211,8 @@ class Recorder:
 
 
 def _interpolated(seen: NDArray[np.float64], weights: Weights) -> NDArray[np.float64]:
-    """Return interpolated values of shape (steps, points): the weighted sums over the corners, which are added in the
-    same order as in the oracle."""
+    """Return the interpolated values, of shape (steps, points). Each value is a weighted sum over the corners of a
+    point. The corners are added in the same order as in the oracle."""
     total: NDArray[np.float64] = np.zeros(seen.shape[:2])
     for corner in range(seen.shape[2]):
         total += weights[:, corner] * seen[:, :, corner]

@@ -188,8 +188,8 @@ class SnapshotView:
 
 
 def new_snapshots(state: State, first: int, last: int) -> Iterator[tuple[int, dict[str, NDArray[Any]]]]:
-    """Yield each committed step with first < step <= last that has snapshots, together with its snapshots: a mapping
-    from names, as in `SnapshotViews`, to arrays."""
+    """Yield (step, snapshots) for each committed step with first < step <= last that has snapshots. `snapshots` maps
+    names to arrays. The names are the keys of `SnapshotViews`."""
     found: dict[int, list[tuple[SnapshotsEntry, int]]] = {}
     for entry in state.manifest.own_taps.snapshots:
         if entry.is_history:
@@ -204,7 +204,7 @@ def new_snapshots(state: State, first: int, last: int) -> Iterator[tuple[int, di
 def mapped(state: State, entry: SnapshotsEntry, field: str, number: int) -> NDArray[Any]:
     """Return snapshot `number` of a field, as a memory map of its file. Raises StorageError."""
     name = snapshot_name(entry, field, number)
-    if 0 in entry.shape:  # a part that has no rows of the box
+    if 0 in entry.shape:  # this part has no rows of the box
         return np.empty(entry.shape, state.manifest.dtype)
     try:
         with state.records.opened(name) as handle, os.fdopen(os.dup(handle), "rb") as file:

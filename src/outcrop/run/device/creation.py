@@ -3,8 +3,8 @@
     check and hold ──► slot: the new manifest ──► superblock ──► zeros over signatures ──► indices ──► first values
 
 Writing the superblock of the first device replaces an older run by the new run, which has no values yet. After a crash,
-another process can replace a run without values. The zeros at both ends of the device remove signatures that other
-programs could recognise. The checks change nothing on the devices.
+another process may replace a run without values, because no data are lost. The zeros at both ends of the device remove
+signatures that other programs could recognise. The checks before the first write change nothing on the devices.
 
 A run on block devices stores its acquisition (points, traces, norms and snapshots) in a folder of a file system:
 
@@ -77,8 +77,9 @@ arrays."""
 
 
 def are_devices(places: list[Path], raw_device: bool) -> bool:
-    """Return True if all places are block devices, and False if none is. Raises InputError if only some are, or if
-    `raw_device` does not agree with the places."""
+    """Return True if all places are block devices, and False if no place is a block device. Raises InputError if only
+    some places are block devices. Also raises InputError if `raw_device` is true for directories, or false for block
+    devices."""
     devices = [place for place in places if device_use.is_block_device(place)]
     others = [place for place in places if place not in devices]
     if raw_device and others:
@@ -192,9 +193,9 @@ def _run_at(device: Path, identity: object) -> Manifest | None:
 def created_on_devices(
     devices: list[Path], manifest: Manifest, force: bool, definitions: Definitions
 ) -> Iterator[State]:
-    """Create a run without values on the devices, and a folder of records for its acquisition with the points and
-    values in `definitions`. The caller commits the first values inside the `with` block. During this block, the devices
-    are locked.
+    """Create a run without values on the devices. If the run has an acquisition, also create the folder of records,
+    with the points and values in `definitions`. The caller commits the first values inside the `with` block. During
+    this block, the devices are locked.
 
     If InputError is raised, the devices are unchanged. If the block ends before the first commit, the run is removed,
     and the earlier content of the devices is lost."""
@@ -226,7 +227,7 @@ def _write_header(device: Path, header: Header) -> None:
     with _opened_new(device) as handle:
         try:
             old = read_header(handle, device)
-        except InputError:  # the old header is damaged or of another version; it will be replaced
+        except InputError:  # the old header is damaged or of another version, and is replaced below
             old = None
         new = replace(header, sequence=old.sequence + 1 if old else 0)
         write_slot(handle, new)

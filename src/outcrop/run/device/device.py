@@ -1,8 +1,8 @@
 """`Device`: a run on raw block devices. Each device has a header of 4 MiB, followed by shards, array by array.
 
 The first copies of the state are stored first, then the second copies, then the arrays that are only read. Successive
-shards are on successive devices. A shard has the same bytes as in a directory, and begins at a multiple of 4096. The
-header identifies the run and has two copies of its manifest, which commits write alternately.
+shards are on successive devices. A shard has the same bytes as in a directory, and begins at a multiple of 4096 bytes.
+The header identifies the run and has two copies of its manifest, which commits write alternately.
 
          0   superblock: magic, version, kind, identity of the run, CRC32C
      1 MiB   slot 0:     magic, identity, sequence number, length, CRC32C, text
@@ -44,7 +44,7 @@ HEADER_BYTES = 4 << 20
 SLOT_OFFSETS = (1 << 20, 2 << 20)
 SLOT_BYTES = 1 << 20
 BLOCK_BYTES = 4096
-"""The size of the largest usual sector. The size of each write to the header is a multiple of this size."""
+"""The largest size of a sector on common devices. The size of each write to the header is a multiple of this size."""
 
 RUN, SHARE = "run", "member"
 """The kinds of devices: RUN for the first device of a run, which holds the manifest, and SHARE for further devices."""
@@ -73,7 +73,7 @@ class Header:
 
 class Device(RunStorage):
     """A run on block devices, with the manifest in the header of the first device. To lock the run, a process opens the
-    devices exclusively, which the kernel allows to one process at a time."""
+    devices exclusively. The kernel allows this to only one process at a time."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -225,9 +225,9 @@ def member_of(header: Header) -> dict[str, object]:
 
 
 def signature_on(path: Path, handle: int) -> str:
-    """Return a text that names the content that other programs recognise on an open device, such as a file system.
-    Return "" if the device has no such content. Outcrop's own header does not count. Raises InputError when the device
-    cannot be read."""
+    """Return a text that names the content of an open device, such as a file system. Only content that other programs
+    recognise counts, and Outcrop's own header does not count. Return "" if there is no such content. Raises InputError
+    when the device cannot be read."""
     with os_errors_as(InputError, f"{path} cannot be read"):
         return device_use.find_signature(path, handle, device_use.size_of(handle))
 

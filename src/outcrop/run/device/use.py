@@ -1,8 +1,10 @@
-"""Find out which program uses a block device, and whether the device holds content that other programs recognise.
+"""This module finds out which program uses a block device, and whether the device holds content that other programs
+recognise.
 
 The kernel grants O_EXCL on a device to one user at a time: a file system, swap, a volume manager or a program. If a
 partition is in use, the whole disk counts as in use. If the whole disk is in use, each partition counts as in use.
-O_EXCL decides whether a device is free. The other checks only find out, for messages, which program uses the device.
+O_EXCL decides whether a device is free. Most other checks only find out which program uses the device, so that messages
+can name this program.
 
 File systems, partition tables, swap and arrays of disks are recognised by their signatures. `blkid` knows nearly all
 signatures. The most common signatures are also listed here, for machines without blkid.
@@ -127,7 +129,7 @@ def all_devices() -> list[Path]:
 
 def find_use(number: str) -> str:
     """Return a text that says how the device `number` ("major:minor") or one of its partitions is used. Return "" if
-    neither is in use."""
+    the device and its partitions are not in use."""
     disk = SYS / "dev" / "block" / number
     for part in (disk, *sorted(_partitions(disk))):
         own = _read(part / "dev") or number

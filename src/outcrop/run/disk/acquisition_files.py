@@ -8,8 +8,8 @@ SNAPSHOTS contains the snapshots.
     run.oc/.taps/norms-u        step k writes row k / every: step, sum, squares, min, max
     run.oc/.taps/snapshots-u    a CRC32C of four bytes for the cells of each snapshot of u
 
-In a part of a run, a trace has only the points of this part, and the sums of norms are not rounded (PART_NORMS). Points
-and values are for the whole grid.
+In a part of a run, a trace has only the points of this part, and the sums of norms are not rounded (PART_NORMS). The
+files of points and values in each part describe the whole grid.
 
 Points and values are little endian in C order. They are written and flushed before the first commit. The manifest has
 their checksums and shapes.
@@ -38,7 +38,7 @@ from outcrop.run.disk.entries import EXACT_BYTES, HISTORY, PART_NORMS_BYTES, SUM
 from outcrop.run.disk.manifest import Manifest
 
 Definitions: TypeAlias = Mapping[str, Sequence[NDArray[Any]]]
-"""The names of the files with points and values. Each name is mapped to the arrays in the file, in their order."""
+"""A mapping from the name of each file with points and values to the arrays in the file, in the order of the file."""
 
 NORMS = np.dtype([(name, "<f8") for name in ("step", "sum", "squares", "min", "max")])
 """One row of norms."""
@@ -78,7 +78,8 @@ def write_rows(directory: Directory, name: str, first_row: int, rows: NDArray[An
 
 
 def continued(checksum: int, rows: NDArray[Any]) -> int:
-    """Return the checksum of a file after `rows` are appended. `checksum` is the checksum of the file before."""
+    """Return the checksum of a file to which `rows` are appended. `checksum` is the checksum of the file without
+    `rows`."""
     return int(_core.crc32c(np.ascontiguousarray(rows).reshape(-1).view(np.uint8), checksum))
 
 
@@ -137,8 +138,8 @@ def checksum_of(directory: Directory, manifest: Manifest, name: str) -> tuple[in
 
 
 def _summed(directory: Directory, handle: int, count: int, checksum: int = 0) -> tuple[int, int]:
-    """Return the number of bytes that exist among the first `count` bytes of an open file, and the checksum continued
-    over these bytes."""
+    """Return two values: how many of the first `count` bytes of an open file exist, and the checksum of these bytes.
+    The computation of the checksum begins with the value `checksum`."""
     done = 0
     while part := directory.read_from(handle, done, min(_PART_BYTES, count - done)):
         checksum, done = _core.crc32c(part, checksum), done + len(part)
@@ -193,8 +194,9 @@ def remove_freed_history(directory: Directory, manifest: Manifest) -> None:
 
 
 def damaged_snapshots(directory: Directory, manifest: Manifest) -> Iterator[tuple[str, str]]:
-    """Yield the path of each valid snapshot and a description of its damage, which is "" if the snapshot is intact. The
-    records with the checksums of snapshots must be complete. Raises StorageError when a record cannot be read."""
+    """For each valid snapshot, yield its path and a description of its damage. The description is "" if the snapshot is
+    intact. The records with the checksums of snapshots must be complete. Raises StorageError when a record cannot be
+    read."""
     itemsize = np.dtype(manifest.dtype).itemsize
     for entry in manifest.own_taps.snapshots:
         size, index = math.prod(entry.shape) * itemsize, snapshot_end(manifest, entry)

@@ -1,7 +1,8 @@
 """This module defines the names of the files in the directories of a run, and computes the content of derived files
 from the manifest.
 
-Files in the directory of a run with other names than these are never removed, even if a manifest lists them:
+Outcrop never removes files with other names than these from the directory of a run, even if a manifest lists such
+files:
 
     .u.0  .u.1  m              folders of arrays (`array_folder`), each with zarr.json and shards c/S/0/0
     u                          a link to the folder of its current copy
@@ -101,8 +102,8 @@ def top_names(manifest: Description) -> set[str]:
 
 
 def files_of_run(directory: Directory, manifest: Manifest) -> tuple[list[str], list[str]]:
-    """Return two lists for the run's own directory: the files and links of the run except the manifest, and all other
-    files in the folders of the run. Raises OSError."""
+    """Return two lists of names in the run's own directory. The first list has the files and links of the run, without
+    the manifest. The second list has all other files in the folders of the run. Raises OSError."""
     links = {entry.name for entry in manifest.state}
     beside = {GROUP, *(f"{name}.tmp" for name in (GROUP, MANIFEST, *links))}
     names = directory.names()
@@ -139,8 +140,8 @@ def names_below(directory: Directory, name: str, depth: int = 0) -> Iterator[str
 
 def derived_files(manifest: Manifest, part: PartEntry | None = None) -> dict[str, bytes]:
     """Return a dictionary from the path of each derived file in the run's own directory to the content of the file. If
-    `part` is one of several parts that are chunks of one array, each shard has only the rows of one part
-    (run/ranks/shared.py)."""
+    the parts of several ranks form one Zarr array, `part` is one of these parts. Each shard of the array then has only
+    the rows of one part (run/ranks/shared.py)."""
     attributes, part_rows = _attributes(manifest), part.chunk_rows if part else None
     metadata = array_metadata(manifest.layout, len(manifest.shape), attributes, part_rows)
     files = {f"{array_folder(entry, copy)}/{GROUP}": to_json(metadata) for entry, copy in manifest.copies}
@@ -174,7 +175,7 @@ def snapshot_files(manifest: Manifest, part: PartEntry | None = None) -> dict[st
 
 
 def rows_of_parts(entry: SnapshotsEntry, cut: Sequence[int]) -> list[tuple[int, int]]:
-    """Return the rank and the number of rows of each part that has rows of the box."""
+    """For each part that has rows of the box, return its rank and the number of these rows."""
     rows = [entry.of_rows(first, end).shape[1] for first, end in pairwise(cut)]
     return [(rank, count) for rank, count in enumerate(rows) if count]
 
@@ -195,8 +196,8 @@ def _snapshot_rows(manifest: Description, own: SnapshotsEntry) -> int | None:
 
 
 def show_snapshots(directory: Directory, manifest: Manifest, part: PartEntry | None = None) -> None:
-    """Update the metadata of snapshots whose number of snapshots differs from the number at the manifest's step. Raises
-    StorageError."""
+    """Update the metadata files of snapshots. Only files whose content is not right for the manifest's step are
+    written. Raises StorageError."""
     with os_errors_as(StorageError, f"cannot list snapshots of {directory.path}"):
         for name, content in outdated(directory, snapshot_files(manifest, part)).items():
             directory.make_folder(name.rpartition("/")[0])
@@ -232,7 +233,7 @@ def _snapshot_metadata(
     if rows:
         shard = (box[0], rows, box[2])
     inner = (1, 1, *shard[1:]) if len(box) == 3 else None
-    # The attribute "coordinates" tells xarray that `step` is a coordinate, as `time` is.
+    # The attribute "coordinates" tells xarray that `step` is a coordinate, like `time`.
     belongs = {"coordinates": "step"}
     found = {
         name: plain_metadata((count, *box), (1, *shard), manifest.dtype, ("time", *axes), belongs, inner)

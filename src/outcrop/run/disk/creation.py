@@ -52,10 +52,10 @@ from outcrop.run.disk.storage import RunFolder, further_directories
 from outcrop.units import format_bytes
 
 _SLACK_BYTES = 1 << 20
-"""The space for metadata, in addition to the arrays."""
+"""The number of bytes that are reserved for metadata, in addition to the arrays."""
 
 _BEGUN = (f"{MANIFEST}.tmp", f"{MEMBER}.tmp")
-"""Files that a process may leave if it is killed while it creates a run."""
+"""Files that may remain if a process is killed while it creates a run."""
 
 _ATTEMPTS = 10
 """The maximum number of attempts to make a directory. An attempt fails if another process removes the directory at the
@@ -109,8 +109,8 @@ def created_in(directories: list[Path], manifest: Manifest, force: bool, definit
 
 
 def check_creation(directories: list[Path], description: Description, force: bool) -> None:
-    """Raise InputError if `created_in` cannot create the run. The function changes nothing on storage. If `force` is
-    true, the space of files that are replaced counts as free."""
+    """Raise InputError if `created_in` cannot create the run. The function changes nothing on storage. The space of
+    files that the new run replaces counts as free."""
     if description.records:
         raise InputError(f"records {description.records}: a run in a directory keeps them there; leave it out")
     needed = [0] * len(directories)
@@ -237,7 +237,7 @@ def clear(directory: Directory, old: Manifest) -> None:
 
 
 def clear_share(directory: Directory) -> None:
-    """Remove the files of a run from one of its further directories, if it has a MEMBER file."""
+    """Remove the files of a run from one of its further directories, if this directory has a MEMBER file."""
     if member := read_member(directory):
         directory.remove_files(files_below(directory, member.folders)[0])
         for name in member.folders:
@@ -269,7 +269,8 @@ def _check_further(directory: Directory, force: bool, replaced: str) -> None:
 
 
 def _is_alive(member: Member) -> bool:
-    """Return True if the run that `member` names still exists, or is on a device."""
+    """Return True if the run that `member` names still exists. Also return True if the name is not a directory, because
+    the run may be on a device."""
     if os.path.exists(member.run) and not os.path.isdir(member.run):
         return True
     try:
@@ -280,7 +281,8 @@ def _is_alive(member: Member) -> bool:
 
 
 def what_is_there(place: Path, old: Manifest) -> str:
-    """Return a text that says that `place` holds the run `old`, and how to continue, inspect or replace it."""
+    """Return a message about the run `old` in `place`. The message says how to continue, inspect or replace this
+    run."""
     name = old.stencil.get("name", "a stencil")
     if old.step < old.target_step:
         what = f"an unfinished run of {name} (step {old.step} of {old.target_step}); continue it with"

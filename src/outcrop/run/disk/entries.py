@@ -82,8 +82,8 @@ class ArrayEntry:
 @dataclass(frozen=True)
 class StateField:
     """A field of an adjoint run with values from the forward run. A step of the adjoint run goes back from state t of
-    the forward run to state t - 1. The step reads the values that `field` has `later` updates after the state t -
-    `state`. If `later` is -1, the step reads the previous values of the state t - `state`."""
+    the forward run to state t - 1. The step reads the values that `field` has `later` updates after state number t -
+    `state`. If `later` is -1, the step reads the previous values in state number t - `state`."""
 
     name: Name
     field: Name
@@ -93,13 +93,14 @@ class StateField:
 
 @dataclass(frozen=True)
 class StatesEntry:
-    """The states that an adjoint run reads: every `every`-th state in the history of the run in the directory `run`.
-    Step 0 of the adjoint run goes back from step `steps` of the forward run.
+    """The states that an adjoint run reads from the history of its forward run. The directory of the forward run is
+    `run`, and its history has a state for every `every`-th step. Step 0 of the adjoint run goes back from step `steps`
+    of the forward run.
 
     If passes compute states again, `stencil` is the stencil of the forward run (`Stencil.to_json`), and `source_cells`
     is the number of cells of its sources. Each pass then goes back to the next older state of the history, and computes
-    the states in between. If passes compute no states again, `stencil` is None. If `every` is then more than 1, some
-    steps have no state. Such steps add nothing to the fields `sums`."""
+    the states in between. If passes do not compute states again, `stencil` is None. In this case, the steps without a
+    stored state add nothing to the fields `sums`."""
 
     run: Text
     identity: Identity
@@ -170,8 +171,8 @@ class PartEntry:
 
 @dataclass(frozen=True)
 class BeforeEntry:
-    """The generation before the committed generation. Its values are in the other copies on disk. The entry has the
-    step, the stamps and the checksums of the older generation."""
+    """The generation before the committed generation. The values of this older generation are in the other copies on
+    disk. The entry has the step, the stamps and the checksums of the older generation."""
 
     step: Count
     filled: dict[Shown, Checksum]
@@ -269,8 +270,8 @@ class SnapshotsEntry:
 
     def of_rows(self, first: int, end: int, planes: tuple[int, int] | None = None) -> SnapshotsEntry:
         """Return the snapshots of the rows first <= y < end of a grid of three axes. If `planes` is given, the result
-        has only these planes. The box of the result counts rows from `first` and planes from `planes[0]`. If the box of
-        these snapshots has none of the cells, the box of the result is empty."""
+        has only these planes. The box of the result counts rows from `first` and planes from `planes[0]`. If the box
+        contains no cell of these rows and planes, the box of the result is empty."""
         z, y, x = self.box
         return replace(self, box=(_inside(z, *planes) if planes else z, _inside(y, first, end), x))
 
@@ -362,9 +363,9 @@ class AcquisitionEntries:
         return found | {f"receivers-{i}": _points_bytes(one) for i, one in enumerate(self.samplings)}
 
     def records(self, step: int) -> dict[str, tuple[int, int]]:
-        """Return a dictionary from the names of the files that grow with the run to two numbers: the bytes of a row,
-        and the number of rows that are valid after `step` steps. For snapshots, a row is the checksum of one
-        snapshot."""
+        """Return a dictionary from the name of each file that grows with the run to two numbers. The first number is
+        the size of a row in bytes. The second number is the number of rows that are valid after `step` steps. For
+        snapshots, a row is the checksum of one snapshot."""
         found = {f"trace-{name}": (8 * points, step) for name, points in self.traces.items()}
         if self.norms:
             found |= {f"norms-{name}": (self.norms_bytes, self.norms.count(step)) for name in self.norms.fields}
@@ -398,7 +399,7 @@ NO_ENTRIES = AcquisitionEntries()
 
 
 def _inside(box: tuple[int, int], first: int, end: int) -> tuple[int, int]:
-    """Return the part of a range that is in first .. end. The result is counted from `first`."""
+    """Return the part of the range `box` with first <= position < end. The result is counted from `first`."""
     low, high = max(box[0], first) - first, min(box[1], end) - first
     return (low, high) if low < high else (0, 0)
 

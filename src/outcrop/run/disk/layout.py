@@ -8,9 +8,10 @@ A plane is stored as a record. A slot of the window has the same layout as a rec
 The seal (core/outcrop/storage/checksums.hpp) identifies the plane, its array, its run, and the operation that wrote it.
 
 Shard s holds planes s*S .. s*S + S-1. The last shard may have fewer planes, but its index also has S entries. In terms
-of Zarr, a shard is a chunk of shape (S, chunk_rows, pitch), and a plane is an inner chunk of shape (1, chunk_rows,
-pitch). Chunks are wider than the array, because rows have padding. Usually, a chunk has the ny rows of the array. But
-the last of several parts can have fewer rows than a chunk (plan/ranks.py). Then rows of zeros follow the ny rows.
+of Zarr, a shard is a chunk of shape (S, chunk_rows, pitch). A plane is an inner chunk of shape (1, chunk_rows, pitch).
+Chunks are wider than the array, because rows have padding. Usually, a chunk has the ny rows of the array. But the last
+of several parts can have fewer rows than a chunk (plan/ranks.py). In this case, rows of zeros follow the ny rows of the
+part.
 
 On a grid of two axes, each row of the grid is stored as a plane. On a grid of one axis, the array has a single inner
 chunk.
@@ -34,7 +35,8 @@ from outcrop.axes import NAMES, PLACES
 from outcrop.errors import InputError
 
 PITCH_BYTES = 64
-"""Rows start at multiples of this number of bytes: a cache line, and the widest vectors that kernels use."""
+"""Rows start at multiples of this number of bytes. It is the size of a cache line, and of the widest vectors that
+kernels use."""
 
 RECORD_BYTES = 4096
 """Records start at multiples of this number of bytes, because direct I/O requires it."""
@@ -127,8 +129,8 @@ def make_layout(
 
 
 def stripe_planes(shape: tuple[int, int, int], dtype: str, directories: int) -> int:
-    """Return the number of planes in a shard. Shards must be so small that concurrent transfers use all `directories`,
-    but large enough to avoid thousands of files."""
+    """Return the number of planes in a shard. A shard must be small, so that concurrent transfers use all
+    `directories`. But a shard must not be too small, because there would be thousands of files."""
     layout = make_layout(shape, dtype)
     if directories == 1:
         return shape[0]

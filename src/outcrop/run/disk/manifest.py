@@ -98,13 +98,13 @@ class Description:
     axes. `signals` contains texts that `encode_signals` has made.
 
     The arrays extend `padding` cells beyond the user's grid at both ends of each axis. `rim` is `padding`, or empty if
-    there is no padding. If `unstable` is true, the user accepts parameters with which waves grow. `records` is the
-    folder that holds the acquisition of a run on block devices, or None for a run in directories. `max_step` is the
-    last step that the run can have, or 0 if there is no such limit. `states` says which states of a forward run the
-    steps read, if any.
+    there is no padding. If `unstable` is true, the user accepts parameters with which waves grow without bound.
+    `records` is the folder that holds the acquisition of a run on block devices, or None for a run in directories.
+    `max_step` is the last step that the run can have, or 0 if there is no limit. `states` says which states of a
+    forward run the steps read, or is None.
 
-    If `part` is given, the arrays have only the rows of one rank. `boundary` is then still the boundary of the whole
-    grid."""
+    If `part` is given, the arrays have only the rows and planes of one rank. `boundary` is still the boundary of the
+    whole grid."""
 
     stencil: dict[str, Any]
     parameters: dict[Name, float]
@@ -214,13 +214,14 @@ class Manifest(Description):
     """One committed state of an existing run.
 
     The state has two copies on disk, which alternate. Copy `current` holds generation `generation`, after `step` steps.
-    The run is finished when `step` has reached `target_step`. `filled` maps the names of the arrays that have values to
-    stamps: random numbers that identify the operation that stored these values. Each array must have values before the
-    first step. `ranges` contains the minimum and the maximum of fields that are only read, if they are known. `sums`
-    contains the checksum of the valid content of each file of acquisition. In adjoint runs, `begun` contains checksums
-    of the first values of arrays, so that later residuals can be compared with them. In other runs, `begun` is None.
-    `before` describes the previous generation, to which a part can go back (run/ranks/agreement.py). `before` is None
-    in runs that are not parts, and in the first generation."""
+    The run is finished when `step` has reached `target_step`. `filled` has an entry for each array that has values: it
+    maps the name of the array to a stamp. A stamp is a random number that identifies the operation that stored the
+    values. Each array must have values before the first step. `ranges` contains the minimum and the maximum of fields
+    that are only read, if they are known. `sums` contains the checksum of the valid content of each file of
+    acquisition. In adjoint runs, `begun` contains checksums of the initial values of arrays. A resumed adjoint run uses
+    these checksums to find out whether its residuals have changed. In other runs, `begun` is None. If the run is a
+    part, `before` describes the previous generation, because the part may have to go back to it
+    (run/ranks/agreement.py). `before` is None in other runs, and in the first generation."""
 
     identity: Identity
     phase: Annotated[str, Meta(pattern="^(new|ready|in flight)$")] = NEW
@@ -311,7 +312,7 @@ def parse_manifest(data: bytes, path: Path) -> Manifest:
 
 
 def _with_later_members(content: dict[str, Any]) -> dict[str, Any]:
-    """Return the content of a manifest with the members that earlier versions do not have."""
+    """Return the content of a manifest. Members that earlier versions of Outcrop did not write get default values."""
     content = {"max_step": 0, "states": None, "begun": None, "part": None, "before": None, **content}
     match content:
         case {"states": {"fields": [*fields]} as states}:

@@ -1,8 +1,8 @@
 """`Planes`: read and write the planes of an array with NumPy, a few at a time, with checksums and seals.
 
-A shard is a file, a file beneath an open folder, or a range of a block device. `_core.Store` opens each kind. A file is
-given by its path. A file beneath a folder is given as (descriptor of the folder, path in the folder, label). A range is
-given as (path of the device, first byte, number of bytes).
+A shard is a file, a file beneath an open folder, or a range of a block device. `_core.Store` can open all three kinds.
+A file is given by its path. A file beneath a folder is given as (descriptor of the folder, path in the folder, label).
+A range is given as (path of the device, first byte, number of bytes).
 
     record:  | plane | CRC32C | seal | zeros |          the seal identifies the plane (storage/checksums.hpp)
 
@@ -24,7 +24,8 @@ from outcrop.errors import CorruptionError, StorageError, os_errors_as
 from outcrop.run.disk.layout import PlaneLayout
 
 BUFFER_BYTES = 4 << 20
-"""The maximum size of a group of planes that is moved together. Larger planes are moved one by one."""
+"""The maximum size in bytes of a group of planes that is read or written together. Planes that are larger than this
+size are moved one by one."""
 
 
 class DeviceRange(NamedTuple):
@@ -52,8 +53,8 @@ class FileBeneath(NamedTuple):
 
 
 PlaneSource: TypeAlias = Callable[[int, int], np.ndarray[Any, Any]]
-"""A function (z0, z1) that returns planes z0 <= z < z1 on the engine's three axes, in an array of shape (z1 - z0, ny,
-nx)."""
+"""A function (z0, z1) that returns the planes z0 <= z < z1 on the engine's three axes. The result has the shape (z1 -
+z0, ny, nx)."""
 
 ShardFile: TypeAlias = str | DeviceRange | FileBeneath
 """A shard: the path of its file, its range of a device, or its file beneath a folder."""

@@ -18,14 +18,13 @@ g+1 into the other copies:
 On a block device, the arrays and the manifest are ranges of bytes of the device (`device.py`).
 
 A run in place has only one copy of each array, so its manifest is marked "in flight" before the first write of a pass.
-If the pass is killed after this mark, the state is lost, and later attempts to use the state raise an error. A process
-that changes a run holds the lock of the run. Readers do not need the lock and write nothing.
+If the pass is killed after this mark was written, the state is lost, and later attempts to use the state raise an
+error. A process that changes a run holds the lock of the run. Readers do not need the lock and write nothing.
 
-The manifest lists the arrays that have values (`filled`), each with a stamp: a random number that identifies the
-operation that stored the values. The seal of each plane on disk is a checksum of the plane's checksum, its place, the
-stamp, the array and the run (`Manifest.seed`). Therefore a lost or misplaced write is detected like a flipped bit. An
-array without values may be written in place, because it has no values to lose.
-"""
+The manifest lists the arrays that have values (`filled`), and has a stamp for each of these arrays. A stamp is a random
+number that identifies the operation that stored the values. The seal of each plane on disk is a checksum of the plane's
+checksum, its place, the stamp, the array and the run (`Manifest.seed`). Therefore a lost or misplaced write is detected
+in the same way as a flipped bit. An array without values may be written in place, because it has no values to lose."""
 
 from __future__ import annotations
 
@@ -54,9 +53,10 @@ class State:
         self._storage = storage
         self._lock_depth = 0
         self.stamp = new_stamp()
-        """The stamp of the values that this process is writing, in the next generation or in place."""
+        """The stamp of the values that this process writes, either to the next generation or in place."""
         self.on_agreement: Callable[[], None] | None = None
-        """A function that is called when all ranks have the generation of this part (run/ranks/agreement.py)."""
+        """A function that is called when all ranks have committed the same generation as this part
+        (run/ranks/agreement.py). It is None if no function is needed."""
 
     def reader(self) -> State:
         """Return a second `State` for reading, which another thread can use. The second object has its own
@@ -126,8 +126,8 @@ class State:
         return Planes(self.files_of(name, copy), self.layout, writable=True, io=io, seed=seed)
 
     def seeds(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-        """Return seeds of seals for the next pass: for the copies that it reads, the copies that it writes, and static
-        arrays."""
+        """Return three tuples of seeds for the seals of the next pass. The first is for the copies that the pass reads,
+        the second for the copies that the pass writes, and the third for static arrays."""
         manifest = self.manifest
         return (
             tuple(manifest.seed(entry.name) for entry in manifest.state),
@@ -165,7 +165,8 @@ class State:
 
         `written` contains the names of the arrays that were written, by default the whole state. Arrays in `lost` have
         no values after the commit. All other arrays keep their values. `sums` contains the new checksums of records
-        that have grown. The manifest of a part also keeps the description of the previous generation, for `go_back`."""
+        that have grown. The manifest of a part also describes the previous generation, because `go_back` needs this
+        description."""
         manifest = self.manifest
         keeps_before = manifest.part is not None and manifest.phase == READY
         names = [entry.name for entry in manifest.state] if written is None else written
@@ -186,8 +187,8 @@ class State:
         self._storage.tidy(self.manifest)
 
     def go_back(self) -> None:
-        """Make the previous generation the valid generation again. The copies on disk must not have been written since
-        the last commit. Raises StorageError when the manifest does not describe the previous generation."""
+        """Make the previous generation the valid generation again. Since the last commit, no process may have written
+        to the copies on disk. Raises StorageError when the manifest does not describe the previous generation."""
         before = manifest_before(self.manifest)
         if before is None:
             raise StorageError(f"{self.path} does not hold the generation before {self.manifest.generation} any more")
@@ -195,7 +196,8 @@ class State:
         self._storage.tidy(self.manifest)
 
     def begin_filling(self, names: Sequence[str]) -> None:
-        """Prepare to write these arrays in place. The arrays are without values until `end_filling`."""
+        """Prepare to write these arrays in place. Until `end_filling` is called, the manifest says that these arrays
+        have no values."""
         self.stamp = new_stamp()
         left = {name: stamp for name, stamp in self.manifest.filled.items() if name not in names}
         if left != self.manifest.filled:
@@ -248,7 +250,7 @@ class State:
                 release(self._held)
 
     def check(self) -> None:
-        """Raise StorageError when files of the run are missing or too short, or when its directory was moved."""
+        """Raise StorageError when files of the run are missing or too short, or when the run's directory was moved."""
         self._storage.check(self.manifest)
 
     def untidy(self) -> list[str]:

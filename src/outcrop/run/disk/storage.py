@@ -6,14 +6,14 @@
     hold            keep other processes from changing the run
 
 In a directory, the manifest is a file that is replaced by renaming. As soon as the field u has values, `u` is a link to
-the folder of the current copy. Only readers of Zarr use this link. Without the link, they see an array of zeros. All
-files are opened relative to descriptors of the run's directories, and links are not followed. A further directory is
-used only if its MEMBER file says that it belongs to this run. The storage on block devices is in `run/device`.
+the folder of the current copy. Only readers of Zarr use this link. Without the link, readers of Zarr would see an array
+of zeros. All files are opened relative to descriptors of the run's directories, and links are not followed. A further
+directory is used only if its MEMBER file says that it belongs to this run. The storage on block devices is in
+`run/device`.
 
-Scratch files hold the temporary arrays of a pass: rows between blocks, and levels that are not final. The name of a
-scratch file is removed as soon as the file is open. So the system frees the file when the process closes the file or
-ends.
-"""
+Scratch files hold the temporary arrays of a pass: rows that the next block needs, and values of levels before the last
+level. The name of a scratch file is removed as soon as the file is open. So the system frees the file when the process
+closes the file or ends."""
 
 from __future__ import annotations
 
@@ -81,8 +81,9 @@ class RunStorage(ABC):
 
     @abstractmethod
     def hold(self, shared: bool = False) -> list[int]:
-        """Lock the run and return the descriptors of the lock. Closing them releases the lock. Several processes can
-        have a `shared` lock. Raises InputError when another process has the lock."""
+        """Lock the run and return the descriptors of the lock. When the descriptors are closed, the lock is released.
+        Several processes can have a `shared` lock at the same time. Raises InputError when another process has the
+        lock."""
 
     @abstractmethod
     def in_use(self) -> bool:
@@ -94,8 +95,8 @@ class RunStorage(ABC):
 
     @abstractmethod
     def tidy(self, manifest: Manifest) -> None:
-        """Make links and metadata agree with the manifest. After a crash, they may belong to an earlier commit. Raises
-        StorageError."""
+        """Make links and metadata agree with the manifest. After a crash, links and metadata may belong to an earlier
+        commit. Raises StorageError."""
 
     @abstractmethod
     def untidy(self, manifest: Manifest) -> list[str]:
@@ -220,7 +221,8 @@ class RunFolder(RunStorage):
 
     @property
     def _directory(self) -> Directory:
-        """The run's own directory, opened when it is first used. Raises InputError when it does not exist."""
+        """The run's own directory, which is opened when it is first used. Raises InputError when the directory does not
+        exist."""
         if self._opened is None:
             try:
                 self._opened = Directory.open(self.path)
@@ -274,10 +276,11 @@ class RunFolder(RunStorage):
 
 def further_directories(own: Directory, manifest: Manifest, must_be_there: bool = True) -> list[Directory]:
     """Return the further directories of a run. Each directory must have a MEMBER file that names the run, because the
-    manifest alone cannot be trusted. For other directories, the function raises StorageError, or leaves them out if
-    `must_be_there` is False.
+    manifest alone cannot be trusted. If a directory has no such file, the function raises StorageError. If
+    `must_be_there` is False, the function leaves out this directory instead.
 
-    If no run is at the path that the MEMBER file names, the run was moved. Then only the identity is compared."""
+    If no run is at the path that the MEMBER file names, the run was moved. In this case, only the identity in the
+    MEMBER file is compared."""
     found = []
     for index, name in enumerate(manifest.directories[1:], start=1):
         try:
@@ -307,8 +310,8 @@ def _further_directory(own: Directory, manifest: Manifest, index: int, path: Pat
 
 @contextmanager
 def scratch_in(directory: Directory, count: int) -> Iterator[Sequence[ShardFile]]:
-    """Create a temporary file of `count` bytes in a directory, yield a list with this file, and remove the file at the
-    end. If `count` is 0, the list is empty. Raises StorageError when the storage has no space."""
+    """Create a temporary file of `count` bytes in a directory, and yield a list with this file. At the end, remove the
+    file. If `count` is 0, the list is empty. Raises StorageError when the storage has no space."""
     if count == 0:
         yield []
         return

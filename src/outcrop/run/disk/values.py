@@ -34,7 +34,8 @@ READ_ATTEMPTS = 3
 
 
 def require_fields(manifest: Description, filled: Collection[str]) -> None:
-    """Raise InputError when a field that is only read is not in `filled`, the arrays that have values."""
+    """Raise InputError when a field that is only read has no values. `filled` contains the names of the arrays that
+    have values."""
     if missing := [entry.name for entry in manifest.static if entry.name not in filled]:
         names = " and ".join(missing)
         raise InputError(
@@ -83,8 +84,8 @@ def complete(state: State, io: str = "auto") -> None:
 
 
 def padded(planes: PlaneSource, manifest: Description) -> PlaneSource:
-    """Return a function that returns planes of the arrays on disk: the planes of the user's grid, with zeros in the
-    padding."""
+    """Return a function that returns planes of the arrays on disk, which include the padding. These planes have zeros
+    in the padding. The function `planes` returns planes of the user's grid."""
     if not any(manifest.padding):
         return planes
     pads, (nz, ny, nx) = inside(manifest.padding, 0), manifest.layout.shape
@@ -164,7 +165,7 @@ def _zeros(state: State) -> PlaneSource:
 
 class PlanesView(ABC):
     """A view of one to three axes that is indexed like an array. Values are read in units along the first axis: planes
-    for three axes, rows for two, and cells for one."""
+    for three axes, rows for two axes, and cells for one axis."""
 
     shape: Shape
     dtype: np.dtype[Any]

@@ -88,8 +88,8 @@ def make_source(values: object, shape: Shape, cache_bytes: int = CACHE_BYTES) ->
 
 
 def cache_within(memory_bytes: int) -> int:
-    """Return the size in bytes of the cache of planes that is used before the window is allocated: half of the budget,
-    but at least CACHE_BYTES."""
+    """Return the size in bytes of the cache of planes that is used before the window is allocated. The size is half of
+    the budget, but at least CACHE_BYTES."""
     return max(CACHE_BYTES, memory_bytes // 2)
 
 
@@ -135,7 +135,8 @@ def checked_planes(array: InputArray, dtype: str, check_finite: bool) -> Callabl
 
 
 def scan_finite(array: InputArray, dtype: str) -> None:
-    """Read the whole array once. Raises InputError for the first value that is not finite as `dtype`."""
+    """Read the whole array once. Raises InputError for the first value that is not finite after its conversion to
+    `dtype`."""
     planes = checked_planes(array, dtype, check_finite=True)
     for z0, z1 in plane_groups(grid_shape(array.shape), itemsize=8):
         planes(z0, z1)
@@ -184,7 +185,8 @@ def _random(shape: Shape, seed: int) -> InputArray:
 
 
 class InputView(PlanesView):
-    """A view, indexed like an array, of initial values that belong to no run, such as the values in a file."""
+    """A view of initial values that belong to no run, such as the values in a file. The view is indexed like an
+    array."""
 
     def __init__(self, array: InputArray) -> None:
         self._array, self.shape = array, array.shape

@@ -27,16 +27,17 @@ CACHE_BYTES = 8 << 20
 """The default size of the cache of planes for sources that are not stored plane by plane."""
 
 GROUP_BYTES = 4 << 20
-"""The approximate number of bytes of an array that one call reads."""
+"""The approximate number of bytes of an array that each call reads."""
 
 
 @dataclass(frozen=True)
 class InputArray:
     """Values from any source. `planes(z0, z1)` returns an array of shape (z1 - z0, *shape[1:]) of any real dtype.
 
-    In an array of two axes, z0 and z1 count rows. In an array of one axis, they count cells. Callers read planes in
-    ascending order, and any number of planes in one call. `axes` contains the letters of the axes, slowest first, or ""
-    if the letters are unknown. The letters need not be in the order of a grid: a section may have the axes "xz"."""
+    In an array of two axes, z0 and z1 count rows. In an array of one axis, z0 and z1 count cells. Callers read planes
+    in ascending order. One call may read any number of planes. `axes` contains the letters of the axes, slowest first,
+    or "" if the letters are unknown. The letters need not be in the order of a grid: a section may have the axes
+    "xz"."""
 
     name: str
     shape: Shape
@@ -108,8 +109,8 @@ def _one_chunk_at_a_time() -> Iterator[None]:
 
 
 def require_solid(name: str, sizes: tuple[int, ...]) -> Shape:
-    """Return the sizes as a shape. Raises InputError if the number of sizes is not 1, 2 or 3, if a size is less than 1,
-    or if the array is too large for a disk."""
+    """Return the sizes as a shape. Raises InputError if there are more than three sizes or none, if a size is less than
+    1, or if the array is too large for a disk."""
     shape = tuple(sizes)
     if not 1 <= len(shape) <= 3 or not all(size >= 1 for size in shape):  # Dask may give NaN as a size
         raise InputError(f"{name} has shape {shown(shape)}; one to three axes (nz, ny, nx) of at least 1 are needed")
@@ -184,8 +185,8 @@ def can_lift(array: InputArray, ndim: int) -> bool:
 
 
 def lift(array: InputArray, ndim: int) -> InputArray:
-    """Return `array` on the engine's three axes, for a grid of `ndim` axes, with one sample along each axis that
-    `array` does not have.
+    """Return `array` on the engine's three axes, for a grid of `ndim` axes. The result has one sample along each axis
+    that `array` does not have.
 
     If `array` has as many axes as the grid, the axes keep their order. If `array` has fewer axes, their letters name
     axes of the grid. Without letters, a section is (z, x) and a profile is (x). If `array` has more axes than the grid,

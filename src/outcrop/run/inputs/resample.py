@@ -1,10 +1,10 @@
 """Bring values from one grid onto another, plane by plane: `resample` interpolates, `extrude` repeats.
 
-Along each axis, the samples of the result are equidistant. A sample between the input's samples a and b is a + w (b -
-a). This formula is applied along one axis after the other (trilinear interpolation). Positions are exact fractions. If
-both grids have a sample at the same place, w is 0, and the result has exactly the bits of the input. Each result lies
-between a and b.
-"""
+Along each axis, the samples of the result are equidistant. A sample of the result lies between two neighbouring samples
+of the input, with the values a and b. Its value is a + w (b - a). The weight w is the distance from the sample a,
+divided by the distance between the samples a and b. This formula is applied along one axis after the other (trilinear
+interpolation). Positions are exact fractions. If both grids have a sample at the same place, w is 0, and the result has
+exactly the bits of the input. Each result lies between a and b."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ MAX_SAMPLES = 1 << 27
 each sample."""
 
 BLOCK_BYTES = 1 << 20
-"""The approximate size of a block of rows. Each block is interpolated as a whole. Intermediate results stay in the
-cache."""
+"""The approximate size in bytes of a block of rows. Each block is interpolated as a whole, so that intermediate results
+stay in the cache."""
 
 _EXACT = 1 << 53
 """Whole numbers below this limit are exact in double precision, so NumPy and Python divide them with equal results."""
@@ -59,8 +59,8 @@ def resample(
     Planes are interpolated when they are read. `values` is an array of one to three axes, an object of zarr, dask or
     xarray, or a file that `--init` accepts. `values` may also be a result of `resample` or `extrude`. `axes` contains
     the letters of the axes of `values`, slowest first: "xz" for an array of shape (nx, nz). If the input does not have
-    an axis of the grid, or has only one sample along an axis, the values are repeated along this axis. On a grid of
-    three axes, a section without letters is (z, x), and a profile is (x).
+    an axis of the grid, the values are repeated along this axis. An axis of the input with only one sample is treated
+    in the same way. On a grid of three axes, a section without letters is (z, x), and a profile is (x).
 
     Without spacings, the first and the last samples of both grids are at the same places. With spacings, sample i along
     an axis is at i * `spacing` in the input and at `origin` + i * `new_spacing` in the result. All lengths have the

@@ -1,9 +1,9 @@
 """The generation on which all ranks agree: how a pass of several ranks is committed, and how ranks recover.
 
 Each rank has two copies of its part on disk. A pass reads generation g from one copy, and writes g + 1 over g - 1 in
-the other copy. A rank must not write over g - 1 before all ranks have g. Until then, all ranks may have to begin again
-with g - 1. But a rank that has g may already read g, exchange rows and update. So the ranks agree while they compute
-the next pass, and only the first write of this pass waits:
+the other copy. A rank must not write over g - 1 before all ranks have committed g. Until then, all ranks may have to
+begin again with g - 1. But a rank that has committed g may already read g, exchange rows and update. So the ranks agree
+while they compute the next pass, and only the first write of this pass waits:
 
     rank 0   pass ► 1 flush ► 2 rename: {g, g-1} ─┬─► next pass: read, update ......... ► 4 write over g-1
                                                   └► 3 ─┐                        ┌─► g ─┘
@@ -26,10 +26,9 @@ If a rank is killed, all ranks end, and at the next start they call `agree`:
     around step 2 of some ranks          some g, some g - 1             the ranks at g go back to g - 1
     after step 2 of all ranks            all g                          all continue from g
 
-In the second case, some of the ranks at g may already compute the next pass. These ranks have not written over g - 1.
-They cannot commit g + 1, because step 3 never completes. So the generations of ranks never differ by more than one. An
-assignment of new values is committed by the same steps, but then all ranks wait in step 3.
-"""
+In the second case of this table, some of the ranks at g may already compute the next pass. These ranks have not written
+over g - 1. They cannot commit g + 1, because step 3 never completes. So the generations of two ranks differ by at most
+one. An assignment of new values is committed by the same steps, but all ranks wait until step 3 is complete."""
 
 from __future__ import annotations
 
@@ -41,9 +40,9 @@ from outcrop.run.ranks.group import RankGroup
 
 
 def agree(group: RankGroup, state: State) -> None:
-    """Wait until all ranks have committed their generation, and go back to the minimum over all ranks. This process
-    must hold the lock of its part. Raises StorageError on all ranks if a rank cannot go back, and CommunicationError if
-    a rank is gone."""
+    """Compare the committed generations of all ranks. If they differ, all ranks go back to the lowest of these
+    generations. This process must hold the lock of its part. Raises StorageError on all ranks if a rank cannot go back,
+    and CommunicationError if a rank is gone."""
     generations = group.allgather(state.manifest.generation)
     least = min(generations)
     if least < max(generations):
@@ -75,8 +74,9 @@ class Agreement:
         self._pending = self._thread.submit(self._agree)
 
     def wait(self) -> None:
-        """Wait until all ranks have the generation. Raises CommunicationError or InterruptedRun if the group ends
-        earlier, and StorageError if rank 0 cannot change the links of a shared directory."""
+        """Wait until all ranks have committed the generation for which `begin` was called. Raises CommunicationError or
+        InterruptedRun if the group ends earlier, and StorageError if rank 0 cannot change the links of a shared
+        directory."""
         if self._pending is not None:
             self._pending.result()
             self._pending = None

@@ -1,7 +1,7 @@
 """`RankGroup`: the ranks that compute one run together, and how ranks notice that a rank has ended.
 
-MPI is used only to start the group. Rank 0 listens on a socket. A broadcast of MPI sends its address and a random token
-to all ranks. Each other rank then connects to rank 0:
+MPI is used only to start the group. Rank 0 listens on a socket. An MPI broadcast sends the address of this socket and a
+random token to all ranks. Each other rank then connects to rank 0:
 
     rank 1 ──┐                  value     a rank's share of `allgather`      to rank 0
     rank 2 ──┼── rank 0         values    the values of all ranks            from rank 0
@@ -12,8 +12,8 @@ to all ranks. Each other rank then connects to rank 0:
 
 A thread of each rank, the watcher, reads these messages. When a process is killed, the system closes its socket, and
 rank 0 notices this. Rank 0 also notices if a rank has sent nothing for SILENT_SECONDS. In both cases, rank 0 tells all
-other ranks which rank is gone. Each rank calls the functions that `watching` has registered to stop its pass. If rank 0
-is killed, each other rank notices this itself.
+other ranks which rank is gone. Each rank then calls the functions that were registered with `watching`. These functions
+stop the pass of the rank. If rank 0 is killed, each other rank notices this itself.
 
 A group that has ended cannot be used again. The program ends, and the next start continues from the last generation
 that all ranks have committed (agreement.py).
@@ -45,16 +45,18 @@ SILENT_SECONDS = 18.0
 """A rank that has sent nothing for this time counts as gone. So a run also ends if the network stops working."""
 
 JUDGE_SECONDS = 1.5
-"""When a link breaks, rank 0 waits for this time, because a third rank may be the rank that is gone."""
+"""The time in seconds for which rank 0 collects reports of broken links, before it decides which rank is gone
+(`_judge`). A rank closes its links when a third rank is gone, so the first report may name a wrong rank."""
 
 Spread = Callable[[str | None], str]
-"""A broadcast: it is called with a text on rank 0 and with None on the other ranks, and returns the text of rank 0."""
+"""A function that sends a text from rank 0 to all ranks. The argument is the text on rank 0, and None on the other
+ranks. The result is the text of rank 0."""
 
 
 @dataclass(frozen=True)
 class End:
-    """Why a group has ended: the rank that is gone or has failed, and a text for users. `is_told` is True if the rank
-    that has failed prints its message itself. `is_interrupt` is True if the user has stopped that rank."""
+    """The reason why a group has ended: the rank that is gone or has failed, and a text for users. `is_told` is True if
+    the failed rank prints its message itself. `is_interrupt` is True if the user has stopped this rank."""
 
     rank: int
     text: str
@@ -74,7 +76,8 @@ class _Peer:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a rank runs: the name of its host, the number of its node, and the cores that it may use."""
+    """The place where a rank runs: the name of its host, the number of its node, and the cores that the rank may
+    use."""
 
     host: str
     node: int
@@ -97,9 +100,9 @@ class RankGroup:
         self.rank, self.size = rank, size
         self._changed = threading.Condition()
         self._round, self._token = 0, ""
-        self._values: dict[int, dict[int, Any]] = {}  # of rank 0: round -> rank -> value
+        self._values: dict[int, dict[int, Any]] = {}  # only on rank 0: the value of each rank, for each round
         self._results: dict[int, list[Any]] = {}
-        self._lost: dict[int, set[int]] = {}  # of rank 0: rank -> the ranks whose link to it broke
+        self._lost: dict[int, set[int]] = {}  # only on rank 0: for each rank, ranks that lost the link to it
         self._judge_at = float("inf")
         self._end: End | None = None
         self._is_ending = False
@@ -129,16 +132,17 @@ class RankGroup:
         return sum(one == self.places[self.rank] for one in self.places)
 
     def allgather(self, value: Any) -> list[Any]:
-        """Return the values of all ranks, in the order of ranks. A value is plain data for JSON. All ranks must call
-        this method. Raises CommunicationError if a rank is gone, and the error of another rank that has left
-        `together` with an error."""
+        """Return the values of all ranks, in the order of ranks. A value must be plain data that JSON can represent.
+        All ranks must call this method. Raises CommunicationError if a rank is gone, and the error of another rank that
+        has left `together` with an error."""
         return self._exchange({"value": value})
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
-        """Run the body of the `with` on all ranks. If it raises an OutcropError on one rank, then the same error is
-        raised on all ranks: at the end of the `with`, or at their next `allgather`. If several ranks have errors, the
-        error of the lowest rank is raised. Ctrl-C on one rank raises InterruptedRun on all ranks."""
+        """Run the body of the `with` on all ranks. If the body raises an OutcropError on one rank, the same error is
+        raised on all ranks. The other ranks raise the error at the end of the `with`, or in their next `allgather`. If
+        several ranks have errors, the error of the lowest rank is raised. Ctrl-C on one rank raises InterruptedRun on
+        all ranks."""
         item: dict[str, Any] = {"value": None}
         try:
             yield
@@ -174,7 +178,7 @@ class RankGroup:
             self._send(0, {"kind": "lost", "rank": rank})
         with self._changed:
             self._changed.wait_for(lambda: self._end is not None, timeout=4 * JUDGE_SECONDS)
-        self._finish(End(rank, f"rank {rank} has gone"))  # unless another reason is known
+        self._finish(End(rank, f"rank {rank} has gone"))  # has no effect if another reason is known
         with self._changed:
             self._changed.wait_for(lambda: self._end is not None)
 
@@ -194,7 +198,7 @@ class RankGroup:
 
     @property
     def end(self) -> End | None:
-        """Why the group has ended, or None."""
+        """The reason why the group has ended. None if the group has not ended."""
         return self._end
 
     def error(self, more: str = "") -> OutcropError:
@@ -276,7 +280,7 @@ class RankGroup:
     def _gather(self, item: dict[str, Any]) -> list[Any]:
         number, self._round = self._round, self._round + 1
         if self.rank == 0:
-            self._collect(0, number, json.loads(json.dumps(item)))  # so that all ranks get the same types
+            self._collect(0, number, json.loads(json.dumps(item)))  # converted, so that all ranks get the same types
         else:
             self._send(0, {"kind": "value", "round": number, "value": item})
         with self._changed:
@@ -308,7 +312,8 @@ class RankGroup:
                 self._send_frame(peer, frame_of(message))
 
     def _send_all(self, message: dict[str, Any]) -> None:
-        # A rank may end as soon as it has the values, so the other ranks must get the values before its end message.
+        # A rank may end as soon as it has the values. The lock ensures that the other ranks get the values before they
+        # get the message about this end.
         with self._sending:
             for rank in self._peers:
                 self._send(rank, message)
@@ -387,7 +392,7 @@ class RankGroup:
 
     def _judge(self, now: float) -> None:
         """If links are broken and no other reason is known after JUDGE_SECONDS, find the rank that is gone. A rank that
-        has reported a broken link is not gone: it has only closed its other link."""
+        has reported a broken link is not gone. Its other links are broken only because it has closed them."""
         with self._changed:
             if now < self._judge_at or self._end is not None:
                 return
@@ -401,7 +406,7 @@ class RankGroup:
             if self._is_ending:
                 return
             self._is_ending = True
-        if self.rank == 0:  # first, because the program may end as soon as it knows the reason
+        if self.rank == 0:  # this is done first, because the program may end as soon as it knows the reason
             self._send_all({"kind": "end", **vars(end)})
         with self._changed:
             self._end = end

@@ -38,8 +38,8 @@ def join(ranks: object = "auto", comm: Any = None) -> RankGroup | None:
 
     `ranks` is "auto", the number of ranks, or (py, pz), the numbers of parts along y and z. With 1, this process runs
     alone, even under a launcher. `comm` is None, an mpi4py communicator or a `RankGroup`. A process joins the ranks of
-    a communicator only once. Raises InputError for other values, for another number of ranks than the launcher has
-    started, and if mpi4py is missing or belongs to another MPI than the launcher."""
+    a communicator only once. Raises InputError for other values, and for another number of ranks than the launcher has
+    started. Also raises InputError if mpi4py is missing, or belongs to another MPI than the launcher."""
     if isinstance(comm, RankGroup):
         return _checked(ranks, comm)
     if comm is None and started_ranks() == 1:
@@ -102,8 +102,8 @@ def as_ranks(ranks: object) -> RankGrid:
 
 
 def _checked(ranks: object, group: RankGroup | None) -> RankGroup | None:
-    """Return `group`. Raises InputError if its number of ranks is not `ranks`. The ranks are joined first, so that only
-    one of them prints this error."""
+    """Return `group`. Raises InputError if the number of ranks in the group is not `ranks`. The group is made before
+    this check, so that only one of its ranks prints this error."""
     with together(group):
         wanted, size = as_ranks(ranks), group.size if group else 1
         if wanted.count == 1 and group is not None:

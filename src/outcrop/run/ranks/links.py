@@ -1,13 +1,14 @@
-"""The connections over which ranks exchange rows and values: links, streams, and messages of the group.
+"""The connections over which ranks exchange rows and values: links between neighbours, streams between any two ranks,
+and messages of the group.
 
-A link connects two neighbours. Passes send and receive faces over it:
+A link connects two neighbours. During a pass, neighbours send and receive rows and planes near their cut over the link:
 
     rank 0 ── rank 1 ── rank 2          a row of ranks
       └───────────────────┘             a ring, if y is periodic: two ranks then have two links
 
 If the grid is cut along z, each rank also has links to its neighbours below and above.
 
-Each call of `run` makes new links, so that no bytes of an interrupted pass are left in them. `measure_network` makes
+Each call of `run` makes new links, so that links contain no bytes of an interrupted pass. `measure_network` makes
 separate links to measure the network before the plan is chosen.
 
 A stream connects any two ranks, outside of passes: for reads of the whole grid, and when rows move:
@@ -15,10 +16,10 @@ A stream connects any two ranks, outside of passes: for reads of the whole grid,
     rank 0 ◄── rows ── rank 1       the receiver connects, and the sender sends all rows that the receiver has asked for
     rank 0 ◄── rows ── rank 2
 
-Each rank knows the requests of all ranks, so both ends of a stream know that it exists. Rows go from the rank that has
-them to the rank that needs them, and not through rank 0. A stream can end too early for one of three reasons. If its
-sender has failed, the sender reports its error (`end_together`). If its receiver has failed, the receiver closes the
-stream. Otherwise a rank is gone, and the group finds this rank.
+Each rank knows the requests of all ranks, so the sender and the receiver both know which streams they need. Rows go
+directly from the rank that has them to the rank that needs them, and not through rank 0. A stream can end too early for
+one of three reasons. If the sender has failed, it reports its error (`end_together`). If the receiver has failed, it
+closes the stream. Otherwise a rank is gone, and the group finds this rank.
 
 The acquisition of a part exchanges values with other ranks (`RankPeers`):
 
@@ -73,9 +74,9 @@ SECONDS_TO_ANSWER = 5.0
 
 @contextlib.contextmanager
 def linked(group: RankGroup, neighbours: Sequence[int | None]) -> Iterator[tuple[Link | None, ...]]:
-    """Connect all neighbours. `neighbours` has the neighbours of this rank at the SIDES of its part. Yield the links of
-    this rank to them, which are closed at the end. All ranks must call this function together. Raises
-    CommunicationError if a neighbour cannot be reached."""
+    """Connect all neighbours. `neighbours` has the neighbours of this rank in the order of SIDES, or None if there is
+    no neighbour at a side. Yield the links to these neighbours. At the end, the links are closed. All ranks must call
+    this function together. Raises CommunicationError if a neighbour cannot be reached."""
     token = hmac.new(group.token.encode(), b"links", hashlib.sha256).hexdigest()
     lower = [one for one in neighbours[::2] if one is not None]
     with contextlib.ExitStack() as stack:
@@ -144,7 +145,7 @@ def _require_time(group: RankGroup, name: str, deadline: float, reason: str) -> 
 
 def measure_network(group: RankGroup, is_wanted: bool) -> NetworkRates:
     """Connect all ranks in a row, and measure all links at the same time, in about 0.1 s. The result is the rate of the
-    slowest link. It is the same on all ranks. All ranks must call this function together.
+    slowest link, and is the same on all ranks. All ranks must call this function together.
 
     If `is_wanted` is False on all ranks, nothing is measured, and the result has the assumed figures. If a link gives
     no figures, the result also has the assumed figures. Raises CommunicationError if a neighbour cannot be reached."""
@@ -163,7 +164,8 @@ def measure_network(group: RankGroup, is_wanted: bool) -> NetworkRates:
             threads.submit(_send, one)
         received = sum(one.result() for one in rates)
     every = group.allgather([len(rates), received, max(seconds)])
-    most = max(sides for sides, _, _ in every)  # a rank with fewer neighbours receives a share of their network cards
+    # Ranks with fewer neighbours are left out. They receive less, because their neighbours also send to other ranks.
+    most = max(sides for sides, _, _ in every)
     rate = min(found for sides, found, _ in every if sides == most)
     latency = max(found for _, _, found in every) / 2
     return NetworkRates(rate, latency, "measured") if rate > 0 else ASSUMED_NETWORK
@@ -262,7 +264,7 @@ def streams(
             yield open_stream
         except Exception:
             if group.end is None:
-                for rank in sources:  # the senders wait for all their receivers
+                for rank in sources:  # connect anyway, because each sender waits until all its receivers have connected
                     if rank not in opened:
                         with contextlib.suppress(CommunicationError):
                             open_stream(rank)
@@ -285,7 +287,7 @@ def end_together(group: RankGroup, failure: Exception | None) -> None:
 
 
 class _Sender:
-    """Accepts the connections of the receivers in `targets`, and sends the blocks of each."""
+    """Accepts the connections of the receivers in `targets`, and sends each receiver its blocks."""
 
     def __init__(self, group: RankGroup, token: str, targets: Mapping[int, Blocks], at_once: int) -> None:
         self._targets, self._is_stopped = targets, False
@@ -372,7 +374,7 @@ class RankPeers:
         with group.together():
             own = read()
         most = max(group.allgather(len(own)))
-        # one message has the pieces of all ranks, as text of base64
+        # one message contains a piece from each rank, as base64 text
         piece_bytes = max(1, MAX_FRAME_BYTES // 4 // group.size)
         found = [bytearray() for _ in range(group.size)]
         for begin in range(0, most, piece_bytes):
@@ -385,7 +387,7 @@ class RankPeers:
         """Send an array to the neighbour above, and fill the other array from the neighbour below, along y or along z.
         Empty arrays are not transferred. Raises CommunicationError, CorruptionError or InterruptedRun."""
         low, high = self._links[BELOW:] if along_z else self._links[:BELOW]
-        with ThreadPoolExecutor(1) as other:  # in a ring, all ranks send at the same time
+        with ThreadPoolExecutor(1) as other:  # another thread sends, because in a ring all ranks send at the same time
             sending = None
             try:
                 if sent.size:

@@ -5,7 +5,7 @@ parts on disk.
     -d /disk/{rank}/run     {rank} becomes 3, and {node} the name of its host
 
 An interrupted move (move.py) can leave parts whose names have a suffix. `scan` also finds these parts, and `choose`
-chooses the valid parts. Here a run of one process counts as the only part of a run of one rank:
+chooses the valid parts. A run of one process is treated like a run of one rank, which has only one part:
 
     path                  part of rank 2         its new part             one process      its new run
     /disk/run.oc          /disk/run.oc/rank-2    .../rank-2.moving        /disk/run.oc     /disk/run.oc/whole.moving
@@ -48,7 +48,8 @@ _WHOLE = "whole"
 
 
 def directory_text(directory: object, group: RankGroup) -> str:
-    """Return the directory of a run. {rank} is not replaced. Raises InputError for several directories."""
+    """Return the directory of a run as text. {node} is replaced by the name of the host, but {rank} is not replaced.
+    Raises InputError for several directories."""
     if isinstance(directory, Sequence) and not isinstance(directory, str) and len(directory) == 1:
         (directory,) = directory
     if not isinstance(directory, (str, Path)):
@@ -77,8 +78,8 @@ def refuse_options(options: Mapping[str, Any]) -> None:
 
 
 def refuse_whole(manifest: Manifest, place: Path) -> None:
-    """Raise InputError if several ranks cannot compute the run of one process in `place`, because the run uses a
-    feature that runs of several ranks do not have yet."""
+    """Raise InputError if several ranks cannot compute the run of one process in `place`. This is the case if the run
+    uses a feature that runs of several ranks do not have yet."""
     names = [one.name for one in manifest.taps.samplings]
     corners = [one.corners for one in manifest.taps.samplings] + [one.corners for one in manifest.taps.sources]
     wrong = {
@@ -155,8 +156,9 @@ def _manifest_at(place: Path) -> Manifest | None:
 
 
 def require_part(group: RankGroup, manifest: Manifest, place: Path, along_z: int | None = None) -> None:
-    """Raise InputError on all ranks unless the directories hold all parts of one run, in the order of ranks, with the
-    same arrays. If `along_z` is given, the run must have this number of parts along z."""
+    """Check that the directories of all ranks hold all parts of one run, in the order of ranks, with the same arrays.
+    If this is not true, raise InputError on all ranks. If `along_z` is given, the run must have this number of parts
+    along z."""
     part = manifest.part
     with group.together():
         if part is None:
@@ -209,9 +211,9 @@ def refuse_alone(manifest: Manifest, place: Path) -> None:
 
 @dataclass(frozen=True)
 class PartPlace:
-    """The place of a part: its directory, and `stem`, to which a suffix is added during a move. The two differ only for
-    a run of one process whose names with a suffix are in its directory. `may_be_whole` and `may_be_part` say whether a
-    whole run or a part can be here."""
+    """The place of a part. `final` is the directory of the part. During a move, the name of the directory is `stem`
+    followed by a suffix. `final` and `stem` are equal, except for a run of one process whose directory contains the
+    names with a suffix. `may_be_whole` and `may_be_part` say whether a whole run or a part can be at this place."""
 
     final: Path
     stem: Path
@@ -223,14 +225,14 @@ class PartPlace:
 
     @property
     def is_around(self) -> bool:
-        """True if the directory of the run also contains the names with a suffix."""
+        """True if `final` contains the directories whose names have a suffix."""
         return self.stem.parent == self.final
 
 
 @dataclass(frozen=True)
 class FoundPart:
     """A part on disk: its place, the suffix of its name, some values of its manifest, and the rank that has found it.
-    It is possible that other ranks do not see the part."""
+    Other ranks may not be able to read the directory of the part."""
 
     final: str
     stem: str
@@ -265,8 +267,9 @@ def place_of(path: object, group: RankGroup, rank: int, ranks: int) -> PartPlace
 
 
 def places_of(path: object, group: RankGroup, tried: range) -> Iterator[tuple[PartPlace, int, str]]:
-    """Yield the directories that parts can have and that this rank sees: place, rank, and suffix of the name. If `path`
-    has the form /disk{rank}/run.oc, only the ranks in `tried` are tried. Links with a suffix are not yielded."""
+    """Yield (place, rank, suffix of the name) for each directory that may hold a part and that this rank can read. If
+    `path` has the form /disk{rank}/run.oc, only the ranks in `tried` are tried. Symbolic links whose names have a
+    suffix are left out."""
     text = directory_text(path, group)
     if RANK in text:
         for rank in tried:
@@ -302,7 +305,7 @@ def part_at(place: PartPlace, end: str, finder: int) -> FoundPart | None:
 
 
 def is_seen(part: FoundPart, rank: int) -> bool:
-    """Return True if the calling rank, which has the number `rank`, sees the part."""
+    """Return True if the calling rank can read the part. `rank` is the number of the calling rank."""
     found = part_at(part.place, part.end, rank)
     return found is not None and found.identity == part.identity
 
@@ -321,7 +324,7 @@ def was_interrupted(path: Path) -> bool:
 
 def scan(group: RankGroup, path: object, tried: range) -> list[FoundPart]:
     """Return the parts that the ranks see. The finder of a part is the lowest rank that sees the part. Only one rank of
-    each node searches, and ranks of other nodes do not repeat what rank 0 has found."""
+    each node searches for parts. Parts that rank 0 has found are not listed a second time for other nodes."""
     here = group.places[group.rank].node
     is_first = all(one.node != here for one in group.places[: group.rank])
     places = places_of(path, group, tried) if is_first else ()
@@ -338,7 +341,7 @@ def scan(group: RankGroup, path: object, tried: range) -> list[FoundPart]:
 
 def choose(path: object, found: Sequence[FoundPart], size: int) -> list[FoundPart] | None:
     """Return all parts of the valid run, in the order of ranks, or None if no run is complete. Raises InputError if
-    there are two runs: one of one process, and one of several ranks."""
+    there is both a run of one process and a run of several ranks."""
     runs: dict[str, dict[int, FoundPart]] = {}
     for one in found:
         if one.end != LEFT and one.has_values:
@@ -387,8 +390,8 @@ def name_of_move(run: str, generation: int, ranks: int) -> str:
 
 
 def is_replaced(old: FoundPart, chosen: Sequence[FoundPart]) -> bool:
-    """Return True if the parts `chosen` were made from the run of `old`. At the time of the move, a part may have been
-    one generation ahead of the other parts."""
+    """Return True if the parts `chosen` were made from the run to which the part `old` belongs. Before the move, `old`
+    may have been one generation ahead of the other parts, so two generations are tried."""
     new = chosen[0]
     ahead = (0, 1) if old.ranks > 1 else (0,)
     return any(new.run == name_of_move(old.run, old.generation - one, new.ranks) for one in ahead)

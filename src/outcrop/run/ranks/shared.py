@@ -9,14 +9,15 @@
 
 The group contains only links and metadata, and Outcrop itself does not read the group. In Zarr, all chunks have the
 same number of rows, and only the last chunk can end beyond the array. So the group exists only if all parts have the
-same number of rows, except that the last part may have fewer (plan/ranks.py). The group contains the snapshots of a box
-only if all parts have the same number of rows of this box, except that the last part with such rows may have fewer.
+same number of rows. Only the last part may have fewer rows (plan/ranks.py). There is a similar condition for the
+snapshots of a box. All parts that have rows of the box must have the same number of these rows. Only the last of these
+parts may have fewer rows.
 
 Each array has two copies on disk, and generation g is in the same copy in all parts. When all ranks have committed g,
-rank 0 makes the links point to this copy. Only after that, ranks overwrite g - 1 (agreement.py). Therefore each link of
-an array always leads to a complete generation, even after a kill. If rank 0 is killed after it has changed only some
-links, some arrays show g and other arrays show g - 1 until the next start.
-"""
+rank 0 changes the links, so that they point to this copy. Ranks overwrite g - 1 only after this change (agreement.py).
+Therefore each link of an array always leads to a complete generation, even if a process is killed. If rank 0 is killed
+after it has changed only some links, some arrays show g and other arrays show g - 1. The next start changes the other
+links."""
 
 from __future__ import annotations
 
@@ -151,7 +152,7 @@ class SharedGroup:
         self.show(manifest)
 
     def remove(self) -> None:
-        """Remove the group of an older run or of other parts. Its links would lead to wrong rows. Raises
+        """Remove the group of an older run or of other parts, because its links would lead to wrong rows. Raises
         StorageError."""
         with self._opened() as directory:
             for name in directory.names():
@@ -184,8 +185,8 @@ class SharedGroup:
             yield directory
 
     def _is_own(self, directory: Directory, name: str, is_link: bool) -> bool:
-        """Return True if `name` is a file, a link or a folder that a group of parts has made. Such entries contain no
-        values."""
+        """Return True if `name` is a file, a link or a folder of a Zarr group of parts. Such files contain no values of
+        cells, so they can be removed."""
         if name == GROUP:
             try:
                 return "stencil" in json.loads(directory.read(GROUP))["attributes"]
@@ -207,7 +208,8 @@ class SharedGroup:
         return others <= {"c/0"} if name in NAMES[3] else bool(shards or name in self._names) and not others
 
     def _clear(self, directory: Directory, name: str, keep: Collection[str]) -> None:
-        """Remove all files that are not in `keep` from a link or folder, if a group of parts has made it."""
+        """If `name` is a folder of a Zarr group of parts, remove all files that are not in `keep` from the folder. If
+        `name` is a link of such a group, remove the link if it is no longer needed."""
         is_link = _leads(directory, name) is not None
         if not self._is_own(directory, name, is_link):
             return
@@ -231,9 +233,9 @@ def will_share(group: RankGroup, place: Path) -> bool:
 
 
 def share(group: RankGroup, state: State) -> None:
-    """If all ranks see the same directory above their parts, make this directory one Zarr group, and update the group
-    after each commit of all ranks. If the parts do not fit a group, remove the group of earlier parts.
-    All ranks must call this function together."""
+    """If all ranks see the same directory above their parts, make this directory one Zarr group. Update the group after
+    each commit of all ranks. If the parts do not fit a group, remove the group of earlier parts. All ranks must call
+    this function together."""
     manifest, root = state.manifest, state.path.parent
     identity = group.allgather(manifest.identity if group.rank == 0 else None)[0]
     is_named = state.path.name == f"rank-{group.rank}"
@@ -254,7 +256,7 @@ def share(group: RankGroup, state: State) -> None:
 
     def follow() -> None:
         nonlocal shown
-        if shown != state.manifest.generation:  # the same decision on all ranks
+        if shown != state.manifest.generation:  # this condition has the same result on all ranks
             shown = state.manifest.generation
             with group.together():
                 if shared is not None:

@@ -1,6 +1,6 @@
 """Read any cells of the whole grid of a run of several ranks, with one process or with all ranks together.
 
-    PartsView   one process reads the directories of all parts, which it must see
+    PartsView   one process reads all cells from the directories of all parts
     GroupView   each rank reads its own rows on its own disk, and gets other rows from the ranks that have them
 
 `PartsSnapshots` reads snapshots with one process, and `GroupSnapshots` reads snapshots with all ranks. All four classes
@@ -61,8 +61,9 @@ class Selection(NamedTuple):
         return len(self.z), len(self.y), len(self.x)
 
     def places(self, planes: tuple[int, int], rows: tuple[int, int]) -> tuple[range, range]:
-        """Return the positions in `z` of the planes planes[0] <= z < planes[1], and the positions in `y` of the rows
-        rows[0] <= y < rows[1]. If none of these cells is selected, both ranges are empty."""
+        """Return two ranges. The first range has the positions in `z` of the planes planes[0] <= z < planes[1]. The
+        second range has the positions in `y` of the rows rows[0] <= y < rows[1]. If none of these cells is selected,
+        both ranges are empty."""
         found = _places(self.z, planes), _places(self.y, rows)
         return found if all(found) and self.x else (range(0), range(0))
 
@@ -131,7 +132,7 @@ def whole_place(place: Path) -> Path:
 
 def find_parts(places: Sequence[Path]) -> list[Path]:
     """Return the directories of all parts, in the order of ranks. `places` has these directories, or one directory for
-    which `holds_parts` is true. Raises InputError if they are not all parts of one run."""
+    which `holds_parts` is true. Raises InputError if the directories are not all parts of one run."""
     found: dict[int, Path] = {}
     run, given = "", places
     if len(places) == 1 and holds_parts(places[0]):
@@ -174,8 +175,8 @@ def _parts_in(place: Path) -> list[Path]:
 
 
 class AllParts:
-    """All parts of a run, in the order of ranks. One process reads them. Each of `states` has the newest generation
-    that all parts have."""
+    """All parts of a run, in the order of ranks, for one process that reads them. Each state in `states` has the newest
+    generation that all parts have."""
 
     def __init__(self, states: Sequence[State]) -> None:
         self.states = tuple(states)
@@ -289,8 +290,9 @@ class PartsSnapshots(SnapshotView):
 
 
 class _Request(NamedTuple):
-    """What a rank reads: cells of the array `name`, or of the snapshots `times` of `name`, such as "side/u". Cells of
-    snapshots are counted from the first cell of the box."""
+    """The cells that a rank reads. If `times` is None, these are cells of the array `name`. Otherwise, `name` is a name
+    of snapshots, such as "side/u", and `times` contains the numbers of the snapshots. Cells of snapshots are counted
+    from the first cell of the box."""
 
     name: str
     chosen: Selection
@@ -321,12 +323,14 @@ class _Request(NamedTuple):
         return [self.name, None if self.times is None else [self.times.start, self.times.stop, self.times.step], *ends]
 
     def empty(self, dtype: np.dtype[Any]) -> NDArray[Any]:
-        """Return an array for the cells. The planes of all snapshots follow each other."""
+        """Return an uninitialised array for the cells. It has the planes of all snapshots, one snapshot after the
+        other."""
         planes, rows, cells = self.chosen.shape
         return np.empty((planes * (1 if self.times is None else len(self.times)), rows, cells), dtype)
 
     def shaped(self, result: NDArray[Any], axes: tuple[int, ...]) -> Any:
-        """Return the cells with the axes of the expression that selects them."""
+        """Return the cells with the axes of the result of `array[index]`. `axes` contains the axes that the index
+        removes."""
         if self.times is not None:
             result = result.reshape(len(self.times), *self.chosen.shape)
         return np.squeeze(result, axes)[()]
@@ -335,8 +339,8 @@ class _Request(NamedTuple):
         self, manifest: Manifest, planes: tuple[int, int], rows: tuple[int, int]
     ) -> tuple[Sequence[int], range]:
         """Return two values for the cells of the grid with planes[0] <= z < planes[1] and rows[0] <= y < rows[1]. The
-        first value has the positions of their planes in the result of `empty`. The second value has the positions of
-        their rows in `chosen.y`."""
+        first value has the positions of the planes in the result of `empty`. The second value has the positions of the
+        rows in `chosen.y`."""
         if self.times is None:
             return self.chosen.places(planes, rows)
         box = self._entry(manifest)[0].box

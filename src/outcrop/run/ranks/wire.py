@@ -53,7 +53,8 @@ def place_of_process() -> str:
 
 
 def network_addresses() -> list[str]:
-    """Return the IPv4 addresses of this machine: first of the fastest interface, and last of the loopback interface."""
+    """Return the IPv4 addresses of this machine. The address of the fastest interface comes first, and the loopback
+    address comes last."""
     wanted, found = os.environ.get(NETWORK, ""), []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         for _, name in socket.if_nameindex():

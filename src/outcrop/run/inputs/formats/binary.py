@@ -4,9 +4,8 @@
     raw:FILE:DTYPE:SIZES[:OFFSET]        raw:vp.bin:float32:401,1601        raw:head.img:>i2:256,256,109:1024
 
 A raw file has no header, so the text that names it also describes its numbers. SIZES are `NX,NY,NZ` or `NX,NZ` or `NX`,
-with the fastest axis first, as for the option `-n`. DTYPE is NumPy's name of a dtype. Before a short name, "<" or ">"
-gives the byte order. OFFSET is the number of bytes before the first cell.
-"""
+with the fastest axis first, as for the option `-n`. DTYPE is NumPy's name of a dtype. In a short name such as ">i2",
+the character "<" or ">" gives the byte order. OFFSET is the number of bytes before the first cell."""
 
 from __future__ import annotations
 
@@ -38,7 +37,7 @@ READ_BYTES = 4 << 20
 """The approximate size of one read of a file."""
 
 MAX_HEADER_BYTES = 1 << 16
-"""The maximum length of a header that is read. Headers of arrays of plain numbers are shorter."""
+"""The maximum number of bytes of a header that are read. Headers of arrays of plain numbers are shorter."""
 
 MAX_PADDING_BYTES = 1 << 20
 
@@ -67,8 +66,8 @@ class PlainFile:
 
 
 class PackedFile:
-    """A compressed file. Offsets count unpacked bytes. To read at an earlier offset than before, the file is unpacked
-    again from its beginning."""
+    """A compressed file. Offsets are positions in the unpacked bytes. If a read begins before the end of the previous
+    read, the file is unpacked again from its beginning."""
 
     def __init__(self, name: str, unpack: Callable[[], BinaryIO]) -> None:
         self.name, self._unpack = name, unpack

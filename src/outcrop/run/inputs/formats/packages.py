@@ -40,7 +40,7 @@ case. netCDF4 is not used for classic files, because it returns zeros for the mi
 short."""
 
 MAX_METADATA_BYTES = 64 << 20
-"""The maximum size of a file of Zarr's metadata."""
+"""The maximum size of a metadata file of Zarr, in bytes."""
 
 MAX_CHUNK_GROWTH_BYTES = 1 << 20
 """The maximum number of bytes by which a stored chunk may be larger than its values. Codecs and the index of a shard
@@ -48,8 +48,9 @@ need additional bytes."""
 
 
 def open_netcdf(path: Path, variable: str, cache_bytes: int) -> InputArray:
-    """Return a variable, NAME or GROUP/NAME, of a NetCDF file. The scale in its attributes is applied, and missing
-    values are NaN. Raises InputError if the file is not a NetCDF file, or if packages are not installed."""
+    """Return a variable, NAME or GROUP/NAME, of a NetCDF file. The scale factor in the attributes of the variable is
+    applied, and missing values become NaN. Raises InputError if the file is not a NetCDF file, or if packages are not
+    installed."""
     engine = _find_engine(path)
     try:
         import xarray
@@ -133,8 +134,8 @@ def choose_data_array(name: str, dataset: xarray.Dataset, wanted: str, remedy: s
 
 
 def _without_single_axes(variable: xarray.Variable) -> xarray.Variable:
-    """Return the variable with at most three axes if possible: axes with one sample are removed, beginning with the
-    first, until three axes are left."""
+    """Remove axes with one sample, beginning with the first axis, until three axes are left. If too few axes have one
+    sample, the result has more than three axes."""
     for axis, size in variable.sizes.items():
         if variable.ndim > 3 and size == 1:
             variable = variable.isel({axis: 0})
@@ -211,7 +212,7 @@ class _Traces:
 
 def open_zarr(path: Path, variable: str, cache_bytes: int) -> InputArray:
     """Return the Zarr array at `path`. If `path` is a Zarr group, return its array `variable`, or its only array if
-    `variable` is "". The directory of a run is also such a group; its arrays have the current state."""
+    `variable` is "". The directory of a run is also a Zarr group. Its arrays have the values of the current state."""
     try:
         import zarr
     except ImportError:
