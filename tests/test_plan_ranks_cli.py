@@ -206,6 +206,19 @@ def test_split_tiling_scales_better_than_halos(capsys: pytest.CaptureFixture[str
     assert "updates  declared for node: 5.9" in capsys.readouterr().out
 
 
+def test_the_time_line_of_parts_along_z_is_simulated() -> None:
+    """Checks that ranks with parts along z work at the same time: their simulated time is near the predicted time of
+    the slowest rank, although the lowest ranks have fewer slabs than the others."""
+    words = ["--scheme", "wavefront", "--bt", "20", "--simulate", "--json", "plan.json"]
+    for ranks in ("8", "4x2", "2x4", "1x8"):
+        assert call([*PLAN, "--machine", "node.toml", "--ranks", ranks, *words]) == 0
+        report = json.loads(Path("plan.json").read_text())
+        predicted, found = report["several_ranks"]["seconds"], report["simulated"]
+        assert predicted <= found["seconds"] < 1.1 * predicted, ranks
+        assert sum(found["shares"].values()) == pytest.approx(1)
+        assert found["shares"]["faces"] < 0.1 and found["seconds_alone"] < found["seconds"]
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

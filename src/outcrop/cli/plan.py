@@ -76,8 +76,6 @@ def plan(
         raise InputError("--jitter and --stall are for a simulation; give --simulate, too")
     if simulate and ranks == 1:
         raise InputError("--simulate is about several ranks; give --ranks N, too")
-    if simulate and parts_z > 1:
-        raise InputError("--simulate is about ranks along y; give --ranks N, or leave out --simulate")
     disturbance = plan_ranks.as_disturbance(jitter, stall, seed)
     several = plan_ranks.plan_ranks(chosen, declared, ranks, parts_z) if ranks > 1 else None
     simulated = plan_ranks.simulate_ranks(*several, disturbance) if several and simulate else None

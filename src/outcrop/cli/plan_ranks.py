@@ -20,7 +20,7 @@ from outcrop.plan.machine import ASSUMED_NETWORK, edge_factor
 from outcrop.plan.planner import Planned, choose
 from outcrop.plan.rank_planner import ChosenRanks, choose_ranks
 from outcrop.plan.rank_timeline import Disturbance, RankTimeline, simulate
-from outcrop.plan.ranks import cut_planes, cut_problem, part_of, rows_of, validate_ranks
+from outcrop.plan.ranks import RankPlans, cut_planes, cut_problem, part_of, rows_of, validate_ranks
 from outcrop.plan.schemes import RANK_SCHEMES
 from outcrop.units import counted, format_bytes, format_rate, format_seconds
 
@@ -218,15 +218,16 @@ def simulate_ranks(found: ChosenRanks, planned: Planned, disturbance: Disturbanc
     cells, seconds = sum(work.cells for _, work in works_of(one.problem, one.passes)), one.predicted.seconds_update
     cells_per_second = cells / seconds if seconds else 1e9
     timeline = simulate(found.every, planned.machine, lambda _: cells_per_second, disturbance, DRAWN_RANKS)
-    rows = _without_neighbours(found.every.problem, found.every.ranks)
-    alone = choose(rows, planned.machine, planned.budget_bytes, "auto", lambda _: cells_per_second)
+    part = _without_neighbours(found.every)
+    alone = choose(part, planned.machine, planned.budget_bytes, "auto", lambda _: cells_per_second)
     return Simulated(timeline, disturbance, alone.plan)
 
 
-def _without_neighbours(whole: Problem, ranks: int) -> Problem:
-    """Return the problem of one of `ranks` equal parts, with the boundaries of the whole grid."""
-    part = part_of(whole, cut_problem(whole, ranks), 0)
-    return replace(part, sides=whole.sides, max_halo=0)
+def _without_neighbours(every: RankPlans) -> Problem:
+    """Return the problem of one of several equal parts, with the boundaries of the whole grid."""
+    whole, parts_z = every.problem, max(1, len(every.planes) - 1)
+    part = part_of(whole, cut_problem(whole, every.ranks // parts_z), 0, cut_planes(whole, parts_z))
+    return replace(part, sides=whole.sides, max_halo=0, max_halo_z=0)
 
 
 def rows_about_simulation(one: Simulated) -> list[tuple[str, str]]:

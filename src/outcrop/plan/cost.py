@@ -10,8 +10,8 @@ needs have arrived:
     write          |0  |1  |2  |3     transfers take longer than updates
 
 If the grid is divided among ranks, a rank also exchanges rows with its neighbours. The transfers of these rows use the
-network and not the storage device. The time line assumes that the neighbours have the same plan and the same speed. So
-the neighbours send rows at the same times as this rank.
+network and not the storage device. The time line assumes that all ranks have the same plan and the same speed. So the
+neighbours send rows at the same times as this rank.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from outcrop.plan.actions import (
     EVERYTHING,
     FACES,
-    HIGH,
+    SIDES,
     Block,
     Bound,
     Check,
@@ -46,12 +46,12 @@ from outcrop.plan.problem import Problem
 from outcrop.plan.staging import NO_WRITES, SnapshotWrites, snapshot_writes
 
 SLAB_SECONDS = 3e-4
-"""The time in seconds that is lost when the update of a slab begins or ends. At these times, threads wait for each
-other, and reads wait for free slots."""
+"""The time in seconds that is lost in each slab, when the update of the slab begins and ends. At these times, threads
+wait for each other, and reads wait for free slots."""
 MEMORY_BYTES_PER_SECOND = 1e10
 """The rate at which cores read data that a device has just transferred. The measured update rates do not include the
-time of such reads. Update rates are measured without transfers, and with a window that may fit into the last-level
-cache."""
+time of these reads. The reason is that update rates are measured without transfers. In these measurements, the window
+may also fit into the last-level cache."""
 REQUEST_SECONDS = 1e-5
 """The CPU time that the operating system needs to transfer a plane or a part of a plane. Updates wait during this time.
 """
@@ -68,7 +68,8 @@ TOGETHER_MESSAGES = 64
 
 
 def transfer_bytes(problem: Problem, action: Read | Write) -> int:
-    """Return the number of bytes that a Read or Write transfers. The other side is the disk or a neighbour."""
+    """Return the number of bytes that a Read or Write transfers between the memory and the disk, or between two ranks.
+    """
     area = action.area
     if action.array == "history":
         return (action.z1 - action.z0) * (area.y1 - area.y0) * problem.shape[2] * problem.item_bytes
@@ -78,8 +79,9 @@ def transfer_bytes(problem: Problem, action: Read | Write) -> int:
 
 
 def has_tail(problem: Problem, action: Read | Write) -> bool:
-    """Return True if a Read or Write also moves the tails of the records. A Read moves the tail of a record with the
-    last cell of the plane. A Write moves the tail with the part of the plane that is written last."""
+    """Return True if a Read or Write also moves the tails of the records. The tail of a record is its last part, with
+    the checksum and the seal. A Read moves the tail of a record with the last cell of the plane. A Write moves the tail
+    with the part of the plane that is written last."""
     area = action.area
     if action.array not in ("source", "target", "statics"):
         return False
@@ -122,8 +124,8 @@ def updates_below(problem: Problem, levels: int, zeta: int) -> int:
     """Return the number of updates of whole planes in a pass, summed over all levels. An update counts only if the
     number of its plane plus the skew of its level is below `zeta`."""
     planes = problem.end_plane - problem.first_plane
-    # At level t, zeta - first - skew*(t-1) planes are below `zeta`, but at least 0 and at most `planes`. The sum over t
-    # consists of a constant part and an arithmetic series.
+    # At level t, the number of planes below `zeta` is zeta - problem.first_plane - skew * (t - 1), limited to the range
+    # from 0 to `planes`. The sum of these numbers over t consists of a constant part and an arithmetic series.
     ahead, skew = zeta - problem.first_plane, problem.skew_z
     whole = max(0, min(levels, (ahead - planes) // skew + 1))
     partly = max(0, min(levels, -(-ahead // skew)))
@@ -162,24 +164,26 @@ class Span:
     end: float
 
 
+NOT_SENT = (0,) * len(SIDES)
+
+
 @dataclass(frozen=True, slots=True)
 class Event:
     """An event of a pass. An event is a Copy, an Update, a Check or the commit, together with the transfers that start
-    after the previous event. The event begins when two amounts of data have arrived: the first `needed` bytes of all
-    reads of the pass, and the first `needed_faces` bytes of all rows from neighbours. If the event is an Update, it
-    updates `cells` cells. `phase` is the place of the event within a slab: COPY, UPDATE, TRIANGLE (the second Update of
-    a slab, in split tiling), CHECK or COMMIT. `block` is the number of the block. `sent_high` is the part of the bytes
-    `sent` for the upper neighbour."""
+    after the previous event. The event begins when enough data have arrived: the first `needed` bytes of all reads of
+    the pass, and the first `needed_faces` bytes of all messages. An event that is an Update updates `cells` cells.
+    `phase` is the place of the event within a slab: COPY, UPDATE, TRIANGLE (the second Update of a slab, in split
+    tiling), CHECK or COMMIT. `block` is the number of the block. `sent` has the number of bytes for the neighbour at
+    each of the SIDES."""
 
     phase: int
     read: int
     written: int
     needed: float
     cells: int
-    sent: int = 0
+    sent: tuple[int, ...] = NOT_SENT
     received: int = 0
     needed_faces: float = 0.0
-    sent_high: int = 0
     block: int = 0
 
     @property
@@ -208,16 +212,19 @@ def work_of(problem: Problem, one: Pass) -> PassWork:
     histories = [field for field in problem.fields if field.is_history]
     computed = [problem.fields[number] for number in problem.computed]
     events, asked, asked_faces, finished = list[Event](), list[_Asked](), list[_Asked](), list[_Asked]()
-    read = written = sent = received = sent_high = requests = cells = updates = shift = 0
-    before = 0, 0, 0, 0, 0  # the numbers of bytes that have been read, written, sent and received at the last event
+    read = written = received = requests = cells = updates = shift = 0
+    sent, sent_in_event = 0, [*NOT_SENT]
+    before = 0, 0, 0  # the numbers of bytes that have been read, written and received at the last event
     block, blocks, planes = 0, dict[Block, int](), problem.planes + problem.halo_z(one.levels)[1]
 
     def add(phase: int, needed: float, faces: float, count: int = 0) -> None:
         nonlocal before
-        now = read, written, sent, received, sent_high
+        now = read, written, received
         moved = [new - old for new, old in zip(now, before, strict=True)]
-        events.append(Event(phase, moved[0], moved[1], needed, count, moved[2], moved[3], faces, moved[4], block))
-        before = now
+        events.append(
+            Event(phase, moved[0], moved[1], needed, count, tuple(sent_in_event), moved[2], faces, block)
+        )
+        before, sent_in_event[:] = now, NOT_SENT
 
     moves: dict[tuple[object, ...], tuple[int, int]] = {}
 
@@ -233,8 +240,7 @@ def work_of(problem: Problem, one: Pass) -> PassWork:
         match action:
             case Read() if action.array in FACES:
                 (count, calls), is_static = moved(action), action.array == "static_faces"
-                # Rows of level p are needed one slab later than the rows of level 0 in the planes that are p skews
-                # higher.
+                # An update that needs rows of level p in plane z also needs rows of level 0 in plane z + p * skew_z.
                 first = action.z0 + shift + (problem.skew_z * action.level if action.array == "stairs" else 0)
                 each = finished if action.array == "finished" else asked_faces
                 each.append((first, first + action.z1 - action.z0, is_static, received, count))
@@ -243,11 +249,10 @@ def work_of(problem: Problem, one: Pass) -> PassWork:
             case Write() if action.array in FACES:
                 count, calls = moved(action)
                 sent += count
-                sent_high += count if side_of(action) == HIGH else 0
+                sent_in_event[side_of(action)] += count
                 requests += calls
             case Read():
-                # an update of a slab that uses a plane of a history also uses the static plane that is `later` planes
-                # higher
+                # An update that needs plane z of a history also needs plane z + `later` of the static fields.
                 later = problem.statics_z - histories[action.level].ahead if action.array == "history" else 0
                 later = problem.lead_planes if action.array == "source" else later
                 if action.array == "recomputed":  # an update also needs planes up to one skew higher
@@ -258,7 +263,9 @@ def work_of(problem: Problem, one: Pass) -> PassWork:
                 read += count
                 requests += calls
             case Block():
-                shift, block = action.shift, blocks.setdefault(action, len(blocks))
+                shift = action.shift
+                if not action.only_sends:
+                    block = blocks.setdefault(action, len(blocks))
             case Write():
                 count, calls = moved(action)
                 written += count
@@ -286,8 +293,8 @@ def work_of(problem: Problem, one: Pass) -> PassWork:
 
 
 def _uses_neighbours(problem: Problem, action: Update) -> bool:
-    """Return True if an Update reads rows of a neighbour at level 1. Such an Update also reads rows of the neighbour at
-    all other levels. If the grid is divided along z, return True for every Update."""
+    """Return True if an Update reads rows of a neighbour at level 1. An Update that reads these rows at level 1 also
+    reads rows of the neighbour at all other levels. If the grid is divided along z, return True for every Update."""
     if problem.is_part_z:
         return True
     low, high = problem.neighbours
@@ -296,8 +303,8 @@ def _uses_neighbours(problem: Problem, action: Update) -> bool:
 
 
 _Asked: TypeAlias = tuple[int, int, bool, int, int]
-"""A read of planes z0 <= z < z1. The tuple contains z0, z1, a flag that is true for static fields, the number of bytes
-of all earlier reads, and the number of bytes of this read."""
+"""A read of planes z0 <= z < z1. The tuple contains z0, z1, and a flag that is true for static fields. The last two
+numbers are the bytes of all earlier reads, and the bytes of this read."""
 
 
 def _needed(asked: Sequence[_Asked], z_end: int, z_end_static: int) -> float:
@@ -334,18 +341,18 @@ def _simulate(
     snapshots: SnapshotWrites,
     spans: list[Span] | None = None,
 ) -> float:
-    """Return the seconds of a pass. Append its spans to `spans`."""
+    """Return the seconds of a pass. Append the spans of the pass to `spans`."""
     device, updates = machine.device, max(1, work.updates)
     transfers, each_aside = _Transfers(device, spans), seconds_aside / updates
     received, sent = _Messages(machine.network, "receive", spans), _Messages(machine.network, "send", spans)
-    # The device needs some time to write the snapshots of one update. Other writes could transfer this number of bytes
-    # in the same time.
+    # `each_snapshots` is a number of bytes. Other writes could transfer these bytes while the device writes the
+    # snapshots of one update.
     each_snapshots = snapshot_seconds_device(snapshots, device) * device.write_bytes_per_second / updates
     waiting = snapshots.waiting_bytes * updates * each_snapshots / max(1, snapshots.bytes)
     for event in work.events:
         transfers.begin(event.read, event.written)
         received.begin(transfers.now, event.received)
-        sent.begin(transfers.now, event.sent)
+        sent.begin(transfers.now, sum(event.sent))
         if event.phase == COMMIT:
             transfers.go_on(max(0.0, max(received.end, sent.end) - transfers.now))
             transfers.finish()
@@ -357,7 +364,7 @@ def _simulate(
         start = transfers.now
         transfers.wait_for(event.needed)
         arrival = received.arrival(event.needed_faces)
-        if arrival and transfers.now > start:  # the neighbours have also just read these planes, and now send them
+        if arrival and transfers.now > start:  # the neighbours also read these planes now, and then send them
             arrival = max(arrival, transfers.now + machine.network.seconds_latency)
         transfers.go_on(max(0.0, arrival - transfers.now))
         if event.is_update:
@@ -372,13 +379,14 @@ def _simulate(
 
 
 class _Messages:
-    """All messages with rows in one direction: the rows that a rank sends to its neighbours, or the rows that it
-    receives from its neighbours. The messages use the network one after the other. Each message appends a span with the
-    name `what` to `spans`."""
+    """All messages in one direction: the messages that a rank sends, or the messages that it receives. The network
+    transfers one message after the other. For each group of messages that begin together, a span with the name `what`
+    is appended to `spans`."""
 
     def __init__(self, network: NetworkRates, what: str, spans: list[Span] | None) -> None:
         self._network, self._what, self._spans = network, what, spans
-        # for each job, the number of bytes of all earlier jobs, and the times at which the job begins and ends
+        # for each group of messages that begin together: the bytes of all earlier groups, and the times at which the
+        # group begins and ends
         self._jobs: list[tuple[int, float, float]] = []
         self._begun = 0
         self.end = 0.0
@@ -403,8 +411,8 @@ class _Messages:
 
 
 class _Transfers:
-    """The transfers that have begun and have not ended. `now` is the current time of the thread that starts the
-    transfers. Each period of transfers is appended to `spans`."""
+    """The transfers that are in progress. `now` is the current time of the thread that starts the transfers. Each
+    period of transfers is appended to `spans`."""
 
     def __init__(self, device: StorageRates, spans: list[Span] | None) -> None:
         self._device, self._spans = device, spans
@@ -425,7 +433,7 @@ class _Transfers:
     def wait_for_snapshots(self, most: float) -> None:
         """Advance the time until at most `most` bytes of snapshots wait to be written."""
         while self._snapshots > most and self._written > 0:
-            # other writes take place at the same time as the writes of snapshots
+            # Snapshots have only a part of the bandwidth, because other writes are in progress at the same time.
             left = (self._snapshots - most) * self._written / self._snapshots
             each = self._device.mixed_bytes_per_second / 2 if self._read > 0 else self._device.write_bytes_per_second
             self.go_on(min(left / each, self._read / each) if self._read > 0 else left / each)
@@ -434,7 +442,7 @@ class _Transfers:
 
     def wait_for(self, arrived: float) -> None:
         """Advance the time until the first `arrived` bytes of all reads have arrived."""
-        end = self._begun - arrived  # the number of bytes of reads that may remain at that time
+        end = self._begun - arrived  # the number of bytes of reads that may still be in progress
         needed = self._read - end
         rounding = max(1e-9 * needed, 1e-12 * self._read)
         while self._read - end > rounding:
@@ -489,8 +497,8 @@ def _rest(whole: float, part: float) -> float:
 
 
 def works_of(problem: Problem, passes: Iterable[Pass]) -> list[tuple[int, PassWork]]:
-    """Return the levels and the work of each pass."""
-    # The work of equal passes is counted once, because most passes of a plan are the same object.
+    """Return the number of levels and the work of each pass."""
+    # The work of each Pass object is computed only once, because most passes of a plan are the same object.
     known, found = dict[int, PassWork](), list[tuple[int, PassWork]]()
     for one in passes:
         if id(one) not in known:
@@ -508,9 +516,9 @@ def predict(
     rate: UpdateRate,
     acquisition: AcquisitionMemory = NO_ACQUISITION_MEMORY,
 ) -> Prediction:
-    """Predict the bytes, memory and seconds of a plan. `works` contains the levels and the work of each pass
-    (`works_of`). The predicted bytes do not include snapshots, but the predicted seconds include them. The predicted
-    memory is the sum of the window and `acquisition`."""
+    """Predict the bytes, memory and seconds of a plan. `works` contains the number of levels and the work of each pass
+    (`works_of`). The predicted bytes do not include snapshots, but the predicted seconds include the time of snapshots.
+    The predicted memory is the sum of the window and `acquisition`."""
     cell_rate, device = rate(sizes), machine.device
     known, seconds = dict[tuple[int, SnapshotWrites], float](), 0.0
     levels = [levels for levels, _ in works]
@@ -564,7 +572,7 @@ def snapshot_seconds_aside(snapshots: SnapshotWrites, machine: Machine) -> float
 
 
 def snapshot_seconds_device(snapshots: SnapshotWrites, device: StorageRates) -> float:
-    """Return the time that the device needs for the snapshots of a pass if it transfers nothing else."""
+    """Return the time that the device needs for the snapshots of a pass if the device makes no other transfers."""
     rate = device.first_write_bytes_per_second or device.write_bytes_per_second
     return snapshots.bytes / rate + snapshots.writes * SNAPSHOT_WRITE_SECONDS
 

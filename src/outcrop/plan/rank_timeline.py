@@ -1,16 +1,17 @@
 """Simulate the time line of many ranks. Each rank runs a part of a grid.
 
-The ranks perform the same list of slabs (ranks.py). The simulation computes one slab of all ranks at a time, so that
-1024 ranks take seconds:
+The ranks perform the same list of slabs (ranks.py). The simulation computes one slab of all ranks at a time, so a
+simulation of 1024 ranks takes only seconds:
 
     rank j      read s+1 ──► send s+1 ──┐     update s        write s-1
                                         ▼
     rank j+1                     receive s+1  ──►  update s+1
 
-A rank begins to update a slab when it has updated the previous slab, and when the planes of the slab have arrived from
-the disk and from both neighbours. Reads and writes share the disk as in cost.py. The messages of a rank use the rank's
-network card one after the other. The network stores no bytes: a message ends when the neighbour has received all of it.
-Before a rank overwrites the older generation, all ranks must have committed the newer generation.
+A rank begins to update a slab after the update of the previous slab. In addition, the planes of the slab must have
+arrived from the disk and from both neighbours. Reads and writes share the disk as in cost.py. The network card of a
+rank transfers one message after the other. The network stores no bytes, so a message ends when the neighbour has
+received the whole message. Before a rank overwrites the older generation, all ranks must have committed the newer
+generation.
 
 `Disturbance` makes the times of updates random, because the speed of real ranks varies from moment to moment.
 """
@@ -25,7 +26,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from outcrop.plan.cost import COMMIT, COPY, TRIANGLE, UPDATE, Event, PassWork, aside_seconds, works_of
+from outcrop.plan.actions import SIDES
+from outcrop.plan.cost import COMMIT, COPY, NOT_SENT, TRIANGLE, UPDATE, Event, PassWork, aside_seconds, works_of
 from outcrop.plan.machine import Machine, StorageRates, UpdateRate
 from outcrop.plan.plan import Plan
 from outcrop.plan.ranks import RankPlans, neighbour_of
@@ -44,9 +46,9 @@ DRAWN_SPANS = 20_000
 class Disturbance:
     """Random delays of updates.
 
-    The update of each slab takes the predicted time multiplied by 1 + `jitter` * n, where n is a random number with the
-    standard normal distribution, limited to -3 to 3. In addition, each slab of each rank is delayed by `stall_seconds`
-    with the probability 1 / SLABS_PER_STALL. The same `seed` gives the same delays.
+    The update of each slab takes the predicted time multiplied by 1 + `jitter` * n. Here n is a random number with the
+    standard normal distribution, limited to the range from -3 to 3. In addition, each slab of each rank can stall: with
+    the probability 1 / SLABS_PER_STALL, it is delayed by `stall_seconds`. The same `seed` gives the same delays.
     """
 
     jitter: float = 0.0
@@ -73,9 +75,9 @@ class RankTimeline:
     """The simulated times of all ranks. Each array has one number of seconds for each rank.
 
     `end` is the time at which the rank has committed its last pass. `update` is the time of updates, with their random
-    delays. `twice` is the part of this time for updates of rows of neighbours. `faces`, `disk` and `commit` are times
-    of waiting: for messages of neighbours, for reads and flushes of the disk, and for the commits of other ranks.
-    `spans` has the periods of the first ranks, for a picture."""
+    delays. `twice` is the part of `update` that the rank needs for rows of its neighbours. `faces`, `disk` and `commit`
+    are times of waiting: for messages of neighbours, for reads and flushes of the disk, and for the commits of other
+    ranks. `spans` has the periods of the first ranks, for a picture."""
 
     end: Numbers
     update: Numbers
@@ -87,7 +89,7 @@ class RankTimeline:
 
     @property
     def seconds(self) -> float:
-        """The time at which the last rank is finished."""
+        """The time at which the last rank has finished."""
         return float(self.end.max())
 
     @property
@@ -96,8 +98,8 @@ class RankTimeline:
         return int(self.end.argmax())
 
     def shares(self) -> dict[str, float]:
-        """Return the shares of the time of all ranks: useful updates, updates of rows of neighbours, each kind of
-        waiting, and the time after a rank is finished. The sum of all shares is 1."""
+        """Return how the time of all ranks is divided. The shares are for useful updates, updates of rows of
+        neighbours, each kind of waiting, and the time after a rank has finished. The sum of all shares is 1."""
         whole = self.seconds * len(self.end)
         times = {"faces": self.faces, "disk": self.disk, "commit": self.commit, "finished": self.seconds - self.end}
         shares = {what: float(one.sum()) / whole for what, one in times.items()}
@@ -123,13 +125,14 @@ class _Events:
     Before event e, a rank begins to read `read` bytes, to write `written` bytes, and to send `sent[side]` bytes to the
     neighbour at each side. The event begins when `needed` bytes of all reads have arrived, and when the messages that
     were begun before or at event `faces_of[e]` have arrived. If `faces_of[e]` is -1, the event waits for no messages.
-    `faces_of[e]` differs between ranks.
+    Ranks can have different values of `faces_of[e]`.
 
     With split tiling, the lowest and the highest rank lack some events of the other ranks. Ranks may also have
     different numbers of blocks. An event without work replaces each missing event."""
 
     def __init__(self, works: Sequence[PassWork], kinds: NDArray[np.intp]) -> None:
-        keyed = [dict(_keyed(one)) for one in works]
+        slabs = max(map(_slabs_of_last_block, works))
+        keyed = [dict(_keyed(one, slabs)) for one in works]
         keys = sorted(set().union(*keyed))
         events = [_filled(one, keys) for one in keyed]
         self.is_update = [key[2] in (UPDATE, TRIANGLE) for key in keys]
@@ -137,8 +140,9 @@ class _Events:
         def of(name: str) -> Numbers:
             return np.array([[getattr(event, name) for event in one] for one in events], float)[kinds].T
 
-        self.read, self.written, high = of("read"), of("written"), of("sent_high")
-        self.sent = of("sent") - high, high
+        self.read, self.written = of("read"), of("written")
+        sent = np.array([[event.sent for event in one] for one in events], float)
+        self.sent: Sequence[Numbers] = list(sent[kinds].T)
         self.needed, self.cells = of("needed"), of("cells")
         self.begun = np.cumsum(self.read, axis=0)
         received, wanted = np.cumsum(of("received"), axis=0), of("needed_faces")
@@ -149,28 +153,41 @@ class _Events:
 
 
 _Key: TypeAlias = tuple[int, int, int, int]
-"""The key of an event. It has four numbers: the block, the number of slabs of the block up to this event, the phase,
-and the number of earlier events with the same first three numbers. The last blocks of all ranks have the same number.
-Ranks perform their events in the order of these keys."""
+"""The key of an event. The four numbers are the block, the number of slabs of the block up to this event, the phase,
+and a counter. The counter is the number of earlier events with the same first three numbers. The last blocks of all
+ranks have the same number. Ranks perform their events in the order of these keys."""
 LAST_BLOCK = 1 << 30
 
 
-def _keyed(work: PassWork) -> Iterator[tuple[_Key, Event]]:
-    slabs, counts = dict[int, int](), dict[tuple[int, int, int], int]()
+def _slabs_of_last_block(work: PassWork) -> int:
     last = max((event.block for event in work.events), default=0)
+    return sum(event.block == last and event.phase == UPDATE for event in work.events)
+
+
+def _keyed(work: PassWork, max_slabs: int) -> Iterator[tuple[_Key, Event]]:
+    """Yield the events with their keys. `max_slabs` is the largest number of slabs that a rank has in its last block.
+
+    If the grid is cut along z, the lowest ranks have fewer slabs. In their first slabs, they send planes to the
+    neighbours above. In their last slabs, they need planes from these neighbours. So the missing slabs are in the
+    middle."""
+    slabs, counts = dict[int, int](), dict[tuple[int, int, int], int]()
+    last, own = max((event.block for event in work.events), default=0), _slabs_of_last_block(work)
     for event in work.events:
         block = LAST_BLOCK if event.block == last else event.block
         before = slabs[block] = slabs.get(block, 0) + (event.phase == UPDATE)
+        if block == LAST_BLOCK and before > own // 2:
+            before += max_slabs - own
         number = counts.get((block, before, event.phase), 0)
         counts[block, before, event.phase] = number + 1
-        # a Copy belongs to the next slab, and the commit comes after everything else
+        # a Copy belongs to the next slab, and the commit comes after all other events
         later = {COPY: 1, COMMIT: 2}.get(event.phase, 0)
         yield (block, before + later, event.phase, number), event
 
 
 def _filled(events: dict[_Key, Event], keys: Sequence[_Key]) -> list[Event]:
     """Return the events of all `keys`. In place of a missing event, the result has an event without work. This event
-    also begins the transfers of the next event, because these transfers directly follow the previous event."""
+    without work also begins the transfers of the next event, because these transfers directly follow the previous
+    event."""
     found = list[Event]()
     begun = dict(events)
     left = sorted(events)
@@ -182,12 +199,12 @@ def _filled(events: dict[_Key, Event], keys: Sequence[_Key]) -> list[Event]:
         else:
             later = begun[left[0]]
             found.append(replace(later, phase=key[2], needed=0.0, cells=0, needed_faces=0.0))
-            begun[left[0]] = replace(later, read=0, written=0, sent=0, received=0, sent_high=0)
+            begun[left[0]] = replace(later, read=0, written=0, sent=NOT_SENT, received=0)
     return found
 
 
 def _few(kinds: NDArray[np.intp]) -> list[int]:
-    """Return one rank of each kind."""
+    """Return one rank of each kind. Ranks of the same kind have equal plans."""
     return [int(np.argmax(kinds == kind)) for kind in np.unique(kinds)]
 
 
@@ -202,7 +219,10 @@ class _Simulation:
         numbers = {key: number for number, key in enumerate(different)}
         self._plans: list[Plan] = list(different.values())
         self._kinds = np.array([numbers[id(plan)] for plan in ranks.plans])
-        sides = [[neighbour_of(ranks.problem, ranks.cut, rank, side) for rank in range(count)] for side in (0, 1)]
+        sides = [
+            [neighbour_of(ranks.problem, ranks.cut, rank, side, ranks.planes) for rank in range(count)]
+            for side in SIDES
+        ]
         self._other = [np.array([rank if one is None else one for rank, one in enumerate(side)]) for side in sides]
         self._machine, self._rates = machine, [rate(plan.sizes) for plan in self._plans]
         self._disturbance, self._random = disturbance, np.random.default_rng(disturbance.seed)
@@ -234,7 +254,8 @@ class _Simulation:
         asides = [aside_seconds(work, self._machine, NO_WRITES) / max(1, work.updates) for work in works]
         aside = np.array(asides)[self._kinds]
         own = np.array([_own_cells(plan, levels) for plan in self._plans], float)[self._kinds]
-        # with split tiling, the lowest rank updates more rows than its own, and the highest rank fewer
+        # With split tiling, the lowest rank updates more rows than it owns, and the highest rank updates fewer rows
+        # than it owns.
         self._twice += (events.cells.sum(axis=0) - own) / rates
         arrivals = np.zeros(events.read.shape)  # the times at which all messages of an event have been transferred
         every_rank = np.arange(self._count)
@@ -259,14 +280,14 @@ class _Simulation:
         self._now = self._disk.finish(self._now) + self._machine.device.seconds_flush
         self._waited_disk += self._now - before
         self._keep("flush", before, self._now)
-        # the ranks agree on the committed generation by a reduction: one message up and one down for each doubling of
-        # the number of ranks
+        # The ranks agree on the committed generation by a reduction in a tree. The tree has one level for each doubling
+        # of the number of ranks. Each level needs one message up and one message down.
         hops = 2 * ceil(log2(self._count)) if self._count > 1 else 0
         self._committed = np.full(self._count, float(self._now.max()) + hops * self._network.seconds_latency)
 
     def _send(self, sent: Sequence[Numbers]) -> Numbers:
-        """Begin to send bytes to the lower and to the upper neighbour. Return, for each rank, the time at which the
-        messages of both neighbours have arrived and its own messages have been sent."""
+        """Begin to send bytes to the neighbour at each of the SIDES. For each rank, return the time at which all its
+        messages are complete: the received messages of all neighbours and the sent messages."""
         ready = np.maximum(self._disk.seconds_until_read(self._now), self._card_free)
         come, gone = self._now.copy(), self._now.copy()
         for count, other in zip(sent, self._other, strict=True):
@@ -277,7 +298,7 @@ class _Simulation:
             gone = np.maximum(gone, np.where(has, end, 0.0))
             np.maximum.at(come, other, arrived)
             ready = end
-        self._card_free = np.where(sent[0] + sent[1] > 0, ready, self._card_free)
+        self._card_free = np.where(np.any(np.array(sent) > 0, axis=0), ready, self._card_free)
         latest: Numbers = np.maximum(come, gone)
         return latest
 
@@ -323,8 +344,8 @@ def _own_cells(plan: Plan, levels: int) -> int:
 
 
 class _Disk:
-    """The bytes that each rank still has to read and to write. Reads and writes that are in progress at the same time
-    share the mixed bandwidth equally, as in cost.py."""
+    """The bytes that each rank must still read and write. Reads and writes that are in progress at the same time share
+    the mixed bandwidth equally, as in cost.py."""
 
     def __init__(self, rates: StorageRates, ranks: int) -> None:
         self._rates = rates
@@ -346,7 +367,7 @@ class _Disk:
         self._written = np.maximum(0.0, written - np.where(read > 0, 0.0, alone) * self._rates.write_bytes_per_second)
 
     def seconds_until_read(self, now: Numbers, left: Numbers | float = 0.0) -> Numbers:
-        """Return the times at which at most `left` bytes remain to be read, if no other transfers begin."""
+        """Return the times at which at most `left` bytes of reads remain, if no other transfers begin."""
         each = self._rates.mixed_bytes_per_second / 2
         needed = np.maximum(0.0, self._read - left)
         both = np.minimum(needed, self._written)
@@ -354,13 +375,13 @@ class _Disk:
         return result
 
     def until_read(self, now: Numbers, left: Numbers) -> Numbers:
-        """Transfer until at most `left` bytes remain to be read, and return the times at which this happens."""
+        """Transfer until at most `left` bytes of reads remain. Return the times at which this point is reached."""
         end = self.seconds_until_read(now, left)
         self.go_on(end - now)
         return end
 
     def finish(self, now: Numbers) -> Numbers:
-        """Transfer all bytes, and return the times at which they are transferred."""
+        """Transfer all bytes, and return the times at which all transfers have ended."""
         each = self._rates.mixed_bytes_per_second / 2
         both = np.minimum(self._read, self._written)
         rest = (self._read - both) / self._rates.read_bytes_per_second
