@@ -5,7 +5,7 @@
     .venv/bin/python scripts/beside_others.py triad ./stream [REPEATS]      Compare DRAM in `outcrop tiers` with STREAM.
 
 `io` uses one file. `tiers` uses a new file for each repeat and program, because the speed of small writes can differ by
-50 % from file to file. On virtual disks, it can also differ by 50 % from minute to minute.
+50 % from file to file. On virtual disks, this speed can also differ by 50 % from minute to minute.
 
 STREAM is the program of J. McCalpin. Compile it with this command:
 
@@ -14,7 +14,7 @@ STREAM is the program of J. McCalpin. Compile it with this command:
 Outcrop and STREAM each report the fastest of a few sweeps over three arrays of 128 MiB. The result is the median of the
 ratios, because other virtual machines on the same computer may halve the bandwidth from one second to the next.
 
-fio and STREAM use huge pages, as Outcrop does. On some disks, these programs are three times faster with huge pages.
+fio and STREAM use huge pages, as Outcrop does. On some disks, transfers are three times faster with huge pages.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ CASES = [
 ]
 SEQUENTIAL = own.RECORD_BYTES, own.RECORDS_IN_FLIGHT, own.SEQUENTIAL_SECONDS
 RANDOM = own.PAGE_BYTES, own.PAGES_IN_FLIGHT, own.RANDOM_SECONDS
-# The settings of fio's job for each figure of a tier: pattern, bytes of a request, requests in flight, seconds.
+# For each figure of a tier, the settings of fio's job: pattern, bytes of a request, requests in flight, seconds.
 TIER_FIGURES = {
     "sequential write": ("write", *SEQUENTIAL),
     "sequential read": ("read", *SEQUENTIAL),

@@ -11,7 +11,7 @@ matplotlib.use("svg")
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 
-# a fixed salt, because the identifiers in the file are random otherwise
+# With a fixed salt, the identifiers in the file are the same each time.
 matplotlib.rcParams["svg.hashsalt"] = "outcrop"
 matplotlib.rcParams["svg.fonttype"] = "none"
 
@@ -33,8 +33,8 @@ def draw_cells(axes: Axes) -> None:
 
 
 def draw_disk(axes: Axes) -> None:
-    """Draw the two copies on disk: below level 1 the copy that is read, and above the last level the copy that is
-    written."""
+    """Draw the two copies on disk. The copy that is read is below level 1. The copy that is written is above the last
+    level."""
     read_to = (CURRENT + 2) * SLAB + 1
     written_to = CURRENT * SLAB - LEVELS + 1
     for z in range(PLANES):

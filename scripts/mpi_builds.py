@@ -32,8 +32,8 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDER = Path(os.environ.get("OUTCROP_MPI_BUILDS") or ROOT / "build" / "mpi")
 
 MPI4PY = "mpi4py>=4"
-# The flags of Open MPI allow more ranks than cores. They also allow the user root, because programs in containers often
-# run as root.
+# The flags of Open MPI allow more ranks than cores. The flags also allow the user root, because programs in containers
+# often run as root.
 FLAGS = ("--oversubscribe", "--bind-to", "none", *(("--allow-run-as-root",) if os.geteuid() == 0 else ()))
 
 
@@ -90,7 +90,7 @@ BUILDS = {
 
 
 def install(build: Build) -> None:
-    """Make the environment of a build, unless the environment is already complete."""
+    """Make the environment of a build. If the environment is already complete, do nothing."""
     if build.ready.exists():
         return
     print(f"installing {build.name}", flush=True)
@@ -100,7 +100,7 @@ def install(build: Build) -> None:
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     packages = build.home / "lib" / version / "site-packages"
     pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "-q", "--ignore-installed"]
-    # pip's cache may have a wheel that was compiled for another MPI.
+    # pip's cache is not used, because the cache may have a wheel that was compiled for another MPI.
     source = ["--no-cache-dir", "--no-binary", "mpi4py"] if build.debian_packages else []
     environment = {**os.environ, "MPICC": build.where(build.compiler)}
     subprocess.run([*pip, *source, *build.pip_packages], check=True, env=environment)
@@ -122,7 +122,7 @@ def install_debian_packages(build: Build) -> None:
 
 
 def run(builds: list[Build], command: Callable[[Build], list[str]]) -> int:
-    """Run a command under each build and return the number of builds under which it failed."""
+    """Run a command under each build. Return the number of builds under which the command failed."""
     absent = [build.name for build in builds if not build.ready.exists()]
     if absent:
         sys.exit(f"not installed: {' '.join(absent)}; run: {Path(sys.argv[0]).name} install {' '.join(absent)}")

@@ -11,8 +11,8 @@ An example is a line with a prompt in a fenced block, followed by its output:
 
 A line `...` replaces omitted lines. Commands without output on the page and commands of other programs are not run. The
 output of a command that ends with `# on one machine` has figures and names of one machine. The script does not change
-such an output. tests/test_docs.py compares all examples with the output of the commands. For outputs of one machine,
-`form` first removes the parts that differ between machines.
+the output of a command with this ending. tests/test_docs.py compares all examples with the output of the commands. For
+outputs of one machine, `form` first removes the parts that differ between machines.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ for tier in survey.find_tiers():
     figures = Figures("measured", *(memory if tier.is_memory else storage))
     keep_figures(survey.CACHE, {survey._key(tier): figures})
 """
-"""A program that caches figures for all tiers, so that examples do not measure."""
+"""A program that caches figures for all tiers, so that the commands of the examples do not measure."""
 STORAGE_SHOWN = "vda"
 """The name of the storage tier that the examples show."""
 
@@ -161,8 +161,8 @@ def differences(example: Example) -> list[str]:
     """Return the differences between an example and the output of its command, or an empty list if they are equal.
 
     If the output differs between machines, the comparison uses `form`. The first lines must agree. Each further line on
-    the page must agree with a line of the output. A line on the page is skipped if its first word is not the first word
-    of a line of the output. The word may name a tier that this machine does not have.
+    the page must agree with a line of the output. But a line on the page is skipped if no line of the output begins
+    with the same word. This word may name a tier that this machine does not have.
     """
     lines = printed(example)
     if not example.of_one_machine:

@@ -3,12 +3,13 @@
     .venv/bin/python scripts/ranks_beside_plan.py predicted DIRECTORY [REPEATS]    Compare 2 and 4 ranks with plans.
     .venv/bin/python scripts/ranks_beside_plan.py pairs DIRECTORY [REPEATS]        Compare 2 ranks with one process.
 
-Each rank has one thread, which is pinned to one core. If there are more ranks than cores, ranks share cores. Both
-commands need mpi4py and mpiexec (`pip install 'outcrop[mpi]'`), or the launcher in $OUTCROP_MPIRUN.
+Each rank has one thread, which is pinned to one core. If there are more ranks than cores, ranks share cores. The
+commands `predicted` and `pairs` need mpi4py and mpiexec (`pip install 'outcrop[mpi]'`), or the launcher in
+$OUTCROP_MPIRUN.
 
 `predicted` prints the predicted and the measured seconds of the passes of each run, and their ratio. `pairs` alternates
-two runs: one process with two threads, and two ranks with one thread and half of the memory each. It prints the cell
-updates per second of both, and the median of their ratios. The memory is 6.25 % of all arrays on the disk.
+two runs: one process with two threads, and two ranks with one thread and half of the memory each. `pairs` prints the
+cell updates per second of the two runs, and the median of their ratios. The memory is 6.25 % of all arrays on the disk.
 """
 
 from __future__ import annotations

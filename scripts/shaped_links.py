@@ -6,10 +6,11 @@
     rank 0 ◄─► TUN device ◄─► two processes that keep each   ◄─► TUN device ◄─► rank 1
                               packet for the time of the link
 
-Many kernels have no module that delays packets, so a process for each direction delays them. A packet leaves when the
-packets before it have left at the given rate, and arrives after the latency. The script first measures the link. Then
-it runs `outcrop run` with the OPTIONS in DIRECTORY, alternately with this link and with a link without limits, and
-prints the measured and predicted figures. Each rank is bound to a core. The two processes also use the cores.
+Many kernels have no module that delays packets, so the script starts a process that delays packets for each direction.
+A packet leaves when the earlier packets have left at the given rate. The packet arrives after the latency. The script
+first measures the link. Then the script runs `outcrop run` with the OPTIONS in DIRECTORY, alternately with this link
+and with a link without limits. The script prints the measured and predicted figures. Each rank is bound to a core. The
+two processes that delay packets use the same cores.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ PROGRAMS = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PA
 ADDRESSES = "10.254.254.1", "10.254.254.2"
 MTU = 65535
 QUEUED_SECONDS = 0.002
-"""A direction takes no further packets if its packets must wait longer than the latency and this time together."""
+"""If the packets of a direction must wait longer than the latency plus this time, the direction takes no further
+packets."""
 PINGS, PROBE_SECONDS = 300, 0.5
 _TUNSETIFF, _TUNSETOFFLOAD = 0x400454CA, 0x400454D0
 _FLAGS, _OFFLOADS = 0x5001, 3
@@ -53,14 +55,14 @@ def refuse(text: str) -> NoReturn:
 
 
 def ip(*words: str) -> None:
-    """Run the program ip. Exit with its message if it fails."""
+    """Run the program ip. If the program fails, exit with its message."""
     found = subprocess.run(["ip", *words], capture_output=True, text=True)
     if found.returncode != 0:
         refuse(f"ip {' '.join(words)}: {found.stderr.strip()}")
 
 
 def require_support() -> None:
-    """Exit with one line unless this process can make namespaces and TUN devices, and start two ranks."""
+    """Exit with one line if this process cannot make namespaces and TUN devices, or cannot start two ranks."""
     if os.geteuid() != 0:
         refuse("network namespaces need root; use sudo")
     if shutil.which("ip") is None or shutil.which("taskset") is None:
@@ -113,7 +115,7 @@ def link(rate: float, latency: float) -> Iterator[tuple[list[str], list[int]]]:
     names = [f"outcrop-{os.getpid()}-{one}" for one in "ab"]
     tuns: list[int] = []
     relays: list[multiprocessing.process.BaseProcess] = []
-    fork = multiprocessing.get_context("fork")  # wait until the processes have the devices
+    fork = multiprocessing.get_context("fork")  # forked processes inherit the open devices
     for one in (signal.SIGINT, signal.SIGTERM):
         signal.signal(one, lambda *_: sys.exit(1))
     try:

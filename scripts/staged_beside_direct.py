@@ -2,7 +2,7 @@
 
     python scripts/staged_beside_direct.py --target DIR --stage DIR [--limit 500MB/s]
 
-The script prints the prediction and the decision of the model. Then it measures steps with and without staging
+The script prints the prediction and the decision of the model. Then the script measures steps with and without staging
 alternately, in one process without MPI. Writes to the target are durable and bypass the page cache, as for files larger
 than memory. The cost of a step is the whole time, including the drain at the end, minus the time of the computation
 alone. With `--limit`, a control group limits the bandwidth of this process, so that the target is as slow as a busy
@@ -51,7 +51,7 @@ CASES = (
 
 @dataclass(frozen=True)
 class Measured:
-    """The seconds per step for which the program waits in one repeat: while it writes, while it reads, and in total."""
+    """The seconds per step for which the program waits in one repeat: during writes, during reads, and in total."""
 
     write: float
     read: float

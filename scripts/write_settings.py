@@ -2,8 +2,8 @@
 
     aggregate/core/outcrop/aggregate/placement/settings.cpp ──► outcrop_aggregate.h, docs/reference/aggregation.md
 
-The script writes the settings between two marks in each file. With `--check`, it writes no file, and has exit code 1 if
-a file differs from the table.
+The script writes the settings between two marker lines in each file. With `--check`, the script writes no file. If a
+file differs from the table, the exit code is 1.
 """
 
 from __future__ import annotations

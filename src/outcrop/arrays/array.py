@@ -1,11 +1,11 @@
 """This module defines `Array`. An `Array` behaves like a NumPy array, and commits its values.
 
-NumPy functions work on the plain array inside an `Array`. So results of operators and functions are plain arrays, and
-`a += 1`, `np.add(b, 1, out=a)` and `np.copyto(a, b)` change the values in place. Views (`a[2:5]`, `a.T`) are plain
-arrays that share the same bytes.
+NumPy functions work on the plain array inside an `Array`. So the results of operators and functions are plain arrays.
+The expressions `a += 1`, `np.add(b, 1, out=a)` and `np.copyto(a, b)` change the values of `a` in place. Views
+(`a[2:5]`, `a.T`) are plain arrays that share the same bytes.
 
-The user has named the path of an array, so the path and the folders above it may be links. A link whose target does not
-exist is refused, and no file is made at the target. The files in the folder of an array must not be links
+The user has named the path of an array, so the path and the folders above it may be links. Outcrop refuses a link whose
+target does not exist, and makes no file at the target. The files in the folder of an array must not be links
 (committed.py).
 """
 
@@ -33,7 +33,8 @@ from outcrop.tiers.tier import Tier
 from outcrop.units import format_bytes
 
 PARTS = ("flat", "imag", "real")
-"""Attributes of NumPy arrays that are views of the values. An assignment to such an attribute changes the values."""
+"""Attributes of NumPy arrays that are views of the values. An assignment to one of these attributes changes the values.
+"""
 
 
 def _forwarded(name: str) -> Callable[..., Any]:
@@ -42,7 +43,7 @@ def _forwarded(name: str) -> Callable[..., Any]:
 
 
 class NumpyLike(np.lib.mixins.NDArrayOperatorsMixin):
-    """A mix-in for classes with a NumPy array `values`. Objects of such a class behave like this array."""
+    """A mix-in for classes with a NumPy array `values`. Objects of these classes behave like the array `values`."""
 
     @property
     @abstractmethod
@@ -64,7 +65,8 @@ class NumpyLike(np.lib.mixins.NDArrayOperatorsMixin):
         return self._result(function(*_plain(inputs), **_plain(options)), (options.get("out"),))
 
     def _result(self, result: Any, out: Any) -> Any:
-        """Return the object in `out` whose plain array is `result`, or `result` if `out` has no such object."""
+        """Return the object in `out` whose plain array is `result`. If no object in `out` has this plain array, return
+        `result`."""
         given = next((one for one in out if isinstance(one, NumpyLike) and one.values is result), None)
         return result if given is None else given
 
@@ -127,9 +129,9 @@ class Array(NumpyLike):
     """An array on a tier, made by `oc.array`, `oc.open_array` or `oc.place(...).make()`.
 
     An `Array` behaves like the NumPy array `values`. Values are committed by `step()` at the requested interval, by
-    `flush()`, and by `close()`. The end of a `with` block calls `close()`. Values are not committed if the block ends
-    with an exception. If the array is deleted without `close()`, the values since the last commit are lost, and Python
-    shows a RuntimeWarning. No other thread may change the values during a commit.
+    `flush()`, and by `close()`. The end of a `with` block calls `close()`. If the block ends with an exception, the
+    values are not committed. If the array is deleted without `close()`, the values since the last commit are lost, and
+    Python shows a RuntimeWarning. No other thread may change the values during a commit.
     """
 
     def __init__(self, spec: ArraySpec, tier: Tier, storage: ArrayStorage) -> None:
@@ -199,7 +201,7 @@ class Array(NumpyLike):
         After a flush, an array with access "read" refuses writes. Raises StorageError if a write fails. After this
         error, the last commit is still intact.
         """
-        _ = self.values  # reading `values` raises InputError if the array is closed
+        _ = self.values  # this access raises InputError if the array is closed
         begin = time.perf_counter()
         written = self._storage.flush(self._steps)
         seconds = time.perf_counter() - begin
@@ -249,8 +251,8 @@ class Array(NumpyLike):
 
 
 def make_storage(spec: ArraySpec, tier: Tier, working: Tier) -> ArrayStorage:
-    """Make or open the storage of `spec` on `tier`. The working copy of an array with commits is on the tier `working`.
-    Raises InputError, StorageError or CorruptionError if this is not possible."""
+    """Make or open the storage of `spec` on `tier`. If the array has commits, its working copy is on the tier
+    `working`. Raises InputError, StorageError or CorruptionError if this is not possible."""
     if spec.path is None:
         return Volatile(take_memory(tier, spec.nbytes))
     exists = check_path(spec.path, spec)
@@ -262,8 +264,8 @@ def make_storage(spec: ArraySpec, tier: Tier, working: Tier) -> ArrayStorage:
 
 
 def check_name(path: Path) -> None:
-    """Raise InputError if the system cannot follow a path. Reasons are a name that is too long, a link without a
-    target, a circle of links, or a folder that this process may not search."""
+    """Raise InputError if the system cannot follow a path. Possible reasons are a name that is too long, a link without
+    a target, a circle of links, and a folder that this process may not search."""
     try:
         names = [os.fsencode(part) for part in path.parts]
         existing = nearest_existing(path)
@@ -281,8 +283,9 @@ def check_name(path: Path) -> None:
 
 
 def check_path(path: Path, spec: ArraySpec) -> bool:
-    """Return True if an array with the shape and dtype of `spec` exists at `path`, and False if a new array can be
-    made. Otherwise raise InputError. Raises StorageError and CorruptionError if the array is damaged."""
+    """Return True if an array with the shape and dtype of `spec` exists at `path`. Return False if a new array can be
+    made at `path`. Raises InputError in all other cases. Raises StorageError and CorruptionError if the array is
+    damaged."""
     check_name(path)
     if not os.path.lexists(path):
         _check_new(path, spec)

@@ -1,5 +1,5 @@
-"""This module stores an array with commits. It defines the folder of the array, and the protocol that keeps the last
-commit intact.
+"""This module stores an array with commits. The module defines the folder of the array, and the protocol that keeps the
+last commit intact.
 
     psi/
       tiles            two slots for each tile of 1 MiB (one slot, if the array is only read)
@@ -16,15 +16,15 @@ The commit of generation g + 1 does not write to the slots of generation g. Ther
 the commit of generation g + 2 begins. If generation g + 1 is damaged, generation g is used instead. When the array is
 opened, the checksum of each tile is verified.
 
-A new array begins with commit.0.json.tmp, the record of generation 0, which has no values. The record proves that
-Outcrop made the file `tiles`, so Outcrop may replace `tiles` as long as no commit exists.
+A new array begins with commit.0.json.tmp, the record of generation 0, which has no values. This record proves that
+Outcrop made the file `tiles`. So Outcrop may replace `tiles` as long as no commit exists.
 
 A process that changes the array locks the folder exclusively. Readers share the lock and map the tiles into memory. The
 folder is locked before any file in the folder is read or made. All files are opened relative to the descriptor of the
-folder, and links are not followed. Each file must be a regular file. Each record must have a valid checksum, and its
-generation must be even in commit.0.json and odd in commit.1.json. If both records exist, they must belong to the same
-array. The file `tiles` must be large enough. `parse_record` checks the type and the range of each field, and that the
-tables have one entry for each tile. Therefore the code after this check may rely on the sizes in a record.
+folder, and links are not followed. Each file must be a regular file. Each record must have a valid checksum. The
+generation must be even in commit.0.json, and odd in commit.1.json. If both records exist, they must belong to the same
+array. The file `tiles` must be large enough. `parse_record` checks the type and the range of each field. It also checks
+that the tables have one entry for each tile. Therefore the code after these checks may rely on the sizes in a record.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ TILE_BYTES = 1 << 20
 MAX_RECORD_BYTES = 1 << 30
 """The maximum size of a record in bytes. The record of an array of 100 TiB has about this size."""
 BYTES_PER_TILE, OTHER_BYTES = 10, 1 << 14
-"""The number of characters that a record has for each tile (the slot and the checksum in hexadecimal), and the maximum
-number of characters of all other fields."""
+"""The first number is the number of characters that a record has for each tile: the slot and the checksum in
+hexadecimal. The second number is the maximum number of characters of all other fields."""
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_NUMBER)]
 _Cells = Annotated[int, msgspec.Meta(ge=1, le=MAX_NUMBER)]
@@ -98,7 +98,7 @@ class Committed(ArrayStorage):
                 records, problems = self._look(spec)
                 if not reads_only:
                     # A process may have been killed between the rename of a record and the flush of the folder. In this
-                    # case, the new record is possibly not durable yet. Therefore the folder is flushed again.
+                    # case, the new record may not be durable yet. Therefore the folder is flushed again.
                     self._folder.flush()
                 if not records:
                     undo.callback(_remove_files, self._folder)
@@ -124,8 +124,8 @@ class Committed(ArrayStorage):
 
     def flush(self, steps: int) -> int:
         """Commit if the values or the number of steps have changed, and return the number of bytes written. Raises
-        StorageError if a write fails. After this error, the last commit is still intact, unless the folder was deleted.
-        """
+        StorageError if a write fails. After this error, the last commit is still intact, except if the folder was
+        deleted."""
         last = self._record
         if self.read_only:
             return 0
@@ -146,7 +146,7 @@ class Committed(ArrayStorage):
         except OSError as error:
             raise StorageError(f"cannot commit to {self.path / name}: {error.strerror}") from error
         with storage_errors(self.path, "used"):
-            self._check_here()  # check again: readers find the commit only if the path still leads to this folder
+            self._check_here()  # check again, because readers find the commit by this path
         self._file.accept()
         self._record = record
         if record.access == "read":
@@ -160,8 +160,8 @@ class Committed(ArrayStorage):
         self._folder.close()
 
     def _hold(self, access: str) -> bool:
-        """Lock the folder, and return True if the lock is shared. The lock is shared if the array is only read and has
-        a commit."""
+        """Lock the folder. Return True if the lock is shared, which is the case if the array is only read and has a
+        commit."""
         if access == "read":
             self._held = _held(self._folder, shared=True)
             if has_commits(self._folder):
@@ -201,8 +201,8 @@ class Committed(ArrayStorage):
             status = os.fstat(handle)
             if not reads_only and status.st_nlink != 1:
                 raise StorageError(f"{tiles} has another name, too (a hard link); copy the folder and use the copy")
-            # A file with one slot for each tile belongs to an array that was only read until now. An update needs two
-            # slots.
+            # If the file has one slot for each tile, the array was only read until now. An update needs two slots for
+            # each tile.
             if not reads_only and status.st_size < slots_bytes(spec):
                 self._folder.grow(TILES, slots_bytes(spec))
             # The core opens the file again through the same folder descriptor and does not follow links.
@@ -274,7 +274,7 @@ class Record:
     `slots` contains one byte with the number of the slot, and `checksums` has four bytes with the CRC32C. `persist` and
     `access` are the arguments with which the array was made.
 
-    `array` is a random name that is the same in all records of one array. A record with another name belongs to another
+    `array` is a random name, which is equal in all records of one array. A record with another name belongs to another
     array. In records of older versions, `array` is None. Generation 0 is a new array without values, so its record has
     empty `slots` and `checksums`.
     """
@@ -294,7 +294,7 @@ class Record:
         return math.prod(self.shape) * self.dtype.itemsize
 
     def is_of_other_array(self, other: Record) -> bool:
-        """Return True if the two records certainly belong to different arrays."""
+        """Return True if the names, the shapes or the dtypes show that the two records belong to different arrays."""
         if self.array and other.array and self.array != other.array:
             return True
         return (self.shape, self.dtype) != (other.shape, other.dtype)
@@ -317,7 +317,7 @@ class Record:
 
 
 class _Content(msgspec.Struct):
-    """The fields of a record as they are stored in the file, with their types and ranges."""
+    """The fields of a record as the file stores the fields, with the type and the range of each field."""
 
     format: Literal[1]
     shape: Annotated[tuple[_Cells, ...], msgspec.Meta(max_length=MAX_AXES)]
@@ -446,8 +446,8 @@ def no_commit_left(path: Path, problems: list[str]) -> CorruptionError:
 def _read_record(folder: Directory, name: str, number: int, tiles_bytes: int) -> Record | None:
     """Read and check the record in the file `name`. Return None if the file does not exist."""
     path = folder.path / name
-    # A record with more tiles than the file `tiles` can hold is damaged. Such a record is too long, so it is refused
-    # before it is read.
+    # A record with more tiles than the file `tiles` can hold is damaged. A record with too many tiles is also too long,
+    # so its length is checked before the record is read.
     max_bytes = min(MAX_RECORD_BYTES, _record_bytes(tiles_bytes))
     try:
         status = folder.status(name)

@@ -45,13 +45,14 @@ def array(
     instead.
 
     `tier` is the name or kind of a tier ("dram", "nvme", "tmpfs", see `outcrop tiers`), or "auto". With "auto" an array
-    that is updated goes to the fastest tier with room. An array that is only read goes to the slowest tier whose
-    transfers take at most `seconds_per_step`, the computing time of a step. An array with commits needs a `path`.
+    that is updated goes to the fastest tier with room. An array that is only read goes to the slowest tier that does
+    not delay a step. A tier does not delay a step if the transfers take at most `seconds_per_step`, the computing time
+    of a step. An array with commits needs a `path`.
 
     See `ArraySpec` for the other arguments. Raises InputError if the tier does not exist, has no room, or does not keep
-    values long enough. Also raises InputError if the path is on another file system or holds other files. In these
-    cases no file has been made. Raises StorageError if a device fails, and CorruptionError if no commit at `path` is
-    intact.
+    values long enough. Also raises InputError if the path is on another file system or holds other files. If InputError
+    is raised, no file has been made. Raises StorageError if a device fails, and CorruptionError if no commit at `path`
+    is intact.
     """
     spec = ArraySpec(shape, dtype, tier, access, persist, path, working, bytes_read_per_step, bytes_written_per_step)
     if spec.is_committed and spec.path is None:
@@ -65,10 +66,10 @@ def array(
 def open_array(path: str | os.PathLike[str], access: str | None = None, persist: Persist | None = None) -> Array:
     """Open the array at `path`. The array gets the values of its last intact commit or of its .npy file.
 
-    `access` and `persist` default to the values with which the array was made. By default, a .npy file is opened for
-    reading only. If `access` is "update", the values of the file can be changed. If the last commit is damaged, the
-    previous commit is opened, and Python shows a RuntimeWarning. Raises InputError if `path` holds no array. Raises
-    StorageError if a device fails, and CorruptionError if no commit is intact.
+    The defaults of `access` and `persist` are the values with which the array was made. By default, a .npy file is
+    opened for reading only. If `access` is "update", the values of the file can be changed. If the last commit is
+    damaged, the previous commit is opened, and Python shows a RuntimeWarning. Raises InputError if `path` holds no
+    array. Raises StorageError if a device fails, and CorruptionError if no commit is intact.
     """
     where = as_path(path, "path")
     check_name(where)
@@ -123,9 +124,9 @@ class Placement:
         return sum(self.bytes_on(tier.name) for tier in self.tiers if tier.kind in MAIN_MEMORY)
 
     def make(self) -> dict[str, Array]:
-        """Make the arrays. Return a dictionary from names to arrays. If an array already exists at a path, it is opened
-        with the values of its last commit. Raises InputError, StorageError or CorruptionError if an array cannot be
-        made."""
+        """Make the arrays. Return a dictionary from names to arrays. If an array already exists at a path, the method
+        opens this array with the values of its last commit. Raises InputError, StorageError or CorruptionError if an
+        array cannot be made."""
         made: dict[str, Array] = {}
         try:
             for one in self.arrays:
@@ -165,11 +166,11 @@ def place(
     """Plan the places of arrays. This function neither makes nor changes files.
 
     `seconds_per_step` is the computing time of a step with all data in memory. Transfers that take at most this time do
-    not slow down a step. With the default, 0, each array goes to the fastest tier with room. `capacities` maps the name
-    of a tier to the maximum number of bytes that arrays may take there, such as "2GiB" or 0. By default, arrays may
-    take all free bytes. `tiers` defaults to the tiers of this machine. All tiers are measured first if several tiers
-    are possible and one of them was never measured. The measurement takes some seconds. An array with commits but
-    without a path gets a folder in the directory of its tier. The folder has the name of the array.
+    not slow down a step. With the default value 0, each array goes to the fastest tier with room. `capacities` maps the
+    name of a tier to the maximum number of bytes that arrays may take there, such as "2GiB" or 0. By default, arrays
+    may take all free bytes. `tiers` defaults to the tiers of this machine. If several tiers are possible, and one of
+    these tiers was never measured, all tiers are measured first. The measurement takes some seconds. If an array has
+    commits but no path, the array gets a folder in the directory of its tier. The folder has the name of the array.
 
     Raises InputError if no tier is possible for an array, or if the arrays do not fit.
     """
@@ -178,7 +179,7 @@ def place(
     if tiers is not None and (not isinstance(tiers, Sequence) or not all(isinstance(one, Tier) for one in tiers)):
         raise InputError(f"tiers must be a list of tiers, as find_tiers gives, not {shown(tiers)}")
     here = list(tiers if tiers is not None else subtract_reserved(_tiers_for(arrays)))
-    # sorts the tiers by their speed, with the fastest tier first
+    # The fastest tier comes first.
     here.sort(key=lambda tier: -(tier.read_bytes_per_second or 0.0))
     _check_capacities({} if capacities is None else capacities, here)
     shared = shared_rooms(here)
@@ -204,7 +205,7 @@ def place(
 
 
 def _with_shared(demand: Demand, shared: Sequence[SharedRoom]) -> Demand:
-    """Return a copy of `demand` that also counts shared space: some tiers, such as DRAM and tmpfs, share free bytes. In
+    """Return a copy of `demand` that also counts shared space. Some tiers, such as DRAM and tmpfs, share free bytes. In
     the copy, `takes` of each choice also has the number of bytes that the choice takes from each shared space."""
 
     def takes(one: Choice) -> tuple[tuple[str, int], ...]:
@@ -215,8 +216,8 @@ def _with_shared(demand: Demand, shared: Sequence[SharedRoom]) -> Demand:
 
 
 def _tiers_for(arrays: Mapping[str, ArraySpec]) -> list[Tier]:
-    """Return the tiers of this machine. A tier that contains the path of an array uses the folder of this path. Measure
-    all tiers first if an array has several possible tiers and one of them was never measured."""
+    """Return the tiers of this machine. A tier that contains the path of an array uses the folder of this path. If an
+    array has several possible tiers, and one of these tiers was never measured, all tiers are measured first."""
     parents = [nearest_existing(spec.path.absolute().parent) for spec in arrays.values() if spec.path is not None]
     folders = [folder for folder in parents if folder.is_dir()]
     tiers = find_tiers(folders)
@@ -281,8 +282,8 @@ def _check_paths(arrays: Mapping[str, ArraySpec]) -> None:
 
 
 def demand_of(name: str, spec: ArraySpec, tiers: Sequence[Tier]) -> Demand:
-    """Return the possible places of one array, including places that have no room for it. Raises InputError if no tier
-    is possible."""
+    """Return the possible places of one array. Places without enough room for the array are included. Raises InputError
+    if no tier is possible."""
     if spec.path is not None:
         check_path(spec.path, spec)
     possible = possible_tiers(name, spec, tiers)
@@ -296,7 +297,7 @@ def demand_of(name: str, spec: ArraySpec, tiers: Sequence[Tier]) -> Demand:
 
 
 def spec_on(tier: Tier, name: str, spec: ArraySpec) -> ArraySpec:
-    """Return `spec`. An array with commits but without a path gets a path: a folder with the array's name in the
+    """Return `spec`. If the array has commits but no path, it gets a path: a folder with the array's name in the
     directory of the tier."""
     if not spec.is_committed or spec.path is not None:
         return spec
@@ -310,8 +311,8 @@ def measured(tier: Tier) -> bool:
 
 
 def _choice(spec: ArraySpec, tier: Tier, working: Tier) -> Choice:
-    """Return a choice with the numbers of bytes and the transfer time of an array. The array is on `tier`, and the
-    working copy of an array with commits is on `working`."""
+    """Return a choice with the numbers of bytes and the transfer time of an array. The array is on `tier`. If the array
+    has commits, its working copy is on `working`."""
     exists = spec.path is not None and check_path(spec.path, spec)
     takes = {tier.name: 0, working.name: 0}
     if spec.is_committed:
@@ -328,8 +329,8 @@ def _choice(spec: ArraySpec, tier: Tier, working: Tier) -> Choice:
 
 
 def _seconds(count: float, per_second: float | None) -> float:
-    """Return the time of a transfer. For an unmeasured tier, the time is 0. The value 0 does not affect the choice,
-    because an unmeasured tier is used only if no measured tier is possible."""
+    """Return the time of a transfer. For an unmeasured tier, the time is 0. This value does not affect the choice,
+    because an unmeasured tier is used only if no other tier is possible."""
     return count / per_second if per_second else 0.0
 
 
@@ -372,8 +373,8 @@ def _objections(
     free_bytes: Mapping[str, int],
     computing_seconds: float,
 ) -> Iterator[str]:
-    """Yield the reasons why demand `number` does not use the choices in `passed`, if all other demands keep their
-    places."""
+    """Yield the reasons why demand `number` does not use the choices in `passed`. All other demands keep their places.
+    """
     places = tuple(free_bytes)
     now = placement.cost(demands, found.chosen, places, computing_seconds)[0]
     for one in passed:
@@ -387,7 +388,7 @@ def _objections(
 
 def no_room(demands: Sequence[Demand], free_bytes: Mapping[str, int]) -> str:
     """Return the message for arrays that do not fit. The message names an array that fits on no tier, or says that the
-    arrays do not fit together, and how many bytes are free."""
+    arrays do not fit together. The message also says how many bytes are free."""
     for demand in demands:
         if not any(placement.fits([one], free_bytes) for one in demand.choices):
             needs = "; ".join(_lacks(one, free_bytes) for one in demand.choices)

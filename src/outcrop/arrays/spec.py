@@ -1,5 +1,5 @@
-"""The description of an array on a tier (shape, dtype, tier, use in a step, commits), and the tiers on which such an
-array can be placed."""
+"""This module defines the description of an array on a tier: shape, dtype, tier, use in a step, commits. The module
+also finds the tiers on which an array with a given description can be placed."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ from outcrop.units import ADDRESSABLE_BYTES
 MAX_AXES = 32
 """The maximum number of axes of an array. All versions of NumPy support this number."""
 MAX_NUMBER = 1 << 62
-"""The maximum number of bytes, steps and generations of an array. Sums of such numbers fit into 64 bits."""
+"""The maximum number of bytes, steps and generations of an array. The limit is low enough that sums of these numbers
+fit into 64 bits."""
 MAX_CELL_BYTES = 32
-"""The number of bytes of a cell of the largest dtype for plain numbers."""
+"""The size of a cell of the largest dtype for plain numbers, in bytes."""
 
 Persist: TypeAlias = "str | int"
 """The value that says when an array is committed: "never", "end", "step", or an interval in steps."""
@@ -40,9 +41,9 @@ class ArraySpec:
     `tier` is the name or kind of a tier, or "auto". An array with access "read" is filled once, before the first step,
     and then refuses writes. An array with access "update" changes at each step. `persist` says when values are
     committed: "never", "end" (when the array is closed), "step", or an interval in steps. A later process finds
-    committed values at `path`, even after a crash. The program works on a copy of an array with commits. By default the
-    copy is in a file on the same tier, which needs little memory. With `working="dram"` the copy is in DRAM, which is
-    faster.
+    committed values at `path`, even after a crash. The program works on a copy of an array with commits. By default,
+    this copy is in a file on the same tier, which needs little memory. With `working="dram"`, this copy is in DRAM,
+    which is faster.
 
     `bytes_read_per_step` and `bytes_written_per_step` are the numbers of bytes of the array that one step of the
     program reads and writes. The default is the size of the array.
@@ -160,7 +161,8 @@ def parse_dtype(dtype: Any) -> np.dtype[Any]:
 
 
 def parse_persist(persist: object) -> Persist:
-    """Return `persist` if it is "never", "end", "step" or a positive number. Otherwise raise InputError."""
+    """Return `persist` if its value is "never", "end", "step" or a positive number. Raises InputError for all other
+    values."""
     if isinstance(persist, str) and persist in ("never", "end", "step"):
         return persist
     if isinstance(persist, int | np.integer) and not isinstance(persist, bool) and 1 <= persist < ADDRESSABLE_BYTES:
@@ -200,8 +202,8 @@ def possible_tiers(name: str, spec: ArraySpec, tiers: Sequence[Tier]) -> list[Ti
     if spec.is_committed:
         found = _lasting(name, spec, found, tiers)
     elif spec.tier == "auto" and spec.path is None:
-        # Files on tmpfs are left out if another tier is possible, because they take the same memory as arrays in DRAM
-        # and are slower.
+        # If another tier is possible, tmpfs is left out. Files on tmpfs take the same memory as arrays in DRAM, but are
+        # slower.
         found = [tier for tier in found if tier.kind != "tmpfs"] or found
     return found
 
@@ -220,8 +222,8 @@ def _named(name: str, spec: ArraySpec, tiers: Sequence[Tier]) -> list[Tier]:
 
 
 def _holding(name: str, spec: ArraySpec, path: Path, found: Sequence[Tier], tiers: Sequence[Tier]) -> list[Tier]:
-    """Return the one tier whose file system contains the path. If several tiers are on this file system, return the
-    tier that was declared for a folder above the path."""
+    """Return a list with the tier whose file system contains the path. If several tiers are on this file system, the
+    list has the tier that was declared for a folder above the path."""
     existing = nearest_existing(path)
     try:
         existing.stat()
@@ -240,8 +242,8 @@ def _holding(name: str, spec: ArraySpec, path: Path, found: Sequence[Tier], tier
 
 
 def _lasting(name: str, spec: ArraySpec, found: Sequence[Tier], tiers: Sequence[Tier]) -> list[Tier]:
-    """Return the tiers that keep values after the process has ended. Return only tiers that also keep values after a
-    reboot if the user has given no tier and no path."""
+    """Return the tiers that keep values after the process has ended. If the user has given no tier and no path, return
+    only tiers that also keep values after a reboot."""
     needed = Persistence.JOB if spec.tier == "auto" and spec.path is None else Persistence.REBOOT
     lasting = [tier for tier in found if tier.persistence >= needed]
     if not lasting:

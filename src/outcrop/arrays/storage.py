@@ -1,10 +1,11 @@
-"""This module defines the storage of arrays: the interface, and two kinds of storage. One is memory that exists until
-the process ends, and the other is mapped .npy files.
+"""This module defines the storage of arrays: the interface, and two kinds of storage. The first kind is memory that
+exists until the process ends. The second kind is a mapped .npy file.
 
 The system may write the changed pages of a mapped file at any time. A flush writes the remaining pages. If a flush does
-not finish, the file contains a mixture of old and new values. Arrays with commits (committed.py) do not have this
-problem. The header of a new .npy file fills one page, so that the values begin at the start of a page. The path of a
-.npy file may be a link, because the user has named it. The link is followed once, when the file is opened.
+not finish, the file contains a mixture of old and new values. In an array with commits (committed.py), old and new
+values are never mixed. The header of a new .npy file fills one page, so that the values begin at the start of a page.
+The path of a .npy file may be a link, because the user has named this path. The link is followed once, when the file is
+opened.
 
 Python gives C++ the descriptors of open files, so that no name is looked up twice.
 """
@@ -53,7 +54,7 @@ Header = tuple[tuple[int, ...], np.dtype[Any], int]
 
 _IN_USE: defaultdict[str, WeakValueDictionary[int, NDArray[np.uint8]]] = defaultdict(WeakValueDictionary)
 """For each tier, the memory of the open arrays of this process. The system counts a page as free until a thread first
-touches the page. So without this table, the same free memory could be given to two arrays."""
+reads or writes the page. So without this table, two arrays could get the same free memory."""
 
 
 def path_of(handle: int) -> str:
@@ -98,7 +99,7 @@ class ArrayStorage(ABC):
     @abstractmethod
     def flush(self, steps: int) -> int:
         """Make the values after `steps` steps durable, if this storage can keep values. Return the number of bytes
-        written, or the size of the array if this number is unknown. Raises StorageError if a write fails."""
+        written. If this number is unknown, return the size of the array. Raises StorageError if a write fails."""
 
     @property
     def generation(self) -> int:
@@ -111,7 +112,8 @@ class ArrayStorage(ABC):
         return 0
 
     def close(self) -> None:  # noqa: B027 - most storages have nothing to release
-        """Release the locks, and close all files that are open. The bytes stay valid while arrays refer to them."""
+        """Release the locks, and close all files that are open. The bytes stay valid as long as an array refers to
+        them."""
 
     def values(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
         count = math.prod(shape) * dtype.itemsize
@@ -133,7 +135,7 @@ class Volatile(ArrayStorage):
 def take_memory(tier: Tier, nbytes: int) -> NDArray[np.uint8]:
     """Return `nbytes` bytes of zeros on a tier. The bytes exist until the process ends. If the tier is a file system,
     the bytes are in a mapped file without a name. If the tier is DRAM, each page comes from the NUMA node of the thread
-    that touches the page first. On other memory, the bytes are on the tier's NUMA nodes. Raises InputError or
+    that first reads or writes the page. On other memory, the bytes are on the tier's NUMA nodes. Raises InputError or
     StorageError if this is not possible."""
     if tier.directory is not None:
         with storage_errors(tier.directory, "used"), Directory.open(tier.directory) as folder:
@@ -151,14 +153,14 @@ def _memory_of(tier: Tier) -> str:
 
 
 def subtract_reserved(tiers: Sequence[Tier]) -> list[Tier]:
-    """Return the tiers with reduced `free_bytes`. The bytes that arrays of this process have reserved but not yet
-    touched are subtracted."""
+    """Return the tiers with reduced `free_bytes`. Arrays of this process have reserved some bytes that are still
+    counted as free, because they were never read or written. These bytes are subtracted."""
     reserved = {memory: sum(map(untouched_bytes, list(arrays.values()))) for memory, arrays in _IN_USE.items()}
     return [replace(tier, free_bytes=max(0, tier.free_bytes - reserved.get(_memory_of(tier), 0))) for tier in tiers]
 
 
 def untouched_bytes(content: NDArray[Any]) -> int:
-    """Return the number of bytes in pages of `content` that were never touched, or 0 if this number is unknown.
+    """Return the number of bytes in pages of `content` that were never read or written, or 0 if this number is unknown.
     `content` begins at the start of a page."""
     pages = np.zeros(-(-content.nbytes // mmap.PAGESIZE), np.uint8)
     answer = ctypes.CDLL(None).mincore(
@@ -205,9 +207,9 @@ class NpyFile(ArrayStorage):
 
 
 def create_npy(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    """Make a .npy file of zeros, and the missing folders above it. The space of the file is allocated. If an error
-    occurs, no new file and no new folder remains. Raises InputError if another process has just made the file. Raises
-    StorageError if the system refuses an operation."""
+    """Make a .npy file of zeros, and the missing folders above this file. The disk space of the file is allocated. If
+    an error occurs, no new file and no new folder remains. Raises InputError if another process has just made the file.
+    Raises StorageError if the system refuses an operation."""
     size = HEADER_BYTES + math.prod(shape) * dtype.itemsize
     made = make_directory(path.absolute().parent)
     try:
@@ -277,7 +279,7 @@ def _parsed(path: Path, data: bytes) -> tuple[tuple[int, ...], bool, np.dtype[An
         if length > MAX_HEADER_BYTES:
             raise ValueError(length)
         with warnings.catch_warnings():
-            # without this line, Python may print a warning about an odd text in the header
+            # Without this line, Python may print a warning about unusual text in the header.
             warnings.simplefilter("ignore")
             shape, fortran, dtype = reader(file)
     except Exception:

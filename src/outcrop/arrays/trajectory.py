@@ -1,8 +1,8 @@
-"""This module defines `oc.Trajectory`. A trajectory keeps the states of a program in memory and on storage, and gives
-them back in reverse order.
+"""This module defines `oc.Trajectory`. A trajectory keeps the states of a program in memory and on storage, and returns
+the newest state first.
 
-The core (core/outcrop/trajectory) does the work: it manages the buffers, the transfers, the files and the manifest.
-This module checks the arguments and converts states to NumPy arrays and back.
+The core (core/outcrop/trajectory) manages the buffers, the transfers, the files and the manifest. This module checks
+the arguments and converts states to NumPy arrays and back.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class Trajectory:
     """A stack of the states of a program, in memory and on storage. The newest state is on top.
 
     `fields` maps the names of fields to their shapes. All fields have the same `dtype`: "float32", "float64",
-    "complex64", "complex128", "int32" or "int64". `states` is the maximum number of states. Each state has one place.
-    The first states are in memory (at most `memory` bytes, such as "2GiB"). The next states are in files in the
-    directory `path`. All other states are in files in the directories `overflow`. `limit` is the maximum number of
-    bytes of files in `path`. `overflow` is a list of paths, or a mapping from paths to limits. Without a limit, all
-    free bytes may be used.
+    "complex64", "complex128", "int32" or "int64". `states` is the maximum number of states. Each state is either in
+    memory or in a file. The first states are in memory (at most `memory` bytes, such as "2GiB"). The next states are in
+    files in the directory `path`. All other states are in files in the directories `overflow`. `limit` is the maximum
+    number of bytes of files in `path`. `overflow` is a list of paths, or a mapping from paths to limits. Without a
+    limit, all free bytes may be used.
 
     The constructor makes all files and allocates all memory, so that no push fails because a disk is full. In addition,
     memory for `buffers` states is allocated. This memory holds the states that are being written or read. The
@@ -53,9 +53,10 @@ class Trajectory:
                 go_back(step, state["u"])
 
     States survive the process only after `commit()`. A committed state that is popped remains on storage until the next
-    commit. So a program that pops states and must survive a crash saves its own data first, and then calls `commit()`.
+    commit. So a program that pops states and must survive a crash first saves its own data, and then calls `commit()`.
     After a crash, `oc.Trajectory.open` gives the states of the last commit. The saved data may already include the
-    newest of these states. The program pops these states without using them, and continues.
+    results of the newest of these states. The program pops the states whose results are saved, ignores them, and
+    continues.
 
     The directory is a group of Zarr v3 with an array of shape `(time, *shape)` for each field. `xarray.open_zarr` shows
     the committed states.
@@ -94,8 +95,8 @@ class Trajectory:
     def open(cls, path: Path, *, buffers: int = 3, io: str = "auto") -> Trajectory:
         """Open the trajectory in the directory `path` with the states of its last commit.
 
-        Raises InputError if the directory holds no trajectory, or if another process uses it. Raises CorruptionError if
-        the manifest is damaged, and StorageError if a file cannot be read.
+        Raises InputError if the directory holds no trajectory, or if another process uses the directory. Raises
+        CorruptionError if the manifest is damaged, and StorageError if a file cannot be read.
         """
         made = cls.__new__(cls)
         in_flight = _count("buffers", buffers, 2, 1024)
@@ -151,18 +152,18 @@ class Trajectory:
         """Copy a state and return its number. The states are counted from 0.
 
         `state` maps each field to an array of its shape and dtype. The state is written in the background. The call
-        waits only if all buffers are in use. The arrays may change as soon as the call returns. Raises InputError if
-        the maximum number of states is present. Also raises InputError if a committed state that was popped is still at
-        the place of the new state. In this case, call `commit()` first. Raises StorageError if a transfer fails. After
-        a StorageError, only the committed states are left.
+        waits only if all buffers are in use. The caller may change the arrays as soon as the call returns. Raises
+        InputError if the trajectory already has the maximum number of states. Also raises InputError if a committed
+        state that was popped still occupies the place of the new state. In this case, call `commit()` first. Raises
+        StorageError if a transfer fails. After a StorageError, only the committed states are left.
         """
         return self._stack.push([np.ascontiguousarray(one) for one in self._checked(state)])
 
     def pop(self, into: Mapping[str, NDArray[Any]] | None = None) -> tuple[int, State]:
         """Remove the newest state, and return its number and its fields. Older states are read ahead in the background.
 
-        The arrays are valid until the next pop. If `into` is given, it maps each field to an array. The method then
-        copies the values into these arrays, and returns these arrays. Raises InputError if no state is left, and
+        The arrays are valid until the next pop. `into` may map each field to an array. In this case, the method copies
+        the values into the arrays of `into`, and returns these arrays. Raises InputError if no state is left, and
         StorageError if the state cannot be read. Raises CorruptionError if the state differs from the state that was
         pushed. In this case the state is not removed.
         """
@@ -179,7 +180,7 @@ class Trajectory:
         return number, dict(zip(self._shapes, targets, strict=True))
 
     def __getitem__(self, number: int) -> State:
-        """Return a copy of a state without removing it. Negative numbers count from the newest state. Raises
+        """Return a copy of a state. The state is not removed. Negative numbers count from the newest state. Raises
         IndexError, StorageError and CorruptionError."""
         count = len(self)
         index = operator.index(number)
@@ -190,7 +191,8 @@ class Trajectory:
         return found
 
     def commit(self) -> None:
-        """Make the states that were not popped durable. Storage no longer keeps states that were popped.
+        """Make all states durable that were not popped. After this call, storage no longer keeps the states that were
+        popped.
 
         After a crash, `open` finds the states of the last commit. States in memory are also written to files, and stay
         in memory. Raises InputError if the directories have no room for all states. Raises StorageError if a write

@@ -2,13 +2,14 @@
 
 Actions are small immutable objects. An action has the same meaning for the validator, the cost model, the executor and
 the rehearsal (tests/rehearsal.py). All ranges are half open. The coordinate y counts rows. The coordinate x counts the
-cells of a row, including its padding, so that x0 and x1 can be multiples of 64 bytes. An action applies to all fields.
+cells of a row. The padding of the row counts too, so that x0 and x1 can always be multiples of 64 bytes. An action
+applies to all fields.
 
 The window has one ring of slots for the first copy of each field. If a field has two copies, the window has another
-ring for the second copy. Updates write the two copies alternately. For example, a single field that is updated in one
-stage has levels 0, 2, ... in the first copy and levels 1, 3, ... in the second copy. Plane z lies in slot z + shift
-modulo the size of its ring. A slot holds the part of its plane that the current block needs. This part of a plane is
-called the frame. The frame can be the whole plane.
+ring for the second copy. Updates write the two copies alternately. For example, let a run have one field and one stage.
+Then the first copy holds the levels 0, 2, ..., and the second copy holds the levels 1, 3, ... Plane z lies in slot z +
+shift modulo the size of its ring. A slot holds the part of its plane that the current block needs. This part of a plane
+is called the frame. The frame can be the whole plane.
 
 A pass uses the following arrays on disk. The arrays `other`, `fringes` and `recomputed` are discarded when the pass
 ends:
@@ -17,21 +18,21 @@ ends:
     `target`      Generation g + 1 of the updated fields. During the pass, this array also holds unfinished levels of
                   the same parity as the last level.
     `statics`     The static fields, which no stage updates.
-    `other`       Unfinished levels of the opposite parity.
+    `other`       Unfinished levels of the parity opposite to the parity of the last level.
     `fringes`     Rows between two blocks in y. The array holds both copies of these rows.
     `recomputed`  Rows between two blocks in y. These rows belong to fields that the pass computes again.
     `history`     States of a forward run (history.py). A pass only reads these arrays.
 
 If the grid is divided among ranks, a rank exchanges rows with its neighbours. Rows are counted from the first row of
 the rank. The rank's own rows are 0 <= y < ny. Rows of the lower neighbour have y < 0, and rows of the upper neighbour
-have y >= ny. If the grid is also divided along z, planes are counted from the first plane of the rank: planes of the
+have y >= ny. If the grid is also divided along z, planes are counted from the first plane of the rank. Planes of the
 neighbour below have z < 0, and planes of the neighbour above have z >= nz. Four more arrays stand for the connections
 to the neighbours:
 
     `faces`         Rows or planes of the updated fields at level 0.
     `static_faces`  Rows or planes of the static fields.
-    `stairs`        Rows of the fields that one level has written, from the upper neighbour to the lower one.
-    `finished`      Rows of the updated fields at the last level, from the lower neighbour to the upper one.
+    `stairs`        Rows of the fields that one level has written. A rank sends these rows to its lower neighbour.
+    `finished`      Rows of the updated fields at the last level. A rank sends these rows to its upper neighbour.
 """
 
 from __future__ import annotations
@@ -49,9 +50,9 @@ Array: TypeAlias = Literal[
 FACES: frozenset[Array] = frozenset({"faces", "static_faces", "stairs", "finished"})
 """The arrays that stand for the connections to neighbouring ranks."""
 LOW, HIGH, BELOW, ABOVE = SIDES = range(4)
-"""The sides of a rank: the lower neighbour is beyond row 0, and the upper neighbour is beyond the last row. The
-neighbour below is beyond plane 0, and the neighbour above is beyond the last plane. The number of the opposite side is
-`side ^ 1`."""
+"""The sides of a rank. The lower neighbour is beyond row 0, and the upper neighbour is beyond the last row. The
+neighbour below is beyond plane 0, and the neighbour above is beyond the last plane. The side opposite to side number
+`side` has the number `side ^ 1`."""
 
 
 def round_up(count: int, multiple: int) -> int:
@@ -91,8 +92,8 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class UpdateRegion:
-    """The cells of the grid that a block updates at each level: the cells with `z_low <= z < z_high`, `y_low <= y <
-    y_high` and `x_low <= x < x_high`."""
+    """The cells of the grid that a block updates at each level. A cell is in the region if `z_low <= z < z_high`,
+    `y_low <= y < y_high` and `x_low <= x < x_high`."""
 
     z_low: Bound = Bound(-FAR)
     z_high: Bound = Bound(FAR)
@@ -108,16 +109,16 @@ EVERY_CELL = Rectangle(-FAR, FAR, -FAR, FAR)
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Start a block. The actions that follow a Block action apply to the block that it starts. Each slot of the block
-    holds the cells `frame` of a plane. Another block may have left cells in a slot. The block can use these cells only
-    after a Carry has moved them.
+    """Start a block. The actions that follow a Block action apply to the new block. Each slot of the block holds the
+    cells `frame` of a plane. A slot may still hold cells of another block. The new block can use these cells only after
+    the action Carry has moved them.
 
     The updates of a block also compute the checksums of the cells `own` in the planes `own_z0 <= z < own_z1`. If two
     Block actions of a plan are equal, they start the same block. Blocks with different values of `shift` use different
-    slots for a plane, so a plan may alternate between such blocks.
+    slots for a plane, so a plan may alternate between these blocks.
 
-    If the range `own_z0` to `own_z1` is empty, the block only sends planes to neighbours along z. Its actions read
-    whole planes from disk, send them, and check them.
+    If the range `own_z0` to `own_z1` is empty, the block only sends planes to neighbours along z. The actions of this
+    block read whole planes from disk, send the planes, and check the planes.
     """
 
     frame: Rectangle
@@ -142,14 +143,15 @@ class Read:
     If the array is `source` or `statics`, the read of the last cell of a plane also reads the plane's checksum.
 
     If the array is `faces` or `static_faces`, the action receives the cells from the neighbour at the side `level`.
-    From the sides BELOW and ABOVE, it receives whole planes. `faces` stands for rows of all arrays of the state, and
-    `static_faces` for rows of all static arrays. Each plane of each array is one message with all rows of the area. The
-    messages of a connection are sent in the order of the actions.
+    From the sides BELOW and ABOVE, the action receives whole planes. The array `faces` stands for all arrays of the
+    state, and the array `static_faces` stands for all static arrays. One message contains all rows of the area in one
+    plane of one array. A rank sends its messages in the order of its actions.
 
     If the array is `stairs`, the action receives the cells from the upper neighbour. The cells belong to the fields
-    that the level `level` has written, and go to the rings that hold this level. If `level` is 0, the cells belong to
-    all arrays of the state. If the array is `finished`, the action receives cells of all arrays of the state from the
-    lower neighbour. These cells are at the last level of the pass, and `level` is the number of this level.
+    that the level `level` has written. The action stores the cells in the rings that hold this level. If `level` is 0,
+    the cells belong to all arrays of the state. If the array is `finished`, the action receives cells of all arrays of
+    the state from the lower neighbour. These cells are at the last level of the pass, and `level` is the number of this
+    level.
     """
 
     z0: int
@@ -161,12 +163,13 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Copy the rim within the cells `area` of planes z0 <= z < z1 from the first copies to the second copies. If a
-    plane belongs to the rim in z, the whole plane is copied. In any other plane, only the rows of the rim in y are
+    """Copy the cells of the rim in the area `area` of planes z0 <= z < z1 from the first copies to the second copies.
+    If a plane belongs to the rim in z, the whole plane is copied. In any other plane, only the rows of the rim in y are
     copied. The action also computes the checksums of the copied cells that are in `own`.
 
-    If `recomputed` is not negative, this number is the position of a field in `Problem.recomputed`. The action then
-    copies the rim to this field from the field with the number `FieldPlan.follows`, and computes no checksums."""
+    If `recomputed` is at least 0, it is the position of a field in `Problem.recomputed`. In this case, the action
+    copies the rim to this field from the field with the number `FieldPlan.follows`. The action then computes no
+    checksums."""
 
     z0: int
     z1: int
@@ -177,7 +180,8 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """Update the levels 1 to `levels` of the slab zeta0 <= z + skew_z * (level - 1) < zeta1 within `region`."""
+    """Update the levels 1 to `levels` of a slab within `region`. At each level, the slab contains the planes with zeta0
+    <= z + skew_z * (level - 1) < zeta1."""
 
     zeta0: int
     zeta1: int
@@ -210,13 +214,13 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Add the cells `area` of planes z0 <= z < z1 to the checksums of an array. This action is needed for cells of the
-    rank's own rows that other ranks update. If the array is `source`, the cells have the values that were read from the
-    source, and cells of the static fields are added to the checksums of the static fields. If the array is `target`,
-    the cells are at the last level.
+    """Add the cells `area` of planes z0 <= z < z1 to the checksums of an array. This action is needed for cells that
+    another rank updates although they are in the rank's own rows. If the array is `source`, the cells have the values
+    that were read from the source. In this case, the action also adds cells of the static fields to the checksums of
+    the static fields. If the array is `target`, the cells are at the last level.
 
-    In a block that only sends, the action checks whole planes that were read from the array `source` or `statics`. It
-    compares their checksums with the stored checksums immediately."""
+    In a block that only sends, the action checks whole planes that were read from the array `source` or `statics`. The
+    action compares the checksums of these planes with the stored checksums immediately."""
 
     z0: int
     z1: int
@@ -234,7 +238,7 @@ class Commit:
 class Carry:
     """Move the cells `area` of planes z0 <= z < z1 from the frame of the previous block into the frame of this block.
     An even `level` selects the rings of first copies, and an odd `level` selects the rings of second copies. Only
-    schemes of the literature use this action."""
+    published schemes (schemes/literature) use this action."""
 
     z0: int
     z1: int

@@ -1,14 +1,14 @@
-"""This module defines the data of the proof of a plan (validate.py). These data are the contents of planes, and the
+"""This module defines the data of the proof of a plan (validate.py). The data describe the contents of planes, and the
 reads and writes of each level of a pass.
 
-The proof divides rows and columns at all coordinates at which an action of the pass begins or ends. All cells between
-two neighbouring coordinates have been written by the same level, so the number of this level describes all of these
-cells. Neighbouring planes with the same content are stored as one range. Planes with equal contents share one object,
-so the proof checks each content only once.
+The proof divides rows and columns at all coordinates at which an action of the pass begins or ends. The same level has
+written all cells between two neighbouring coordinates, so one number describes these cells. Neighbouring planes with
+the same content are stored as one range. Planes with equal contents share one object, so the proof checks each content
+only once.
 
 If a side of the grid is not fixed, the cells beyond this side have the values of other cells of the grid. A periodic
-axis continues at its other end. Beyond a mirror boundary, the cells near the boundary are repeated in reverse order.
-The distance from an updated cell to a cell that it reads is at most the radius of the stencil.
+axis continues at its other end. Beyond a mirror boundary, the cells near the boundary are repeated in reverse order. An
+update of a cell reads only cells whose distance from this cell is at most the radius of the stencil.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from outcrop.plan.stairs import Stairs
 
 Levels: TypeAlias = NDArray[np.int32]
 PlaneSpan: TypeAlias = tuple[int, int, int, int]
-"""A part of a plane: the first row, the end of the rows, the first column, the end of the columns. Each number is a
-position in the list of all rows, or of all columns, at which actions begin or end."""
+"""A part of a plane: the first row, the end of the rows, the first column, the end of the columns. The four numbers are
+positions in two lists. The lists contain all rows, and all columns, at which actions begin or end."""
 Ranges: TypeAlias = list[tuple[int, int]]
 NOTHING = -9
 """The level of a cell that no action has filled."""
@@ -53,7 +53,7 @@ def require(condition: bool, message: str) -> None:
 
 class CellLevels:
     """The levels of all cells in one part of a plane. An object of this class never changes, so many planes can share
-    it."""
+    one object."""
 
     __slots__ = ("_after", "_holds", "levels", "shape")
 
@@ -63,8 +63,8 @@ class CellLevels:
         self._after: dict[tuple[object, ...], CellLevels] = {}
 
     def part(self, span: PlaneSpan) -> Levels:
-        """Return the levels of the cells of a part of the plane. Raises IllegalPlan if a cell of this part is not in
-        this object."""
+        """Return the levels of the cells in the part `span` of the plane. Raises IllegalPlan if this object does not
+        contain all cells of the part."""
         y0, y1, x0, x1 = self.shape.span
         require(y0 <= span[0] <= span[1] <= y1 and x0 <= span[2] <= span[3] <= x1, "cells that are not in the frame")
         return self.levels[span[0] - y0 : span[1] - y0, span[2] - x0 : span[3] - x0]
@@ -83,7 +83,7 @@ class CellLevels:
         return self._with(span, lambda: np.where(centre.part(span) == RIM, RIM, level), centre, level)
 
     def pasted(self, span: PlaneSpan, other: CellLevels) -> CellLevels:
-        """Return a copy in which one part has the levels that this part has in `other`."""
+        """Return a copy in which the cells of one part have the levels from `other`."""
         return self._with(span, lambda: other.part(span), other)
 
     def filled(self, span: PlaneSpan, level: int) -> CellLevels:
@@ -109,8 +109,7 @@ class CellLevels:
 
 
 class Shape:
-    """A part of a plane, and all contents that this part has had so far. All equal contents are represented by one
-    object."""
+    """A part of a plane, and all contents that this part has had so far. One object represents all equal contents."""
 
     def __init__(self, span: PlaneSpan) -> None:
         self.span = span
@@ -159,8 +158,8 @@ class Runs(Generic[Value]):
         self._starts, self._values = [-FAR], [value]
 
     def over(self, z0: int, z1: int) -> list[tuple[int, int, Value]]:
-        """Return the ranges of equal values in the planes z0 <= z < z1. The ranges are in ascending order, and each
-        range has its value."""
+        """Return the ranges of equal values in the planes z0 <= z < z1. The result has the first plane, the end and the
+        value of each range, in ascending order."""
         starts, values = self._starts, self._values
         first, end = bisect_right(starts, z0) - 1, bisect_left(starts, z1)
         if end == first + 1:
@@ -205,8 +204,8 @@ class Runs(Generic[Value]):
 def together(
     one: Sequence[tuple[int, int, Value]], other: Sequence[tuple[int, int, Value]]
 ) -> Iterator[tuple[int, int, Value, Value]]:
-    """Combine two lists of ranges that cover the same planes. A range of the result ends wherever a range of one of the
-    lists ends. Yield each range with its value in the first list and its value in the second list."""
+    """Combine two lists of ranges that cover the same planes. A range of the result ends at each plane at which a range
+    in either list ends. Yield each range with its value in the first list and its value in the second list."""
     if len(one) == len(other) == 1:
         yield (*one[0], other[0][2])
         return
@@ -283,7 +282,7 @@ class Slots:
 
 @dataclass(frozen=True)
 class Part:
-    """The cells that a level updates, and the cells that it reads. `area` is the part of a plane that the level
+    """The cells that a level updates, and the cells that the level reads. `area` is the part of a plane that the level
     updates. `seen` contains the parts of planes that the level reads."""
 
     area: PlaneSpan
@@ -308,7 +307,7 @@ class Parts:
         self._problem, self._levels = problem, one.levels
         places = ({at: place for place, at in enumerate(sorted(found))} for found in _coordinates(problem, one))
         self.rows, self.columns = places
-        # a part of a plane with the rows of all actions, including rows of neighbouring ranks
+        # the part of a plane that contains the rows of all actions, including rows of neighbouring ranks
         self.all_rows: PlaneSpan = 0, len(self.rows) - 1, self.columns[0], self.columns[problem.pitch_cells]
         self._regions: dict[UpdateRegion, list[Part | None]] = {}
 
@@ -338,8 +337,8 @@ def planes_seen(problem: Problem, z0: int, z1: int) -> Ranges:
     reach, count, (low, high) = problem.radius_z, problem.planes, problem.neighbours_z
     if not problem.periodic[0]:
         return [(z0 - reach if low else max(0, z0 - reach), z1 + reach if high else min(count, z1 + reach))]
-    # successive positions belong to opposite ends of the grid, so an update of two or more positions reads all
-    # positions up to the distance 2 reach
+    # On a periodic axis, two successive positions belong to opposite ends of the grid. So an update of two or more
+    # positions reads all positions up to a distance of 2 * `reach`.
     if z1 - z0 > 1:
         return [(max(0, z0 - 2 * reach), min(count, z1 + 2 * reach))]
     plane = z0 // 2 if z0 % 2 == 0 else count - 1 - z0 // 2
@@ -431,9 +430,10 @@ def _coordinates(problem: Problem, one: Pass) -> tuple[set[int], set[int]]:
 
 @dataclass(frozen=True)
 class Use:
-    """Describes the cells of a ring that one level reads. The cells must have been written last by level `wanted`. If
-    `moves` is true, `wanted` grows with the level: an equivalent level n levels later reads cells that level `wanted +
-    n` has written. If `beside` is true, the level also reads neighbouring cells."""
+    """Describes the cells of a ring that one level reads. Level `wanted` must be the last level that has written these
+    cells. If `moves` is true, `wanted` grows with the number of the level. The equivalent level that comes n levels
+    later then reads cells that level `wanted + n` has written. If `beside` is true, the level also reads neighbouring
+    cells."""
 
     field: int
     ring: int
@@ -445,8 +445,7 @@ class Use:
 @dataclass(frozen=True)
 class LevelUses:
     """The values that a level reads and writes. `targets` contains two rings for each field that the level writes. The
-    first ring has the newest values of the field before the level. The second ring is the ring that the level
-    writes."""
+    first ring holds the newest values of the field from before the level. The level writes the second ring."""
 
     reads: tuple[Use, ...]
     targets: tuple[tuple[int, int], ...]
@@ -454,8 +453,8 @@ class LevelUses:
 
 class Uses:
     """The reads and writes of each level. The copies of a field are written alternately, so each level is equivalent to
-    the level that comes `cycle` levels earlier. Only the first `cycle` levels differ, because they read values from
-    before the pass."""
+    the level that comes `cycle` levels earlier. Only the first `cycle` levels have no equivalent level, because they
+    read values from before the pass."""
 
     def __init__(self, problem: Problem, levels: int) -> None:
         self._problem, self._levels = problem, levels

@@ -1,8 +1,8 @@
 """Compute the shapes that `outcrop plan --draw` shows. The shapes are lists of numbers, so this module needs no
 graphics library.
 
-`slabs`       The planes of each Update. One axis of the drawing is z, the other is the level. At each higher
-              level, the planes lie lower by one skew.
+`slabs`       The planes of each Update. One axis of the drawing is z, and the other axis is the level. At each level,
+              the planes are one skew lower than at the previous level.
 `tiles`       The cache tiles of a slab. One axis of the drawing is y, or z for grids with few rows. The other axis is
               the level.
 `time line`   Transfers and updates over time, as plan/cost.py predicts them.
@@ -23,8 +23,8 @@ from outcrop.plan.staging import NO_WRITES
 
 @dataclass(frozen=True)
 class Patch:
-    """A patch of the drawing: the outline of a set of points (cell, level). The outline is a list of its corners, in
-    order along the outline. In the drawing, level t extends from t - 1/2 to t + 1/2.
+    """A patch of the drawing: the outline of a set of points (cell, level). The outline is a list of corners. Each
+    corner is connected with the next corner. In the drawing, level t extends from t - 1/2 to t + 1/2.
 
     Patches with the same number `wave` can be updated at the same time.
     """
@@ -62,9 +62,10 @@ def regions_of(one: Pass) -> tuple[UpdateRegion, ...]:
 def tile_patches(
     problem: Problem, sizes: Sizes, levels: int, regions: Sequence[UpdateRegion] = ()
 ) -> tuple[Patch, ...]:
-    """Return the tiles of a slab in the coordinates (y, level), as core/outcrop/exec/tiles.hpp makes them. If tiles are
-    chunks, return the tiles of the slab that begins at `drawn_zeta`, in the coordinates (z, level). If ranks share
-    updates, `regions` contains the regions that a rank updates."""
+    """Return the tiles of a slab in the coordinates (y, level). The tiles are equal to the tiles of
+    core/outcrop/exec/tiles.hpp. If the tiles divide the planes (`Sizes.chunk`), return the tiles of the slab that
+    begins at `drawn_zeta`, in the coordinates (z, level). If ranks share updates, `regions` contains the regions that a
+    rank updates."""
     if sizes.chunk:
         return _chunk_patches(problem, sizes, levels)
     if regions:
@@ -147,8 +148,8 @@ def time_line(plan: Plan, one: Pass, machine: Machine) -> tuple[Span, ...]:
 
 
 def _merged(spans: Iterable[Span]) -> Iterator[Span]:
-    """Yield the spans of a time line. Reads without a gap between them are joined into one span. Writes without a gap
-    are also joined."""
+    """Yield the spans of a time line. Successive reads without a gap are joined into one span. Successive writes
+    without a gap are also joined."""
     last: dict[str, Span] = {}
     for span in spans:
         before = last.get(span.what)
@@ -163,7 +164,7 @@ def _merged(spans: Iterable[Span]) -> Iterator[Span]:
 
 def _outline(levels: range, bounds: Callable[[int], tuple[int, int]], wave: int) -> list[Patch]:
     """Return a list with one patch. The patch has the levels at which the range `bounds` is not empty. These levels
-    must be adjacent. Return an empty list if the range is empty at all levels."""
+    must follow each other without a gap. Return an empty list if the range is empty at all levels."""
     full = [(level, *bounds(level)) for level in levels]
     full = [(level, low, high) for level, low, high in full if low < high]
     right = [corner for level, _, high in full for corner in ((high, level - 0.5), (high, level + 0.5))]

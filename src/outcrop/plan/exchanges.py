@@ -2,14 +2,14 @@
 exchange.
 
 The proof of one rank (validate.py) uses the class `ExchangeProof`. The proof of one rank assumes that each received row
-has the level that the action names. It checks that each sent row has the level that the action names.
+has the level that the Read names. The proof of one rank checks that each sent row has the level that the Write names.
 
 The proof for all ranks (ranks.py) uses the messages of a pass, which this module lists. The proof for all ranks shows
 that a rank receives the rows that its neighbour sends, and that no ranks wait for each other forever. The proof assumes
-that a connection stores no messages. So a plane is transferred only when one rank has begun to send it and the other
-rank has begun to receive it. The proof also assumes that only one action of each direction is in progress at a time:
-all planes of an action are transferred before the next action of this direction begins. If ranks cannot block each
-other under these two assumptions, they also cannot block each other if connections store messages.
+that a connection stores no messages. So a plane is transferred only when one rank has begun to send the plane and the
+other rank has begun to receive the plane. The proof also assumes that only one action of each direction is in progress
+at a time. All planes of an action are transferred before the next action of this direction begins. If a pass always
+completes under these two assumptions, the pass also completes if connections store messages.
 
 A rank performs its actions in order. Some actions of a rank wait for messages:
 
@@ -20,13 +20,13 @@ A rank performs its actions in order. Some actions of a rank wait for messages:
     Update           also waits for the rows of all planes that it reads
     Commit           waits for all messages
 
-The executor may wait for fewer rows than this list says. For example, it does not wait for rows of a neighbour before
-an update of a trapezoid, which needs no such rows (schemes/split_tiling.py). But the executor never waits for an event
-for which the proof does not wait.
+The executor may wait for fewer rows than this list says. For example, the executor does not wait for rows of a
+neighbour before it updates a trapezoid, because a trapezoid needs no rows of neighbours (schemes/split_tiling.py). The
+proof waits for every event for which the executor waits.
 
-All waits of a rank depend only on how many planes its neighbours have begun to send and to receive, and these numbers
-only grow. So if one order of events completes the pass, every order completes the pass. The proof therefore tries only
-one order.
+A wait of a rank depends only on the numbers of planes that its neighbours have begun to send and to receive. These
+numbers never decrease. So if one order of events completes the pass, every order completes the pass. The proof
+therefore tries only one order.
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ if TYPE_CHECKING:
     from outcrop.plan.validate import Proof
 
 SEND, RECEIVE = 0, len(SIDES)
-"""The two directions of messages. The number of a direction at one side of a rank is SEND or RECEIVE, plus the number
-of the side.
+"""The two directions of messages. The number of a direction at one side of a rank is the sum of SEND or RECEIVE and the
+number of the side.
 """
 Message: TypeAlias = tuple[str, int, int, int, int, int, int]
 """A message with rows of planes z0 <= z < z1. The tuple has the array, z0, z1, the first row, the end of the rows, the
 number of columns and the level. If the two ranks are neighbours along y, rows are counted from the cut between them. If
-they are neighbours along z, planes are counted from the cut. For faces, the level is 0."""
+the two ranks are neighbours along z, planes are counted from the cut. For faces, the level is 0."""
 Step: TypeAlias = tuple[int, bool, int, int]
 """A step of a rank in a pass. The tuple contains the number of its action, a flag, a direction, and a number of planes
 n. Planes are counted from the start of the pass. If the flag is true, the rank begins the transfers of all planes up to
@@ -76,16 +76,16 @@ number n in this direction. If the flag is false, the rank waits until n planes 
 
 
 class ExchangeProof:
-    """Proves the exchanges of rows in a pass. `proof` is the proof of this pass."""
+    """Proves that the exchanges of rows in a pass are legal. `proof` is the proof of this pass."""
 
     def __init__(self, proof: Proof) -> None:
         self._proof, self._stairs = proof, Stairs(proof.problem, proof.levels)
         self._received: dict[int, Runs[CellLevels]] = {}
 
     def receive(self, action: Read, span: PlaneSpan) -> None:
-        """Put the received rows `span` into the rings. The neighbour need not send all rows at the level of the action.
-        The proof marks rows that may have another level as empty, so that no later action may use them. Raises
-        IllegalPlan if the action is not possible."""
+        """Put the received rows `span` into the rings. Some of these rows may have another level than the level of the
+        action. The proof marks these rows as empty, so that later actions cannot use them. Raises IllegalPlan if the
+        action is not possible."""
         self._require_possible(action)
         nothing = self._proof.no_cells
         is_along_z = side_of(action) in (BELOW, ABOVE)
@@ -97,7 +97,7 @@ class ExchangeProof:
                 self._proof.place(ring, z0, z1, [valid], cells)
 
     def send(self, action: Write, span: PlaneSpan) -> None:
-        """Raise IllegalPlan unless the window holds the rows `span` at the level that the neighbour expects."""
+        """Raise IllegalPlan if the window does not hold the rows `span` at the level that the neighbour expects."""
         self._require_possible(action)
         for ring, level, valid in self._exchanged(action, span):
             for z, _, cells in self._proof.there(ring, action.z0, action.z1):
@@ -105,7 +105,7 @@ class ExchangeProof:
                 require(cells.holds((valid,), level), f"rows of plane {z} in ring {ring} are not as {words}")
 
     def _require_possible(self, action: Read | Write) -> None:
-        """Raise IllegalPlan unless a rank can exchange the cells of an action with a neighbour."""
+        """Raise IllegalPlan if a rank cannot exchange the cells of an action with a neighbour."""
         proof, problem, array = self._proof, self._proof.problem, action.array
         area, ny, side = action.area, problem.shape[1], side_of(action)
         require(side in SIDES and (*problem.neighbours, *problem.neighbours_z)[side], "no neighbour at this side")
@@ -117,7 +117,7 @@ class ExchangeProof:
             require(first <= action.z0 < action.z1 <= end, f"planes that are not in {first} .. {end - 1}")
             return
         require((area.x0, area.x1) == (0, problem.pitch_cells), "a part of a row")
-        # finished rows are sent to the rank that owns them; all other rows are sent by the rank that owns them
+        # Finished rows are sent to the rank that owns the rows. All other rows are sent by the rank that owns the rows.
         if isinstance(action, Write) != (array == "finished"):
             first, end = 0, ny
         else:
@@ -130,8 +130,8 @@ class ExchangeProof:
             require(is_inside, "updated rows of planes that no level updates")
 
     def _exchanged(self, action: Read | Write, span: PlaneSpan) -> Iterator[tuple[int, int, PlaneSpan]]:
-        """Yield three values for each array whose rows are exchanged. The values are the ring of the array, the level
-        of the rows, and the part of the rows that must have this level."""
+        """Yield three values for each array whose rows the action exchanges. The values are the ring of the array, the
+        level of the rows, and the part of the rows that must have this level."""
         proof, uses = self._proof, self._proof.uses
         if action.array == "static_faces":
             yield from ((field, 0, span) for field in proof.statics)
@@ -163,8 +163,8 @@ class ExchangeProof:
 @dataclass(frozen=True)
 class _Job:
     """An action that sends or receives planes z0 <= z < z1. If a pass has several blocks, the numbers of planes
-    continue from block to block. `before` is the number of planes whose transfers in this direction the rank has begun
-    before this action."""
+    continue from block to block. Before this action, the rank has begun the transfers of `before` planes in this
+    direction."""
 
     z0: int
     z1: int
@@ -172,8 +172,9 @@ class _Job:
 
 
 def messages(problem: Problem, one: Pass, direction: int) -> list[Message]:
-    """Return the messages of one direction, in the order of the actions. Two neighbours may divide planes into messages
-    differently. Therefore messages of adjacent planes with the same rows are joined."""
+    """Return the messages of one direction, in the order of the actions. Two neighbours may divide the same planes into
+    messages in different ways. Therefore messages of adjacent planes with the same rows are joined before they are
+    compared."""
     kind, side = (Write if direction < RECEIVE else Read), direction % len(SIDES)
     cut, cut_z = problem.shape[1] if side == HIGH else 0, problem.planes if side == ABOVE else 0
     found: list[Message] = []
@@ -190,7 +191,7 @@ def messages(problem: Problem, one: Pass, direction: int) -> list[Message]:
 
 
 def steps_of(problem: Problem, one: Pass) -> list[Step]:
-    """Return the steps of a pass in which a rank begins to transfer planes or waits for them."""
+    """Return the steps of a pass. In each step, a rank begins to transfer planes or waits for planes."""
     steps: list[Step] = []
     # the key of a list of jobs: the direction, and a flag that is true for static fields
     jobs: dict[tuple[int, bool], list[_Job]] = {}
@@ -200,7 +201,7 @@ def steps_of(problem: Problem, one: Pass) -> list[Step]:
     # copies have the same size as the rings of first copies.
     planes = one.window.ring_planes[0], one.window.ring_planes[2]
     block = Block(problem.whole_plane)
-    firsts = 0, 0  # the numbers of plane 0 of the current block, for updated fields and for static fields
+    firsts = 0, 0  # the numbers of plane 0 in the current block: for updated fields, for static fields
 
     def wait(index: int, directions: Sequence[int], is_static: bool, end: int) -> None:
         """Add waits for all planes below `end` whose rows the rank has begun to send or receive."""
@@ -222,8 +223,8 @@ def steps_of(problem: Problem, one: Pass) -> list[Step]:
                 first = blocks.setdefault(action, len(blocks)) * problem.planes
                 firsts = first, first
             else:
-                # A plane of a block that only sends has the number of the plane that it overwrites in its slot. Then
-                # each action that uses the slot for a later plane waits until the plane has been sent.
+                # In a block that only sends, a plane gets the number of the previous plane in its slot. This number
+                # makes each action that uses the slot for a later plane wait until the plane has been sent.
                 back = planes if action.only_sends else (0, 0)
                 firsts = action.shift - back[0], action.shift - back[1]
         elif isinstance(action, Read | Write) and action.array in FACES:
@@ -235,7 +236,7 @@ def steps_of(problem: Problem, one: Pass) -> list[Step]:
             # Stairs and finished rows are received into slots that already hold their planes.
             if isinstance(action, Read) and action.array in ("faces", "static_faces"):
                 wait(index, sends, is_static, action.z1 - planes[is_static])
-            # finished rows are received after the same rows have been exchanged in the other direction
+            # Finished rows are received only after the same rows have been exchanged in the other direction.
             if action.array == "finished":
                 wait(index, ((direction + RECEIVE) % len(both),), False, action.z1)
             job = _Job(first + action.z0, first + action.z1, begun[direction])
@@ -258,7 +259,7 @@ def _is_static(action: Read | Write) -> bool:
 
 
 def _planes_used(problem: Problem, action: Action) -> tuple[int, int] | None:
-    """Return the end of the planes of updated fields, and the end of the planes of static fields, that an action uses.
+    """Return the end of the range of planes that an action uses, first for updated fields and then for static fields.
     If the action does not wait for messages, return None."""
     match action:
         case Copy() | Write() | Check():
@@ -271,7 +272,7 @@ def _planes_used(problem: Problem, action: Action) -> tuple[int, int] | None:
 
 
 def require_progress(steps: Sequence[Sequence[Step]], neighbours: Sequence[Sequence[int | None]]) -> None:
-    """Raise IllegalPlan if ranks would wait for each other forever. `steps` has the steps of each rank in the same
+    """Raise IllegalPlan if some ranks would wait for each other forever. `steps` has the steps of each rank in the same
     pass, and `neighbours` has the neighbours of each rank at all SIDES."""
     begun = [[0] * 2 * len(SIDES) for _ in steps]
     place = [0] * len(steps)

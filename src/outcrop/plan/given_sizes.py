@@ -2,7 +2,7 @@
 
     `bt`         The number of time steps of a pass. A run with fewer steps has one pass.
     `by`         The number of rows of a block at level 1.
-    `bx`, `bz`   The number of cells of a block along x and z. Only schemes of the literature divide these axes.
+    `bx`, `bz`   The number of cells of a block along x and z. Only published schemes divide these axes.
     `slab`       The number of planes that are updated together.
     `diamond`    Half the height of the cache tiles, in levels.
 
@@ -27,7 +27,7 @@ actions longer."""
 
 @dataclass(frozen=True)
 class GivenSizes:
-    """The sizes that the user has given. A given size is at least 1. If a size is None, the tuner chooses it."""
+    """The sizes that the user has given. A given size is at least 1. The tuner chooses each size that is None."""
 
     bt: int | None = None
     bx: int | None = None
@@ -48,8 +48,8 @@ class GivenSizes:
 
     def levels(self, problem: Problem, tried: Iterable[int]) -> Iterable[int]:
         """Return the numbers of levels that a pass may have. If passes read a history, the problem determines the
-        number. If the user has given `bt`, return only the number of levels of `bt` steps, or of the whole run if the
-        run has fewer steps. Otherwise return `tried`."""
+        number. If the user has given `bt`, return only the number of levels of `bt` steps. If the run has fewer than
+        `bt` steps, return the number of levels of the run. In all other cases, return `tried`."""
         if problem.histories:
             return (min(len(problem.updates), problem.levels),)
         return tried if self.bt is None else (max(1, min(self.bt, problem.steps)) * problem.stages,)
@@ -123,7 +123,7 @@ def require_possible(problem: Problem, given: GivenSizes, max_levels: int) -> No
     if given.slab is not None and given.slab > nz:
         raise InputError(f"slab {given.slab} is more than the {nz} planes of the grid; give at most {nz}")
     widest = max(1, ny // problem.skew_y)
-    # a grid with one row allows any height of tiles
+    # On a grid with one row, tiles do not divide rows, so any `diamond` is possible.
     if given.diamond is not None and given.diamond > widest and ny > 1:
         raise InputError(f"diamond {given.diamond} is wider than the {ny} rows of the grid; give at most {widest}")
 

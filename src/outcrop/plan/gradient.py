@@ -7,10 +7,10 @@
     some of these states    if the disk does not have room for every k-th state, the forward run keeps fewer states, and
                             parts of the forward run are repeated (history.py)
 
-Formulas give the time of both runs for each way (`estimate`). If the runs are not short, `choose_way` also makes plans
-for the ways whose time is close to the shortest time. For these ways, the times that the plans predict replace the
-times of the formulas. The way with the shortest predicted time is chosen. With a larger k, the runs need fewer
-transfers, but the adjoint run needs more memory. So the budget of the adjoint run limits k.
+Formulas give the time of both runs for each way (`estimate`). Unless the runs are short, `choose_way` also makes plans
+for the ways whose time is close to the shortest time. For these ways, the times from the plans replace the times from
+the formulas. Outcrop chooses the way with the shortest predicted time. With a larger k, the runs need fewer transfers,
+but the adjoint run needs more memory. So the budget of the adjoint run limits k.
 """
 
 from __future__ import annotations
@@ -42,10 +42,11 @@ class Way:
     """A way to get the states of the forward run. The history has every `every`-th state. If `every` is 0, there is no
     history.
 
-    `forward` is the problem of the forward run, whose last snapshot is the history. `adjoint` is the problem of the
-    adjoint run, with the updates of one step. The history has `states` states, which take `history_bytes` on the disk.
-    If the history does not have all necessary states, `repeated_steps` steps of the forward run are repeated. `refusal`
-    is the reason why the adjoint run cannot use this history, or "" if it can.
+    `forward` is the problem of the forward run. The last entry of its `acquisition.snapshots` is the history. `adjoint`
+    is the problem of the adjoint run, with the updates of one step. The history has `states` states, which take
+    `history_bytes` on the disk. If the history does not have all necessary states, `repeated_steps` steps of the
+    forward run are repeated. `refusal` is the reason why the adjoint run cannot use this history, or "" if the adjoint
+    run can use it.
     """
 
     every: int
@@ -89,8 +90,8 @@ class Way:
 
 @dataclass(frozen=True)
 class RunCost:
-    """The cost of the forward run or of the adjoint run. `bytes_read` and `bytes_written` include the history. Both are
-    None if only formulas have predicted the time."""
+    """The cost of the forward run or of the adjoint run. `bytes_read` and `bytes_written` include the history. Both
+    numbers are None if only formulas have predicted the time."""
 
     seconds: float
     memory_bytes: int
@@ -100,8 +101,8 @@ class RunCost:
 
 @dataclass(frozen=True)
 class JudgedWay:
-    """A way, together with the reason why the way is chosen or not. The adjoint run needs at least `smallest_bytes` of
-    memory. `forward` and `adjoint` are None if the way is impossible."""
+    """A way, together with the reason why Outcrop chooses or rejects the way. The adjoint run needs at least
+    `smallest_bytes` of memory. `forward` and `adjoint` are None if the way is impossible."""
 
     way: Way
     why: str
@@ -155,8 +156,8 @@ class Limits:
 
 
 Rates = Callable[[Problem], UpdateRate]
-"""A function that returns the update rates for a problem. If the problem reads a history, it must have the updates of
-all steps of a pass."""
+"""A function that returns the update rates for a problem. A problem that reads a history must have the updates of all
+steps of a pass."""
 
 _OVER_DISK, _OVER_MEMORY = "on the disk", "of memory"
 TOO_MANY_SLABS = "little memory leaves only thin slabs, so the list of actions would be too long"
@@ -170,9 +171,9 @@ def intervals(steps: int) -> tuple[int, ...]:
 def choose_way(
     ways: Sequence[Way], machine: Machine, limits: Limits, rates: Rates, is_rough: bool = False
 ) -> WayChoice:
-    """Choose the way with the shortest predicted time. The result says for each way why it is chosen or not. If two
-    ways take the same time, the way with the smaller history is chosen. If `is_rough` is true, no plans are made, and
-    the times come from formulas.
+    """Choose the way with the shortest predicted time. The result gives, for each way, the reason why the way is chosen
+    or rejected. If two ways take the same time, the way with the smaller history is chosen. If `is_rough` is true, no
+    plans are made, and the times come from formulas.
     """
     if limits.disk_bytes is not None and limits.replay_disk_bytes is not None:
         most, less = limits.disk_bytes, limits.replay_disk_bytes
@@ -246,7 +247,7 @@ class _Task:
 
 def _tasks(way: Way, machine: Machine, limits: Limits, rates: Rates) -> tuple[_Task, list[_Task]]:
     """Return the tasks of the forward run and of the parts of the adjoint run. If the adjoint run reads all states,
-    formulas determine the number of steps of its passes. They use the update rate of the forward run."""
+    formulas determine the number of steps of its passes. These formulas use the update rate of the forward run."""
     forward = _Task(way.forward, limits.memory_forward_bytes, limits.scheme, limits.given)
     steps, budget_bytes = 1, limits.memory_adjoint_bytes
     if way.every == 1:
@@ -292,8 +293,8 @@ def _planned(way: Way, machine: Machine, limits: Limits, rates: Rates) -> Judged
 
 
 def _parts(problem: Problem, steps: int) -> Iterator[Problem]:
-    """Yield the problems of an adjoint run with the updates of all steps of a pass. If passes compute states again,
-    there may be two problems. The first problem is a pass with fewer steps, which ends at the newest state of the
+    """Yield the problems of an adjoint run with the updates of all steps of a pass. If passes compute states again, the
+    function may yield two problems. The first problem is a pass with fewer steps, which ends at the newest state of the
     history. The second problem has all other passes.
     """
     if problem.forward is None:
@@ -307,7 +308,7 @@ def _parts(problem: Problem, steps: int) -> Iterator[Problem]:
 
 
 def _why_not(one: JudgedWay, chosen: JudgedWay) -> str:
-    """Return the reason why a possible way is chosen or not."""
+    """Return the reason why Outcrop chooses or rejects a possible way."""
     assert one.forward and one.adjoint and chosen.forward and chosen.adjoint
     if one.way.every == chosen.way.every:
         return "chosen"
@@ -316,15 +317,14 @@ def _why_not(one: JudgedWay, chosen: JudgedWay) -> str:
         return f"as fast, but keeps {format_bytes(more)} more"
     forward = one.forward.seconds - chosen.forward.seconds
     adjoint = one.adjoint.seconds - chosen.adjoint.seconds
-    if forward <= 0 >= adjoint:  # only the fastest ways have plans, and formulas can be too optimistic for the others
+    if forward <= 0 >= adjoint:  # Only the fastest ways have plans. For other ways, formulas can be too optimistic.
         return "slower than others by formulas, so it is not planned"
     name, seconds = ("forward", forward) if forward > adjoint else ("adjoint", adjoint)
     return f"slower: the {name} run takes {format_seconds(seconds)} more"
 
 
 def described(choice: WayChoice) -> list[str]:
-    """Return the lines of a table with all ways. The mark "~" means that formulas have predicted a time, without a
-    plan."""
+    """Return the lines of a table with all ways. The mark "~" means that a time comes from formulas, without a plan."""
     head = ("way", "states on disk", "memory needed", "forward", "adjoint", "sum", "why")
     return aligned([head, *map(_row, _worth_showing(choice))], range(1, len(head) - 1))
 

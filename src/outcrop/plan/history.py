@@ -1,5 +1,5 @@
-"""This module handles problems whose updates read the states of another run, the forward run. Only adjoint runs have
-such problems. A pass of the adjoint run goes back through the steps of the forward run, and is called a reverse pass.
+"""This module handles problems whose updates read the states of another run, the forward run. Only an adjoint run has
+such a problem. A pass of the adjoint run goes back through the steps of the forward run, and is called a reverse pass.
 The step of a reverse pass that computes time t reads the states of the forward run at times near t:
 
     forward run     state t-2 ──► state t-1 ──► state t ──► state t+1
@@ -8,12 +8,12 @@ The step of a reverse pass that computes time t reads the states of the forward 
 
 If the history has only every k-th state, only every k-th step of the reverse pass reads a state. A step that reads a
 state adds terms to the sums of a gradient. The updates of all other steps leave these sums out
-(`Problem.plain_updates`). The number of steps of a pass is a multiple of k, so that the same steps of each pass read a
-state.
+(`Problem.plain_updates`). The number of steps of a pass is a multiple of k. So the steps that read a state are at the
+same places in each pass.
 
 Different steps read different states, so each step of a pass has its own updates. The function `listed` lists the
 updates of all steps of a pass. Each state becomes a separate field, which only a few levels use. So the ring of a state
-holds only a few planes, and these planes are read later than the planes of other fields (`FieldPlan.ahead`).
+holds only a few planes. These planes are read later than the planes of other fields (`FieldPlan.ahead`).
 
 A history with every state takes much space on the disk. With recomputation, the history has only every k-th state. The
 first levels of a pass compute the states between two kept states again. These levels are called the lead. Then the pass
@@ -41,13 +41,13 @@ The recomputed values have the same bits as in the forward run, because the same
 same input. If the memory has room for P planes, k can be sqrt(P / r). The disk then holds 1 / k words for each cell and
 step.
 
-A value that no adjoint step reads is needed only until the lead replaces it. As in the forward run, such values of a
-field share two rings. One ring has the results of updates with even numbers, and the other ring has the results of
-updates with odd numbers. For example, the adjoint may read only sums of values of u (language/hoist.py). Then all
-values of u share two rings, and only the sums have long rings.
+If no adjoint step reads a value, the value is needed only until the lead replaces it. As in the forward run, these
+values of a field share two rings. One ring has the results of updates with even numbers, and the other ring has the
+results of updates with odd numbers. For example, the adjoint may read only sums of values of u (language/hoist.py).
+Then all values of u share two rings, and only the sums have long rings.
 
-If the disk has no room for every k-th state, the forward run keeps fewer states, and parts of the forward run are
-repeated (`first_states`, `sweep`).
+If the disk has no room for every k-th state, the forward run keeps fewer states. In this case, the adjoint run repeats
+parts of the forward run (`first_states`, `sweep`).
 """
 
 from __future__ import annotations
@@ -66,16 +66,16 @@ STEPS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """The numbers of steps that the tuner tries for a pass that reads a history."""
 MAX_LEVELS = 8192
 """The maximum number of levels of a pass. A plan with more levels would take minutes to make and to prove. Even with a
-radius of 1, a pass of MAX_LEVELS levels needs a window with tens of millions of planes."""
+radius of 1, a pass of MAX_LEVELS levels needs tens of millions of planes in memory."""
 
 Operands: TypeAlias = tuple[tuple[int, int], ...]
 Calls: TypeAlias = tuple[tuple[int, Operands, Operands], ...]
 """The kernel calls of successive levels, in the format of `Kernel.calls` (language/compile.py)."""
 Value: TypeAlias = tuple[int, int]
-"""A value of the forward run, as the number of its field and its time. Without recomputation, the time is the number of
-steps from the value forward to the newest state. With recomputation, the number is the number of a field in the forward
-problem. The time then counts the updates of this field after the state with which the pass begins, and -1 means the
-previous value in this state."""
+"""A value of the forward run. The first number is the number of its field, and the second number is its time. Without
+recomputation, the time is the number of steps from the value to the newest state. With recomputation, the field is a
+field of the forward problem. The time is then the number of updates of this field after the kept state with which the
+pass begins. The time -1 means the previous value in this state."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,8 @@ class Values:
         return number, (self.steps - one.state - step) * self._updates[number] + one.later
 
     def number(self, value: Value) -> int:
-        """Return the number of a field in the listed problem. The value may belong to a static field."""
+        """Return the number of the field in the listed problem that holds `value`. The value may belong to a static
+        field."""
         found = self.numbers.get(value)
         return self._statics[self.names[value[0]]] if found is None else found
 
@@ -162,7 +163,7 @@ class Values:
     def of_step(self, step: int, stage: int, field: int, age: int) -> Value:
         """Return the value of a field before a stage of a forward step. If `age` is -1, return the value after the
         stage. If no stage reads the field, the older value of the field is not kept. In this case, return the older
-        value of another field, the companion: an updated field that the stage reads.
+        value of the companion. The companion is a field that the stage reads and that any stage updates.
         """
         assert self.forward is not None
         if age >= 0:
@@ -228,7 +229,7 @@ def listed(problem: Problem, steps: int) -> Problem:
     follows = dict[int, int]()
     if problem.forward is not None:
         for number, (field, count) in first.items():
-            # the level also copies the rim from the earlier value of the field, if the field has an earlier value
+            # If the field has an earlier value, the level also copies the rim from this earlier value.
             if count > 0:
                 place = divmod(min(uses[number]) - 1, problem.forward.stages)
                 follows[number] = values.number(values.of_step(*place, field, 0))
@@ -262,8 +263,8 @@ def listed_calls(
 ) -> Calls:
     """Return the kernel calls of all levels of a pass. `problem` contains the updates of one step. `calls` contains the
     calls of an even step and of an odd step of `problem`. `plain` contains the calls of steps that do not read the
-    history. Both use the field numbers of `problem`. If passes compute steps of the forward run again, `forward`
-    contains the calls of one such step."""
+    history. The calls in `calls` and in `plain` use the field numbers of `problem`. If passes compute steps of the
+    forward run again, `forward` contains the calls of one step of the forward run."""
     values, found = Values(problem, steps), []
     for level in range(values.lead):
         step, number = divmod(level, len(forward))
@@ -285,11 +286,12 @@ def fields_read(problem: Problem, levels: int) -> set[int]:
 
 
 # --- the states that the disk keeps ----------------------------------------------------------------------------------
-# The functions below compute schedules for adjoint runs whose history lacks some of the necessary states, because the
-# disk is too small. A history with recomputation needs a state at the beginning of each segment of k steps. If the disk
-# has room for only `slots` states, the forward run keeps only some of the necessary states. The adjoint run goes back
-# over one segment after another. If the state of the next segment is missing, a sweep repeats a part of the forward
-# run, from the newest state before this segment. The sweep stores other states in the slots that have become free:
+# The functions below compute schedules for adjoint runs. The histories of these runs lack some of the necessary states,
+# because the disk is too small. A history with recomputation needs a state at the beginning of each segment of k steps.
+# If the disk has room for only `slots` states, the forward run keeps only some of the necessary states. The adjoint run
+# goes back over one segment after another. If the state of the next segment is missing, a part of the forward run is
+# repeated, from the newest state before this segment. This repetition is called a sweep. The sweep stores other states
+# in the slots that have become free:
 #
 #     segments        0    1    2    3    4    5         4 slots: the states 0, 3, 4 and 5 are kept
 #     forward run     K──────────────►K───►K───►K───►    K: the state is kept
@@ -300,14 +302,14 @@ def fields_read(problem: Problem, levels: int) -> set[int]:
 #     adjoint run               ◄────                    back over 2, 1 and 0
 #                     ◄────◄────
 #
-# The schedules repeat the smallest possible number of segments. They are the schedules of Revolve: A. Griewank and A.
-# Walther, Algorithm 799: Revolve, ACM Transactions on Mathematical Software 26 (2000), p. 19. G. Aupy and J. Herrmann
-# use the same rule for a disk whose transfers cost nothing (Optimization Methods and Software 32 (2017), p. 594). In
-# Revolve, the state of the current segment is in memory and needs no slot. In Outcrop, this state is on the disk. So
-# `slots` slots of a schedule correspond to `slots - 1` slots of Revolve.
+# The schedules repeat the smallest possible number of segments. These schedules are the schedules of Revolve: A.
+# Griewank and A. Walther, Algorithm 799: Revolve, ACM Transactions on Mathematical Software 26 (2000), p. 19. G. Aupy
+# and J. Herrmann use the same rule for a disk whose transfers cost nothing (Optimization Methods and Software 32
+# (2017), p. 594). In Revolve, the state of the current segment is in memory and needs no slot. In Outcrop, this state
+# is on the disk. So `slots` slots of a schedule correspond to `slots - 1` slots of Revolve.
 #
 # A sweep depends only on the states that are kept, on the next segment and on the number of slots. So an adjoint run
-# does not store its position in the schedule: after an interruption, the states on the disk determine this position.
+# does not store its position in the schedule. After an interruption, the states on the disk determine this position.
 
 
 def first_states(segments: int, slots: int) -> tuple[int, ...]:
@@ -345,7 +347,7 @@ def repeated_segments(kept: Iterable[int], segments: int, slots: int) -> int:
 
 def _places(segments: int, slots: int) -> Iterator[int]:
     """Yield the states that a sweep over `segments` segments keeps after its first state, which uses one of the slots.
-    The last kept state is the state of the last segment.
+    The last state that the sweep keeps is the state of the last segment.
 
     Let G(n, s) be the smallest number of segments that sweeps repeat to go back over n segments with s + 1 slots. The
     first place m divides the segments: G(n, s) = m + G(n - m, s - 1) + G(m, s). Let t be the smallest number for which

@@ -1,11 +1,11 @@
-"""This module describes a machine for planning, for example by rates and the sizes of caches. The figures are measured
-on this machine, or declared for another machine.
+"""This module describes a machine for the planner. The description has the rates of transfers and updates, and the
+sizes of caches. The figures are measured on this machine, or declared for another machine.
 
 The model of a declared machine has two limits. If the data of updates are in the caches, the declared rate limits the
 updates. If the data are not in the caches, the bandwidth of the memory also limits the updates. For each cell, a plain
-sweep moves three words between memory and caches: it reads the old value, fetches the cache line of the new value, and
-writes the new value. A diamond of half height D moves these three words once for D levels. A band of half height D
-moves the three words once for 2 D levels. The update rate of diamonds is:
+sweep moves three words between memory and caches. The sweep reads the old value, fetches the cache line of the new
+value, and writes the new value. A diamond of half height D moves these three words once for D levels. A band of half
+height D moves the three words once for 2 D levels. The update rate of diamonds is:
 
     rate(D) = min(declared rate, memory bandwidth / (3 e / D)), e bytes per cell, D = 1 for plain sweeps
 """
@@ -21,7 +21,8 @@ from outcrop.plan.plan import Sizes
 from outcrop.plan.problem import Problem
 
 UpdateRate: TypeAlias = Callable[[Sizes], float]
-"""A function that maps sizes to cell updates per second. The rate is for all threads together, without transfers."""
+"""A function that maps sizes to cell updates per second. The rate is the sum over all threads, for a run without
+transfers."""
 
 
 @runtime_checkable
@@ -32,7 +33,8 @@ class ComparesSizes(Protocol):
 
 
 def compare(rate: UpdateRate, several: Iterable[Sizes]) -> None:
-    """Let a measured rate measure several sizes together, before the caller compares their rates."""
+    """Prepare a comparison of the rates of several sizes. If the rates are measured, this function measures all of them
+    together."""
     if isinstance(rate, ComparesSizes):
         rate.compare(several)
 
@@ -49,8 +51,8 @@ NARROW_BLOCK_COST = 0.3
 class StorageRates:
     """The bandwidths of the storage in bytes per second. The mixed bandwidth is measured with equal numbers of reads
     and writes at the same time, and counts the bytes of reads and writes together. A flush takes `seconds_flush`. The
-    first write to a part of a new file can be slower than later writes: the file system must also record that this part
-    is in use. `first_write_bytes_per_second` is the rate of first writes, or None if it is unknown."""
+    first write to a part of a new file can be slower than later writes, because the file system must record that this
+    part is in use. `first_write_bytes_per_second` is the rate of first writes, or None if this rate is unknown."""
 
     read_bytes_per_second: float
     write_bytes_per_second: float
@@ -74,8 +76,9 @@ class StorageRates:
 
 @dataclass(frozen=True)
 class NetworkRates:
-    """The network between ranks. A rank sends `bytes_per_second` to all its neighbours together, and receives the same
-    number of bytes at the same time. `seconds_latency` is the time from the send of a short message to its arrival."""
+    """The network between ranks. A rank sends at most `bytes_per_second` to all its neighbours together. At the same
+    time, the rank can receive at the same rate. `seconds_latency` is the time from the send of a short message to its
+    arrival."""
 
     bytes_per_second: float
     seconds_latency: float
@@ -83,7 +86,7 @@ class NetworkRates:
 
 
 ASSUMED_NETWORK = NetworkRates(1.25e9, 1e-4, "assumed")
-"""The network that planning assumes if its figures are unknown: 10 Gbit/s."""
+"""The network that planning assumes if the figures of the real network are unknown: 10 Gbit/s."""
 
 
 @dataclass(frozen=True)
@@ -102,11 +105,11 @@ class Machine:
 
 
 def edge_factor(problem: Problem, sizes: Sizes, diamond: int | None = None) -> float:
-    """Return the factor by which updates become slower at the edges of slabs and blocks of these sizes. If `diamond` is
-    given, it replaces the diamond of `sizes`.
+    """Return the factor by which the edges of slabs and blocks of these sizes make updates slower. If `diamond` is
+    given, this value replaces the diamond of `sizes`.
 
-    A tile of 2 D levels touches 2 r D planes outside its slab. Near an edge of a block, about 2 r D rows are in tiles
-    that the edge cuts.
+    Let r be the radius of the stencil, and D the diamond. A tile of 2 D levels touches 2 r D planes outside its slab.
+    Near an edge of a block, about 2 r D rows are in tiles that the edge cuts.
     """
     tile = 2 * problem.skew_z * min(sizes.diamond if diamond is None else diamond, sizes.levels)
     rows = sizes.block_y or problem.shape[1]
@@ -116,10 +119,10 @@ def edge_factor(problem: Problem, sizes: Sizes, diamond: int | None = None) -> f
 
 @dataclass(frozen=True)
 class DeclaredMachine:
-    """The figures of a machine that a machine file declares. The figures are for all `cores` cores together. Only
-    `cache_bytes` is the size of one core's cache.
+    """The figures of a machine that a machine file declares. The figures are for all `cores` cores together, except
+    `cache_bytes`, which is the size of one core's cache.
 
-    A run may use `usable_bytes` of `memory_bytes`. If `usable_bytes` is 0, the file does not declare it.
+    A run may use `usable_bytes` of `memory_bytes`. If `usable_bytes` is 0, the file does not declare this value.
     `updates_per_second` contains the rate of cell updates for each dtype. The declared rate is the rate with temporal
     blocking in the caches.
     """

@@ -2,11 +2,11 @@
 
     budget:  | window: rings of slots       | staging: slots | points | values of the steps of a pass |
 
-The window has rings of slots for the copies of all fields (core/outcrop/exec/window.hpp). The staging is the memory in
-which snapshots are collected until they are written (core/outcrop/exec/snapshots.hpp). Sources and receivers have one
-value for each point and step of a pass (acquisition.hpp). The smallest budget includes the minimum memory for the
-staging and for the values of sources and receivers. These values may also use up to 1/SHARE of the memory above the
-smallest budget. If memory holds more of these values, a pass can have more steps. The tuner divides the remaining
+The window has rings of slots for the copies of all fields (core/outcrop/exec/window.hpp). The staging is the memory
+that holds snapshots until they are written (core/outcrop/exec/snapshots.hpp). Sources and receivers have one value for
+each point and step of a pass (acquisition.hpp). The smallest budget includes the minimum memory for the staging and for
+the values of sources and receivers. The values of sources and receivers may also use up to 1/SHARE of the memory above
+the smallest budget. With more memory for these values, a pass can have more steps. The tuner divides the remaining
 memory between the window and the staging (staging.py).
 """
 
@@ -22,9 +22,10 @@ GUARD_BYTES = 4096
 """The size of the gaps before, between and after the rings, in bytes. Kernels may read these gaps."""
 PAGE_BYTES = 4096
 RINGS_IN_STEP = 8
-"""With more than 8 rings, each ring starts 512 bytes further into its page than the ring before it."""
+"""With more than 8 rings, each ring starts 512 bytes further into its page than the previous ring, to avoid cache-set
+conflicts."""
 LARGE_SLOT_BYTES, SHIFT_BYTES = 512 << 10, 512
-"""Each slot of more than 512 KiB starts 512 bytes further into its page than the slot before it, to avoid cache-set
+"""Each slot of more than 512 KiB starts 512 bytes further into its page than the previous slot, to avoid cache-set
 conflicts. Smaller slots follow each other without a gap, so that one transfer can move several planes (window.hpp)."""
 MIN_SLOTS = 8
 """The minimum number of slots of the staging."""
@@ -44,9 +45,9 @@ class Ring:
 @dataclass(frozen=True)
 class Window:
     """The sizes of all rings. There are three kinds of rings: for first copies, for second copies, and for static
-    fields. `ring_planes` contains the number of slots of a ring of each kind, and `copies` contains the number of rings
-    of each kind. Both leave out the `resident` rings of static fields and the rings of values of a forward run. Rings
-    of values of a forward run have `history_planes` slots."""
+    fields. For each kind, `ring_planes` contains the number of slots of a ring, and `copies` contains the number of
+    rings. These two tuples leave out the `resident` rings of static fields and the rings of values of a forward run.
+    For each ring of values of a forward run, `history_planes` contains the number of slots."""
 
     ring_planes: tuple[int, int, int]
     slot_bytes: int
@@ -115,8 +116,8 @@ def planes_sent_at_once(problem: Problem, levels: int, slab: int) -> int:
 
 
 def max_ring_planes(problem: Problem, levels: int, slab: int) -> int:
-    """Return the number of slots with which a ring holds all planes of a pass at the same time: the planes of the grid,
-    the planes of neighbours, and a group of planes that is sent."""
+    """Return the number of slots that a ring needs to hold all planes of a pass at the same time. These are the planes
+    of the grid, the planes of neighbours, and one group of planes that the rank sends."""
     if not problem.is_part_z:
         return problem.planes
     depth = problem.radius_z * levels
@@ -150,8 +151,8 @@ def slots_within(problem: Problem, slot: int, budget_bytes: int) -> int:
 
 def largest_within(bytes_of: Callable[[int], int], most: int, budget_bytes: int) -> int:
     """Return the largest number from 1 to `most` for which `bytes_of` is at most `budget_bytes`, or 0 if there is none.
-    `bytes_of` must not decrease with its argument. The function is usually almost linear, so most guesses of the search
-    are linear interpolations."""
+    `bytes_of` must not decrease with its argument. `bytes_of` is usually almost linear, so the search uses linear
+    interpolation for most of its guesses."""
     low, below, high, above = 1, bytes_of(1), most, bytes_of(most)
     if above <= budget_bytes:
         return most
@@ -193,8 +194,8 @@ MIN_STAGING = Staging(MIN_SLOTS, PAGE_BYTES)
 
 @dataclass(frozen=True)
 class AcquisitionMemory:
-    """The memory that a plan reserves for sources, receivers and snapshots. The memory is enough for passes of up to
-    `max_steps` steps."""
+    """The memory that a plan reserves for sources, receivers and snapshots. This memory is large enough for passes of
+    at most `max_steps` steps."""
 
     staging: Staging = Staging()
     point_bytes: int = 0

@@ -1,5 +1,5 @@
 """Choose a place in memory or on storage for each thing. A thing is an array of a user or a field of a run. Each thing
-has several possible places. A place may have too little room for all things.
+has several possible places. A place may be too small for all things.
 
     demand: image ─┬─ choice: dram    takes 8 GiB of dram    0.1 s of transfers a step
                    └─ choice: nvme0   takes 8 GiB of nvme0   2.7 s
@@ -17,8 +17,8 @@ last is the least important:
    things are in the slowest place that does not delay a step.
 
 The search is exact and depth first. The search skips every branch that cannot become better than the best placement
-found so far. After MAX_BRANCHES branches, the search stops and returns the best placement found so far, with `is_best`
-false.
+found so far. After MAX_BRANCHES branches, the search stops and returns the best placement found so far. In this case,
+`is_best` is false.
 
 The static fields of a run, which no stage updates, have two possible places:
 
@@ -27,10 +27,10 @@ The static fields of a run, which no stage updates, have two possible places:
     `disk`     The window holds only the planes of static fields that the current updates need. Each pass reads all
                planes again.
 
-All static fields are in the same place, because each of them needs the same amount of memory and is read equally often.
-The place determines how much memory remains for slabs and levels. This memory affects the cost of the run. So the tuner
-predicts the cost of whole plans for each of the two places, and the function `taken` chooses one of these plans. The
-places of static fields are shown in a table of the same form as the places of arrays.
+All static fields are in the same place, because they all need the same amount of memory and are read equally often.
+This place determines how much memory remains for slabs and levels. The remaining memory affects the cost of the run. So
+the tuner predicts the cost of whole plans for each of the two places, and the function `taken` chooses one of these
+plans. The places of static fields are shown in a table of the same form as the places of arrays.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ MAX_BRANCHES = 30_000
 
 @dataclass(frozen=True)
 class Choice:
-    """A possible place of a thing. `takes` maps the names of places to the numbers of bytes that the thing then needs
-    there. `transfer_seconds` is the time that the transfers of the thing take in each step."""
+    """A possible place of a thing. `takes` lists places, with the number of bytes that the thing needs in each place.
+    `transfer_seconds` is the time that the transfers of the thing take in each step."""
 
     place: str
     takes: tuple[tuple[str, int], ...]
@@ -102,8 +102,8 @@ def assign(demands: Sequence[Demand], free_bytes: Mapping[str, int], computing_s
 def cost(demands: Sequence[Demand], chosen: Sequence[Choice], places: Sequence[str], computing_seconds: float) -> Cost:
     """Return the cost of a placement as a tuple of numbers. The search minimises the cost. The first number is the time
     of a step in nanoseconds. The second number is the time of the transfers of updated things. The other numbers are
-    the bytes of read-only things in each of `places`, with the fastest place first. Two costs are compared by the first
-    number in which they differ."""
+    the bytes of read-only things in each of `places`, with the fastest place first. The first number in which two costs
+    differ decides which cost is lower."""
     pairs = list(zip(demands, chosen, strict=True))
     step = max(round(computing_seconds * 1e9), sum(one.nanoseconds for one in chosen))
     updated = sum(one.nanoseconds for demand, one in pairs if demand.updated)
@@ -125,8 +125,8 @@ def fits(chosen: Sequence[Choice], free_bytes: Mapping[str, int]) -> bool:
 
 
 class _Search:
-    """A depth-first search for the best placement. The search tries the largest demands and the most promising choices
-    first."""
+    """A depth-first search for the best placement. The search begins with the largest demands. For each demand, the
+    search tries the most promising choice first."""
 
     def __init__(self, demands: Sequence[Demand], free_bytes: Mapping[str, int], computing_seconds: float) -> None:
         self._demands, self._places, self._computing = demands, tuple(free_bytes), computing_seconds
@@ -193,7 +193,8 @@ FASTEST, FASTEST_WITH_ROOM = "the fastest", "the fastest with room"
 SLOWEST, SLOWEST_FOR_NOTHING, HIDDEN = "the slowest", "the slowest that delays nothing", "hidden behind the computing"
 
 MIN_SHOWN_SECONDS = 0.001
-"""The shortest time that the table of places shows, in seconds. A shorter time is shown as "less than" this time."""
+"""The shortest time that the table of places shows, in seconds. The table shows each shorter time as "less than"
+MIN_SHOWN_SECONDS."""
 
 
 @dataclass(frozen=True)
@@ -241,8 +242,8 @@ def takes_longer(place: str, what: str, seconds: float) -> str:
 
 
 def because(kind: str, objections: Iterable[str]) -> str:
-    """Return a text with the reason why a place was chosen. The text contains the kind of the reason, and the
-    objections to the other places."""
+    """Return a text with the reason why a place was chosen. The text contains the kind of the reason, and the reasons
+    against the other places."""
     every = ", ".join(objections)
     return f"{kind}: {every}" if every else kind
 
@@ -254,8 +255,8 @@ EQUALLY_FAST = 1.01
 
 def possible(problem: Problem, budget_bytes: int) -> tuple[bool, ...]:
     """Return the possible values of `Sizes.keeps_statics`. A value is possible if the budget is large enough for its
-    window. A rank always reads its static fields again, because it does not keep the rows of its neighbours in memory
-    between passes."""
+    window. A rank always reads its static fields again, because a rank does not keep the rows of its neighbours in
+    memory between passes."""
     if problem.is_part:
         return (False,)
     return (False, True) if 0 < problem.statics * problem.grid_bytes <= budget_bytes else (False,)
@@ -284,7 +285,7 @@ def explained(plan: Plan, considered: Sequence[Candidate], machine: Machine, may
     problem, place = plan.problem, place_of(plan.sizes)
     statics = [(number, one) for number, one in enumerate(problem.fields) if one.is_static and not one.is_history]
     rings = list(plan.window.rings(problem))
-    # each object is counted once, because most passes of a plan are the same object
+    # each Pass object is counted only once, because most passes of a plan are the same object
     once = {id(one): one for one in plan.passes}
     read = {key: _bytes_of_pass(problem, one) for key, one in once.items()}
     seconds = sum(read[id(one)] for one in plan.passes) / machine.device.read_bytes_per_second

@@ -22,11 +22,10 @@ class Sizes:
     `sweep_rows`           The number of rows of each block of a plain sweep.
     `planes_per_call`      The number of planes that one call of a kernel updates.
     `block_y`              The number of rows of a block. 0 means that y is not divided.
-    `block_x`, `block_z`   The number of cells of a block along x and z. Only schemes of the literature divide these
-                           axes.
+    `block_x`, `block_z`   The number of cells of a block along x and z. Only published schemes divide these axes.
     `keeps_statics`        True if all static fields stay in memory.
-    `chunk`                The number of planes of zeta in a tile that has all rows. Such tiles are parts of bands, and
-                           serve for grids with few rows. 0 means that tiles divide y.
+    `chunk`                The number of planes of zeta in a tile that has all rows. Grids with few
+                           rows use these tiles. 0 means that tiles divide y.
     `rows_at_once`         The number of rows that the inner loop of a kernel updates together: 1, 2 or 4.
     """
 
@@ -45,7 +44,8 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Pass:
-    """One trip of the window over the grid. It advances the grid by `levels` levels and uses the memory of `window`.
+    """One trip of the window over the grid. A pass advances the grid by `levels` levels and uses the memory of
+    `window`.
 
     `fringe_rows` is the number of rows of each parity in a plane of the array `fringes`, or 0 if the pass has no such
     array. `uses_other` is true if the pass needs the array `other`. `recomputed_rows` contains the number of rows in a
@@ -63,9 +63,9 @@ class Pass:
 
 @dataclass(frozen=True)
 class Prediction:
-    """The predicted cost of a plan. `seconds` is wall-clock time. Each of the other times is the time that one kind of
-    work would take alone. `bytes_sent` and `bytes_received` are the bytes of rows that a rank exchanges with its
-    neighbours."""
+    """The predicted cost of a plan. `seconds` is wall-clock time. Each other time is the time that one kind of work
+    would take alone. `bytes_sent` and `bytes_received` count the rows that a rank sends to its neighbours and receives
+    from them."""
 
     seconds: float
     bytes_read: int
@@ -107,7 +107,8 @@ class Plan:
 
     @property
     def memory_bytes(self) -> int:
-        """The bytes of the window and of acquisition. No other memory of a run grows with the problem."""
+        """The bytes of the window and of acquisition. The size of all other memory of a run does not depend on the
+        problem."""
         return self.window.bytes + self.acquisition_bytes
 
     @property
@@ -161,8 +162,9 @@ class Volume:
     """The work of one pass, estimated by the formulas of the scheme. The formulas are exact enough to compare sizes.
 
     `exposed_bytes` are the bytes that are transferred before the first update of a block or after its last update.
-    `slabs` is the number of Update actions. `requests` is the number of transfers of a plane or of a part of a plane.
-    `bytes_sent` is the number of bytes that a rank sends to its neighbours. The rank receives the same number of bytes.
+    `slabs` is the number of Update actions. `requests` is the number of transfers. One transfer moves a plane or a part
+    of a plane. `bytes_sent` is the number of bytes that a rank sends to its neighbours. The rank receives the same
+    number of bytes.
     """
 
     bytes_read: float
@@ -186,18 +188,18 @@ class Scheme:
     `volume`            A function of (problem, sizes). It estimates the work of a pass.
     `sizes`             The names of the sizes that users may give.
     `in_place`          True if the scheme also works when source and target are the same array.
-    `checks_all`        True if all bytes that are read from disk have a checksum. `auto` uses only such schemes.
+    `checks_all`        True if all bytes that are read from disk have a checksum. `auto` uses only these schemes.
     `diamond`           The diamond that the user gave, or 0.
     `single`            True if the scheme supports only one updated field.
     `sweeps`            True if the scheme updates level by level, so that cache tiles are not useful.
     `repeats_updates`   True if blocks also update cells of other blocks.
-    `keeps_statics`     True if the scheme can keep static fields in memory although memory does not hold the whole
-                        grid.
+    `keeps_statics`     True if the scheme can keep static fields in memory even if the memory is too small for the
+                        whole grid.
     `reads_histories`   True if passes can read the states of a forward run.
     `has_halos`         True if passes can use rows of neighbours, for grids that are divided among ranks.
-    `shared_levels`     A function of the problem of a rank. It returns the maximum number of levels of a pass. Only
-                        schemes in which ranks share the updates at their cuts have this function, and only grids that
-                        are divided among ranks can use these schemes. None for all other schemes.
+    `shared_levels`     Only for schemes in which ranks share the updates at their cuts, and otherwise None. A function
+                        of the problem of a rank. It returns the maximum number of levels of a pass. These schemes work
+                        only for grids that are divided among ranks.
     """
 
     name: str
@@ -219,11 +221,12 @@ class Scheme:
     shared_levels: Callable[[Problem], int] | None = None
 
     def max_levels(self, problem: Problem) -> int:
-        """Return the maximum number of levels of a pass. Only the rows of ranks limit this number."""
+        """Return the maximum number of levels of a pass. This number is limited only if the grid is divided among
+        ranks."""
         return problem.max_levels if self.shared_levels is None else self.shared_levels(problem)
 
     def refusal(self, problem: Problem) -> str | None:
-        """Return the reason why the scheme cannot run the problem, or None if it can."""
+        """Return the reason why the scheme cannot run the problem, or None if the scheme can run it."""
         if problem.in_place and not self.in_place:
             return "run in place: blocks read cells that other blocks have overwritten"
         if problem.histories and not self.reads_histories:

@@ -27,9 +27,9 @@ class Planned:
     the sizes `given`.
 
     `considered` contains the candidate of the plan itself and the best of the other candidates. `updates_origin` says
-    where the update rate comes from: "measured", "cached" (an earlier run has measured it), "assumed", or a text that
-    names the machine whose file declares the rate. `StorageRates.origin` says where the rates of the storage come from.
-    `assumed` contains the reason for each assumed rate: {"updates": ..., "storage": ...}.
+    where the update rate comes from: "measured", "cached" (an earlier run has measured the rate), "assumed", or a text
+    that names the machine whose file declares the rate. `StorageRates.origin` says where the rates of the storage come
+    from. `assumed` contains the reason for each assumed rate: {"updates": ..., "storage": ...}.
     """
 
     problem: Problem
@@ -43,7 +43,7 @@ class Planned:
 
     def require_legal(self) -> None:
         """Prove that the plan is legal. Later calls do not repeat the proof. If the plan is not legal, the method
-        raises IllegalPlan, a kind of AssertionError whose message names the wrong action."""
+        raises IllegalPlan, a kind of AssertionError. The message names the wrong action."""
         _ = self._is_proved
 
     @cached_property
@@ -80,10 +80,10 @@ def choose(
     update_rate: UpdateRate,
     given: GivenSizes = FREE,
 ) -> TunedPlan:
-    """Choose the plan with the lowest cost within `budget_bytes`. The plan has the scheme `scheme` (any scheme if it is
-    "auto") and the sizes `given`. Return the plan and all candidates.
+    """Choose the plan with the lowest cost within `budget_bytes`. The plan has the scheme `scheme` and the sizes
+    `given`. If `scheme` is "auto", any scheme is possible. Return the plan and all candidates.
 
-    If the budget is too small, raises BudgetError. The message names the smallest sufficient budget. Raises InputError
+    Raises BudgetError if the budget is too small. The message names the smallest sufficient budget. Raises InputError
     for an unknown scheme or impossible sizes.
     """
     schemes = schemes_for(problem, scheme, given)
@@ -92,7 +92,7 @@ def choose(
     acquisition = acquisition_memory(problem.acquisition, _min_steps(problem, given), problem.steps, spare_bytes)
     window_bytes = budget_bytes - acquisition.bytes(acquisition.max_steps)
     if scheme == "auto" and not given and window_bytes >= largest_useful_bytes(problem):
-        # memory holds the whole grid, so schemes that only save memory are left out
+        # Memory holds the whole grid, so schemes whose only purpose is to save memory are left out.
         schemes = [one for one in schemes if one is schemes[0] or one.shared_levels is not None]
     choice = tune(problem, schemes, machine, window_bytes, update_rate, acquisition)
     assert choice is not None, "a plan exists for the smallest budget"
@@ -107,9 +107,9 @@ def best_steps(
     given: GivenSizes,
     cells_per_second: float,
 ) -> int:
-    """Return the number of steps of a pass for a problem that reads a history. This number is chosen before the plan,
-    because the updates of the problem depend on it: the steps of a pass read different states. The compared costs come
-    from formulas."""
+    """Return the number of steps of a pass for a problem that reads a history. The number must be known before the plan
+    is made, because each step of a pass reads another state and therefore has other updates. Formulas give the costs
+    that the function compares."""
 
     def seconds(steps: int) -> float:
         one = listed(problem, steps)
@@ -126,8 +126,8 @@ def best_steps(
 
 
 def schemes_for(problem: Problem, scheme: str, given: GivenSizes = FREE) -> list[Scheme]:
-    """Return a list with the scheme that the argument names, restricted to the sizes `given`. For "auto", return all
-    schemes that can run the problem and that check all data that they read.
+    """Return a list with the scheme `scheme`, restricted to the sizes `given`. For "auto", return all schemes that can
+    run the problem and check all data from disk.
 
     Raises InputError for an unknown name, and for a scheme that cannot run the problem or does not have these sizes.
     """
@@ -142,7 +142,7 @@ def schemes_for(problem: Problem, scheme: str, given: GivenSizes = FREE) -> list
 
 def require_budget(problem: Problem, budget_bytes: int, scheme: str = "auto", given: GivenSizes = FREE) -> None:
     """Raise BudgetError if no plan fits `budget_bytes`. The message names the smallest sufficient budget. Raises
-    InputError if a rank cannot have the given blocks of rows in passes with the given number of steps."""
+    InputError if a rank has too few rows for the given blocks in passes of the given number of steps."""
     smallest = smallest_budget_bytes(problem, scheme, given)
     if budget_bytes < smallest:
         sizes = f" with {given}" if given else ""
@@ -153,7 +153,7 @@ def require_budget(problem: Problem, budget_bytes: int, scheme: str = "auto", gi
             f"{format_bytes(problem.plane_bytes)}{sizes}: at least {_rounded_up_kib(smallest)} KiB are needed{share}"
         )
     if problem.is_part and given.by and given.bt:
-        # passes of fewer steps may have the given blocks
+        # The given blocks may be possible only in passes of fewer steps than `given.bt`.
         every = schemes_for(problem, scheme, given)
         if not any(True for one in every for _ in one.candidates(problem, budget_bytes)):
             raise InputError(

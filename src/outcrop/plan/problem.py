@@ -3,7 +3,7 @@ reads.
 
 Planes are numbered in the order in which the window reaches them (core/outcrop/exec/problem.hpp). If the streaming axis
 is periodic, the first plane and the last plane of the grid are neighbours. The window then reaches planes from both
-ends of the axis alternately, so that neighbouring planes have numbers that are close to each other.
+ends of the axis alternately. So the numbers of neighbouring planes are close to each other.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ DIRECT_BYTES = 4096
 
 
 def chunk_rows(rows: Sequence[int]) -> int:
-    """Return the number of rows with which each part is one chunk of a Zarr array, or 0 if there is no such number.
-    `rows` has the numbers of rows of all parts. All chunks of an array have the same number of rows. Only the last
-    chunk can have rows beyond the end of the array, so only the last part can have fewer rows than the others."""
+    """Return the number of rows of a chunk, if each part can be one chunk of a Zarr array. If this is not possible,
+    return 0. `rows` has the numbers of rows of all parts. All chunks of an array have the same number of rows. Only the
+    last chunk can have rows beyond the end of the array, so only the last part can have fewer rows than the other
+    parts."""
     first, last = rows[0], rows[-1]
     return first if last <= first and all(one == first for one in rows[:-1]) else 0
 
@@ -36,17 +37,17 @@ class FieldPlan:
     """The properties of a field that affect a plan.
 
     `is_static`: no stage updates the field. `is_double`: the field has two copies in memory, which are written
-    alternately. `has_previous`: the previous value of the field is part of the state. `flips`: the newest value is
-    alternately in the first copy and in the second copy, step by step. `name`: the user's name for the field.
+    alternately. `has_previous`: the previous value of the field is part of the state. `flips`: each step changes the
+    copy that holds the newest value. `name`: the user's name for the field.
 
-    `history`: the name of the field in the forward run, if the values come from a state of the forward run
-    (history.py). Otherwise "". `state`: the number of steps from this state to the newest state that a pass reads.
-    `later`: the number of updates of the field `history` between this state and the values; -1 means the previous
-    values of this state. `behind`, `ahead`: an update of the slab zeta0 <= zeta < zeta1 needs the planes from zeta0 -
-    `behind` to zeta1 + `ahead` of this state.
+    `history`: the name of the field in the forward run, or "" if the values do not come from a forward run
+    (history.py). `state`: the number of steps from this state to the newest state that a pass reads. `later`: the
+    number of updates of the field `history` between this state and the values; -1 means the previous values of this
+    state. `behind`, `ahead`: an update of the slab zeta0 <= zeta < zeta1 needs the planes from zeta0 - `behind` to
+    zeta1 + `ahead` of this state.
 
-    `follows`: the number of the field from which the rim is copied, if levels of the pass compute the values of the
-    forward run again. Otherwise -1. A recomputed field has no array on disk.
+    `follows`: if levels of the pass compute the values of this field again, the number of the field from which the rim
+    is copied. For all other fields, `follows` is -1. A recomputed field has no array on disk.
     """
 
     is_static: bool = False
@@ -103,8 +104,8 @@ PLAIN_UPDATES = (StagePlan((Operand(0),), (0,)),)
 class SnapshotDemand:
     """Describes snapshots that have the same box and the same interval. After every `every` steps, a run keeps a box of
     `planes` planes of each of `fields` fields. A plane of the box has `rows` rows of `row_bytes`. If `initial` is true,
-    the run also keeps the initial values. If `steps` is given, the run keeps boxes only after these steps. The steps
-    are in ascending order."""
+    the run also keeps the initial values. If `steps` is given, the run keeps boxes only after these steps. `steps` is
+    in ascending order."""
 
     every: int
     fields: int
@@ -153,21 +154,21 @@ NO_DEMAND = AcquisitionDemand()
 
 @dataclass(frozen=True)
 class Problem:
-    """Describes a run for planning: fields on a grid, which the run advances by `steps` steps. A level is one stage of
-    a step.
+    """Describes a run for the planner. The run advances fields on a grid by `steps` steps. A level is one stage of a
+    step.
 
     `shape` is (nz, ny, nx) in cells, and `radii` is the radius of the stencil along the same axes. The distance between
     rows is `pitch_bytes`. On disk, a plane has `plane_bytes` bytes. If the part of a rank is shorter than a chunk
     (ranks.py), this number includes the zeros after the rows. A record has `record_bytes` bytes: a plane with its
     checksum and padding. `sides` are the boundaries below and above the grid along z, y and x: "fixed", "mirror" or
-    "periodic". The user's grid has `ndim` axes. With two axes, y has one cell in `shape`. With one axis, z and y have
-    one cell each.
+    "periodic". The user's grid has `ndim` axes. If the user's grid has two axes, y has one cell in `shape`. If it has
+    one axis, z and y have one cell each.
 
     If the grid is divided among ranks (ranks.py), the problem of a rank has only the rows and planes of this rank. A
     side along y or z is "neighbour" if another rank has the rows or planes beyond this side. A pass may use at most
     `max_halo` rows of a neighbour along y, and at most `max_halo_z` planes of a neighbour along z. `block_order` is 0
-    if a pass does not divide the rows of a rank into blocks. It is 1 if the first block has the lowest rows, and -1 if
-    the first block has the highest rows.
+    if a pass does not divide the rows of a rank into blocks. `block_order` is 1 if the first block has the lowest rows,
+    and -1 if the first block has the highest rows.
 
     `acquisition` describes the memory and transfers of sources, receivers and snapshots. The window does not include
     this memory. `updates` lists the stages of `listed_steps` steps. Usually, `listed_steps` is 1, and all steps have
@@ -179,8 +180,8 @@ class Problem:
     step. Each pass then has `every` steps, and its first `lead` levels belong to steps of the forward run. A step of
     the forward run has `lead_stages` levels.
 
-    The properties of this class are cached, because the tuner and the proof of a plan read some of them hundreds of
-    thousands of times.
+    The properties of this class are cached, because the tuner and the proof read some properties hundreds of thousands
+    of times.
     """
 
     stencil: str
@@ -224,8 +225,8 @@ class Problem:
 
     @cached_property
     def lead_planes(self) -> int:
-        """The number of planes by which the first level that uses the state lags behind level 1. The first levels of a
-        pass may belong to a forward run, and do not use the state."""
+        """The number of planes by which the first level that uses the state lags behind level 1. The first `lead`
+        levels of a pass belong to a forward run and do not use the state. If `lead` is 0, the number of planes is 0."""
         return self.skew_z * self.lead
 
     @cached_property
@@ -245,14 +246,14 @@ class Problem:
 
     @cached_property
     def skew_z(self) -> int:
-        """The skew: the distance from an updated plane to the farthest plane that the update reads, in the order of
-        planes. The skew is at least 1."""
+        """The skew: the distance from an updated plane to the farthest plane that the update reads. The distance is the
+        difference of the numbers of the two planes. The skew is at least 1."""
         return max(1, self.radius_z * (2 if self.periodic[0] else 1))
 
     @cached_property
     def skew_y(self) -> int:
-        """The skew along y: the distance from an updated row to the farthest row that the update reads, in the order in
-        which tiles use rows. The skew along y is at least 1."""
+        """The skew along y: the distance from an updated row to the farthest row that the update reads. The distance
+        counts rows in the order in which tiles use the rows. The skew along y is at least 1."""
         return max(1, self.radius_y * (2 if self.periodic[1] else 1))
 
     @cached_property
@@ -294,14 +295,16 @@ class Problem:
 
     @cached_property
     def kernel_sides(self) -> tuple[tuple[str, str], ...]:
-        """The sides for which kernels are compiled. A side with a neighbouring rank is compiled as a fixed side. This
-        changes no result, because no update uses the values that the kernel computes at such a side."""
+        """The sides for which kernels are compiled. A side with a neighbouring rank is compiled as a fixed side. The
+        results are still right, because no update uses the values that the kernel computes at a side with a
+        neighbouring rank."""
         return tuple((_kernel_side(low), _kernel_side(high)) for low, high in self.sides)
 
     @cached_property
     def max_levels(self) -> int:
-        """The maximum number of levels of a pass. The maximum is a multiple of the number of levels in a step. Only the
-        rows and planes of the neighbours limit the number of levels."""
+        """The maximum number of levels of a pass. The maximum is a multiple of the number of levels in a step. The
+        levels are limited only if the grid is divided among ranks. Each level of a pass needs r more rows or planes of
+        a neighbour, where r is the radius."""
         halos = (self.neighbours, self.radius_y, self.max_halo), (self.neighbours_z, self.radius_z, self.max_halo_z)
         return min(most // (radius * self.stages) * self.stages if any(sides) and radius else FAR
                    for sides, radius, most in halos)  # fmt: skip
@@ -322,8 +325,8 @@ class Problem:
         return self.frame_of((-low, self.shape[1] + high))
 
     def frame_of(self, rows: tuple[int, int]) -> Rectangle:
-        """Return the cells of a slot that holds a range of rows. Rows below row 0 are rounded up to whole groups, so
-        that row 0 begins at a multiple of DIRECT_BYTES."""
+        """Return the cells of a slot that holds a range of rows. The number of rows below row 0 is rounded up to whole
+        groups, so that row 0 begins at a multiple of DIRECT_BYTES."""
         first, end = rows
         return Rectangle(first if first >= 0 else -round_up(-first, self.row_group), end, 0, self.pitch_cells)
 
@@ -356,7 +359,7 @@ class Problem:
     @cached_property
     def first_row(self) -> int:
         """The number of the first row that steps update. If a neighbouring rank has the rows below row 0, the number is
-        -FAR. Then only the region of an update limits the updated rows."""
+        -FAR. In this case, only the region of an update limits the updated rows."""
         return min(self.rim_y[0], self.shape[1])
 
     @cached_property
@@ -376,8 +379,8 @@ class Problem:
 
     @cached_property
     def statics(self) -> int:
-        """The number of static fields, which no stage updates. Each of them is an array on disk. History fields are not
-        counted."""
+        """The number of static fields, which no stage updates. Each static field is an array on disk. History fields
+        are not counted."""
         return sum(one.is_static and not one.is_history for one in self.fields)
 
     @cached_property
@@ -491,8 +494,8 @@ class Problem:
     @cached_property
     def row_group(self) -> int:
         """The number of rows in a group. The length of a group in bytes is a multiple of DIRECT_BYTES, so direct I/O
-        can begin and end between groups. If such a group is too large for the grid, the number is 1. Transfers of a
-        part of a plane then use the page cache."""
+        can begin and end between groups. If a group would be too large for the grid, the number is 1. In this case,
+        transfers of a part of a plane use the page cache."""
         group = DIRECT_BYTES // gcd(DIRECT_BYTES, self.pitch_bytes)
         return group if 8 * group <= self.shape[1] else 1
 
@@ -509,9 +512,9 @@ def _rim_of_side(side: str, radius: int) -> int:
 
 @dataclass(frozen=True)
 class FieldVersion:
-    """Identifies a value of a field during a pass. `level` is the level that wrote the value, and `copy` is the copy
-    that holds the value. At the start of the pass, the newest value has level 0, and the previous value has level
-    -1."""
+    """Identifies a value of a field during a pass. `level` is the level that wrote the value. `copy` is 0 if the first
+    copy holds the value, and 1 if the second copy holds it. At the start of the pass, the newest value has level 0, and
+    the previous value has level -1."""
 
     level: int
     copy: int
@@ -549,9 +552,9 @@ class Versions:
 def one_of_each(
     fields: tuple[FieldPlan, ...], updates: tuple[StagePlan, ...]
 ) -> tuple[tuple[FieldPlan, ...], tuple[StagePlan, ...]]:
-    """Reduce the fields and stages of a problem to one field of each kind. Fields are of the same kind if they have
-    equal properties and the same stages update them. If a stage reads any field of a kind, the reduced stage reads the
-    field that represents this kind."""
+    """Reduce the fields and stages of a problem to one field of each kind. Two fields are of the same kind if their
+    properties are equal and the same stages update both fields. If a stage reads any field of a kind, the reduced stage
+    reads the field that represents this kind."""
     updating: list[list[int]] = [[] for _ in fields]  # for each field, the list of the stages that update the field
     for place, stage in enumerate(updates):
         for f in stage.targets:

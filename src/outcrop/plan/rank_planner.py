@@ -1,19 +1,20 @@
 """Choose the plans of all ranks of a grid that is divided among ranks. Neighbours must exchange the same planes in the
-same order, so all ranks have the same scheme, the same steps of a pass and the same slabs. Their machines, memories and
-update rates may differ.
+same order. So all ranks have the same scheme, the same steps of a pass and the same slabs. The machines, memories and
+update rates of the ranks may differ.
 
-The ranks choose together in three steps. Each arrow is a call of `Gather`: all ranks get the values of all ranks.
+The ranks choose together in three steps. Each arrow is a call of `Gather`, which gives the values of all ranks to all
+ranks.
 
     each rank proposes the sizes that are best for itself      ──► the proposals of all ranks, the slowest rank first
     each rank finds the thickest slab that fits its memory     ──► for each proposal, the thinnest of these slabs
     each rank predicts its time for each proposal              ──► for each proposal, the time of the slowest rank
 
 The proposal with the shortest time of the slowest rank is chosen. If the cut can still be moved, each proposal has its
-own cut: the cut that gives all ranks equal work (`balanced_cut`).
+own cut. This cut gives all ranks equal work (`balanced_cut`).
 
-In a run of several ranks, each rank uses the figures that it has measured (run/joint_plan.py). `outcrop plan --ranks`
-makes the same choice in one process (`choose_ranks`). This choice assumes that the machines of all ranks have equal
-figures. So it needs only one rank of each kind: the first rank, the last rank, and one rank between them.
+In a run of several ranks, each rank uses its own measured figures (run/joint_plan.py). `outcrop plan --ranks` makes the
+same choice in one process (`choose_ranks`). `choose_ranks` assumes that the machines of all ranks have equal figures.
+So this function plans only one rank of each kind: the first rank, the last rank, and one rank between these two.
 """
 
 from __future__ import annotations
@@ -35,26 +36,27 @@ from outcrop.plan.stairs import Stairs
 from outcrop.plan.tuner import TunedPlan, estimate, rate_in_thick_slabs
 
 MAX_RANKS_COMPARED = 64
-"""The maximum number of ranks for which the plan of one rank is predicted action by action."""
+"""With at most this number of ranks, the time of one rank for the whole grid is predicted action by action."""
 PROPOSALS_OF_RANK = 3
 """The maximum number of proposals of a rank for each scheme. The proposals differ in the steps of a pass."""
 WORTH_PROPOSING = 1.1
 """A rank proposes only sizes whose time is at most this multiple of the time of its best sizes for the scheme."""
 PROPOSALS_TRIED = 12
-"""The number of proposals that all ranks predict. More proposals are predicted only if none of these fits the
-memory."""
+"""The number of proposals that all ranks predict. If none of these proposals fits the memory, the ranks predict more
+proposals."""
 
 Gather: TypeAlias = Callable[[list[Any]], list[Any]]
-"""A function that collects values of all processes. The members of a process are the ranks that it plans. The argument
-has one value for each member of this process. The result has the values of the members of all processes, in the same
-order on all processes. All processes must call the function together. Values are plain data."""
+"""A function that collects values of all processes. The members of a process are the ranks for which the process makes
+plans. The argument has one value for each member of the calling process. The result has the values of the members of
+all processes, in the same order on all processes. All processes must call the function together. Values are plain data.
+"""
 
 
 @dataclass(frozen=True)
 class PlannedRank:
     """A rank that chooses its plan together with the other ranks: its number, its machine and its memory. `update_rate`
-    returns the update rates for the problem of the rank's part. This problem includes `acquisition`. `planes` is the
-    cut along z."""
+    returns the update rates for the problem of the rank's part. The problem of the part includes `acquisition`.
+    `planes` is the cut along z."""
 
     rank: int
     machine: Machine
@@ -73,8 +75,8 @@ class PlannedRank:
         return choose(part, self.machine, self.budget_bytes, shared.scheme, rate, sizes)
 
     def thickest_slab(self, part: Problem, shared: Shared, given: GivenSizes) -> int:
-        """Return the number of planes of the thickest slab that fits the memory of this rank, at most `shared.slab`.
-        Return 0 if no slab fits."""
+        """Return the number of planes of the thickest slab that fits the memory of this rank. The maximum is
+        `shared.slab`. Return 0 if no slab fits."""
 
         def fits(slab: int) -> bool:
             sizes = replace(shared, slab=slab).with_given(given, part)
@@ -89,8 +91,8 @@ class PlannedRank:
 
 @dataclass(frozen=True)
 class Shared:
-    """The choices that are equal on all ranks: the name of the scheme, the steps of a pass, the planes of a slab, and
-    the rows of a block. The rows of a block are 0 if the rows of a rank are not divided into blocks."""
+    """The choices that are equal on all ranks: the scheme's name, the steps of a pass, the planes of a slab, and the
+    rows of a block. The rows of a block are 0 if the rows of a rank are not divided into blocks."""
 
     scheme: str
     steps: int
@@ -98,7 +100,7 @@ class Shared:
     block_y: int
 
     def with_given(self, given: GivenSizes, part: Problem) -> GivenSizes:
-        """Return the sizes `given`, completed by the sizes of this object that the scheme uses, for the problem of a
+        """Return the sizes `given`, with the sizes of this object that the scheme uses. `part` is the problem of a
         rank."""
         undivided = part.shape[1] if part.is_part and part.block_order else None
         sizes = {"bt": self.steps, "slab": self.slab, "by": self.block_y or given.by or undivided}
@@ -109,8 +111,8 @@ class Shared:
 @dataclass(frozen=True)
 class JointChoice:
     """A proposal that all ranks have predicted. `plans` has the plans of the members of this process, and `seconds` is
-    the predicted time of the slowest rank. `is_final` is True if the update rates are final: all ranks have measured
-    them for these plans at the same time."""
+    the predicted time of the slowest rank. `is_final` is True if all ranks have measured the update rates for these
+    plans at the same time. These rates are final."""
 
     shared: Shared
     cut: Cut
@@ -124,16 +126,16 @@ def choose_together(
     may_move: bool = False,
 ) -> list[JointChoice]:  # fmt: skip
     """Return the proposal that all ranks choose, then the other proposals in ascending order of their time. `problem`
-    is the problem of the whole grid. If `may_move` is true, the places of `cut` are moved for schemes in which ranks
-    share updates.
+    is the problem of the whole grid. If `may_move` is true, the function moves the places of `cut` for schemes in which
+    ranks share updates.
 
     Raises InputError for an unknown scheme and impossible sizes. Raises BudgetError if the memory of a member is too
     small, or if no proposal fits the memory of all ranks."""
     known: dict[Hashable, list[list[Any]]] = {}  # several members may have equal problems and equal figures
     mine = [_proposals(problem, cut, one, scheme, given, may_move, known) for one in members]
     every = sorted(gather(mine), key=lambda one: one[0][0], reverse=True)
-    # first the best proposals of all ranks, then their second-best proposals, and so on; each group begins with the
-    # slowest rank
+    # The order is: first the best proposals of all ranks, then the second-best proposals of all ranks, and so on. In
+    # each of these groups, the proposal of the slowest rank comes first.
     ordered = [Shared(*one[place][1:]) for place in range(max(map(len, every))) for one in every if place < len(one)]
     proposals = list(dict.fromkeys(ordered))
     for some in (proposals[:PROPOSALS_TRIED], proposals[PROPOSALS_TRIED:]):
@@ -168,7 +170,7 @@ def _proposals_of_scheme(part: Problem, rank: PlannedRank, scheme: str, given: G
         best.setdefault(candidate.sizes.levels // part.stages, candidate)
     most = WORTH_PROPOSING * choice.plan.predicted.seconds
     worth = [(steps, one) for steps, one in best.items() if one.seconds <= most][:PROPOSALS_OF_RANK]
-    # a slab of a plan may have more planes than the grid, but a given slab must not
+    # A slab of a plan may have more planes than the grid, but a slab that a user gives may not.
     thickest = part.max_halo_z if part.is_part_z else part.planes
     return [[one.seconds, scheme, steps, min(one.sizes.slab, thickest), one.sizes.block_y] for steps, one in worth]
 
@@ -179,9 +181,10 @@ def is_moved(problem: Problem, scheme: Scheme) -> bool:
 
 
 def _as_balanced(part: Problem) -> Problem:
-    """Return the problem of a rank that has the same number of rows as `part`, and neighbours at both sides. After the
-    cut is moved, the first and the last rank have about the same number of updates as this rank. The number of levels L
-    is limited, because the lowest rank gives away r(L+1)/2 rows and must keep the 2rL rows that it needs."""
+    """Return the problem of a rank with neighbours at both sides and the same number of rows as `part`. After the cut
+    is moved, the first and the last rank have about the same number of updates as this rank. The number of levels L is
+    limited, because the lowest rank gives away r(L+1)/2 rows, where r is the radius. The lowest rank must keep at least
+    2rL rows."""
     least = 2 * part.radius_y * part.stages
     rows = max(least, (8 * part.max_halo - 4 * part.radius_y) // 10)
     return replace(part, sides=(part.sides[0], ("neighbour", "neighbour"), part.sides[2]), max_halo=rows)
@@ -212,9 +215,10 @@ def _tried(
 
 @dataclass(frozen=True)
 class ChosenRanks:
-    """The plans of all ranks, and the number of the slowest rank. `considered` has candidates: the plan of the slowest
-    rank, then the slowest plan of each other proposal, then other plans of the slowest rank. `seconds_single` is the
-    time of one rank for the whole grid, or None if the window of this rank does not fit the memory."""
+    """The plans of all ranks, and the number of the slowest rank. `considered` has candidates in this order: the plan
+    of the slowest rank, then the slowest plan of each other proposal, then other plans of the slowest rank.
+    `seconds_single` is the time of one rank for the whole grid, or None if the window of this rank does not fit the
+    memory."""
 
     every: RankPlans
     slowest: int
@@ -270,7 +274,8 @@ class ChosenRanks:
     @property
     def twice(self) -> float:
         """The number of updates in rows and planes of neighbours, divided by the number of updates of the rank's own
-        cells. The neighbours make the same updates. If ranks share updates, the number is 0."""
+        cells. The updates in rows and planes of neighbours are made twice, because the neighbours also make them. If
+        ranks share updates, the number is 0."""
         if self.shares_updates:
             return 0.0
         own, every = 0, 0
@@ -332,7 +337,7 @@ def _seconds_single(
     problem: Problem, ranks: int, machine: Machine, budget_bytes: int, scheme: str, rate: UpdateRate, given: GivenSizes
 ) -> float | None:
     """Return the time of one rank for the whole grid, or None if the memory is too small. If there are many ranks, the
-    time comes from formulas, because the plan of such a large grid would have a very long list of actions."""
+    time comes from formulas. A plan of one rank for this large grid would have a very long list of actions."""
     if budget_bytes < smallest_budget_bytes(problem, scheme, given):
         return None
     if ranks <= MAX_RANKS_COMPARED:

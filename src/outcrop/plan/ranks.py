@@ -13,9 +13,9 @@ and 2 parts along z, the ranks are:
              0 .. zeta[1]      |   rank 0   |    rank 1     |    rank 2      |
 
 In the problem of a rank, rows and planes are counted from the first row and plane of the part. A side is a "neighbour"
-if another rank has the rows or planes beyond it. A rank whose lower side is a neighbour exchanges rows with the next
-lower rank. If y or z is periodic, the ranks form a ring along this axis: for y, the lower neighbour of the first rank
-is the last rank.
+if another rank has the rows or planes beyond this side. A rank whose lower side is a neighbour exchanges rows with the
+next lower rank. If y or z is periodic, the ranks form a ring along this axis. For example, the lower neighbour of the
+first rank along y is the last rank.
 
 Passes of all ranks have the same numbers of levels and the same slabs, so that neighbours exchange the same planes in
 the same order.
@@ -64,14 +64,15 @@ def rows_needed(problem: Problem, steps: int = 1, scheme: Scheme | None = None) 
 
 def cut_rows(ny: int, ranks: int, group: int = 1, least: int = 1, for_chunks: bool = False) -> Cut:
     """Divide `ny` rows into parts for `ranks` ranks. If parts are large, all parts except the last begin and end at
-    multiples of `group` rows. The numbers of rows of two ranks differ by at most one group. This rule ignores rows at
-    the end of the grid that do not fill a group.
+    multiples of `group` rows. The numbers of rows of two ranks differ by at most one group. In addition, the last rank
+    gets the rows at the end of the grid that do not fill a group.
 
-    If `for_chunks` is true, all parts except the last have the same number of rows. The last part has between half of
-    this number and all of it. If this is not possible, the result is the same as if `for_chunks` were false.
+    If `for_chunks` is true, all parts except the last part have the same number of rows. The last part has at least
+    half of this number of rows, and at most this number. If this is not possible, the result is the same as if
+    `for_chunks` were false.
 
-    Raises InputError if a rank would have fewer than `least` rows. The message has the largest number of ranks that
-    works.
+    Raises InputError if a rank would have fewer than `least` rows. The message names the largest possible number of
+    ranks.
     """
     if ranks < 1:
         raise InputError(f"ranks {ranks}: give at least 1")
@@ -93,8 +94,9 @@ def _cut_by(ny: int, ranks: int, unit: int) -> Cut:
 
 
 def _cut_for_chunks(ny: int, ranks: int, group: int, least: int) -> Cut | None:
-    """Return a cut into equal parts and a last part that may be shorter, or None. The rank with the most rows is the
-    slowest. So a part has more rows than necessary only if direct I/O saves more time than the additional rows need."""
+    """Return a cut into equal parts and a last part that may be shorter, or None if no such cut is good enough. The
+    rank with the most rows is the slowest rank. So parts may have more rows than necessary only if the additional rows
+    need less time than direct I/O saves."""
     even = -(-ny // ranks)
     for unit in (group, 1):
         rows = min(round_up(even, unit), ny)
@@ -105,8 +107,8 @@ def _cut_for_chunks(ny: int, ranks: int, group: int, least: int) -> Cut | None:
 
 
 def cut_planes(problem: Problem, parts: int, steps: int = 1) -> Cut:
-    """Divide the planes of a whole problem into `parts` parts, whose numbers of planes differ by at most 1. Passes have
-    at least `steps` steps. If there is one part, return an empty cut.
+    """Divide the planes of a whole problem into `parts` parts. The numbers of planes of two parts differ by at most 1.
+    Passes have at least `steps` steps. If there is one part, return an empty cut.
 
     Raises InputError if a part would have too few planes, or if the grid has fewer than three axes."""
     if parts == 1:
@@ -125,8 +127,8 @@ def cut_planes(problem: Problem, parts: int, steps: int = 1) -> Cut:
 
 def _planes_between(problem: Problem) -> int:
     """Return the minimum number of planes between the halos of a part. Static fields are read and exchanged up to one
-    radius later than updated fields. All planes for the neighbour above must be sent before planes arrive from this
-    neighbour, so the part needs r additional planes."""
+    radius later than updated fields. The rank must send all planes for the neighbour above before planes arrive from
+    this neighbour. So the part needs one radius of additional planes."""
     return problem.radius_z if problem.statics else 0
 
 
@@ -166,11 +168,11 @@ def balanced_cut(problem: Problem, cut: Cut, scheme: Scheme, levels: int) -> Cut
     """Return a cut that gives all ranks equal work in passes of `levels` levels. The parts of `cut` must have
     equal numbers of rows.
 
-    If ranks share updates, each rank also updates rows of its upper neighbour: r(L+1)/2 rows, on average over the
-    levels. A rank with two neighbours therefore takes over and gives away the same number of updates. If y is not
-    periodic, the lowest rank only takes over updates, and the highest rank only gives updates away. So all cuts between
-    ranks are moved down by r(L+1)/2 rows, rounded to a multiple of a group of rows. If ranks do not share updates,
-    return `cut`."""
+    If ranks share updates, each rank also updates rows of its upper neighbour. With the radius r and L levels, these
+    are r(L+1)/2 rows, on average over the levels. A rank with two neighbours therefore takes over as many updates as it
+    gives away. If y is not periodic, the lowest rank only takes over updates, and the highest rank only gives updates
+    away. So all cuts between ranks are moved down by r(L+1)/2 rows, rounded to a multiple of a group of rows. If ranks
+    do not share updates, return `cut`."""
     if scheme.shared_levels is None or problem.periodic[1] or len(cut) == 2:
         return cut
     unit = problem.row_group if all(place % problem.row_group == 0 for place in cut[1:-1]) else 1
@@ -208,7 +210,7 @@ def part_of(problem: Problem, cut: Cut, rank: int, planes: Cut = ()) -> Problem:
         for place, side in zip(SIDES, (*problem.sides[1], *problem.sides[0]), strict=True)
     ]
     ranks, counts = len(rows), rows_of(planes)
-    # neighbours must reach the cut between them at the same time (schemes/deep_halo.py)
+    # The blocks of two neighbours must reach the cut between the two ranks at the same time (schemes/deep_halo.py).
     order = 0 if counts or (problem.periodic[1] and ranks % 2) else (-1) ** (ranks - 1 - row)
     return replace(
         problem,
@@ -269,7 +271,7 @@ def validate_ranks(every: RankPlans, budget_bytes: int | None = None) -> None:
     """Raise IllegalPlan if the plans of all ranks are not legal together, or if a plan exceeds the budget. The proof
     needs no data. The proof shows four things:
 
-    1. The plan of each rank is legal, if its neighbours send the rows that it receives.
+    1. The plan of each rank is legal, if the neighbours send the rows that the rank receives.
     2. All ranks have passes with the same levels.
     3. In each pass, a rank receives exactly the rows and planes that its neighbour sends, in the same order.
     4. The ranks never block each other forever.
@@ -334,8 +336,8 @@ class _Exchanges:
     def require_received(
         self, sender: tuple[Plan, Pass], receiver: tuple[Plan, Pass], side: int, ranks: tuple[int, int]
     ) -> None:
-        """Raise IllegalPlan unless a rank receives what its neighbour, the sender, sends at the sender's side `side`.
-        `ranks` are the numbers of the sender and of the receiver."""
+        """Raise IllegalPlan if the receiver does not receive exactly the messages that its neighbour, the sender, sends
+        at the sender's side `side`. `ranks` are the numbers of the sender and of the receiver."""
         sent: list[Message | None] = [*self._of(*sender, SEND + side), None]
         received: list[Message | None] = [*self._of(*receiver, RECEIVE + (side ^ 1)), None]
         if sent != received:

@@ -1,17 +1,18 @@
 """This module skips repetitions of actions in the proof of a plan (validate.py).
 
-A period is a group of actions that is repeated. Each repetition applies to planes that are some planes higher. The
-proof performs periods until two successive periods have the same effect:
+A period is a group of actions that is repeated. Each repetition applies to planes that are higher by a fixed number of
+planes. The proof performs one period after the other, until two successive periods have the same effect:
 
     actions   |  begin  | period | period | period | ... | period |  end  |
     planes              |--------|
                             |--------|         each period equals the previous one, but is `distance` planes higher
 
-A period depends only on a range of planes, its window. Assume that the windows of two successive periods have the same
-contents, `distance` planes apart. Also assume that all planes above the window have the same contents as the highest
-`distance` planes in the window. Under these two conditions, every later period has the same effect, but `distance`
-planes higher. Each period leaves the same contents below its window, and changes nothing else. So the proof knows the
-state at the beginning of a later period without performing the periods before it.
+A period depends only on the planes in a certain range. This range is called the window of the period. Assume that the
+windows of two successive periods have the same contents, `distance` planes apart. Also assume that all planes above the
+window have the same contents as the highest `distance` planes in the window. Under these two conditions, every later
+period has the same effect, but `distance` planes higher. Each period leaves the same contents below its window, and
+makes no other changes. So the proof can compute the state at the beginning of a later period without performing the
+earlier periods.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ MIN_PERIODS = 4
 @dataclass(frozen=True)
 class _Series:
     """A series of periods: the actions with the numbers from `begin` to `end` - 1. A period has `length` actions. After
-    the first period, each action equals the action that comes `length` actions earlier, except that its planes are
-    `distance` planes higher."""
+    the first period, each action equals the action that comes `length` actions earlier. Only its planes are `distance`
+    planes higher."""
 
     begin: int
     end: int
@@ -59,7 +60,7 @@ class Repeats:
         proof, series = self._proof, self._series
         if index + series.length > series.end:
             series = self._series = self._series_from(index)
-        if (index - series.begin) % series.length:  # this Update is not the first action of a period
+        if (index - series.begin) % series.length:  # a period does not begin here
             return 0
         if (series.end - index) // series.length < 2:
             return 0
@@ -71,7 +72,8 @@ class Repeats:
         self._last = index, state
         if last != index - series.length or before != state:
             return 0
-        # The planes above the window must equal the highest planes in the window, because later periods will read them.
+        # The planes above the window must have the same contents as the highest planes in the window, because later
+        # periods read these planes.
         planes_left, distance = min(problem.end_plane, block.own_z1) - high, series.distance
         for runs, _, end, is_kept in self._parts(low, high):
             if is_kept:
@@ -81,7 +83,7 @@ class Repeats:
         times = max(0, min((series.end - index) // series.length, planes_left // distance))
         for runs, first, end, _ in list(self._parts(low, high)) if times else ():
             for z0, z1, content in runs.over(first - distance, end):
-                if proof.is_of_others(content):  # these contents were not compared, so later actions must not use them
+                if proof.is_of_others(content):  # later actions must not use contents that were not compared
                     runs.put(z0, z1, None)
             runs.advance(first, end, distance, times)
         return times * series.length
@@ -123,9 +125,9 @@ class Repeats:
         return state
 
     def _parts(self, low: int, high: int) -> Iterator[tuple[Runs[Any], int, int, bool]]:
-        """Yield all rings and arrays, each with the range of planes of a window. Each result also has a flag, which is
-        false for a ring with fewer slots than the grid has planes. In such a ring, plane z replaces the plane with the
-        number z minus the number of slots."""
+        """Yield all rings and arrays, each with the range of planes of a window. Each result also has a flag. The flag
+        is false for a ring that has fewer slots than the grid has planes. In a ring of n slots, plane z then replaces
+        plane z - n."""
         proof = self._proof
         for slots in proof.rings:
             planes, shift = slots.ring.planes, 0 if slots.ring.resident else proof.block.shift
@@ -140,7 +142,7 @@ class Repeats:
 
 def _end_of_period(actions: Sequence[Action], index: int) -> int:
     """Return the number of the next Update after the Update number `index`. If an action that ends a series comes
-    before this Update, return the number of that action."""
+    before this Update, return the number of the action that ends the series."""
     end = index + 1
     while end < len(actions) and isinstance(actions[end], Read | Copy | Write | Check):
         end += 1

@@ -1,18 +1,18 @@
-"""This module plans the writes of snapshots. It also plans the staging: the memory in which snapshots wait until the
-device has written them.
+"""This module plans the writes of snapshots. This module also plans the staging, the memory that holds snapshots until
+the device has written them.
 
-A tile has only a few rows of each plane. At each level that a snapshot keeps, the tiles copy their rows to slots of the
-staging (core/outcrop/exec/snapshots.hpp). A slot of the staging holds a contiguous part of a file. A slot is open from
-the time when its first row is copied until its last row is copied. Then the slot is written to the file:
+A tile has only a few rows of each plane. If a snapshot keeps a level, each tile copies its rows of this level to slots
+of the staging (core/outcrop/exec/snapshots.hpp). A slot of the staging holds a contiguous part of a file. A slot is
+open from the copy of its first row to the copy of its last row. After the last row, the slot is written to the file:
 
     file of a box   | plane 0               | plane 1               | plane 2               |
     slots           |█████|█████|▒▒▒  |     |█████|█████|▒▒▒  |     |█████|█████|▒▒▒  |     |    ▒ open   █ written
 
-Each write takes some time in addition to the time for its bytes, so slots should be large. But each plane of a slab has
-open slots at each level that a snapshot keeps. If the staging has fewer slots, incomplete slots are written in many
-short pieces. So `fit_staging` chooses the largest slots with which all open slots fit into the staging. A slot can be
-larger than a plane of the box. But if a plan divides planes into blocks, each block needs at least one write for each
-plane, so the writes are shorter.
+Each write takes some time in addition to the time for its bytes, so slots should be large. But many slots are open at
+the same time, in each plane of a slab and at each level that a snapshot keeps. If the staging has fewer slots than are
+open, incomplete slots are written in many short pieces. So `fit_staging` chooses the largest size of slots with which
+all open slots fit into the staging. A slot can be larger than a plane of the box. But if a plan divides planes into
+blocks, each block needs at least one write for each plane, so the writes are shorter.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from outcrop.plan.problem import Problem, SnapshotDemand
 MAX_SLOT_BYTES = 1 << 20
 MAX_SLOTS = 2048
 LARGE_DIAMOND = 16
-"""The half height, in levels, of the largest tiles for which the staging has enough memory."""
+"""The staging has enough memory for tiles of at most this half height, in levels."""
 EDGES_OF_PIECE = 2
 """The number of additional writes for a piece of a slot. Usually, a piece begins in the middle of a page and ends in
-the middle of another page. The first page and the last page of a piece are written separately. If rows consist of whole
-pages, no additional writes are necessary."""
+the middle of another page. So the first page and the last page of a piece are written separately. If rows consist of
+whole pages, no additional writes are necessary."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class SnapshotWrites:
     writes.
 
     `late` is the fraction of the bytes, from 0 to 1, whose slots are complete only at the end of a slab.
-    `waiting_bytes` is the memory for slots that are complete and not written yet. If complete slots need more memory,
+    `waiting_bytes` is the memory for complete slots that wait to be written. If complete slots need more memory,
     updates wait.
     """
 
@@ -55,8 +55,8 @@ NO_WRITES = SnapshotWrites()
 
 def fit_staging(problem: Problem, sizes: Sizes, threads: int, room_bytes: int) -> Staging:
     """Return the staging with the longest writes that fits into `room_bytes`. If no staging fits into `room_bytes`,
-    return the smallest staging. If memory remains, the staging gets more slots, up to twice the number of slots that
-    are open at the same time. With twice as many slots, half of the slots can wait for the device."""
+    return the smallest staging. If memory remains, the staging gets more slots. The maximum is twice the number of
+    slots that are open at the same time. With this number, half of the slots can wait for the device."""
     whole = (_longest_bytes(problem, sizes, one) for one, count in _boxes(problem, sizes) if count)
     largest = max(whole, default=0)
     if not largest:
@@ -116,7 +116,7 @@ def _needed_slots(opened: int) -> int:
 
 
 def _open_slots_of_box(problem: Problem, sizes: Sizes, one: SnapshotDemand, slot_bytes: int, threads: int) -> int:
-    if sizes.chunk:  # bands fill one plane after another; in a sweep, each thread fills planes of its own chunk
+    if sizes.chunk:  # bands fill one plane after another; in a sweep, each thread fills its own planes
         return 2 if sizes.diamond else 1 + threads
     planes, part = min(sizes.slab, one.planes), _part_bytes(problem, sizes, one)
     progress = min(part, _rows_in_progress(problem, sizes, threads) * one.row_bytes)
@@ -127,7 +127,7 @@ def _open_slots_of_box(problem: Problem, sizes: Sizes, one: SnapshotDemand, slot
 
 
 def _longest_bytes(problem: Problem, sizes: Sizes, one: SnapshotDemand) -> int:
-    """Return the number of contiguous bytes of a box that one block computes."""
+    """Return the length in bytes of the contiguous part of a box that one block computes."""
     part = _part_bytes(problem, sizes, one)
     return part if part < one.rows * one.row_bytes else one.box_bytes
 
@@ -150,9 +150,9 @@ def _edges(one: SnapshotDemand) -> int:
 
 def _rows_in_progress(problem: Problem, sizes: Sizes, threads: int) -> int:
     """Return the number of rows between the first incomplete row of a plane and the last row that a tile has updated.
-    Some diamonds of a level have their centre at a lower level than the other diamonds. The diamonds with the higher
-    centre are updated at a distance behind the diamonds with the lower centre (lean_of in core/outcrop/exec/tiles.cpp).
-    The result assumes large diamonds, so that the memory of a plan does not depend on the size of its diamonds."""
+    The diamonds at a level have their centres at two different levels. The update of diamonds with the higher centre
+    follows the update of diamonds with the lower centre at a distance (lean_of in core/outcrop/exec/tiles.cpp). The
+    result assumes large diamonds, so that the memory of a plan does not depend on the size of its diamonds."""
     diamond = min(sizes.levels, LARGE_DIAMOND)
     distance = -(-2 * threads // (sizes.levels // diamond + 1))
     return problem.skew_y * diamond * (1 + 2 * distance + 2 + distance)

@@ -2,8 +2,8 @@
 
 A version of a field consists of the values that one level has written. Version 0 consists of the values at the
 beginning of a pass. The cut is the boundary between the rows of a rank and the rows of its lower neighbour. Level q of
-the rank updates the rows from rq on, where r is the radius of the stencil. So in a drawing of rows and levels, the
-updated rows above the cut form stairs. The lower neighbour updates the rows below the stairs:
+the rank updates the rows from rq on, where r is the radius of the stencil. So in a drawing of rows and levels, the edge
+of the updated rows above the cut forms stairs. The lower neighbour updates the rows below the stairs:
 
     level 3   . . . . . . 3 3 3 3          The rows that hold version p begin at rp. They end where a later level
     level 2   . . . . 2 2 3 3 3 3          overwrites the copy that holds this version: at r(p+2) for a field with
@@ -12,7 +12,7 @@ updated rows above the cut form stairs. The lower neighbour updates the rows bel
               0   r   2r  3r               (rows above the cut)
 
 At level q, the lower neighbour reads rows below r(q+1). Let level p write version p of a field. Let n be the next level
-that writes the field, and let m be the level after n that writes it next. The levels p+1 to n read version p. If
+that writes the field, and let m be the next level after n that writes the field. The levels p+1 to n read version p. If
 updates use the previous values of the field, the levels n+1 to m also read version p. So the neighbour needs the
 following rows of version p:
 
@@ -20,8 +20,8 @@ following rows of version p:
     two copies                      rp <= y < r(n+1)
     two copies, previous values     rp <= y < rm
 
-No level of the rank overwrites the rows that the neighbour needs. No row beyond r(L+1) is needed for a pass of L
-levels.
+No level of the rank overwrites the rows that the neighbour needs. In a pass of L levels, the neighbour needs only rows
+below r(L+1).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Stairs:
     def __init__(self, problem: Problem, levels: int) -> None:
         self._problem, self._levels, self._radius = problem, levels, problem.radius_y
         self._ends: dict[tuple[int, int], int] = {}
-        # the fields whose previous values the updates read
+        # the fields whose previous values are still needed after the next update
         self._kept = {operand.field for stage in problem.updates for operand in stage.reads if operand.age}
         self._kept |= {number for number, one in enumerate(problem.fields) if one.has_previous}
 
@@ -51,13 +51,13 @@ class Stairs:
         return problem.updates[(level - 1) % len(problem.updates)].targets
 
     def rows(self, level: int) -> tuple[int, int]:
-        """Return the range of rows that are sent at a level. The range includes all rows of all fields of this level
-        that the neighbour needs."""
+        """Return the range of rows that are sent at a level. The range includes the rows that the neighbour needs of
+        each field of this level."""
         return self._radius * level, max(self.end(field, level) for field in self.fields(level))
 
     def end(self, field: int, level: int) -> int:
-        """Return the end of the rows of a field that the neighbour needs. The rows have the values that `level` has
-        written."""
+        """Return the end of the range of rows that the neighbour needs of a field. These rows have the values that
+        `level` has written."""
         if (field, level) not in self._ends:
             one, radius, levels = self._problem.fields[field], self._radius, self._levels
             following, after = self._next_writes(field, level)
@@ -67,8 +67,8 @@ class Stairs:
 
     @cached_property
     def rim_rows(self) -> tuple[int, int]:
-        """The range of rows that are sent for planes of the rim in z. No level updates these planes, so all levels read
-        the same values."""
+        """The range of rows that are sent for planes of the rim in z. No level updates planes of the rim, so all levels
+        read the same values."""
         return 0, self._radius * (self._levels + 1)
 
     @cached_property

@@ -7,9 +7,9 @@ tilings.
 
 The cache tiles of a slab are usually diamonds of half height D (core/outcrop/exec/tiles.hpp). With a stencil of radius
 r, a diamond needs 2 r D neighbouring rows, and each thread needs at least one diamond. If the grid has too few rows,
-threads share the streaming axis instead. For example, a plane of a two-axis grid has only one row. The slab is then
-divided into bands of 2 D levels, and each band is divided into chunks along zeta. Zeta is the number of a plane plus
-the skew of its level.
+the tiles divide the streaming axis among the threads instead. For example, a plane of a two-axis grid has only one row.
+In this case, the slab is divided into bands of 2 D levels, and each band is divided into chunks along zeta. Zeta is the
+number of a plane plus the skew of its level.
 """
 
 from __future__ import annotations
@@ -42,28 +42,28 @@ from outcrop.plan.staging import NO_WRITES, SnapshotWrites, fit_staging, snapsho
 ASSUMED_CELLS_PER_SECOND = 5e9
 MAX_SLABS = 20_000
 """The maximum number of slabs in a pass. The list of actions of a plan with more slabs would need more memory than the
-window. Such a plan is made only if no other plan is possible."""
+window. A plan with more slabs is made only if no other plan is possible."""
 MAX_VALUE_SLABS = 80_000
-"""The maximum number of slabs times recomputed values, for a pass that computes states again and has blocks in y. In
-such a pass, each slab has a read, a copy and a write for each recomputed value."""
+"""The maximum product of the number of slabs and the number of recomputed values, if a pass has blocks in y. The
+product is limited, because each slab then has a read, a copy and a write for each recomputed value."""
 BUILT = 10
-"""The number of candidates whose plans are made and predicted action by action. The formulas choose these candidates.
-"""
+"""The number of candidates whose plans are made, and whose costs are predicted action by action. The formulas choose
+these candidates."""
 SHORTLIST = 4
 DIAMONDS = (2, 4, 6, 8, 12, 16, 24, 32)
 TILINGS = 4
-"""The number of tilings that are usually measured for given levels and a given slab. Fewer tilings are measured if
-fewer are useful."""
+"""The number of tilings that are usually measured for given levels and a given slab. If fewer tilings are useful, fewer
+tilings are measured."""
 SWEEP_ROWS = (4, 8, 16, 32, 64)
 CHUNK_LEANS = 4
-"""The minimum length of a chunk, as a multiple of the total skew of all levels of its band. The cache must fetch
-additional planes for each chunk: as many planes as the total skew."""
+"""The minimum length of a chunk, as a multiple of the total skew of its band. For each chunk, the cache must fetch
+additional planes. Their number is equal to the total skew."""
 SWEEP_LEAN = 16
 """The total skew, in planes, that the tuner assumes for a plain sweep. A plain sweep has no bands. The tuner computes
 the length of chunks from the assumed skew, which makes chunks large enough for a thread."""
 STAGING_SHARES = (16, 8, 4, 2)
-"""If a problem has snapshots, candidates are also made for smaller budgets. They leave 1/16, 1/8, 1/4 or 1/2 of the
-budget for the staging."""
+"""If a problem has snapshots, candidates are also made for smaller budgets. These candidates leave 1/16, 1/8, 1/4 or
+1/2 of the budget for the staging."""
 MAX_CHUNKS = 20_000
 """The maximum number of chunks in all bands together. The number of chunks is limited, because the list of chunks uses
 memory outside the window."""
@@ -71,8 +71,8 @@ memory outside the window."""
 
 @dataclass(frozen=True)
 class TunedPlan:
-    """The chosen plan, and all candidates whose costs were predicted action by action. The first candidate belongs to
-    the chosen plan. The other candidates are sorted by time."""
+    """The chosen plan, and all candidates whose costs were predicted action by action. The first candidate is the
+    candidate of the chosen plan. The other candidates are sorted by time."""
 
     plan: Plan
     considered: tuple[Candidate, ...]
@@ -165,7 +165,7 @@ def estimate(
     problem: Problem, schemes: Sequence[Scheme], machine: Machine, budget_bytes: int, cells_per_second: float
 ) -> float:
     """Return the approximate seconds of a run with the best sizes. Only formulas are used. Callers use this time to
-    compare different problems. `cells_per_second` is the update rate in thick slabs. The result is infinite if no
+    compare problems with each other. `cells_per_second` is the update rate in thick slabs. The result is infinite if no
     window fits the budget."""
     ranked = _Ranking(problem, schemes, machine, budget_bytes).ranked(_rough_rate(problem, cells_per_second))
     return next((seconds for seconds, _ in ranked), float("inf"))
@@ -174,8 +174,8 @@ def estimate(
 def rate_in_thick_slabs(
     problem: Problem, schemes: Sequence[Scheme], machine: Machine, budget_bytes: int, rate: UpdateRate
 ) -> float:
-    """Return the update rate that `estimate` needs. The function measures the update rate of the candidate that the
-    formulas rank first, and computes the result from this rate."""
+    """Return the update rate that `estimate` needs. The function measures the update rate of the candidate that is best
+    according to the formulas. The result is computed from this rate."""
     ranking = _Ranking(problem, schemes, machine, budget_bytes)
     if not ranking.every:
         return ASSUMED_CELLS_PER_SECOND
@@ -206,9 +206,9 @@ class _Ranking:
         """Yield each candidate with the seconds that the formulas predict. The fastest candidate comes first. If
         `every` is given, yield only these candidates.
 
-        The cost of snapshots takes long to compute. So the function computes this cost only for candidates that can
-        come next. A candidate can come next if its cost without snapshots is less than the lowest known cost with
-        snapshots."""
+        The cost of snapshots takes long to compute. So the function computes this cost only for candidates that may be
+        the next to be yielded. A candidate may be the next if its cost without snapshots is less than the lowest known
+        cost with snapshots."""
         listed = self.every if every is None else every
 
         def key(seconds: float, place: int) -> tuple[float, int, int]:
@@ -228,8 +228,8 @@ class _Ranking:
         yield from ((seconds, listed[place]) for seconds, _, place in waiting)
 
     def worth_building(self, rate: UpdateRate) -> list[_Listed]:
-        """Return the best candidates. If a kind of candidates (`_kind`) is missing among them, also return the best
-        candidate of this kind. The formulas are not exact enough to exclude a kind."""
+        """Return the best candidates. If none of the best candidates is of a certain kind (`_kind`), also return the
+        best candidate of this kind. The formulas are not exact enough to exclude a kind."""
         first = list(islice(self.ranked(rate), BUILT))
         best = [one for seconds, one in first if seconds < float("inf")]
         if not best:
@@ -247,8 +247,9 @@ class _Ranking:
         return snapshot_writes(problem, tiled, staging, machine.threads, first_step, steps)
 
     def _seconds(self, one: _Listed, rate: UpdateRate, snapshots: SnapshotWrites = NO_WRITES) -> float:
-        """Return the approximate seconds of a candidate. The result is the longest of three times (cores, transfers,
-        exchanges with neighbours), plus the time of the transfers during which no update takes place."""
+        """Return the approximate seconds of a candidate. The first part of the result is the longest of three times:
+        cores, transfers, exchanges with neighbours. The second part is the time of transfers during which no update
+        takes place."""
         problem, sizes, volume = self._problem, one.sizes, one.volume
         machine, device = self._machine, self._machine.device
         values = len(problem.computed) if sizes.block_y else 0
@@ -278,8 +279,8 @@ def _kind(scheme: Scheme, sizes: Sizes) -> tuple[str, bool]:
 
 @lru_cache(maxsize=8)
 def _listed(problem: Problem, schemes: tuple[Scheme, ...], budgets: tuple[int, ...]) -> Sequence[_Listed]:
-    """Return the candidates for several budgets. The candidates do not depend on the acquisition, so they are the same
-    for all histories that are tried for a run. The cache keeps them for the next history."""
+    """Return the candidates for several budgets. The candidates do not depend on the acquisition. So all histories that
+    are tried for a run have the same candidates. The cache keeps the candidates for the next history."""
     found = ((scheme, sizes) for one in budgets for scheme in schemes for sizes in scheme.candidates(problem, one))
     every = {(scheme.name, sizes): (scheme, sizes) for scheme, sizes in found}.values()
     return [_Listed(scheme, sizes, scheme.volume(problem, sizes)) for scheme, sizes in every]
@@ -304,9 +305,9 @@ def build(
     budget_bytes: int = 0,
 ) -> Plan:
     """Return the plan for the given sizes. The passes of the plan have `sizes.levels` levels. The last pass is shorter
-    if the number of levels of the run is not a multiple of `sizes.levels`. If ranks share updates, passes that end at a
-    snapshot may also be shorter. `budget_bytes` is the memory for the window and for the part of the staging that
-    exceeds the smallest staging."""
+    if the number of levels of the run is not a multiple of `sizes.levels`. If ranks share updates, a pass must end at
+    each snapshot, so some passes may be shorter. `budget_bytes` is the memory for the window and for the additional
+    staging above the smallest staging."""
     window, passes = _passes(problem, scheme, sizes)
     acquisition = _with_staging(problem, sizes, machine, window, acquisition, budget_bytes)
     predicted = predict(problem, works_of(problem, passes), sizes, window, machine, rate, acquisition)
@@ -354,8 +355,8 @@ def without_statics(one: Pass) -> Pass:
 
 def _slab_within(problem: Problem, scheme: Scheme, levels: int, sizes: Sizes, window: Window) -> int:
     """Return the largest number of planes of a slab with which a pass of `levels` levels fits `window`. The number is
-    at most `sizes.slab`. The number can be smaller than `sizes.slab`, because a pass with fewer levels may need more
-    planes in one of the rings."""
+    at most `sizes.slab`. The number can be smaller than `sizes.slab`, because a pass with fewer levels may need a
+    longer ring."""
     slab = sizes.slab
     while slab > 1 and not window.holds(scheme.window(problem, levels, replace(sizes, slab=slab))):
         slab -= 1
@@ -377,11 +378,11 @@ def tilings(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine) ->
     """Yield the cache tilings that are worth a measurement for the given levels and slab. The most promising tiling is
     the first.
 
-    The working set of a tile is about 4 r^2 D^2 rows, or 2 r D planes if planes have few rows. The working set should
-    fit into the second-level cache, or at least into a thread's share of the last-level cache. Threads are idle if
-    diamonds are higher than the number of levels, or wider than a thread's share of the rows. Threads are also idle if
-    there are fewer bands than threads. For stencils with many fields, a larger working set than these rules allow may
-    be the best. So at least TILINGS tilings are tried.
+    With the radius r, the working set of a diamond of half height D is about 4 r^2 D^2 rows. If planes have few rows,
+    the working set of a tile is about 2 r D planes. The working set should fit into the second-level cache, or at least
+    into a thread's share of the last-level cache. Threads are idle if diamonds are higher than the number of levels, or
+    wider than a thread's share of the rows. Threads are also idle if there are fewer bands than threads. For stencils
+    with many fields, the best working set may be larger than these rules allow. So at least TILINGS tilings are tried.
     """
     if scheme.sweeps:
         block_rows = min(SWEEP_ROWS, key=lambda rows: abs(6 * rows * problem.pitch_bytes - machine.cache_bytes))
@@ -404,8 +405,8 @@ def tilings(problem: Problem, scheme: Scheme, sizes: Sizes, machine: Machine) ->
 
 
 def _useful_diamonds(problem: Problem, levels: int, threads: int) -> list[int]:
-    """Return the half heights that give enough tiles for all threads. If there are none, return only the smallest half
-    height."""
+    """Return the half heights that give enough tiles for all threads. If no half height gives enough tiles, return only
+    the smallest half heights."""
     if shares_planes(problem, threads):
         each = [one for one in (1, *DIAMONDS) if 2 * one * threads <= levels]
         return [one for one in each if problem.skew_z * one * threads <= problem.planes] or [0, 1][:levels]
@@ -424,8 +425,8 @@ def _rows_at_once(problem: Problem) -> Sequence[int]:
 
 
 def shares_planes(problem: Problem, threads: int) -> bool:
-    """Return True if threads share the streaming axis, because the grid has too few rows for all threads, but enough
-    planes."""
+    """Return True if the tiles divide the planes among the threads instead of the rows. The grid then has too few rows
+    for all threads, but enough planes."""
     return _has_few_rows(problem, threads) and problem.planes >= 2 * threads
 
 

@@ -4,17 +4,18 @@ of the cells.
 The proof performs the actions of a pass one by one. The proof records the level that wrote each cell, in each ring of
 the window and in each array on disk. The proof stores levels for whole ranges of planes, rows and columns
 (contents.py). In the proof, each action is complete before the next action begins. In the executor, a transfer may
-still be in progress when the next action begins. The proof is still valid, because in the executor all transfers and
-updates of the same slot wait for each other.
+still be in progress when the next action begins. The proof is still valid, because the executor never performs two
+operations on the same slot at the same time. Each transfer or update of a slot waits for the earlier operations on this
+slot.
 
 The proof performs an update level by level, and updates all planes of a level together. The executor updates planes in
-the order of zeta. Both orders have the same effect, because a level reads planes at a distance of at most one skew. The
-executor writes these planes at the same or an earlier zeta, and overwrites them at the same or a later zeta. Fields are
-of one kind if they have equal properties and the same stages update them (`one_of_each`). All fields of one kind always
-have the same levels, so the proof considers only one field of each kind.
+the order of zeta. The two orders have the same effect, because a level reads planes at a distance of at most one skew.
+The executor writes these planes at the same zeta or earlier, and overwrites these planes at the same zeta or later. Two
+fields are of one kind if their properties are equal and the same stages update both fields (`one_of_each`). All fields
+of one kind always have the same levels, so the proof considers only one field of each kind.
 
 If the grid is divided among ranks, the proof is for one rank. The proof assumes that each received row has the level
-that the action names, and checks that each sent row has the level that the action names. The module ranks.py proves
+that the Read names. The proof checks that each sent row has the level that the Write names. The module ranks.py proves
 that neighbours exchange the same rows.
 
 The proof skips repetitions of actions (repeats.py).
@@ -97,7 +98,7 @@ def validate(plan: Plan, budget_bytes: int | None = None) -> None:
     without_reads: list[Pass] = []
     for number, one in enumerate(plan.passes):
         keeps = plan.sizes.keeps_statics and number > 0
-        # each object is proved only once, because most passes of a plan are the same object
+        # each Pass object is proved only once, because most passes of a plan are the same object
         if (id(one), keeps) in proved:
             continue
         proved.add((id(one), keeps))
@@ -118,24 +119,24 @@ def _keeps_statics(problem: Problem, window: Window) -> bool:
 
     Assume that the result is True, and that all static fields are in memory when a pass begins. Then a legal pass is
     also legal without its reads of static fields, because only these reads write to the slots of static fields. Without
-    the reads, each action finds the same contents, and possibly more planes of static fields. A plane of a static field
-    in memory never makes an action illegal."""
+    these reads, each action finds the same contents in memory, and possibly more planes of static fields. More planes
+    of static fields never make an action illegal."""
     rings = zip(problem.fields, window.rings(problem), strict=False)
     statics = [ring.resident for field, ring in rings if field.is_static and not field.is_history]
     return bool(statics) and all(statics)
 
 
 def validate_pass(problem: Problem, one: Pass, window: Window, has_statics: bool = False) -> None:
-    """Raise IllegalPlan unless the pass `one` is legal: it must advance every cell to the last level, and write all
-    cells to disk before its commit. If `has_statics` is true, the window already holds the static fields when the pass
-    begins. In the first pass of a run, `has_statics` is always false."""
+    """Raise IllegalPlan if the pass `one` is not legal. A legal pass advances every cell to the last level, and writes
+    all cells to disk before its commit. If `has_statics` is true, the window already holds the static fields when the
+    pass begins. In the first pass of a run, `has_statics` is always false."""
     proof = Proof(problem, one, window, has_statics)
     _perform_all(proof)
     require(proof.committed, "no commit")
 
 
 def validate_one_layer(problem: Problem, one: Pass, window: Window) -> None:
-    """Raise IllegalPlan unless the pass `one` advances every cell in the window to the last level. When the pass
+    """Raise IllegalPlan if the pass `one` does not advance every cell in the window to the last level. When the pass
     begins, the window holds all planes at level 0, and the rim at every level."""
     proof = Proof(problem, one, window, has_statics=False)
     proof.fill(0, 0)
@@ -204,7 +205,8 @@ class Proof:
         # the target whose checksum has been written.
         self.written = Runs(nothing)
         self.sealed = Runs(False)
-        # the planes of the source and the statics that a block has read only to send them, and has not checked yet
+        # the planes of the source and the static fields that a block has read only to send, and that are not checked
+        # yet
         self.unchecked = {"source": Runs(False), "statics": Runs(False)}
         self.committed = False
         self._perform = {
@@ -225,14 +227,14 @@ class Proof:
             self.place(ring, z0, z1, [self.whole], cells)
 
     def require_final(self) -> None:
-        """Raise IllegalPlan unless all planes are in the window at the last level."""
+        """Raise IllegalPlan if a plane is not in the window at the last level."""
         for entry in self.state:
             ring, level = self.uses.final(*entry)
             for z0, _, cells in self.there(ring, 0, self.problem.planes):
                 require(cells.holds((self.whole,), level), f"plane {z0} is not at the last level")
 
     def is_of_others(self, value: object) -> bool:
-        """Return True if a content belongs to another block, so that the current block cannot use it."""
+        """Return True if a content belongs to another block. The current block cannot use this content."""
         return isinstance(value, SlotContent) and value.frame not in (self.frame, self._disk)
 
     def _shape(self, span: PlaneSpan) -> Shape:
@@ -307,7 +309,7 @@ class Proof:
                 self.place(ring, z0, z1, [span], cells)
 
     def _arrays_read(self, action: Read) -> Iterator[tuple[int, Runs[CellLevels] | Runs[CellLevels | None]]]:
-        """Yield each ring that a Read fills, together with the array that gives the cells."""
+        """Yield each ring that a Read fills, together with the array from which the cells are read."""
         if action.array == "source":
             for (field, age), array in zip(self.state, self.sources, strict=True):
                 yield self.uses.ring(field, age), array
@@ -392,7 +394,7 @@ class Proof:
                 self._update_level(level, z0, z1, part)
                 if is_same and level % cycle == 0:
                     now = self._contents_around(z0, z1)
-                    # if two successive cycles have the same effect, all later cycles also have this effect
+                    # If two successive cycles have the same effect, all later cycles have the same effect, too.
                     if before is not None and _raised(before, cycle) == now:
                         times = (last - 1 - level) // cycle
                         for ring, runs in _raised(now, times * cycle).items():
@@ -408,7 +410,7 @@ class Proof:
 
     def _is_same_at_all_levels(self, action: Update) -> bool:
         """Return True if an action updates the same cells at every level. All bounds depend linearly on the level, so
-        it is enough to compare two levels."""
+        the comparison of two levels is sufficient."""
         parts, region = self.parts.of_levels(action.region), action.region
         is_level = region.z_low.slope == 0 == region.z_high.slope and parts[1] is parts[action.levels]
         return is_level and self._planes_of(action, 1) == self._planes_of(action, action.levels)
@@ -437,7 +439,7 @@ class Proof:
             if use.beside:
                 for first, end in seen:
                     self._require_level(use, first, end, part.seen, level, wanted)
-                if part.sees_itself:  # the neighbouring planes include the updated planes
+                if part.sees_itself:  # the cells that were just checked include the updated cells
                     continue
             self._require_level(use, z0, z1, part.areas, level, wanted)
         for centre, target in uses.targets:
@@ -501,7 +503,7 @@ class Proof:
         self._sum(self.source_sums if is_source else self.target_sums, z0, z1, span, self.whole)
 
     def _check_sent(self, action: Check) -> None:
-        """Compare the checksums of planes that a block has read only to send them."""
+        """Perform a Check of planes that a block has read only to send."""
         require(action.array in self.unchecked and self.parts.span(action.area) == self.whole, "a part of a plane")
         arrays = [(field, 0, 0) for field in self.statics]
         if action.array == "source":
@@ -534,8 +536,8 @@ class Proof:
         self.committed = True
 
     def _require_statics(self, z0: int, z1: int, area: PlaneSpan, own: PlaneSpan) -> None:
-        """Raise IllegalPlan unless the static fields are in the window. They must be there when the checksum of the
-        source is computed, because the checksums of static fields are computed at the same time."""
+        """Raise IllegalPlan if the static fields are not in the window. When the checksum of the source is computed,
+        the checksums of static fields are computed, too. So the static fields must be in the window at this time."""
         part = common(area, own) if self.reads_statics else None
         for field in self.statics if part else ():
             for z, _, cells in self.there(field, z0, z1):
@@ -558,21 +560,22 @@ class Proof:
         return self.parts.span(Rectangle(y0, max(y0, min(own.y1, whole.y1)), x0, max(x0, min(own.x1, whole.x1))))
 
     def _require_planes(self, z0: int, z1: int) -> None:
-        """Raise IllegalPlan unless the planes belong to the grid, or to a neighbour along z."""
+        """Raise IllegalPlan if a plane belongs neither to the grid nor to a neighbour along z."""
         low, high = (self.problem.max_halo_z * is_neighbour for is_neighbour in self.problem.neighbours_z)
         first, end = -low, self.problem.planes + high
         require(first <= z0 < z1 <= end, f"planes outside {first} .. {end - 1}")
         require(z0 + self.block.shift >= 0, "a slot before the first slot of a ring")
 
     def _require_stored(self, action: Read | Write | Check) -> None:
-        """Raise IllegalPlan unless the arrays on disk have the planes of an action. Rows of all planes can be
+        """Raise IllegalPlan if the arrays on disk do not have all planes of an action. Rows of all planes can be
         exchanged with neighbours along y."""
         self._require_planes(action.z0, action.z1)
         is_stored = action.z0 >= 0 and action.z1 <= self.problem.planes
         require(is_stored or action.array in FACES, f"planes outside 0 .. {self.problem.planes - 1}")
 
     def _single(self, name: str) -> Runs[CellLevels]:
-        """Return the array `name`, which holds unfinished levels. Only problems with one field have such arrays."""
+        """Return the array `name`, which holds unfinished levels. Only problems with one field have arrays of
+        unfinished levels."""
         require(self.single, "unfinished levels of several fields")
         require(name != "other" or self.uses_other, "the pass does not use the array `other`")
         return self.other if name == "other" else self.targets[0]

@@ -1,1 +1,2 @@
-"""Tiers are the memories and file systems of this machine. This package finds the tiers and measures their speed."""
+"""Tiers are the memories and file systems of this machine. This package finds the tiers of this machine, and measures
+the speed of each tier."""

@@ -1,9 +1,9 @@
-"""This module reads the TOML files in which users declare tiers of this machine, and the files in which they declare
-other machines.
+"""This module reads two kinds of TOML files. In one kind, users declare tiers of this machine. In the other kind, users
+declare other machines.
 
-Each tier is one table, whose name is the name of the tier. The option --tiers gives the path of the file. Without this
-option, $OUTCROP_TIERS gives the path. If neither is set, Outcrop reads ~/.config/outcrop/tiers.toml, if this file
-exists. An example:
+A table declares a tier. The name of the table is the name of the tier. The option --tiers gives the path of the file.
+Without this option, $OUTCROP_TIERS gives the path. Without the option and the variable, Outcrop reads
+~/.config/outcrop/tiers.toml, if this file exists. An example:
 
     [scratch]
     directory = "/scratch/me"
@@ -22,10 +22,10 @@ A file for `outcrop plan --machine` declares a machine:
     [updates]                float32 = 6.0e9  float64 = 3.0e9 (cells per second of all cores; one of them is optional)
     [network]                bandwidth = "12.5GB/s" (in each direction)  latency = 1e-5 (in seconds, optional)
 
-Only plans for several ranks use the table `network`, which is optional.
+The table `network` is optional. Only plans for several ranks use this table.
 
-A size is a text in the form that --memory accepts, or a whole number of bytes. A bandwidth is a text that ends in "/s",
-or a number of bytes per second.
+A size is a text that --memory accepts, such as "128GiB", or a whole number of bytes. A bandwidth is a text that ends in
+"/s", or a number of bytes per second.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ MAX_SHOWN = 60
 
 TIERS_VARIABLE = "OUTCROP_TIERS"
 TAKEN_NAMES = ("auto", *MEMORY_KINDS)
-"""Names that a declared tier cannot have, because they have another meaning for Outcrop."""
+"""Names that a declared tier cannot have, because Outcrop uses these names with another meaning."""
 MAX_NAME = 64
 TIER_NAME = re.compile(rf"[A-Za-z][A-Za-z0-9_.-]{{0,{MAX_NAME - 1}}}")
 BANDWIDTHS = {key: f"{key}_bytes_per_second" for key in ("read", "write", "random_read", "random_write")}
@@ -78,8 +78,8 @@ DTYPES = ("float32", "float64")
 
 
 def declared_tiers(named: Path | None = None) -> list[Tier]:
-    """Return the tiers that the file `named` declares. If `named` is None, use the user's own file. Raises InputError
-    for a file that cannot be used."""
+    """Return the tiers that the file `named` declares. If `named` is None, read the file from $OUTCROP_TIERS or the
+    user's own file. Raises InputError for a file that cannot be used."""
     path = named or _own_file()
     return [] if path is None else parse_tiers(read_text(path, f"tiers {path}"), str(path))
 
@@ -138,8 +138,8 @@ def _directory(table: Table) -> Path:
 
 
 def _mounted(name: str, folder: Path) -> Tier:
-    """Return the tier of a declared directory, without its declared values. The directory may be missing on this
-    machine, because several machines may share the file of declarations."""
+    """Return the tier of a declared directory, without the declared values of the tier. The directory may be missing on
+    this machine, because several machines may share the file of declarations."""
     if is_folder(folder):
         tier = mounted_tier(mount_of(folder), [folder], name)
         if tier.directory == folder.resolve():
@@ -245,7 +245,7 @@ def _network(network: Table | None, name: str) -> NetworkRates:
 
 def read_text(path: Path, what: str, max_bytes: int = MAX_TEXT_BYTES) -> str:
     """Return the text of a file. `what` names the file in error messages. Raises InputError if the file cannot be read.
-    Also raises InputError if the file is not a regular file, because a read of a device or FIFO may never end."""
+    Also raises InputError for a file that is not a regular file, because a read of a device or FIFO may never end."""
     try:
         # The kind of the file is checked before the file is opened, because opening some devices has an effect.
         if not stat.S_ISREG(os.stat(path).st_mode):
@@ -290,7 +290,8 @@ class Table:
         return key in self.values
 
     def text(self, key: str, right: str) -> str:
-        """Return a text that is not empty. `right` describes a valid text in error messages."""
+        """Return the value of a key, which must be a text that is not empty. `right` describes a valid text in error
+        messages."""
         if not isinstance(value := self._get(key, right), str) or not value:
             raise self.wrong(key, right)
         return value
@@ -311,7 +312,8 @@ class Table:
         return value
 
     def size(self, key: str, at_most: int | None = None) -> int:
-        """Return a number of bytes. If `at_most` is given, the value may be a percentage of `at_most`."""
+        """Return the value of a key as a number of bytes. If `at_most` is given, the value may be a percentage of
+        `at_most`."""
         right = 'a size such as "128GiB"'
         value = self._get(key, right)
         if isinstance(value, bool) or not isinstance(value, (str, int)):
@@ -327,7 +329,7 @@ class Table:
         return count
 
     def bandwidth(self, key: str) -> float:
-        """Return a number of bytes per second."""
+        """Return the value of a key as a number of bytes per second."""
         right = 'a bandwidth such as "2.4GB/s", or bytes per second'
         value = self._get(key, right)
         if not isinstance(value, str):
@@ -342,12 +344,12 @@ class Table:
         return self._positive(key, count, right)
 
     def rate(self, key: str) -> float:
-        """Return a positive number per second."""
+        """Return the value of a key, which must be a positive number per second."""
         right = "a positive number of cell updates per second, such as 5e9"
         return self._positive(key, self._get(key, right), right)
 
     def seconds(self, key: str) -> float:
-        """Return a time in seconds, which may be 0."""
+        """Return the value of a key as a time in seconds. The time may be 0."""
         right = "a number of seconds of at least 0"
         value = self._get(key, right)
         if type(value) in (int, float) and value == 0:
@@ -355,7 +357,7 @@ class Table:
         return self._positive(key, value, right, 0.0, MAX_SECONDS)
 
     def refuse_other_keys(self) -> None:
-        """Raise InputError if the table has a key that no earlier call has asked for."""
+        """Raise InputError if the table has a key that no earlier call has read."""
         for key in self.values:
             if key not in self._known:
                 known = ", ".join(self._known)

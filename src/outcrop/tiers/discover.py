@@ -2,7 +2,7 @@
 nodes, free space.
 
 Most facts come from short files in /proc and /sys. In containers and virtual machines, a file may be missing or may
-have impossible contents. The facts of this file are then unknown.
+have impossible contents. If so, the facts from this file are unknown.
 
 Control groups of version 1 or 2 limit the memory of this process. hwloc finds the NUMA nodes. If HWLOC_SYNTHETIC or
 HWLOC_XMLFILE is set, hwloc simulates the layout of another machine, and threads are not bound.
@@ -21,7 +21,7 @@ from outcrop.paths import nearest_existing
 
 PROC, SYS = Path("/proc"), Path("/sys")
 MAX_BYTES = 1 << 62
-"""The largest number of bytes that counts as a fact. A larger number means "no limit", or is wrong."""
+"""The largest number of bytes that Outcrop accepts from a file. A larger number means "no limit", or is wrong."""
 _CPUS = SYS / "devices" / "system" / "cpu"
 _NODES = SYS / "devices" / "system" / "node"
 UNLIMITED = 1 << 60
@@ -83,8 +83,8 @@ def available_cores() -> int:
 
 
 def memory_bytes() -> int:
-    """Return the number of bytes of memory that this process may use. This is the memory of the machine, or the limit
-    of the control group if this limit is lower."""
+    """Return the number of bytes of memory that this process may use. The result is the memory of the machine, or the
+    limit of the control group if this limit is lower."""
     return min(machine_bytes(), cgroup_limit_bytes())
 
 
@@ -122,8 +122,8 @@ def last_level_bytes() -> int:
 
 
 def free_memory_bytes() -> int:
-    """Return the number of bytes of memory that are free both on the machine and in the control groups of this
-    process."""
+    """Return the number of bytes of memory that are free for this process. These bytes are free on the machine, and
+    within the limits of the control groups of this process."""
     available = _meminfo().get("MemAvailable")
     if available is None:
         available = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -135,7 +135,7 @@ def _meminfo() -> dict[str, int]:
 
 
 def free_node_bytes(node: int) -> int | None:
-    """Return the number of bytes of a NUMA node that are free or hold cached files. Return None if this number is
+    """Return the number of bytes of a NUMA node that are free or contain cached files. Return None if this number is
     unknown."""
     known = numbered(read(_NODES / f"node{node}" / "meminfo").replace(f"Node {node} ", ""))
     if "MemFree" not in known:
@@ -171,8 +171,8 @@ class _ControlGroup:
         return min(UNLIMITED, number(read(self.folder / self.limit)) or UNLIMITED)
 
     def used_bytes(self) -> int:
-        """Return the number of bytes in use. Cached files do not count, because the kernel frees their memory when
-        programs need it."""
+        """Return the number of bytes in use. Cached files do not count, because the kernel frees the memory of cached
+        files when programs need memory."""
         counts = numbered(read(self.folder / "memory.stat"))
         used = number(read(self.folder / self.usage)) or 0
         return max(0, used - sum(counts.get(key, 0) for key in self.file_cache))
@@ -219,8 +219,8 @@ class NumaNode:
 
 @dataclass(frozen=True)
 class ThreadLayout:
-    """The distribution of threads: the number of threads on each NUMA node that has threads. If only one of several
-    nodes has threads, `note` says why."""
+    """The distribution of threads over NUMA nodes. The layout has the number of threads for each node that has threads.
+    If only one of several nodes has threads, `note` says why."""
 
     threads_on_nodes: tuple[int, ...]
     note: str = ""
@@ -243,8 +243,8 @@ def numa_nodes() -> tuple[NumaNode, ...]:
 
 
 def lay_out(threads: int, bind: str) -> ThreadLayout:
-    """Return the layout of `threads` threads. Raises InputError if `bind` requires bound threads and the system refuses
-    to bind them."""
+    """Return the layout of `threads` threads. Raises InputError if `bind` requires bound threads, but the system
+    refuses to bind threads."""
     on_nodes = tuple(_core.threads_on_nodes(threads, bind))
     if _core.has_hwloc():
         return layout_of(on_nodes, bind, len(numa_nodes()), "the system refuses to bind them")

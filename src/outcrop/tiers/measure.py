@@ -1,11 +1,11 @@
 """This module measures memory and storage: the figures of tiers, and the bandwidths of the storage of a run.
 
 In memory, all threads perform plain reads, plain writes, STREAM's triad, and random accesses to cache lines. The
-latency is also measured. As STREAM requires, each of the three arrays has four times the size of all last-level caches
-together. But the three arrays together take at most a quarter of the free memory.
+latency is also measured. The triad uses three arrays. As STREAM requires, each array has four times the size of all
+last-level caches together. But the three arrays together take at most a quarter of the free memory.
 
-A storage tier is measured with the store that runs use, without the page cache if possible. The measurement uses up to
-1 GiB of scratch space and takes about ten seconds:
+A storage tier is measured with the same store as in runs. If possible, the transfers bypass the page cache. The
+measurement uses up to 1 GiB of scratch space and takes about ten seconds:
 
     `fill`         The first write shows only how many bytes can be transferred in the given time. Its rate does not
                    count, because this write allocates blocks, and the writes of runs do not allocate blocks.
@@ -14,10 +14,10 @@ A storage tier is measured with the store that runs use, without the page cache 
     `latency`      One request of 4 KiB is in flight.
     `flush`        A page of 4 KiB is written and made durable.
 
-The storage of a run is measured with the executor, which makes the transfers of a run without updates. The executor
-writes a scratch file, reads this file, and then reads and writes at the same time. The first write to the new file is
-timed separately, because snapshots are also written to new files. The measured rates are cached for each device and
-backend.
+The storage of a run is measured with the executor. The executor makes the same transfers as in a run, but no updates.
+The executor writes a scratch file, reads this file, and then reads and writes at the same time. The first write to the
+new file is timed separately, because snapshots are also written to new files. The measured rates are cached for each
+device and backend.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ MIN_GRID_BYTES = SCRATCH_RECORDS * RECORD_BYTES // 4
 """The minimum size of arrays for which the device is measured. For smaller arrays, the measurement would take longer
 than the run."""
 WHOLE = Rectangle(0, 1, 0, RECORD_BYTES // 4 - 1024)
-"""The cells of a record, as a rectangle. The last 4096 bytes of a record have no cells."""
+"""The cells of a record, as a rectangle. The last 4096 bytes of a record contain no cells."""
 ASSUMED = StorageRates(1e9, 1e9, 1e9, 0.01, "assumed")
 """The rates that are assumed if the device may not be measured, or if a measurement would take too long."""
 
@@ -159,15 +159,15 @@ class _Meter:
 
 @contextmanager
 def scratch_store(folder: Path, size_bytes: int, io: str) -> Iterator[_core.Store]:
-    """Open a store with one new file, whose blocks are all allocated. The file has no name, so it disappears when the
-    process ends. Raises StorageError or OSError if the folder cannot be used."""
+    """Open a store with one new file, whose blocks are all allocated. The file has no name, so the system removes the
+    file when the process ends. Raises StorageError or OSError if the folder cannot be used."""
     handle, name = tempfile.mkstemp(prefix=SCRATCH_PREFIX, dir=folder)
     os.close(handle)
     try:
         _core.create_file(name, size_bytes)
         store = _core.Store([name], backend=io, direct=True, writable=True)
     finally:
-        Path(name).unlink(missing_ok=True)  # the file can still be used after its name is removed, because it is open
+        Path(name).unlink(missing_ok=True)  # an open file can still be used after its name is removed
     try:
         yield store
     finally:
@@ -175,9 +175,9 @@ def scratch_store(folder: Path, size_bytes: int, io: str) -> Iterator[_core.Stor
 
 
 def device(directories: Sequence[Path], io: str, may_write: bool, problem: Problem) -> StorageRates:
-    """Return the bandwidths of all `directories` together. Bandwidths in the cache are used if they exist. Otherwise,
-    the bandwidths are measured if `may_write` is true and the problem is large. In all other cases, the bandwidths are
-    assumed."""
+    """Return the bandwidths of all `directories` together. If the cache has bandwidths, they are used. Otherwise, the
+    function measures the devices if `may_write` is true and the problem is large. In all other cases, the bandwidths
+    are assumed."""
     may_measure = may_write and problem.grid_bytes >= MIN_GRID_BYTES
     every = [_one_device(folder, io, may_measure) for folder in directories]
     sources = map(source_of, directories)
@@ -193,8 +193,8 @@ def device(directories: Sequence[Path], io: str, may_write: bool, problem: Probl
 
 
 def source_of(folder: Path) -> str:
-    """Return the name of the device that holds `folder` on this node. Folders whose mounts have the same source share
-    the bandwidth of this source. For a raw device, which has no mount, return the path of the device."""
+    """Return the name of the device that holds `folder` on this node. Folders on mounts with the same source share the
+    bandwidth of this source. For a raw device, which has no mount, return the path of the device."""
     return mount_of(folder).source if folder.is_dir() else str(folder)
 
 
@@ -209,7 +209,7 @@ def why_assumed(directories: Sequence[Path], may_write: bool, problem: Problem) 
 
 def _one_device(folder: Path, io: str, may_measure: bool) -> StorageRates:
     if not folder.is_dir():
-        # a raw device cannot be measured, because it has no file system for a scratch file and may hold a run
+        # A raw device cannot be measured. It has no file system for a scratch file, and it may contain a run.
         return ASSUMED
     known = load_figures(CACHE, StorageRates).get(_key(folder, io))
     if may_measure and (known is None or known.first_write_bytes_per_second is None):
@@ -262,14 +262,14 @@ def measure_device(folder: Path, io: str) -> StorageRates:
         # the test data are random bytes, because some devices are faster with zeros
         noise = _core.aligned_array(RECORD_BYTES)
         noise[:] = np.random.default_rng(0).integers(0, 256, RECORD_BYTES, np.uint8)
-        for z in range(ring):  # fills the ring with noise, which every write then transfers
+        for z in range(ring):  # fills the ring with noise, which all later writes transfer
             store.write_from(0, z * RECORD_BYTES, noise)
         fill: list[Action] = [Read(0, ring, WHOLE)]
         total = records * RECORD_BYTES
         first_write = seconds([*fill, Write(0, records, 0, WHOLE)])
         write = min(seconds([*fill, Write(0, records, 0, WHOLE)]) for _ in range(2))
         read = min(seconds([Read(0, records, WHOLE)]) for _ in range(2))
-        # writes use slots that are half a ring away from the slots that reads use at the same time
+        # At each time, writes use slots that are half a ring away from the slots of reads.
         first = records // 2 + (ring // 2 - records // 2) % ring
         both: list[Action] = []
         for z in range(records - first):
@@ -283,8 +283,8 @@ def measure_device(folder: Path, io: str) -> StorageRates:
 
 @contextmanager
 def _busy_processor() -> Iterator[None]:
-    """Keep all cores and the memory busy until the `with` block ends. Updates of a run have the same effect, and
-    transfers take longer if the cores are busy."""
+    """Keep all cores and the memory busy until the `with` block ends. The updates of a run also keep the cores and the
+    memory busy, which makes transfers slower."""
     stop = threading.Event()
 
     def work() -> None:

@@ -1,5 +1,6 @@
 """This module finds tiers that are NUMA nodes. All memory that is local to processors is one tier, and all HBM is one
-tier. Other memory (CXL, non-volatile memory used as plain memory) is one tier for each node.
+tier. Each node with other memory is a separate tier. Other memory is CXL memory, or non-volatile memory that is used as
+plain memory.
 
 The kind of a node comes from hwloc or from the driver. If the kind is unknown, a node that is local to processors is
 DRAM. Any other node of unknown kind is HBM if it is much faster than local memory. The rates for this comparison come
@@ -19,10 +20,11 @@ from outcrop.errors import InputError
 from outcrop.tiers.tier import Persistence, Tier
 
 FASTER = 1.5
-"""Memory of unknown kind that is faster than local memory by this factor counts as HBM. Such memory cannot be CXL
+"""Memory of unknown kind counts as HBM if it is faster than local memory by this factor. This fast memory cannot be CXL
 memory, because CXL memory is slower than DRAM."""
 FAR = 1.25
-"""The sizes of nodes are used if their sum is within this factor of the memory of the machine."""
+"""The reported sizes of nodes are used if the sum of these sizes differs from the memory of the machine by at most this
+factor."""
 KINDS_BY_WORD = {"HBM": "hbm", "MCDRAM": "hbm", "SPM": "hbm", "DRAM": "dram", "NVM": "nvm", "CXL-DRAM": "cxl"}
 """The kind of memory for each word of hwloc and of the DAX driver. SPM is special purpose memory, which the firmware
 reports as fast."""
@@ -33,7 +35,7 @@ SOURCES = {"hbm": "high-bandwidth memory", "dram": "main memory", "cxl": "memory
 @dataclass(frozen=True)
 class MemoryNode:
     """The memory of a NUMA node, and the number of processors that are local to this memory. The figures come from the
-    firmware. A figure is 0 if it is unknown."""
+    firmware. An unknown figure is 0."""
 
     number: int
     size_bytes: int
@@ -65,9 +67,10 @@ def believable_nodes(nodes: Sequence[MemoryNode], machine_bytes: int, nodes_of_m
     """Return the nodes with sizes that agree with the memory of the machine.
 
     In virtual machines, the reported size of a node may be wrong. So a single node gets all memory of the machine.
-    Several nodes keep their sizes if the sum is near the memory of the machine. Otherwise the memory of the machine is
-    divided in proportion to the sizes, or equally if all sizes are unknown. `nodes_of_machine` also counts nodes that
-    this process cannot use. `nodes_of_machine` is 0 if the number is unknown.
+    Several nodes keep their sizes if the sum is near the memory of the machine. If the sum is different, the memory of
+    the machine is divided among the nodes in proportion to the sizes. If all sizes are unknown, the memory is divided
+    equally. `nodes_of_machine` also counts nodes that this process cannot use. `nodes_of_machine` is 0 if the number is
+    unknown.
     """
     reported = sum(max(0, node.size_bytes) for node in nodes)
     is_all = len(nodes) >= nodes_of_machine
@@ -82,14 +85,14 @@ def believable_nodes(nodes: Sequence[MemoryNode], machine_bytes: int, nodes_of_m
 def bytes_on(tier: Tier, nbytes: int) -> NDArray[np.uint8]:
     """Return an array of zeros in the memory of the tier's nodes. Raises InputError if the system does not allow this
     choice of nodes."""
-    if not _core.is_this_system():  # hwloc simulates another machine, so it would bind no memory and report no error
+    if not _core.is_this_system():  # hwloc simulates another machine, and would neither bind memory nor fail
         raise InputError(f"{tier.name} is memory of the machine that hwloc's variables describe: use it only in plans")
     return _core.memory_on_nodes(nbytes, tier.nodes)
 
 
 def with_measured_kind(tier: Tier, tiers: Iterable[Tier]) -> Tier:
-    """Return the tier. It gets the kind HBM if its kind is unknown and its measured rate is much higher than the rate
-    of local memory."""
+    """Return the tier. A tier of unknown kind gets the kind HBM if its measured rate is much higher than the rate of
+    local memory."""
     local = [one.read_bytes_per_second or 0.0 for one in tiers if one.kind == "dram"]
     is_faster = any(0 < FASTER * rate < (tier.read_bytes_per_second or 0.0) for rate in local)
     if tier.name.startswith("node") and is_faster:
@@ -110,7 +113,7 @@ def _name(node: MemoryNode, kind: str, groups: dict[str, list[MemoryNode]], node
     if kind in ("hbm", "dram"):
         return kind
     if node.kind not in KINDS_BY_WORD and node.read_bytes_per_second == 0:
-        # the name does not contain the kind, because a later measurement may change the kind but not the name
+        # A later measurement may change the kind, but the name must not change. So the name does not contain the kind.
         return f"node{node.number}"
     return f"{kind}{sum(name.startswith(kind) for name in groups)}"
 

@@ -1,5 +1,5 @@
-"""This module finds tiers that are file systems. For each tier, it finds the kind, a writable directory, and how long
-files last.
+"""This module finds tiers that are file systems. For each tier, the module finds the kind, a writable directory, and
+how long files last.
 
 /proc/self/mountinfo (man 5 proc):   36 35 98:0 /part /point rw,noatime shared:1 - ext4 /dev/root rw,errors=continue
                                            device root point options              type source    file system's options
@@ -29,16 +29,17 @@ NETWORK = frozenset(
 )  # fmt: skip
 IN_MEMORY = frozenset({"tmpfs", "ramfs"})
 WITHOUT_BLOCK_DEVICE = frozenset({"zfs", "btrfs", "bcachefs", "overlay"})
-"""The types of file systems that are on disks, but whose source or device number does not name a disk."""
+"""The types of file systems on disks for which neither the source nor the device number names a disk."""
 PSEUDO_FOLDERS = ("/dev", "/proc", "/run", "/snap", "/sys")
 """Folders of the operating system, in which users keep no files."""
 USERS_FOLDERS = ("/dev/shm", "/run/user")
 """Folders inside PSEUDO_FOLDERS in which users keep files."""
 VIRTUAL = re.compile(r"(vd|xvd|loop|nbd|rbd|zram)")
-"""Names of virtual disks. The kind of such a disk is unknown, because its data are in a file or on a disk of another
+"""Names of virtual disks. The kind of a virtual disk is unknown, because its data are in a file or on a disk of another
 machine."""
 MAP_SHARED_VALIDATE, MAP_SYNC = 0x03, 0x80000
-"""Flags of mmap. Linux reports that it does not support MAP_SYNC only if both flags are given (man 2 mmap)."""
+"""Flags of mmap. If both flags are given, mmap fails for a file that does not support MAP_SYNC. Without
+MAP_SHARED_VALIDATE, Linux ignores MAP_SYNC (man 2 mmap)."""
 SCRATCH_PREFIX = ".outcrop-measure-"
 """The beginning of the names of temporary files."""
 BY_WRITE_BACK, BY_FLUSH, BY_NOTHING = "MAP_SYNC + cache-line write-back", "msync or fdatasync", "none"
@@ -46,11 +47,11 @@ BY_WRITE_BACK, BY_FLUSH, BY_NOTHING = "MAP_SYNC + cache-line write-back", "msync
 
 def storage_tiers(directories: Sequence[Path] = ()) -> list[Tier]:
     """Return one tier for each file system on which this user may write. If one of `directories` is on a file system,
-    the tier of this file system uses this directory."""
+    the tier of this file system uses the directory."""
     every = all_mounts()
     mounts = storage_mounts(every)
     known = {mount.device for mount in mounts}
-    # in a chroot, the kernel may list no mount at /
+    # In a chroot, the list of the kernel may have no mount at /.
     unlisted = [] if any(mount.point == Path("/") for mount in every) else [Path("/")]
     asked = [mount for mount in map(mount_of, [*unlisted, *directories]) if mount.device not in known]
     distinct = {mount.device: mount for mount in asked}.values()
@@ -58,14 +59,14 @@ def storage_tiers(directories: Sequence[Path] = ()) -> list[Tier]:
 
 
 def mounted_tier(mount: Mount, directories: Sequence[Path] = (), name: str = "") -> Tier:
-    """Return the tier of a mount. The tier uses the first of `directories` that is on this mount, or else a usual place
-    such as the home directory."""
+    """Return the tier of a mount. The tier uses the first of `directories` that is on this mount. If none of
+    `directories` is on this mount, the tier uses a usual place such as the home directory."""
     folder = writable_directory(mount, directories)
     kind = kind_of(mount) or ("tmpfs" if mount.type in {*IN_MEMORY, "devtmpfs"} else "disk")
     where = folder or mount.point
     space = os.statvfs(where)
     capacity, free = space.f_blocks * space.f_frsize, space.f_bavail * space.f_frsize
-    if kind == "tmpfs":  # files of a tmpfs use memory, so the limits of memory apply to them
+    if kind == "tmpfs":  # files on a tmpfs use memory, so the limits of memory apply
         capacity, free = min(capacity, discover.memory_bytes()), min(free, discover.free_memory_bytes())
     return Tier(
         name=name or name_of(mount),
@@ -100,7 +101,7 @@ def can_map_sync(folder: Path) -> bool:
 
 
 def _named_apart(tiers: Iterable[Tier]) -> list[Tier]:
-    """Return the tiers with unique names. If a name is already used, a number is added to it."""
+    """Return the tiers with unique names. If two tiers have the same name, the second name gets a number."""
     found: dict[str, Tier] = {}
     for tier in tiers:
         name = tier.name
@@ -136,7 +137,7 @@ def all_mounts() -> list[Mount]:
 
 @lru_cache(maxsize=1)
 def _parse_all(text: str) -> tuple[Mount, ...]:
-    """Parse the text of the file mountinfo. The result is cached, because callers often ask for the mounts, and the
+    """Parse the text of the file mountinfo. The result is cached, because callers often ask for the mounts, but the
     mounts seldom change."""
     found = filter(None, map(_parse, text.split("\n")))
     return tuple({mount.point: mount for mount in found}.values())
@@ -162,8 +163,8 @@ def storage_mounts(mounts: Iterable[Mount]) -> list[Mount]:
 
 
 def _is_seen_through(mount: Mount) -> bool:
-    """Return True if the mount is an overlay whose upper folder is visible. In this case, the device of the upper
-    folder is also mounted, so the overlay is left out."""
+    """Return True if the mount is an overlay whose upper folder is visible. In this case, the list of mounts also has
+    the mount of the upper folder, so the overlay is left out."""
     uppers = [option.removeprefix("upperdir=") for option in mount.options if option.startswith("upperdir=")]
     return mount.type == "overlay" and any(is_folder(Path(upper)) for upper in uppers)
 
@@ -229,8 +230,8 @@ def _is_below(place: Path, folders: Sequence[str]) -> bool:
 
 
 def _block_device(mount: Mount) -> str:
-    """Return the number of the mount's block device. If the device of the mount is not a block device, return the
-    number of the mount's source. If this source does not exist, return ""."""
+    """Return the number of the mount's block device. If the mount's device is not a block device, return the number of
+    the mount's source. If the source does not exist, return ""."""
     if (SYS / "dev" / "block" / mount.device).exists():
         return mount.device
     try:
@@ -268,7 +269,7 @@ def name_of(mount: Mount) -> str:
 
 def writable_directory(mount: Mount, wanted: Sequence[Path] = ()) -> Path | None:
     """Return a folder on the mount in which this user may create files. Folders in `wanted` have priority over usual
-    places. Return None if there is no such folder."""
+    places. Return None if this user may not create files in any of these folders."""
     for folder in (*wanted, *_usual_places(mount)):
         if device_of(folder) == mount.device and is_folder(folder) and os.access(folder, os.W_OK | os.X_OK):
             return folder.resolve()

@@ -1,5 +1,5 @@
-"""This module finds all tiers of this machine, the tiers to which a path belongs, and the tiers that share their free
-space.
+"""This module finds all tiers of this machine. The module also finds the tiers to which a path belongs, and the tiers
+that share their free space.
 
 A tier is memory or a file system. Users can also declare tiers. The figures of a tier are declared, cached, or
 measured:
@@ -28,7 +28,7 @@ from outcrop.user_cache import keep_figures, load_figures
 
 CACHE = "tiers.json"
 MAIN_MEMORY = ("dram", "tmpfs")
-"""The kinds of tiers whose bytes are in main memory. Files on a tmpfs are also in main memory."""
+"""The kinds of tiers that use main memory. A tmpfs is one of these kinds, because its files are in main memory."""
 
 
 def find_tiers(
@@ -41,10 +41,11 @@ def find_tiers(
 ) -> list[Tier]:
     """Return all tiers, memory first, with unique names.
 
-    If one of `directories` is on a file system, the tier uses this directory, or its closest parent that exists.
-    `declared` is a file with the user's tiers. If `measure` is true, unknown figures are measured. If `refresh` is
-    true, figures in the cache are not used, but measured again. `progress` is called with a text before each
-    measurement. Raises InputError for directories and files that cannot be used.
+    If one of `directories` is on a file system, the tier of this file system uses the directory. If the directory does
+    not exist, the tier uses its closest parent that exists. `declared` is a file with the user's tiers. If `measure` is
+    true, unknown figures are measured. If `refresh` is true, figures in the cache are not used, but measured again.
+    `progress` is called with a text before each measurement. Raises InputError for directories and files that cannot be
+    used.
     """
     directories = [nearest_existing(folder) for folder in directories]
     for folder in directories:
@@ -83,7 +84,8 @@ def memory_of_this_machine() -> list[Tier]:
 
 
 def _with_known(tier: Tier, known: Mapping[str, Figures]) -> Tier:
-    """Return the tier with the figures in the cache, or unchanged if the cache has no figures of the tier."""
+    """Return the tier with its figures from the cache. If the cache has no figures of the tier, return the tier
+    unchanged."""
     if tier.is_memory and not _core.is_this_system():
         return tier
     try:
@@ -140,7 +142,7 @@ def _rank(tier: Tier, path: Path) -> tuple[bool, int]:
 
 @dataclass(frozen=True)
 class SharedRoom:
-    """Free space that several tiers share. Each of these tiers reports the whole shared space as its own free space."""
+    """Free space that several tiers share. Each tier reports the whole shared space as its own free space."""
 
     name: str
     tiers: frozenset[str]
@@ -148,8 +150,8 @@ class SharedRoom:
 
 
 def shared_rooms(tiers: Sequence[Tier]) -> list[SharedRoom]:
-    """Return the free spaces that several tiers share. These are main memory, if the machine has a tmpfs, and file
-    systems with several tiers."""
+    """Return the free spaces that several tiers share. A shared space is a file system with several tiers, or main
+    memory if the machine has a tmpfs."""
     groups: dict[str, list[Tier]] = {}
     for tier in tiers:
         if tier.kind in MAIN_MEMORY:

@@ -1,4 +1,4 @@
-"""A tier is a memory or a file system. It has a size, a speed, and a persistence (how long stored bytes last).
+"""A tier is a memory or a file system. A tier has a size, a speed, and a persistence (how long stored bytes last).
 
     `PROCESS`     Bytes last until the process ends (DRAM, HBM, CXL). No call makes them durable.
     `REBOOT`      Bytes last until the machine goes down (tmpfs). No call makes them durable.
@@ -34,12 +34,12 @@ class Persistence(IntEnum):
 
 @dataclass(frozen=True)
 class Figures:
-    """The measured figures of a tier, which Outcrop keeps between runs. A figure is None if it is not measured.
+    """The measured figures of a tier, which Outcrop keeps between runs. A figure that is not measured is None.
 
     Sequential figures are for requests as large as the requests of a run. In memory, all threads make requests at the
     same time. In files, several requests are in flight. Random figures are for many accesses at the same time. An
-    access has 4 KiB in files, and a cache line in memory. Latencies are for one access at a time. Bandwidths of memory
-    count each byte read once and each byte written once, as STREAM does.
+    access has 4 KiB in files, and a cache line in memory. Latencies are for one access at a time. As in STREAM,
+    bandwidths of memory count each byte once for a read, and once for a write.
     """
 
     origin: str
@@ -104,8 +104,8 @@ class Tier(Figures):
 
 
 def with_figures(tier: Tier, figures: Figures) -> Tier:
-    """Return a copy of the tier in which all values of `figures` that are not None replace the values of the tier.
-    Values that the user has declared are not replaced."""
+    """Return a copy of the tier with the values of `figures`. A value of `figures` that is None does not replace a
+    value of the tier. Values that the user has declared stay unchanged."""
     known = {name: value for name, value in asdict(figures).items() if value is not None}
     if tier.origin == "declared":
         known = {name: value for name, value in known.items() if getattr(tier, name) is None}

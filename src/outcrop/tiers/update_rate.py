@@ -1,6 +1,6 @@
 """This module measures the update rate of this machine for given kernels and tilings. All measurements together take a
-few seconds. The measured rates are kept in the cache of the user, so that later runs of the same kernel on grids with
-the same planes need no measurement."""
+few seconds. The measured rates are kept in the cache of the user. So later runs of the same kernel need no measurement,
+if their planes have the same shape."""
 
 from __future__ import annotations
 
@@ -29,29 +29,29 @@ SECONDS_KEPT = 30 * 24 * 3600.0
 """The time after which a rate in the cache is measured again."""
 LEVELS_MEASURED = 48
 WINDOW_BYTES = 1 << 30
-"""The size of the window for measurements. The window is much larger than the caches, but it can be allocated
+"""The size of the window for measurements. This window is much larger than the caches, but small enough to be allocated
 quickly."""
 UPDATES_PER_MEASUREMENT = 600_000_000
-"""The number of cell updates in a measurement of a heat equation in float32. Slower stencils, and values of more bytes,
-are measured with fewer updates."""
+"""The number of cell updates in a measurement of a heat equation in float32. For slower stencils, and for values of
+more bytes, a measurement has fewer updates."""
 FLOAT32_BYTES = 4
 TURNS = 3
-"""The number of times that sizes are measured in a comparison."""
+"""The maximum number of times that the same sizes are measured in a comparison."""
 PROMISING = 0.88
 """In a comparison, sizes are measured again if their rate is at least this share of the highest rate."""
 MIN_SECONDS, MAX_SECONDS = 2.0, 6.0
 SHARE_OF_RUN = 0.05
 SHORTEST_SECONDS = 1e-6
-"""The time limit for measurements if `only_one` is true. The limit is shorter than any measurement, so the meter
-measures only once."""
+"""The time limit for measurements if `only_one` is true. The limit is shorter than any measurement, so the meter makes
+only one measurement."""
 MIN_REPEATS, MAX_REPEATS = 1, 40
-"""The minimum and the maximum number of slabs in a measurement. One more slab is updated before the measurement, and
-does not count."""
+"""The minimum and the maximum number of slabs in a measurement. Before the measurement, the meter updates one more
+slab, which does not count."""
 AGAIN_SECONDS = 0.4
 """The minimum duration of a measurement that `measure_again` makes."""
 MAX_SETTLE_SECONDS = 3.0
 SETTLED = 1.03
-"""Measurements are repeated until the rate is at most this factor higher than in the previous measurement."""
+"""Measurements are repeated as long as each new rate is more than this factor times the previous rate."""
 ASSUMED_CELLS_PER_SECOND = 1e9
 EXPECTED_CELLS_PER_SECOND = 5e9
 HEAT_OPERATIONS = 8
@@ -84,12 +84,12 @@ class UpdateRateMeter:
 
     The meter uses at most `budget_bytes` of memory. Its measurements take a twentieth of the expected time of the run,
     but at least 2 s and at most 6 s. Before its first measurement, the meter may wait up to 3 s until the speed of the
-    machine is constant. The meter does not measure if `measure` is false, or if the time for measurements is used up.
-    Then the meter returns the rate of the most similar measured sizes. If no sizes were measured, the meter returns an
-    assumed rate.
+    machine is constant. If `measure` is false, or if the time for measurements is used up, the meter does not measure.
+    Instead, the meter returns the rate of the most similar measured sizes. If no sizes were measured, the meter returns
+    an assumed rate.
 
     If `kernel` is given, the meter first looks in the cache of the user for rates that earlier runs have measured. The
-    text `kernel` must be different for different code and different processors. `keep` writes new rates to the cache.
+    text `kernel` must identify the code of the kernel and the processor. `keep` writes new rates to the cache.
     """
 
     def __init__(
@@ -106,8 +106,8 @@ class UpdateRateMeter:
         only_one: bool = False,
         kernel: str = "",
     ) -> None:
-        """Make a meter. `work` is the time of an update relative to the time of an update of a heat equation. Fewer
-        updates are measured if `work` is larger. If passes compute steps of a forward run again, `lead_scalars`
+        """Make a meter. `work` is the time of an update relative to the time of an update of a heat equation. If `work`
+        is larger, a measurement has fewer updates. If passes compute steps of a forward run again, `lead_scalars`
         contains the scalars of these steps. If `only_one` is true, the meter measures only the first sizes that it
         gets."""
         slots = slots_within(problem, whole_slot_bytes(problem), min(budget_bytes, WINDOW_BYTES))
@@ -116,7 +116,7 @@ class UpdateRateMeter:
         self._meter: _core.UpdateMeter | None = None
         self._known: dict[Sizes, float] = {}
         self._new: set[Sizes] = set()
-        # the rate does not depend on the number of planes and steps
+        # The key has one plane and one step, because the rate does not depend on the number of planes and steps.
         alike = replace(problem, shape=(1, *problem.shape[1:]), steps=1, acquisition=NO_DEMAND)
         self._kernel = f"{kernel} {threads} {bind} {alike}" if kernel else ""
         self._kept = load_figures(CACHE, KeptRate) if kernel and measure else {}
@@ -129,7 +129,7 @@ class UpdateRateMeter:
 
     @property
     def is_measured(self) -> bool:
-        """True if the rates that the meter returns are measured, and False if they are assumed."""
+        """True if the rates that the meter returns are measured, and False if these rates are assumed."""
         return bool(self._known)
 
     @property
@@ -148,8 +148,8 @@ class UpdateRateMeter:
         return self._known[reduced] * factors
 
     def compare(self, several: Iterable[Sizes]) -> None:
-        """Measure the rates of several sizes alternately, so that a change of the speed of the machine concerns all of
-        them. The highest rate of each size counts. Slow sizes are measured in the first turn only."""
+        """Measure the rates of several sizes alternately, so that a change of the machine's speed affects all sizes
+        equally. For each size, the highest rate counts. Slow sizes are measured only once."""
         unknown = [one for one in dict.fromkeys(map(self._reduce, several)) if not self._recall(one)]
         if not unknown:
             return
@@ -164,8 +164,9 @@ class UpdateRateMeter:
             left = [one for one, each in rates.items() if max(each) >= PROMISING * fastest]
         if not rates:
             return
-        # The highest rates are good for comparisons, but a run has the usual rate. If some sizes were known before,
-        # the new rates are scaled so that these sizes keep their rate.
+        # The highest rates are good for comparisons, but a run has the usual rate. So the new rates are scaled with a
+        # reference: sizes with a known rate keep this rate. Without a known rate, the fastest sizes get their median
+        # rate.
         reference = known if known in rates else max(rates, key=lambda one: max(rates[one]))
         usual = self._known.get(reference) or median(rates[reference])
         for one in unknown:
@@ -195,7 +196,8 @@ class UpdateRateMeter:
         return hashlib.sha256(f"{self._kernel} {reduced}".encode()).hexdigest()[:32]
 
     def _timed(self, reduced: Sizes) -> float:
-        """Return the measured rate of sizes, and subtract the time of the measurement from the time that is left."""
+        """Measure and return the rate of sizes. Subtract the time of the measurement from the remaining time for
+        measurements."""
         if self._meter is None:
             self._meter = _core.UpdateMeter(*self._given)
             self._settle(self._meter, reduced)
@@ -216,17 +218,17 @@ class UpdateRateMeter:
         self._new.discard(reduced)
 
     def _reduce(self, sizes: Sizes) -> Sizes:
-        """Return sizes with the same rate, but with fewer levels and planes, so that a measurement is short and needs
-        no more memory than is available."""
+        """Return sizes with the same rate, but with fewer levels and planes. So a measurement is short, and the
+        available memory is large enough."""
         problem = self._problem
         frame, _ = _block(problem, sizes)
         planes = self._ring_planes * whole_slot_bytes(problem) // slot_bytes(problem, frame)
-        # these planes are enough for two bands for each thread
+        # with this number of levels, each thread has two bands
         bands = 4 * sizes.diamond * self._threads if sizes.chunk else 0
         levels = min(sizes.levels, max(LEVELS_MEASURED, bands))
         slab = min(sizes.slab, max(8, self._updates_per_measurement // (levels * frame.cells)))
-        # if the slab is thin, the rate depends most on the slab, so levels and planes are reduced in the same
-        # proportion
+        # For a thin slab, the rate depends strongly on the number of planes. So levels and planes are reduced in the
+        # same proportion.
         first_levels, first_slab = levels, slab
         while levels * slab > 1 and _core.UpdateMeter.planes_needed(problem, levels, slab) > planes:
             if slab == 1 or (levels > 1 and levels * first_slab >= slab * first_levels):
@@ -238,15 +240,15 @@ class UpdateRateMeter:
 
     def _settle(self, meter: _core.UpdateMeter, sizes: Sizes) -> None:
         """Repeat measurements until the rate no longer grows. The first rate can be too low, because newly allocated
-        memory is slow at first. On virtual machines, new memory can be slow for seconds."""
+        memory is slow at first. On virtual machines, newly allocated memory can be slow for seconds."""
         end = time.perf_counter() + MAX_SETTLE_SECONDS
         before, now = 0.0, self._measure(meter, sizes)
         while now > SETTLED * before and time.perf_counter() < end:
             before, now = now, self._measure(meter, sizes)
 
     def _measure(self, meter: _core.UpdateMeter, sizes: Sizes) -> float:
-        """Return the median of the rates of several slabs. For two slabs, return the higher rate. A thin slab of a
-        narrow block takes only a few milliseconds, so one such slab is not enough."""
+        """Return the median of the rates of several slabs. For two slabs, return the higher rate. One slab is not
+        enough, because a thin slab of a narrow block takes only a few milliseconds."""
         frame, region = _block(self._problem, sizes)
         repeats = self._updates_per_measurement // (sizes.slab * sizes.levels * frame.cells)
         rates = meter.measure(sizes, frame, region, max(MIN_REPEATS, min(MAX_REPEATS, repeats)))

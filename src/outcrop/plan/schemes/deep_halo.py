@@ -1,9 +1,10 @@
 """Deep halos, for a grid that is divided among ranks along y. Before a pass updates a plane, each rank gets rows of
-this plane from its neighbours. These rows are enough for all levels of the pass, so ranks exchange nothing else.
+this plane from its neighbours. These rows are enough for all levels of the pass, so ranks exchange no other data.
 
-A rank has the rows 0 <= y < ny. A pass of L levels needs H = rL rows beyond each side that has a neighbour. At each
-level, r more rows at the outer ends of the halos become invalid, because the rows beyond them are not in memory. So on
-each side, each level updates r rows fewer than the previous level. The last level updates the rank's own rows:
+A rank has the rows 0 <= y < ny. A pass of L levels with the radius r needs H = rL rows beyond each side that has a
+neighbour. At each level, r more rows at the outer end of each halo become invalid, because the rows beyond the halo are
+not in memory. So on each side, a level updates r rows fewer than the previous level. The last level updates the rank's
+own rows:
 
     level L  |         |  own rows  |          At level q, the rank updates the rows
        :     |       / |            | \\            -H + rq <= y < ny + H - rq.
@@ -11,21 +12,22 @@ each side, each level updates r rows fewer than the previous level. The last lev
        0     |___/_____|____________|_____\\    Level 0 of the halo comes from the neighbours.
                 -H     0            ny   ny+H
 
-The neighbours also update the rows in both triangles. For each plane, a rank sends its lowest H rows to its lower
-neighbour and its highest H rows to its upper neighbour. A halo has only rows of the direct neighbour, so H is at most
-the number of rows of this neighbour. A rank never updates the fixed rim of a neighbour: level 1 begins r rows above the
-lowest row of the halo.
+The rows in the two triangles are updated twice: by this rank and by a neighbour. For each plane, a rank sends its
+lowest H rows to its lower neighbour and its highest H rows to its upper neighbour. A halo has only rows of the direct
+neighbour, so H is at most the number of rows of this neighbour. A rank never updates the fixed rim of a neighbour,
+because level 1 begins r rows above the lowest row of the halo.
 
 The rows of a rank and its halos can be divided into skewed blocks (skewed_cut.py). The first block has the rows that
-are exchanged with one neighbour, and the last block has the rows that are exchanged with the other neighbour. Two
-neighbours must reach the cut between them at the same time. So the blocks of every second rank begin with the highest
-rows:
+are exchanged with one neighbour, and the last block has the rows that are exchanged with the other neighbour. The
+blocks of two neighbours must reach the cut between the two ranks at the same time. So the blocks of every second rank
+begin with the highest rows:
 
     rank        0               1               2               3
     blocks      2   1   0   |   0   1   2   |   2   1   0   |   0   1   2          numbers of the blocks, from low rows
                 ◄───────────    ───────────►    ◄───────────    ───────────►       to high rows
 
-If y is periodic and the number of ranks is odd, the orders of blocks cannot alternate. Then each rank has one block.
+If y is periodic and the number of ranks is odd, the orders of blocks cannot alternate. In this case, each rank has one
+block.
 """
 
 from __future__ import annotations
@@ -83,8 +85,8 @@ class DeepHalo:
 
     @cached_property
     def faces(self) -> list[tuple[int, Rectangle, Rectangle]]:
-        """A tuple for each side with a neighbour: the side, the cells that are sent, and the cells that are
-        received."""
+        """For each side with a neighbour, a tuple of three values: the side, the cells that are sent, and the cells
+        that are received."""
         rows, (low, high) = self.problem.shape[1], self.problem.halo(self.levels)
         each = [(LOW, low, (0, low), (-low, 0)), (HIGH, high, (rows - high, rows), (rows, rows + high))]
         return [(side, self._cells(*sent), self._cells(*received)) for side, count, sent, received in each if count]
@@ -92,8 +94,8 @@ class DeepHalo:
     def exchanges(
         self, planes: tuple[int, int], statics_planes: tuple[int, int], block: SkewedBlock
     ) -> Iterator[Read | Write]:
-        """Yield the actions that exchange rows of planes which `block` has just read. `planes` is the range of planes
-        of updated fields, and `statics_planes` the range of planes of static fields.
+        """Yield the actions that exchange rows of the planes that `block` has just read. `planes` is the range of
+        planes of updated fields. `statics_planes` is the range of planes of static fields.
 
         All sends of a group of planes come before the first receive, so neighbours never wait for each other."""
         faces = [one for one in self.faces if touches(block, one[0])]
@@ -109,12 +111,12 @@ class DeepHalo:
 def in_order(
     problem: Problem, planes: tuple[int, int], statics_planes: tuple[int, int]
 ) -> Iterator[tuple[int, int, bool]]:
-    """Divide a range of planes of updated fields and a range of planes of static fields. Yield each part as (z0, z1,
-    flag). The flag is True for static fields. The parts are in the order in which updates need the planes. The order
-    must not depend on the ranges, because the ranges of two neighbours may differ."""
+    """Divide two ranges of planes: `planes` for updated fields, and `statics_planes` for static fields. Yield each part
+    as (z0, z1, flag). The flag is True for static fields. The parts are in the order in which updates need the planes.
+    The order must not depend on the ranges, because the ranges of two neighbours may differ."""
     (z, end), (static, static_end) = planes, statics_planes if problem.statics else (0, 0)
     while z < end or static < static_end:
-        needed = static + problem.skew_z - problem.statics_z  # an update of this plane also needs `static`
+        needed = static + problem.skew_z - problem.statics_z  # updates need this plane and `static` together
         if z == end or (static < static_end and needed < z):
             yield static, static + 1, True
             static += 1
@@ -130,7 +132,7 @@ def touches(block: SkewedBlock, side: int) -> bool:
 
 
 def own_part(problem: Problem, cut: SkewedCut, places: tuple[int, int]) -> Rectangle:
-    """Return the cells of a range of rows that the rank stores on disk. A rank does not store rows of neighbours."""
+    """Return the cells of the rank's own rows in a range of rows. The rank stores only its own rows on disk."""
     y0, y1 = cut.cells(places)
     return Rectangle(max(0, y0), min(problem.shape[1], y1), 0, problem.pitch_cells)
 
@@ -154,10 +156,10 @@ def blocks_of_rows(
 ) -> SkewedCut:
     """Divide the rows that a pass of a rank holds in memory into blocks of `block_y` rows. These rows are the rank's
     own rows, and `beyond` rows of the lower and of the upper neighbour. `least` is a function of the order of the
-    blocks. It returns two minimum numbers of rows at level 1: of the block at the lower neighbour, and of the block at
-    the upper neighbour.
+    blocks. The function returns two minimum numbers of rows at level 1. The first number is for the block at the lower
+    neighbour, and the second number is for the block at the upper neighbour.
 
-    Either all ranks have one block, or all ranks have several blocks. Otherwise, a rank with one block could have
+    Either all ranks have one block, or all ranks have several blocks. Otherwise, a rank with one block could have two
     neighbours with several blocks. This rank would need the first block of one neighbour and the last block of the
     other neighbour at the same time."""
     radius, size = problem.radius_y, block_y if problem.block_order else 0
@@ -185,8 +187,8 @@ def blocks_of_rows(
 
 
 def has_given_blocks(problem: Problem, given: GivenSizes, cut: SkewedCut) -> bool:
-    """Return False if the user wants blocks, but a rank has too few rows for these blocks. With fewer levels, the rows
-    may be enough."""
+    """Return False if the user wants blocks, but a rank has too few rows for these blocks. In passes with fewer levels,
+    the rows may be enough."""
     return not (problem.is_part and given.by and given.by < problem.shape[1] and cut.count == 1)
 
 
@@ -205,14 +207,14 @@ def require_given_blocks(problem: Problem, given: GivenSizes, cut_of: Callable[[
 
 
 def halo_blocks(problem: Problem, levels: int, block_y: int) -> SkewedCut:
-    """Return the blocks of a pass with deep halos. The first and the last block have all rows that are exchanged. No
-    other block needs rows of a neighbour."""
+    """Return the blocks of a pass with deep halos. The first and the last block have all rows that are exchanged. The
+    other blocks need no rows of neighbours."""
     halo = problem.radius_y * levels
     least = 2 * halo + problem.radius_y + problem.row_group
     return blocks_of_rows(problem, levels, block_y, (halo, halo), lambda _: (least, least))
 
 
 def smallest_block(problem: Problem, levels: int) -> int:
-    """Return the minimum number of rows of a block. With at least this number, the first blocks of all ranks have the
-    same number of rows."""
+    """Return the minimum number of rows of a block. If blocks have at least this number of rows, the first blocks of
+    all ranks have the same number of rows."""
     return problem.is_part * (problem.radius_y * (levels + 1) + problem.row_group)

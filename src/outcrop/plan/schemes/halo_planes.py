@@ -1,7 +1,8 @@
 """Deep halos in z, for a grid that is divided among ranks along z.
 
-A rank has the planes 0 <= z < nz. A pass of L levels needs H = rL planes beyond each side that has a neighbour. On each
-of these sides, a level updates r planes fewer than the previous level. Halos of rows are similar (deep_halo.py):
+A rank has the planes 0 <= z < nz. A pass of L levels with the radius r needs H = rL planes beyond each side that has a
+neighbour. On each of these sides, a level updates r planes fewer than the previous level. Halos of rows are similar
+(deep_halo.py):
 
     level L  |         | own planes |          At level q, the rank updates the planes
        :     |       / |            | \\            -H + rq <= z < nz + H - rq.
@@ -10,28 +11,29 @@ of these sides, a level updates r planes fewer than the previous level. Halos of
             -H         0            nz   nz+H  ──► the window moves
 
 The windows of all ranks move from low to high planes at the same time. A rank needs the halo below when its pass
-begins, but the neighbour below reaches these planes when its pass ends. So when a neighbour needs planes, the rank that
-owns these planes reads them from its disk again and sends them. In addition to the planes of its pass, a rank reads
+begins, but the window of the neighbour below reaches these planes only at the end of the pass. So when a neighbour
+needs planes, the rank that owns these planes reads the planes from its disk again and sends them. In addition to the
+planes of its pass, a rank reads
 
     when its window moves over the first H planes    its highest H planes, and sends them to the neighbour above
     when its window moves beyond the last plane      its lowest H planes, and sends them to the neighbour below
 
-All ranks are at the same place of their passes at the same time. When a rank sends a group of planes to one neighbour,
-it receives the corresponding group of planes from its other neighbour. No rank keeps planes for later use. The source
-does not change during a pass. A pass reads up to 2H planes twice.
+The windows of all ranks are at the same place at the same time. When a rank sends a group of planes to one neighbour,
+the rank receives the corresponding group of planes from the other neighbour. No rank keeps planes for later use. The
+source does not change during a pass. A pass reads up to 2H planes twice.
 
-A rank reads some planes only to send them. These planes belong to a separate block (`Block.only_sends`). This block and
-the block of the pass use the same rings. In a ring, the planes that are sent are one group ahead of the planes of the
-pass. Therefore each ring has slots for an additional group (plan/memory.py):
+A rank reads some planes only to send these planes to a neighbour. These planes belong to a separate block
+(`Block.only_sends`). This block and the block of the pass use the same rings. In a ring, the planes that are sent are
+one group ahead of the planes of the pass. Therefore each ring has slots for an additional group (plan/memory.py):
 
     slots   |  planes of the pass ...   | next group of the pass | group that is sent |
 
-A slot gets a plane of the pass only after the previous plane of the slot has been sent. The checksums of a group that a
-rank sends are compared when the next group is sent. At that time, the reads of the group have usually ended.
+A slot gets a plane of the pass only after the previous plane of the slot has been sent. When a rank sends a group, it
+compares the checksums of the previous group. At that time, the reads of the previous group have usually ended.
 
-If the grid is also divided along y, a rank receives halo planes first, and then sends rows of these planes to its
-neighbours along y. Rows at a corner belong to a diagonal neighbour. They arrive in two steps: first along z at a
-neighbour along y, and then along y at the rank itself.
+If the grid is also divided along y, a rank first receives halo planes. Then the rank sends rows of these planes to its
+neighbours along y. Rows at a corner belong to a diagonal neighbour. These rows are first sent along z to a neighbour
+along y, and then along y to the rank itself.
 """
 
 from __future__ import annotations
@@ -62,8 +64,8 @@ class HaloPlanes:
     """Makes the actions that read, receive and send planes in a pass of `levels` levels, with slabs of `slab` planes.
     `begin` starts the block of the pass, which has all rows of the rank (`block`).
 
-    The position of a plane is its number. The window also passes positions beyond a boundary of the grid, because the
-    rank may send planes at these positions. The rank has no planes there."""
+    The position of a plane is its number. The window also moves over positions beyond a boundary of the grid, where the
+    rank has no planes. The rank may send planes while the window is at these positions."""
 
     def __init__(self, problem: Problem, levels: int, slab: int, begin: Block, block: SkewedBlock) -> None:
         self.problem, self._begin = problem, begin
@@ -74,7 +76,8 @@ class HaloPlanes:
         self._group = planes_sent_at_once(problem, levels, slab)
         self._read, self._statics_read = -self._low, -self._low
         planes, ahead, whole = problem.planes, begin.shift + self._group, problem.whole_plane
-        # Plane nz - H + k is sent when plane -low + k is read, and plane k is sent when position nz + k is passed.
+        # For k = 0 .. H-1: when the window reads plane k - `_low`, the rank sends plane nz - H + k to the neighbour
+        # above. When the window is at position nz + k, the rank sends plane k to the neighbour below.
         self._blocks = {
             ABOVE: Block(whole, 0, 0, whole, ahead - self._low - planes + self._depth),
             BELOW: Block(whole, 0, 0, whole, ahead + planes),
@@ -82,14 +85,14 @@ class HaloPlanes:
         self._unchecked: list[tuple[Block, Check]] = []
 
     def to(self, end: int, statics_end: int) -> Iterator[Action]:
-        """Yield the actions that bring planes and their rows of neighbours into memory: all planes of the updated
-        fields below `end`, and all planes of the static fields below `statics_end`. The last action starts the block of
-        the pass again."""
+        """Yield the actions that bring planes, with their rows of neighbours, into memory. These are all planes of the
+        updated fields below `end`, and all planes of the static fields below `statics_end`. The last action starts the
+        block of the pass again."""
         yield from self._to(end, statics_end)
         yield from self._in(self._begin)
 
     def finish(self) -> Iterator[Action]:
-        """Yield the actions for all positions that are left, and the last checks."""
+        """Yield the actions for all remaining positions, and the last checks."""
         yield from self._to(FAR, FAR)
         yield from self._checks()
 
@@ -167,7 +170,7 @@ class HaloPlanes:
 
 
 def halo_of(problem: Problem, levels: int) -> tuple[int, int]:
-    """Return the numbers of planes that a pass gets from the neighbours below and above. If no row is updated, a pass
+    """Return the numbers of planes that a pass gets from the neighbours below and above. If a pass updates no rows, it
     needs no planes of neighbours."""
     return problem.halo_z(levels) if problem.has_updates else (0, 0)
 
@@ -175,8 +178,8 @@ def halo_of(problem: Problem, levels: int) -> tuple[int, int]:
 def updated(problem: Problem, levels: int, region: UpdateRegion, zeta: int) -> UpdateRegion:
     """Return the cells of `region` that a slab updates. The slab begins at `zeta`. If the planes below belong to a
     neighbour, each level of the first slabs updates fewer planes than the previous level. If the planes above belong to
-    a neighbour, no bound is necessary, because all levels end at the same zeta (`zetas_of_pass`). The exception is
-    radius 0: all levels then end at the same plane, so a bound is necessary."""
+    a neighbour, no bound is necessary, because all levels end at the same zeta (`zetas_of_pass`). With the radius 0,
+    all levels end at the same plane, so a bound is necessary."""
     radius = problem.radius_z
     if problem.neighbours_z[1] and not radius:
         region = replace(region, z_high=Bound(problem.planes))
@@ -188,7 +191,8 @@ def updated(problem: Problem, levels: int, region: UpdateRegion, zeta: int) -> U
 def zetas_of_pass(problem: Problem, levels: int) -> tuple[int, int]:
     """Return the range of zeta that a pass of `levels` levels updates.
 
-    If the radius is at least 1, the plane at the highest zeta is, at each level, the last plane that later levels
-    need."""
+    If the radius is at least 1, each level updates planes up to the highest zeta of this range. Later levels need these
+    planes.
+    """
     first = -problem.radius_z * (levels - 1) if problem.neighbours_z[0] else problem.first_plane
     return first, problem.own_planes[1] + problem.skew_z * (levels - 1)

@@ -1,25 +1,25 @@
-"""Divide one axis into blocks for skewed schemes. From level to level, each block begins and ends at lower cells than
-before.
+"""Divide one axis into blocks for skewed schemes. At each level, a block begins and ends at lower cells than at the
+previous level.
 
-At level 1, cut number j is at cell eta[j]. At each further level, the cut is `reach` cells lower (`eta = y + reach *
-(level - 1)`). So a block needs no cells of later blocks:
+At level 1, cut number j is at cell eta[j]. At each further level, the cut is `reach` cells lower. So the cut has the
+same coordinate eta = y + reach * (level - 1) at all levels. A block needs no cells of later blocks:
 
     level L  |    \\         \\         |
        :     | 0   \\    1    \\    2   |      Beside cut j is the fringe, which block j takes over from block
        1     |______\\_________\\_______|      j - 1. Each ring holds its latest levels on 2 reach cells each.
        0     |       eta[1]    eta[2]  |
 
-Level q + 1 is the last level that reads level q, at cells eta - reach (q + 1) <= y < eta - reach (q - 1). So the ring
-of one parity holds the fringe
+Level q + 1 is the last level that reads level q. It reads level q at the cells eta - reach (q + 1) <= y < eta - reach
+(q - 1). So the ring of one parity holds the fringe
 
     eta - reach (q_max + 1) <= y < eta + reach (1 - parity),      q_max is the highest level of this parity below L.
 
-All cells below the fringe are final or no longer needed. A block writes all its cells below the fringe of the next
-block.
+All cells below the fringe are final or no longer needed. When a block ends, it writes all its cells below the fringe of
+the next block.
 
 If a pass computes states again, its first levels belong to the forward run and do not use the state of this run. The
 fringe of this state then ends at the cells of the first level that uses the state. Each recomputed field has its own
-fringe. If w is the first level that writes the field, and p the last level that reads it, the fringe is
+fringe. Let w be the first level that writes the field, and let p be the last level that reads the field. The fringe is
 
     eta - reach p <= y < eta - reach (w - 1).
 
@@ -74,7 +74,7 @@ class SkewedCut:
         return [SkewedBlock(self, number) for number in range(self.count)]
 
     def fringe_reaches(self, parity: int) -> tuple[int, int]:
-        """Return the arguments for which `SkewedBlock.beside_cut` returns the fringe in the ring of `parity`."""
+        """Return the arguments with which `SkewedBlock.beside_cut` returns the fringe in the ring of `parity`."""
         highest = self.levels - 1 - (0 if self.joint else (self.levels - self.first_level - parity) % 2)
         return highest + 1, (1 if self.joint else 1 - parity) - (self.first_level - 1)
 
@@ -165,7 +165,8 @@ class SkewedBlock:
         return self.beside_cut(self.cut.levels, 0)[0], self.next_beside_cut(0, 1)[1]
 
     def left_below(self, parity: int) -> Range:
-        """Return the range of cells that are final after this block, because no later block updates them."""
+        """Return the range of cells that no later block updates. The values of these cells are final after this block.
+        """
         return self.fringe(parity)[0], self.next_fringe(parity)[0]
 
     def own(self) -> Range:
@@ -174,8 +175,8 @@ class SkewedBlock:
         return self._updated(self.cut.first_level)
 
     def bounds(self) -> tuple[Bound, Bound]:
-        """Return the lower and the upper bound, in coordinates, between which this block updates cells at each
-        level."""
+        """Return the lower and the upper bound of the cells that this block updates at each level. The bounds are
+        coordinates."""
         one, other = self.cut.cells(self._updated(1)), self.cut.cells(self._updated(2))
         low, high = (Bound(first - (after - first), after - first) for first, after in zip(one, other, strict=True))
         at_low, at_high = (self.is_last, self.is_first) if self.cut.descends else (self.is_first, self.is_last)
@@ -208,9 +209,10 @@ def cut_axis(
     block begins at cell `first`.
 
     The first block has `lead` more cells than the other blocks, because it has no fringe below. If `lead` is at most
-    `reach * (levels - 1)`, its frame is not larger than the other frames. At level 1, the first cut is at least
-    `least[0]` places above the beginning of the axis, and the last cut is at least `least[1]` places below its end. If
-    these distances are not possible, the axis is one block. With fewer levels, no frame is larger.
+    `reach * (levels - 1)`, the frame of the first block is not larger than the other frames. At level 1, the distance
+    from the beginning of the axis to the first cut is at least `least[0]` places. The distance from the last cut to the
+    end of the axis is at least `least[1]` places. If these distances are not possible, the axis is one block. A cut for
+    fewer levels has no larger frames.
     """
     begin, highest = max(first + size + lead, least[0]), extent - max(first, least[1])
     further = list(range(begin, extent - first, size)) if size else []

@@ -1,9 +1,9 @@
 """Split tiling, for a grid that is divided among ranks along y. No cell is updated twice.
 
-A rank has the rows 0 <= y < ny. Near a cut, the rows that a rank can update without its neighbours form a trapezoid:
-at each cut, each level has r rows fewer than the level below. The rows between two trapezoids form a triangle. The rank
-below the cut updates the triangle, after the rank above the cut has sent the rows of its trapezoid that the triangle
-reads (stairs.py):
+A rank has the rows 0 <= y < ny. The rows that a rank can update without its neighbours form a trapezoid. At each cut,
+each level of the trapezoid has r rows fewer than the level below, where r is the radius. The rows between two
+trapezoids form a triangle. The rank below the cut updates the triangle. Before this update, the rank above the cut
+sends the rows of its trapezoid that the triangle reads (stairs.py):
 
     level L            /  trapezoid of rank j  \\ tri- /   trapezoid of rank j+1
       :              /                          \\ an /
@@ -14,9 +14,9 @@ reads (stairs.py):
     trapezoid   level q updates the rows rq <= y < ny - rq
     triangle    level q updates the rows ny - rq <= y < ny + rq
 
-The frame of a rank consists of the rank's own rows and r(L+1) rows of its upper neighbour. The grid is streamed as in
-the wavefront scheme (wavefront.py), but the triangle of a slab is updated after the trapezoid of the next slab. So the
-rows that the triangle needs arrive while the rank updates this trapezoid. The actions for slab s are:
+The frame of a rank consists of the rank's own rows and r(L+1) rows of its upper neighbour. The window moves over the
+grid as in the wavefront scheme (wavefront.py). But the triangle of a slab is updated after the trapezoid of the next
+slab. So the rows for the triangle arrive while the rank updates this trapezoid. The actions for slab s are:
 
     read the planes for slab s+1; send and receive the stairs of level 0 and the static rows of these planes
     update the trapezoid of slab s; send and receive the stairs of higher levels of slab s
@@ -24,13 +24,13 @@ rows that the triangle needs arrive while the rank updates this trapezoid. The a
     receive the finished rows 0 <= y < rL of the same planes from the lower neighbour
     write the planes whose finished rows were received for slab s-1
 
-A rank computes the checksums of its own rows. Usually, its updates compute the checksums. But the lower neighbour
-updates the lowest rows, so the action Check adds these rows to the checksums: the rows 0 <= y < r at level 0, and the
+A rank computes the checksums of its own rows. Usually, the updates of the rank compute these checksums. But the lower
+neighbour updates the lowest rows. So the action Check adds the rows 0 <= y < r at level 0 to the checksums, and the
 rows 0 <= y < rL at the last level.
 
 A rank receives finished rows only in planes that its trapezoid no longer reads. Let Z be the end of slab s, and let b
-be the number of planes of a slab. The triangle of slab s-1 has finished the planes below Z - b - r(L-1), and the
-trapezoid of slab s+1 reads planes from Z - rL on. So finished rows are exchanged for the planes below
+be the number of planes of a slab. The triangle of slab s-1 has finished the planes below Z - b - r(L-1). The trapezoid
+of slab s+1 reads planes from Z - rL on. So finished rows are exchanged for the planes below
 
     F(s) = min(Z - b - r(L-1), Z - rL),
 
@@ -40,10 +40,12 @@ and planes below F(s-1) are written. So each ring needs about two slabs more tha
     odd ring    Z - 2b - rL  ..  Z - 1              2b + rL                [3b + rL + max(b - r, 0), L odd]
     static      Z - 2b - r(L-1) [- r]  ..  Z + b [+ r] - 1                 3b + r(L-1) [+ 2r]
 
-If a step has several stages, or if the state has previous values, both rings have the maximum of all these sizes.
+If a step has several stages, or if the state has previous values, each of the two rings has the maximum of all these
+sizes.
 
 The rows of a rank can be divided into skewed blocks, as in deep_halo.py. The block at the lower cut has the stairs, and
-the block at the upper cut has the triangle. Both rings then have r more planes than the longer ring in the table above.
+the block at the upper cut has the triangle. With blocks, each of the two rings has r more planes than the longer ring
+in the table above.
 """
 
 from __future__ import annotations
@@ -128,11 +130,11 @@ class SplitRows:
         return self.high and self.problem.radius_y > 0
 
     def sent(self, rows: tuple[int, int]) -> Rectangle:
-        """Return the rank's own cells in rows that are counted from its lower cut."""
+        """Return the cells of a range of the rank's own rows. `rows` is counted from the lower cut."""
         return self.cells(*rows)
 
     def received(self, rows: tuple[int, int]) -> Rectangle:
-        """Return the cells of the upper neighbour in rows that are counted from the upper cut."""
+        """Return the cells of a range of rows of the upper neighbour. `rows` is counted from the upper cut."""
         return self.cells(self.problem.shape[1] + rows[0], self.problem.shape[1] + rows[1])
 
     def cells(self, y0: int, y1: int) -> Rectangle:
@@ -164,7 +166,8 @@ class _SplitStream:
         for zeta0, zeta1 in every:
             yield from self._read_to(zeta1 + slab)
             if following is not None and self.is_linked:
-                # the first slab of a block always reads the same planes, so that neighbours agree on their order
+                # The first slab of a block always reads the same planes. So two neighbours exchange these planes in the
+                # same order.
                 ahead = [*following._read_to(min(zeta1 + slab - problem.planes, every[0][1] + slab))]
                 yield from (following.begin, *ahead, self.begin) if ahead else ()
             yield from self._copy_to(zeta1)
@@ -188,7 +191,8 @@ class _SplitStream:
             yield from self._write_to(end)
 
     def _update(self, zeta0: int, zeta1: int, region: UpdateRegion) -> Iterator[Action]:
-        # if the grid has fewer planes than the skew, some values of zeta or whole slabs have no updates
+        # If the grid has fewer planes than the skew, some values of zeta have no updates. A whole slab may also have no
+        # updates.
         zetas = [zeta for zeta in range(zeta0, zeta1) if has_updates(self.problem, self.levels, zeta)]
         if zetas:
             yield Update(zetas[0], zetas[-1] + 1, self.levels, region)
@@ -249,12 +253,12 @@ class _SplitStream:
             yield from self._exchange(first, end, self.stairs.rows(level), "stairs", level)
 
     def _exchange(self, z0: int, z1: int, rows: tuple[int, int], array: Array, level: int = 0) -> Iterator[Action]:
-        """Yield a send of rows above the lower cut, and a receive of rows above the upper cut. Each send is followed
-        directly by the receive of the same rows. So ranks never block each other, even if a connection can store the
-        messages of only one action."""
+        """Yield a send of rows above the lower cut, and a receive of rows above the upper cut. Each receive comes
+        directly after the send of the corresponding rows. So ranks never block each other, even if a connection can
+        store the messages of only one action."""
         if z0 >= z1 or rows[0] >= rows[1]:
             return
-        is_static = array == "static_faces"  # the level of static rows is a side
+        is_static = array == "static_faces"  # for static rows, `level` is a side
         if self.low:
             yield Write(z0, z1, LOW if is_static else level, self.rows.sent(rows), array)
         if self.high:
@@ -295,8 +299,8 @@ def has_rows(problem: Problem, region: UpdateRegion, levels: int) -> bool:
 
 
 def smallest_block(problem: Problem, levels: int) -> int:
-    """Return the minimum number of rows of a block. With at least this number, the first blocks of all ranks have the
-    same number of rows."""
+    """Return the minimum number of rows of a block. If blocks have at least this number of rows, the first blocks of
+    all ranks have the same number of rows."""
     return 2 * problem.radius_y * (levels + 1) + problem.row_group
 
 
@@ -313,7 +317,8 @@ def make_pass(problem: Problem, levels: int, sizes: Sizes) -> Pass:
 
 
 def max_levels(problem: Problem) -> int:
-    """Return the maximum number of levels of a pass, a multiple of the levels of a step. A rank needs 2rL rows."""
+    """Return the maximum number of levels of a pass. This number is a multiple of the levels of a step. For L levels
+    with the radius r, a rank needs 2rL rows."""
     if not problem.radius_y:
         return FAR
     return problem.max_halo // (2 * problem.radius_y * problem.stages) * problem.stages
@@ -351,9 +356,9 @@ def ring_planes(problem: Problem, levels: int, slab: int, blocks: int = 1, most:
 
 
 def candidates(problem: Problem, budget_bytes: int, given: GivenSizes = FREE) -> Iterable[Sizes]:
-    """Yield the candidates for each number of passes that is worth trying, both with undivided rows and with rows that
-    are divided into blocks. For each number of levels, the candidates have the thickest slab that fits the memory, and
-    some thinner slabs."""
+    """Yield the candidates for each number of passes that is worth trying. Some candidates divide the rows into blocks,
+    and some do not. For each number of levels, the candidates have the thickest slab that fits the memory, and some
+    thinner slabs."""
     require_given_blocks(problem, given, lambda levels, block_y: SplitRows(problem, levels).blocks(block_y))
     for levels in given.levels(problem, levels_worth_trying(problem, max_levels(problem))):
         most = max(1, problem.end_plane - problem.first_plane + problem.skew_z * (levels - 1))
@@ -380,8 +385,9 @@ def smallest_window(problem: Problem, given: GivenSizes = FREE) -> Window:
 
 
 def volume(problem: Problem, sizes: Sizes) -> Volume:
-    """Estimate the work of a pass: 2/L + 4r/by words per cell and step, and no update of rows of neighbours. A rank
-    sends about 2rL rows of each field to its lower neighbour, and rL rows to its upper neighbour."""
+    """Estimate the work of a pass: 2/L + 4r/by words per cell and step, for L levels, the radius r and blocks of `by`
+    rows. No cell is updated twice. A rank sends about 2rL rows of each field to its lower neighbour, and rL rows to its
+    upper neighbour."""
     levels, rows, arrays = sizes.levels, SplitRows(problem, sizes.levels), problem.state_arrays
     planes, inside = problem.planes, problem.end_plane - problem.first_plane
     cut, group, radius = rows.blocks(sizes.block_y), problem.row_group, problem.radius_y

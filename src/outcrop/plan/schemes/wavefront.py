@@ -1,5 +1,5 @@
 """The wavefront scheme. In each pass, the window moves once over the grid, slab by slab. Slabs are ranges of the skewed
-coordinate zeta = z + r(level-1), and all levels of a slab are updated together.
+coordinate zeta = z + r(level-1), where r is the radius. All levels of a slab are updated together.
 
     level
       L  |    \\  slab s-1 \\  slab s  \\              In zeta the slabs are rectangles: a slab reads only cells of
@@ -16,34 +16,35 @@ keeps its slot until a read needs the slot:
 
 If L is odd, the rings need the additional planes in brackets. So an even number of levels needs less memory. With one
 level, the odd ring must also hold the lower rim and the first slab. If a step has several stages, or if the state has
-previous values, both rings have the size of the larger ring plus one radius. The ring of a static field holds the
-planes in the next table. The planes in brackets are needed only if updates read static fields at neighbouring cells:
+previous values, each of the two rings has the size of the larger ring plus one radius. The ring of a static field holds
+the planes in the next table. The planes in brackets are needed only if updates read static fields at neighbouring
+cells:
 
     static      zeta0 - r(L-1) [- r, read at neighbours]  ..  zeta1 + b [+ r] - 1       2b + r(L-1) [+ 2r]
 
 The ring of a static field holds at least the lower rim and the first two slabs. With the sizes in these tables, each
 read for the next slab waits for exactly one write of the previous slab. This write frees the slots that the read needs.
-Both transfers take place during the update of the current slab. Each plane is read once and written once, so a pass
-moves 2/L words per cell and step.
+The read and the write take place during the update of the current slab. Each plane is read once and written once, so a
+pass moves 2/L words per cell and step.
 
 If memory does not hold enough planes, y is divided into k skewed blocks, which move by r rows per level
 (skewed_cut.py). The window then moves over the grid once for each block. A block writes some rows to the array
-`fringes`, and the next block continues from these rows. With blocks, 4r/by more words are moved per cell and step, but
-memory can hold about k times as many planes. Fringes are also read ahead into the odd ring, so the odd ring needs as
-many planes as the even ring. In the rings, plane z of block i has the number z + i nz. So the first planes of the next
-block can be read before a block ends.
+`fringes`, and the next block continues from these rows. With blocks of `by` rows, a pass moves 4r/by more words per
+cell and step, but memory can hold about k times as many planes. Fringes are also read ahead into the odd ring, so the
+odd ring needs as many planes as the even ring. In the rings, plane z of block i has the number z + i nz. So the first
+planes of the next block can be read before a block ends.
 
 If a pass computes states again (history.py), each recomputed state has a separate field. Levels of the pass write this
-field, and later levels read it. The next block needs some rows of the field, and the block writes these rows to the
-array `recomputed`. The number of these rows is r times the number of levels from the first level that writes the field
-to the last level that reads it. For k steps, all fields together have about r k^2 such rows, so a pass moves 2 r k^2/by
-more words per cell.
+field, and later levels read it. Each block writes the rows of the field that the next block needs to the array
+`recomputed`. Let n be the number of levels from the first level that writes the field to the last level that reads the
+field. Then the next block needs r n rows of the field. For k steps, these are about r k^2 rows of all fields together,
+so a pass moves 2 r k^2/by more words per cell.
 
-If the grid is divided among ranks, a rank reads rows of its neighbours together with its own rows (deep_halo.py), and
-planes of its neighbours before and after its own planes (halo_planes.py).
+If the grid is divided along y, a rank gets rows of its neighbours together with its own rows (deep_halo.py). If the
+grid is divided along z, a rank gets planes of its neighbours before and after its own planes (halo_planes.py).
 
-The naive scheme serves for comparison. It is a wavefront with passes of one step, like a program without temporal
-blocking.
+The naive scheme serves for comparison. This scheme is a wavefront with passes of one step, like a program without
+temporal blocking.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ def blocks_in_y(problem: Problem, levels: int, sizes: Sizes) -> SkewedCut:
 
 def _lead(problem: Problem, levels: int) -> int:
     """Return the maximum number of additional rows of the first block. The first block may be larger than the other
-    blocks, because it takes over no fringe."""
+    blocks, because the first block takes over no fringe."""
     return problem.radius_y * (levels - 1)
 
 
@@ -162,8 +163,8 @@ def ring_planes(problem: Problem, levels: int, slab: int, blocks: int = 1) -> tu
 
 def history_planes(problem: Problem, slab: int, blocks: int = 1) -> tuple[int, ...]:
     """Return the number of slots for each value of the forward run, for slabs of `slab` planes. Values from the history
-    are read one slab ahead. With several blocks, rows of recomputed values are also read one slab ahead. A state of a
-    history is used at a few levels only, so its ring is shorter than other rings."""
+    are read one slab ahead. With several blocks, rows of recomputed values are also read one slab ahead. Only a few
+    levels use a state of a history, so the ring of a state is shorter than other rings."""
     if not problem.has_values:
         return ()
     first, planes = problem.first_plane + problem.skew_z, problem.planes
@@ -213,16 +214,16 @@ def make_pass(problem: Problem, levels: int, sizes: Sizes) -> Pass:
 
 
 def recomputed_reaches(problem: Problem, number: int) -> tuple[int, int]:
-    """Return arguments for `SkewedBlock.beside_cut`. With these arguments, it returns the rows of field `number` that a
-    block takes over. Levels of the pass write this field. If its first values are read from the history, these rows
-    include all rows that the levels of the previous block read."""
+    """Return arguments for `SkewedBlock.beside_cut`. With these arguments, `beside_cut` returns the rows of field
+    `number` that a block takes over. Levels of the pass write this field. If the first values of the field are read
+    from the history, the returned rows include all rows that the levels of the previous block read."""
     one, skew = problem.fields[number], problem.skew_z
     return one.behind // skew, one.ahead // skew
 
 
 def linked(problem: Problem, levels: int, slab: int) -> bool:
-    """Return True if planes of the next block can be read before a block ends. The result is False if each ring holds
-    all planes of the grid."""
+    """Return True if planes of the next block can be read before a block ends. If each ring holds all planes of the
+    grid, the result is False."""
     return problem.planes >= _max_ring_planes(problem, levels, slab)
 
 
@@ -233,13 +234,14 @@ class _Values:
     def __init__(self, planes: int, ahead: list[int]) -> None:
         self._planes, self._ahead = planes, ahead
         self._done = [0] * len(self._ahead)
-        # each level computes its values later than the level before, so only a few fields are active at a time
+        # Each level computes its values later than the previous level, so only a few fields are active at the same
+        # time.
         self._by_time = sorted(range(len(self._ahead)), key=lambda number: -self._ahead[number])
         self._active = slice(0, 0)
 
     def to(self, zeta: int) -> Iterator[tuple[int, int, int]]:
-        """For each field, yield its number, z0 and z1. The planes z0 <= z < z1 were not yielded before, and end at
-        `zeta` plus the distance `ahead` of the field."""
+        """For each field, yield its number, z0 and z1. The planes z0 <= z < z1 are the new planes, which were not
+        yielded before. The end z1 is `zeta` plus the distance `ahead` of the field."""
         planes, done, first, last = self._planes, self._done, self._active.start, self._active.stop
         while first < last and done[self._by_time[first]] == planes:
             first += 1
@@ -275,7 +277,7 @@ class _Stream:
         self.begin = Block(self.frame, own=own, shift=is_linked * block.number * problem.planes)
         self.read = self.statics_read = self.copied = self.written = 0
         self.end, self.halo_planes = problem.planes, None
-        if problem.is_part_z:  # all planes of the window have numbers of at least 0
+        if problem.is_part_z:  # `shift` makes the number z + shift of each plane at least 0
             shift = problem.halo_z(levels)[0] + problem.skew_z
             self.begin = replace(self.begin, own_z0=0, own_z1=problem.planes, shift=shift)
             self.halo_planes = HaloPlanes(problem, levels, sizes.slab, self.begin, block)
@@ -307,7 +309,8 @@ class _Stream:
             yield from self._read_to(zeta1 + slab)
             yield from self._read_values_to(zeta1 + slab)
             if following is not None and self.is_linked:
-                # the rings of a history hold no more planes than the first two slabs of the next block need
+                # Only planes for the first two slabs of the next block are read, because the rings of a history hold no
+                # more planes.
                 zeta, first_slabs = zeta1 + slab - problem.planes, problem.first_plane + 2 * slab
                 ahead = [*following._read_to(zeta, first_slabs)]
                 ahead += following._read_values_to(min(zeta, first_slabs))
@@ -316,7 +319,7 @@ class _Stream:
             for number, z0, z1 in self.values_copied.to(zeta1):
                 yield Copy(z0, z1, self.copied_rows[number], recomputed=number)
             zetas = [zeta for zeta in range(zeta0, zeta1) if has_updates(problem, levels, zeta)]
-            if zetas:  # if the grid has fewer planes than the skew, some values of zeta or whole slabs have no updates
+            if zetas:  # a slab may have no updates if the grid has fewer planes than the skew
                 yield Update(zetas[0], zetas[-1] + 1, levels, updated(problem, levels, self.region, zetas[0]))
             yield from self._write_values_to(zeta1)
             yield from self._write_to(min(problem.own_planes[1], zeta1 - skew * (levels - 1)))
@@ -404,25 +407,26 @@ class _Stream:
 
 SLABS = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 MIN_SLAB_OF_LEAD = 2
-"""If passes compute states again, y is divided only until slabs of this number of planes fit. With blocks, such a pass
-moves a few rows of each recomputed value. Many of these transfers are small, and take longer than predicted."""
+"""If passes compute states again, the tuner stops dividing y when slabs of this number of planes fit the memory. The
+reason is that each block moves a few rows of each recomputed value. Many of these transfers are small, and take longer
+than predicted."""
 MAX_BLOCKS = 12
 """The largest number of blocks in y that the tuner tries. With more blocks, the transfers of fringes would cost more
 than the larger window saves."""
 WHOLE_GRID_PASSES = 4
-"""The number of candidates for the levels of a pass that are tried if memory holds the whole grid."""
+"""If memory holds the whole grid, the tuner tries this number of different values for the levels of a pass."""
 WHOLE_GRID_SLAB_BYTES = 16 << 20
-"""The minimum size of a slab that is tried if memory holds the grid. The transfers of such a slab take much longer than
-the fixed costs of a slab."""
+"""If memory holds the whole grid, the tuner tries slabs of at least this size. The transfers of a slab of this size
+take much longer than the fixed costs of a slab."""
 
 
 def candidates(problem: Problem, budget_bytes: int, given: GivenSizes = FREE) -> Iterable[Sizes]:
     """Yield the candidates for each number of passes that is worth trying. Each pass has the minimum number of levels
     that completes the run in this number of passes. For each number of levels, the candidates have the thickest slab
     that fits the memory, and some thinner slabs. With thinner slabs, fewer planes are read before the first update, and
-    fewer planes are written after the last update. There are candidates with whole planes and with blocks.
+    fewer planes are written after the last update. Some candidates have whole planes, and some have blocks.
 
-    If memory holds the whole grid, the function yields only a few candidates. All of them have whole planes.
+    If memory holds the whole grid, the function yields only a few candidates. All these candidates have whole planes.
     """
     if not given and not problem.histories and whole_window(problem).bytes <= budget_bytes:
         yield from _whole_grid_candidates(problem)
@@ -447,10 +451,10 @@ def candidates(problem: Problem, budget_bytes: int, given: GivenSizes = FREE) ->
 
 
 def _whole_grid_candidates(problem: Problem) -> Iterator[Sizes]:
-    """Yield candidates for a grid that fits into memory. The first candidate has one pass in one slab. It reads all
-    planes, then updates all planes, then writes all planes. The other candidates have one or a few passes in several
-    slabs, so that transfers take place during updates. Candidates with even thinner slabs are left out, because such
-    slabs cost more time than they save."""
+    """Yield candidates for a grid that fits into memory. The first candidate has one pass in one slab. This candidate
+    reads all planes, then updates all planes, then writes all planes. The other candidates have one or a few passes in
+    several slabs, so that transfers take place during updates. Candidates with even thinner slabs are left out, because
+    even thinner slabs cost more time than they save."""
     levels, keeps = _most_levels(problem), not problem.is_part
     yield Sizes(levels, _zetas(problem, levels), diamond=0, keeps_statics=keeps)
     thicker = max(1, -(-WHOLE_GRID_SLAB_BYTES // (SLABS[0] * problem.record_bytes * problem.state_arrays)))
@@ -466,9 +470,10 @@ def _most_levels(problem: Problem) -> int:
 
 
 def volume(problem: Problem, sizes: Sizes) -> Volume:
-    """Estimate the work of a pass: 2/L + 4r/by words per cell and step. A rank with neighbours at both sides also
-    exchanges 2rL rows of each plane, and updates r(L-1) rows of each plane and level that its neighbours also update.
-    The same holds for planes, if the grid is divided along z. A rank also reads each plane again that it sends."""
+    """Estimate the work of a pass: 2/L + 4r/by words per cell and step, for L levels, the radius r and blocks of `by`
+    rows. A rank with neighbours at both sides also exchanges 2rL rows of each plane. At each level of each plane, the
+    rank updates on average r(L-1) rows that its neighbours also update. If the grid is divided along z, these numbers
+    also apply to planes. In this case, a rank reads each sent plane twice."""
     rows = problem.shape[1]
     arrays, copies = problem.state_arrays, problem.rings - problem.statics - problem.histories - len(problem.recomputed)
     cut = blocks_in_y(problem, sizes.levels, sizes)
@@ -480,7 +485,7 @@ def volume(problem: Problem, sizes: Sizes) -> Volume:
     frame = cut.max_frame
     moved = problem.grid_bytes * arrays + fringes
     passes = -(-problem.levels // sizes.levels)
-    # blocks read the rows below their cuts again, except rows of values that levels of the pass write
+    # Each block reads the rows below its cut again, except rows of values that levels of the pass write.
     again = (blocks - 1) * (problem.radius_y * (sizes.levels + 1) + problem.row_group - 1) / rows
     statics = problem.grid_bytes * problem.statics * (1 / passes if sizes.keeps_statics else 1 + again)
     drained = 1 if linked(problem, sizes.levels, sizes.slab) else blocks
@@ -495,17 +500,17 @@ def volume(problem: Problem, sizes: Sizes) -> Volume:
     sent = (halo * problem.pitch_bytes * planes + halo_z * problem.plane_bytes) * exchanged
     requests += 2 * sum(problem.neighbours) * planes * exchanged if halo else 0
     requests += 3 * halo_z * exchanged
-    again_z = halo_z * problem.record_bytes * exchanged  # planes that are read to be sent
+    again_z = halo_z * problem.record_bytes * exchanged  # planes that are read only to be sent
     updates = planes * problem.shape[2] * halo * (sizes.levels - 1) / 2
     updates += (problem.planes * sizes.levels + halo_z * (sizes.levels - 1) / 2) * rows * problem.shape[2]
     return Volume(moved + statics + history + again_z, moved, updates, exposed, slabs, requests, sent)
 
 
 def levels_worth_trying(problem: Problem, max_levels: int | None = None) -> Iterator[int]:
-    """Yield numbers of levels. The n-th number is the smallest number with which n passes complete the run. The number
-    of steps of a pass is even, because an even number of levels needs less memory. If the grid is divided among ranks,
-    more passes may be necessary, because halos limit the number of levels. Some schemes allow only `max_levels`
-    levels."""
+    """Yield numbers of levels. The n-th number is the smallest number of levels with which n passes complete the run.
+    The number of steps of a pass is even, because an even number of levels needs less memory. If the grid is divided
+    among ranks, more passes may be necessary, because halos limit the number of levels. Some schemes allow only
+    `max_levels` levels."""
     most = (problem.max_levels if max_levels is None else max_levels) // problem.stages
     return (problem.stages * steps for steps in _steps_worth_trying(problem.steps, most))
 
@@ -531,14 +536,14 @@ def block_sizes(problem: Problem, levels: int, smallest: int = 0) -> Iterator[in
     A periodic y is not divided.
 
     With blocks smaller than `smallest`, the blocks at the two sides of a cut between ranks could differ in their
-    numbers of rows. One rank would then wait for the other."""
+    numbers of rows. In this case, one of the two ranks would wait for the other rank."""
     yield 0
     if problem.periodic[1] or not problem.block_order:
         return
     interior = problem.shape[1] + sum(problem.halo(levels)) - 2 * problem.radius_y
     for count in range(2, MAX_BLOCKS + 1):
         rows = -(-(interior - _lead(problem, levels)) // count)
-        if problem.is_part:  # all ranks share these sizes, so they must be sizes that a user may give
+        if problem.is_part:  # all ranks share these sizes, so a user must be allowed to give them
             rows = round_up(rows, problem.row_group)
         if rows <= problem.radius_y * levels or rows < max(2 * problem.row_group, smallest):
             return

@@ -1,4 +1,5 @@
-"""The published schemes, which serve for comparison. Each scheme has one file, and one line in this table."""
+"""The table of the published schemes, which are used for comparisons. Each scheme has one file, and one line in this
+table."""
 
 from outcrop.plan.plan import Scheme
 from outcrop.plan.schemes.literature import overlapped, skewed

@@ -35,7 +35,7 @@ class InStep(Generic[Transfer]):
 
 
 def updates(problem: Problem, zeta0: int, zeta1: int, levels: int, region: UpdateRegion) -> Iterator[Update]:
-    """Yield one Update, or nothing if this Update would change no cell."""
+    """Yield one Update. If this Update would change no cell, yield no action."""
     action = Update(zeta0, zeta1, levels, region)
     if cell_updates(problem, action):
         yield action
@@ -46,7 +46,7 @@ def in_slabs(
     reads: Sequence[Read], rims: Sequence[Copy], writes: Sequence[Write],
 ) -> Iterator[Action]:  # fmt: skip
     """Yield the updates of a block slab by slab. Between the slabs, yield the reads, copies and writes of the block.
-    All of their planes are within `planes`."""
+    The planes of all these actions are within `planes`."""
     skew, (first, last) = problem.skew_z, planes
     incoming, copied, outgoing = InStep(reads, first), InStep(rims, first), InStep(writes, first)
     for zeta0 in range(*zetas, slab) if problem.has_updates else ():
@@ -72,8 +72,8 @@ WindowOf: TypeAlias = Callable[[Problem, int, Sizes], Window]
 
 
 def candidates(window: WindowOf, problem: Problem, budget_bytes: int, given: GivenSizes = FREE) -> Iterable[Sizes]:
-    """Consider each number of levels that is worth trying. Of all sizes with this number that fit the budget, yield the
-    sizes that move the fewest bytes."""
+    """For each number of levels that is worth trying, yield at most two candidates: the sizes that fit the budget and
+    move the fewest bytes."""
     for levels in given.levels(problem, levels_worth_trying(problem)):
         fitting: list[tuple[float, Sizes]] = []
         for block_y in given.or_any("by", _shares(problem)):
@@ -89,15 +89,16 @@ def candidates(window: WindowOf, problem: Problem, budget_bytes: int, given: Giv
 
 
 MIN_SLAB = 64
-"""The minimum number of planes that are updated together. The transfers of a block are started between its slabs."""
+"""The minimum number of planes that are updated together. A block needs several slabs, because its transfers are
+started between the slabs."""
 MAX_OVERLAP = 9.0
 """The tuner tries only blocks that access at most this number of cells, including the fringe, for each cell of the
 block."""
 
 
 def overlaps(problem: Problem, sizes: Sizes) -> tuple[float, float]:
-    """Return the widths of the fringe relative to the block: r bt / bz and r bt / by. The value is 0 for an axis that
-    is not divided."""
+    """Return the widths of the fringe relative to the block: r bt / bz and r bt / by. Here r is the radius, a pass has
+    `bt` steps, and a block has `bz` planes and `by` rows. The value is 0 for an axis that is not divided."""
     beside_y = problem.radius_y * sizes.levels / sizes.block_y if 0 < sizes.block_y < problem.shape[1] else 0.0
     beside_z = problem.skew_z * sizes.levels / sizes.block_z if 0 < sizes.block_z < problem.planes else 0.0
     return beside_z, beside_y
@@ -116,8 +117,8 @@ def exposed(problem: Problem, sizes: Sizes) -> tuple[float, int, float]:
 
 
 def smallest_window(window: WindowOf, problem: Problem, given: GivenSizes = FREE) -> Window:
-    """Return the smallest window for passes of one step. The blocks have one plane each, and only a part of its rows. A
-    size in `given` replaces the smallest size."""
+    """Return the smallest window for passes of one step. Each block has a part of the rows of one plane. A size in
+    `given` replaces the smallest size."""
     (levels,), shares = given.levels(problem, (problem.stages,)), given.or_any("by", _shares(problem))
     whole = Sizes(levels, 1, diamond=0, block_x=given.bx or 0, block_z=given.bz or 1)
     sizes = (replace(whole, block_y=block_y) for block_y in shares)
@@ -137,8 +138,8 @@ def _share(extent: int, count: int) -> int:
 
 
 def _largest_block_z(problem: Problem, sizes: Sizes, budget_bytes: int, window: WindowOf, given: GivenSizes) -> int:
-    """Return the number of planes of a block: the size that the user has given, or the largest size of equal blocks
-    that fits the budget. Return 0 if no size fits."""
+    """Return the number of planes of a block. If the user has given this size, return the given size. Otherwise, return
+    the largest size of equal blocks that fits the budget. Return 0 if no size fits."""
 
     def bytes_of(block_z: int) -> int:
         return window(problem, sizes.levels, replace(sizes, block_z=block_z)).bytes
@@ -148,5 +149,5 @@ def _largest_block_z(problem: Problem, sizes: Sizes, budget_bytes: int, window: 
     if not (largest := largest_within(bytes_of, problem.planes, budget_bytes)):
         return 0
     equal = _share(problem.planes, -(-problem.planes // largest)) or problem.planes
-    # equal blocks may need too much memory, because their last block is larger and reads more planes
+    # Equal blocks may still need too much memory, because the last of these blocks may be larger and read more planes.
     return equal if bytes_of(equal) <= budget_bytes else largest

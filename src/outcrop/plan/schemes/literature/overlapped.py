@@ -7,8 +7,8 @@ several blocks are computed more than once.
        0     |  /__________/__\\_______\\
                            overlap
 
-Let d be the number of axes with blocks, and rho = r bt/b. Then [(1 + 2 rho)^d + 1]/bt words are moved per cell and
-step.
+Let a pass have bt steps, let r be the radius, and let blocks have b cells along each of d axes. With rho = r bt/b, the
+scheme moves [(1 + 2 rho)^d + 1]/bt words per cell and step.
 """
 
 from __future__ import annotations
@@ -95,7 +95,8 @@ def _axes(problem: Problem, levels: int, sizes: Sizes) -> tuple[_Blocks, _Blocks
 
 
 def window(problem: Problem, levels: int, sizes: Sizes) -> Window:
-    """Return the window. Both rings have slots for all planes of the largest block and its overlap."""
+    """Return the window. Each ring has slots for all planes of the largest block, including the overlap of this block.
+    """
     planes, rows, columns = (_max_frame(axis) for axis in _axes(problem, levels, sizes))
     return make_window(problem, (planes,) * 3, slot_bytes(problem, Rectangle(0, rows, 0, columns)))
 
@@ -123,7 +124,7 @@ def _block(problem: Problem, levels: int, slab: int, z: _Range, y: _Range, x: _R
     (z_low, z_high), (y_low, y_high), (x_low, x_high) = z.bounds, y.bounds, x.bounds
     region = UpdateRegion(z_low, z_high, y_low, y_high, x_low, x_high)
     reads = [Read(first, last, frame), *blocked.static_reads(problem, first, last, frame)]
-    beside = skew * (levels - 1)  # the largest distance between the block and a plane that one of its levels updates
+    beside = skew * (levels - 1)  # the largest distance from the block to a plane that it updates
     rims = [Copy(max(first, z.low - beside), min(last, z.high + beside), frame, own)]
     zetas = max(problem.first_plane, z_low.at(1)), beside + min(problem.end_plane, z.high)
     writes = [Write(z.low, z.high, levels, own)]
@@ -132,7 +133,7 @@ def _block(problem: Problem, levels: int, slab: int, z: _Range, y: _Range, x: _R
 
 def volume(problem: Problem, sizes: Sizes) -> Volume:
     """Estimate the work of a pass: [(1 + 2 rho)^d + 1]/bt words per cell and step. Because of overlaps, the number of
-    updates is larger by the factor (1 + 2 rho t/bt)^d, averaged over the levels t."""
+    updates is larger by a factor. The factor is the mean of (1 + 2 rho t/bt)^d over the levels t."""
     rho_z, rho_y = blocked.overlaps(problem, sizes)
     read = problem.grid_bytes * (1 + 2 * rho_z) * (1 + 2 * rho_y) * (problem.state_arrays + problem.statics)
     more = 1 + rho_z + rho_y + 4 / 3 * rho_z * rho_y
@@ -148,6 +149,6 @@ SCHEME = Scheme(
     partial(blocked.smallest_window, window),
     volume,
     blocked.SIZES,
-    in_place=False,  # a block needs level 0 of cells that belong to its neighbour
+    in_place=False,  # a block reads level 0 of cells that another block writes
     repeats_updates=True,
 )

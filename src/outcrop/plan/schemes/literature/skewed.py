@@ -1,12 +1,13 @@
-"""The scheme with skewed blocks in z, y and x. Each level of a block has lower cells than the level before. The blocks
-are processed one after another, as in AL-NR of Midorikawa and Tan.
+"""The scheme with skewed blocks in z, y and x. Each level of a block has lower cells than the previous level. The
+blocks are processed one after another, as in AL-NR of Midorikawa and Tan.
 
     z-blocks              A block takes over the fringe that its lower neighbours left beside the cuts. The fringe has
       └─ x-blocks         the latest two levels of each cell, one in each ring (skewed_cut.py). No cell is computed
            └─ y-blocks    twice. Planes are written when their last level is complete. Unfinished levels are written
                           at the end.
 
-The scheme has three variants. They move different data between disk and memory:
+The scheme has three variants, which move different data between disk and memory. In the formulas, r is the radius, a
+pass has `bt` steps, and a block has `bz` planes and `by` rows:
 
     `full`   All cells of the block are read and written, in both arrays. The paper calls this variant aio. It moves 4
              (1 + r bt/by) (1 + r bt/bz) / bt words per cell and step.
@@ -16,8 +17,9 @@ The scheme has three variants. They move different data between disk and memory:
              written. It moves 2/bt + 4r/bz words per cell and step.
 
 The paper has two arrays, for levels of even and of odd parity. In this file, `target` is the array for levels of the
-same parity as the last level, and `other` is the other array. Level 0 is read from a third array, `source`. This array
-does not change, so that a pass is a transaction. If a run works in place, `source` and `target` are the same array.
+same parity as the last level. `other` is the array for levels of the opposite parity. Level 0 is read from a third
+array, `source`. The array `source` does not change, so that a pass is a transaction. If a run works in place, `source`
+and `target` are the same array.
 
 Along z and along y, a block consists of a fringe and a body. The parts of a block get their values as follows:
 
@@ -81,7 +83,7 @@ def cuts(problem: Problem, levels: int, sizes: Sizes) -> Cuts:
 
 
 def window(problem: Problem, levels: int, sizes: Sizes) -> Window:
-    """Return the window. Both rings have slots for all planes of the largest block."""
+    """Return the window. Each ring has slots for all planes of the largest block."""
     cut = cuts(problem, levels, sizes)
     planes = cut.z.max_frame
     return make_window(problem, (planes,) * 3, slot_bytes(problem, Rectangle(0, cut.y.max_frame, 0, cut.x.max_frame)))
@@ -161,8 +163,8 @@ class _BlockPass:
 
 
 def volume(variant: Variant, problem: Problem, sizes: Sizes) -> Volume:
-    """Estimate the work of a pass: the number of cells times the number of words per cell. The text at the top of this
-    file gives the number of words."""
+    """Estimate the work of a pass: the number of cells times the number of words per cell. The docstring of this file
+    gives the number of words."""
     rho_z, rho_y = blocked.overlaps(problem, sizes)
     arrays = {
         "full": 2 * (1 + rho_y) * (1 + rho_z),
@@ -188,7 +190,7 @@ def _variant(name: Variant) -> Scheme:
         lambda problem, sizes: volume(name, problem, sizes),
         blocked.SIZES,
         single=True,
-        # unfinished levels have no checksums, because a read may need only a part of the data that was written together
+        # Unfinished levels have no checksums, because a read may need only a part of the data of a write.
         checks_all=False,
     )
 
