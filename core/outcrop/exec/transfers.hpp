@@ -230,7 +230,7 @@ class HistorySums {
  public:
   void begin_pass(const std::vector<HistoryFile> &files);
 
-  /// Adds the rows y0 <= y < y1 of plane z of state `index`. `rows` is the address of cell 0 of row y0. In memory, rows
+  /// Adds some rows to the checksum of state `index`: the rows y0 <= y < y1 of plane z. `rows` is the address of cell 0 of row y0. In memory, rows
   /// are `pitch_bytes` apart. The callers must add every row of a state exactly once. Any thread may call add().
   void add(const Grid &grid, std::size_t index, long z, long y0, long y1, const std::byte *rows,
            std::size_t pitch_bytes);

@@ -135,8 +135,8 @@ class Traverse {
   const Stages &stages_;
   const Tiling tiling_;
   long levels_;
-  // With one node, the list has one schedule for each number of rows in a frame. With several nodes, the list has one
-  // schedule for each frame.
+  // With several nodes, each frame has its own schedule. With one node, frames with the same number of rows share a
+  // schedule.
   std::deque<Schedule> schedules_;
   std::unique_ptr<std::atomic<std::uint32_t>[]> finished_;  // per tile: number of the last update() that finished it
   std::size_t max_tiles_ = 0;

@@ -1,9 +1,10 @@
 """This module executes the schedule (plan/history.py) of an adjoint run. A schedule is needed if the disk does not
 have room for all states that the adjoint run needs.
 
-    adjoint run     passes that go back over segments whose states exist       commits after each pass
-    free            states that no later pass needs                            only after this commit
-    replay          a sweep of the forward run, which stores missing states    only if the next state is missing
+    1   The adjoint run goes back in passes, as long as the states that it reads exist. It commits each pass.
+    2   After a commit, the states that no later pass needs are removed.
+    3   If the next state is missing, the replay repeats a part of the forward run, and stores the missing states. This
+        repeated part is called a sweep.
 
 The replay is a copy of the forward run with its own directory (acquisition/history.py). The replay has the same inputs
 as the forward run, so it computes the same bits. The replay keeps states, but no other results. A sweep begins with the

@@ -142,7 +142,7 @@ class Found:
 
 
 def find_distances(around: Surroundings) -> Found:
-    """Return the distances from the first provider that can give them."""
+    """Ask one provider after the other for the distances. Return the answer of the first provider that knows them."""
     refusals: list[tuple[str, str]] = []
     for name, provider in PROVIDERS.items():
         answer = provider(around)

@@ -132,7 +132,7 @@ def touches(block: SkewedBlock, side: int) -> bool:
 
 
 def own_part(problem: Problem, cut: SkewedCut, places: tuple[int, int]) -> Rectangle:
-    """Return the cells of the rank's own rows in a range of rows. The rank stores only its own rows on disk."""
+    """Return the part of a block that the rank stores on disk: the block without the rows of neighbours."""
     y0, y1 = cut.cells(places)
     return Rectangle(max(0, y0), min(problem.shape[1], y1), 0, problem.pitch_cells)
 

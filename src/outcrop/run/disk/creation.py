@@ -247,8 +247,8 @@ def clear_share(directory: Directory) -> None:
 
 
 def _check_further(directory: Directory, force: bool, replaced: str) -> None:
-    """Raise InputError when a directory holds files that must not be replaced. Files of the run with the identity
-    `replaced` can be replaced. If `force` is true, files of a run that no longer exists can also be replaced."""
+    """Raise InputError when a directory holds files that must not be replaced. `replaced` is the identity of a
+    run whose files may be replaced. If `force` is true, files of a run that no longer exists can also be replaced."""
     with os_errors_as(InputError, f"directory {directory.path} cannot be read"):
         names = [name for name in directory.names() if name not in _BEGUN]
     member, path = read_member(directory), directory.path
