@@ -35,6 +35,7 @@ from outcrop.run.disk.entries import (
     FolderName,
     Identity,
     Name,
+    PaceEntry,
     PartEntry,
     Positive,
     Shown,
@@ -220,7 +221,8 @@ class Manifest(Description):
     contains the checksum of the valid content of each file of acquisition. In adjoint runs, `begun` contains checksums
     of the first values of arrays, so that later residuals can be compared with them. In other runs, `begun` is None.
     `before` describes the previous generation, to which a part can go back (run/ranks/agreement.py). `before` is None
-    in runs that are not parts, and in the first generation."""
+    in runs that are not parts, and in the first generation. `pace` describes the progress of the latest call of `run`,
+    or is None before the first call."""
 
     identity: Identity
     phase: Annotated[str, Meta(pattern="^(new|ready|in flight)$")] = NEW
@@ -233,6 +235,7 @@ class Manifest(Description):
     sums: dict[Shown, Checksum] = field(default_factory=dict)
     begun: dict[Shown, Checksum] | None = None
     before: BeforeEntry | None = None
+    pace: PaceEntry | None = None
     format: int = field(default=FORMAT)
 
     @property
@@ -312,7 +315,7 @@ def parse_manifest(data: bytes, path: Path) -> Manifest:
 
 def _with_later_members(content: dict[str, Any]) -> dict[str, Any]:
     """Return the content of a manifest with the members that earlier versions do not have."""
-    content = {"max_step": 0, "states": None, "begun": None, "part": None, "before": None, **content}
+    content = {"max_step": 0, "states": None, "begun": None, "part": None, "before": None, "pace": None, **content}
     match content:
         case {"states": {"fields": [*fields]} as states}:
             named = [{"later": 0, **one} if isinstance(one, dict) else one for one in fields]
@@ -371,6 +374,7 @@ def _check_derived(manifest: Manifest) -> None:
         ),
         "sums": manifest.sums.keys() != set(manifest.own_taps.files),
         "before": manifest.before is not None and not _is_before(manifest, manifest.before),
+        "pace": manifest.pace is not None and manifest.pace.first_step > manifest.pace.last_step,
     }
     if found := [name for name, is_wrong in wrong.items() if is_wrong]:
         raise ValueError(f"{found[0]} contradicts the rest")

@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 
 from outcrop.durable import Directory
 from outcrop.errors import InputError, StorageError
-from outcrop.run.disk.entries import AcquisitionEntries, BeforeEntry
+from outcrop.run.disk.entries import AcquisitionEntries, BeforeEntry, PaceEntry
 from outcrop.run.disk.layout import PlaneLayout
 from outcrop.run.disk.manifest import IN_FLIGHT, NEW, READY, Manifest, new_stamp
 from outcrop.run.disk.planes import Planes, PlaneSource, ShardFile
@@ -158,14 +158,15 @@ class State:
 
     def commit(
         self, step: int, written: Iterable[str] | None = None, lost: Iterable[str] = (),
-        sums: Mapping[str, int] | None = None,
+        sums: Mapping[str, int] | None = None, pace: PaceEntry | None = None,
     ) -> None:  # fmt: skip
         """Commit the written copies as the next generation, after `step` steps. The caller must have flushed these
         copies.
 
         `written` contains the names of the arrays that were written, by default the whole state. Arrays in `lost` have
         no values after the commit. All other arrays keep their values. `sums` contains the new checksums of records
-        that have grown. The manifest of a part also keeps the description of the previous generation, for `go_back`."""
+        that have grown. If `pace` is given, it replaces the progress in the manifest. The manifest of a part also keeps
+        the description of the previous generation, for `go_back`."""
         manifest = self.manifest
         keeps_before = manifest.part is not None and manifest.phase == READY
         names = [entry.name for entry in manifest.state] if written is None else written
@@ -181,6 +182,7 @@ class State:
                 filled=_in_order(manifest, kept | dict.fromkeys(names, self.stamp)),
                 sums=manifest.sums if sums is None else dict(sums),
                 before=BeforeEntry(manifest.step, manifest.filled, manifest.sums) if keeps_before else None,
+                pace=manifest.pace if pace is None else pace,
             )
         )
         self._storage.tidy(self.manifest)
