@@ -54,13 +54,13 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 def call(arguments: list[str]) -> int:
     try:
         _check_words(arguments)
-        from outcrop.cli.app import UsageProblem, invoke  # a Ctrl-C during this import is also handled
+        from outcrop.cli.app import UsageProblem, help_command, invoke  # a Ctrl-C during this import is also handled
 
         try:
             return invoke(arguments)
         except UsageProblem as error:
             message = error.format_message()  # type: ignore[attr-defined]
-            return _print_error(f"{message.rstrip('.')}; see outcrop --help", FAILED)
+            return _print_error(f"{message.rstrip('.')}; see {help_command(error)}", FAILED)
     except InterruptedRun as error:
         return _print_error(str(error), INTERRUPTED, error.is_told_elsewhere)
     except KeyboardInterrupt:
