@@ -9,8 +9,7 @@ import typer
 from typer.main import get_command
 
 from outcrop import __version__
-from outcrop.cli import agg, bench, completion, gather, info, plan, plot, run, stencils, tiers, verify, watch
-from outcrop.cli import options
+from outcrop.cli import agg, bench, completion, gather, info, options, plan, plot, run, stencils, tiers, verify, watch
 from outcrop.cli.main import INTERRUPTED
 
 COMMANDS = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from typer import Argument
-from typer.completion import get_completion_script
+from typer.completion import get_completion_script  # type: ignore[attr-defined]
 
 from outcrop.cli import options
 from outcrop.errors import InputError, shown

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import NoReturn, TextIO
 
-from outcrop.errors import InputError, InterruptedRun, OutcropError
+from outcrop.errors import InputError, InterruptedRun, OutcropError, as_command
 
 FAILED = 2
 INTERRUPTED = 130
@@ -52,6 +52,11 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def call(arguments: list[str]) -> int:
+    with as_command():
+        return _call(arguments)
+
+
+def _call(arguments: list[str]) -> int:
     try:
         _check_words(arguments)
         from outcrop.cli.app import UsageProblem, help_command, invoke  # a Ctrl-C during this import is also handled

@@ -25,7 +25,7 @@ def stencils(
     ] = None,
     param: Annotated[
         list[str] | None,
-        Option(metavar="NAME=VALUE", help="a parameter or a static field, for the largest stable step; repeat for more"),
+        Option(metavar="NAME=VALUE", help="a parameter or static field, for the largest stable step; repeatable"),
     ] = None,
 ) -> None:  # fmt: skip
     """List the built-in stencils. With NAME, show the equation, fields, parameters and limit of stability."""

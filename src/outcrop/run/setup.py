@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from outcrop import _core
 from outcrop.axes import NAMES as AXES
 from outcrop.axes import Shape, grid_shape
-from outcrop.errors import BudgetError, InputError, shown
+from outcrop.errors import BudgetError, InputError, by_caller, shown
 from outcrop.language.boundary import as_boundary
 from outcrop.language.linearised import without_updates
 from outcrop.language.stencil import Stencil
@@ -292,7 +292,8 @@ def as_steps(value: object) -> int:
     """Return `value` as the number of steps of a run. Raises InputError for other values than 1 to MAX_STEPS."""
     steps = as_whole_number(value, "steps")
     if steps > MAX_STEPS:
-        raise InputError(f"steps {shown(steps)}: at most {MAX_STEPS} at a time; go on with outcrop resume -t")
+        raise InputError(f"steps {shown(steps)}: at most {MAX_STEPS} at a time; go on with "
+                         + by_caller("outcrop resume -t", "another call of run"))
     return steps
 
 

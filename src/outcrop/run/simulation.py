@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from outcrop.axes import Shape
-from outcrop.errors import InputError, shown
+from outcrop.errors import InputError, by_caller, shown
 from outcrop.language.stencil import Stencil
 from outcrop.run.acquisition.history import HistoryView, as_history, begin_history
 from outcrop.run.acquisition.parts import Everyone
@@ -191,7 +191,7 @@ class Simulation:
         if self._setup.state is not None and not self._setup.state.has_values and missing:
             raise InputError(
                 f"{self.directory} has no values of {' and '.join(missing)}: it was interrupted before they were "
-                f"written; start it again with outcrop run, or assign sim[{missing[0]!r}] = ... in Python"
+                "written; " + by_caller("start it again with outcrop run", f"assign sim[{missing[0]!r}] = ...")
             )
 
     @property
@@ -229,7 +229,7 @@ class Simulation:
         self._description.entry(name)
         reader, group, parts = self.reader(), self._setup.group, self._setup.parts
         if reader is None:
-            raise InputError(f"{self.directory} holds no values yet; assign sim[{name!r}] first")
+            raise InputError(f"{self.directory} holds no values yet" + by_caller("", f"; assign sim[{name!r}] first"))
         if parts is not None:
             return PartsView(parts.reader(), name)
         if group is not None:
@@ -509,7 +509,8 @@ class Simulation:
         if steps is None:
             steps = self.remaining_steps or (self._setup.steps if not self.step else None)
             if steps is None:
-                raise InputError("steps are missing: say how many, as in sim.run(100)")
+                how = by_caller("give -t STEPS", "say how many, as in sim.run(100)")
+                raise InputError(f"steps are missing: {how}")
         return as_steps(steps)
 
     def _parts(self, steps: object) -> list[int]:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from outcrop.axes import inside
-from outcrop.errors import InputError
+from outcrop.errors import InputError, by_caller
 from outcrop.language.library import extremes_of, limit_of, stability, stable_limit
 from outcrop.language.stability import State as Uniform
 from outcrop.language.stability import corners
@@ -114,7 +114,7 @@ def watched(
 
 
 def _refusal(text: str) -> InputError:
-    return InputError(f"{text}; to run it anyway, give unstable=True, or --unstable on the command line")
+    return InputError(f"{text}; to run it anyway, give {by_caller('--unstable', 'unstable=True')}")
 
 
 def _judged(stencil: Stencil, parameters: Mapping[str, float], states: Sequence[Uniform]) -> str | None:

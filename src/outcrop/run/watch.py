@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outcrop.errors import InputError, OutcropError
+from outcrop.errors import InputError, OutcropError, by_caller
 from outcrop.run.acquisition.follow import (
     PORTION_BYTES,
     Envelope,
@@ -282,7 +282,8 @@ def _status_of(manifests: Sequence[Manifest], pace: Pace | None, now: float, pat
     resume = f"continue it with: {resume_command(first, path)}"
     is_ended = any(one.is_stopped for one in entries) or any(one is False for one in alive)
     if is_ended and first.phase == IN_FLIGHT:
-        return LOST, f"a pass in place was interrupted after step {first.step}; start the run again with --force"
+        again = by_caller("--force", "force=True")
+        return LOST, f"a pass in place was interrupted after step {first.step}; start the run again with {again}"
     if is_ended:
         return INTERRUPTED, resume
     if pace is None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from outcrop import _core
-from outcrop.errors import InputError, OutcropError
+from outcrop.errors import InputError, OutcropError, by_caller
 from outcrop.paths import nearest_existing
 from outcrop.tiers import discover
 from outcrop.tiers.declarations import declared_tiers
@@ -49,7 +49,8 @@ def find_tiers(
     directories = [nearest_existing(folder) for folder in directories]
     for folder in directories:
         if not is_folder(folder):
-            raise InputError(f"-d {folder} is a file, or cannot be searched; name a directory")
+            option = by_caller("-d", "directory")
+            raise InputError(f"{option} {folder} is a file, or cannot be searched; name a directory")
         if holds_no_files(mount := mount_of(folder)):
             raise InputError(f"{folder} is on {mount.type}, which cannot store files; name another directory")
     own = declared_tiers(declared)

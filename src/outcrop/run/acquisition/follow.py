@@ -10,6 +10,7 @@ disk.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -141,7 +142,7 @@ def joined_envelope(parts: Sequence[Envelope], rows: int, columns: int) -> list[
     ranges. Each point of the trace is in one of the parts."""
     columns = min(columns, rows)
     ends = [rows * column // columns for column in range(columns + 1)] if columns else [0]
-    each = [[one.largest(*pair) for pair in zip(ends, ends[1:], strict=False)] for one in parts]
+    each = [[one.largest(*pair) for pair in itertools.pairwise(ends)] for one in parts]
     found: list[float] = np.max(each, axis=0).tolist() if each and columns else []
     return found
 

@@ -38,7 +38,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcrop.durable import Directory
-from outcrop.errors import InputError, StorageError
+from outcrop.errors import InputError, StorageError, by_caller
 from outcrop.run.disk.entries import AcquisitionEntries, BeforeEntry, PaceEntry
 from outcrop.run.disk.layout import PlaneLayout
 from outcrop.run.disk.manifest import IN_FLIGHT, NEW, READY, Manifest, new_stamp
@@ -95,7 +95,8 @@ class State:
         if not self.manifest.entry(name).is_static:
             self.require_whole()
         if name not in self.manifest.filled:
-            raise InputError(f"{self.path} holds no values of {name} yet; assign sim[{name!r}] first")
+            raise InputError(f"{self.path} holds no values of {name} yet"
+                             + by_caller("", f"; assign sim[{name!r}] first"))
         return self.files_of(name, self.manifest.current)
 
     def planes_of(self, name: str, io: str = "auto") -> Planes:
@@ -147,7 +148,7 @@ class State:
                 release(self._storage.hold(shared=True))  # raises InputError if another process executes a pass
             raise StorageError(
                 f"{self.path}: the state was lost when a pass in place was interrupted after step "
-                f"{self.manifest.step}; start the run again with --force"
+                f"{self.manifest.step}; start the run again with {by_caller('--force', 'force=True')}"
             )
 
     def begin_writing(self) -> None:
