@@ -8,7 +8,7 @@ from typing import Annotated
 from typer import Argument, Option, Typer
 
 from outcrop.cli import options
-from outcrop.cli.tiers import Declared, Refresh, show_progress
+from outcrop.cli.tiers import Declared, Refresh, shown_progress
 from outcrop.errors import InputError
 from outcrop.units import parse_bytes
 
@@ -141,7 +141,8 @@ def machine(
     from outcrop.tiers.survey import find_tiers
 
     options.check_output(file, "FILE")
-    found = find_tiers([target], tiers, measure=True, refresh=refresh, progress=show_progress)
+    with shown_progress() as progress:
+        found = find_tiers([target], tiers, measure=True, refresh=refresh, progress=progress)
     options.write_file(file, "FILE", machine_text(found, target).encode())
     print(f"{file}: {', '.join(tier.name for tier in found)}")
 
