@@ -46,7 +46,8 @@ def tiers(
     """Show the memory and storage of this machine: capacity, speed, and how long stored data lasts.
 
     Tiers that have not been measured before are measured. Memory takes about two seconds, and a file system at most 13
-    seconds. The command shows the time that is left. The measurement makes scratch files of at most 1 GiB and removes them. No other files are written.
+    seconds. The command shows the time that is left. The measurement makes scratch files of at most 1 GiB and removes
+    them. No other files are written.
     """
     from outcrop.tiers.survey import find_tiers
 
