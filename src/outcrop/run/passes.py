@@ -42,7 +42,7 @@ from outcrop.run.ranks.links import Link, RankPeers, linked
 from outcrop.run.replay import forward_state
 from outcrop.run.report import Report, make_report, of_all_ranks
 from outcrop.run.setup import Setup
-from outcrop.run.stable import growing, refuse_unstable_run
+from outcrop.run.stable import growing, refuse_unstable_change, refuse_unstable_run
 from outcrop.run.user_values import decode_signals, require_steps
 
 
@@ -61,6 +61,8 @@ def execute(
             require_fields(state.manifest, state.manifest.filled)
             require_steps(decode_signals(description.signals), last_step)
             complete(state, description.settings.io)
+            if has_changed := description.parameters != state.manifest.parameters:
+                refuse_unstable_change(stencil, state, description.parameters, may_read=True)
             refuse_unstable_run(stencil, state)
             if state.manifest.own_taps:
                 require_space(state.records, state.manifest, last_step)
@@ -71,8 +73,10 @@ def execute(
             step_cells = (end_plane - first_plane) * (end_row - first_row) * problem.shape[2]
             state.change(
                 target_step=target_step, settings=description.settings, signals=description.signals,
-                pace=new_pace(prepared.plan, first_step, step_cells),
+                parameters=description.parameters, pace=new_pace(prepared.plan, first_step, step_cells),
             )  # fmt: skip
+            if has_changed:
+                state.repair(state.manifest.sums)  # readers of Zarr find the parameters in the metadata
             links = stack.enter_context(_links(setup)) if group else NO_LINKS
             updated = PartRows.of(description, prepared.plan) if group else None
             peers = RankPeers(group, links) if group else None

@@ -546,6 +546,7 @@ def open(
     path: str | os.PathLike[str], memory: str | int | None = None, threads: int | None = None,
     scheme: str | None = None, io: str | None = None, bind: str | None = None, sizes: Mapping[str, int] | None = None,
     signals: Mapping[str, Any] | None = None, ranks: int | str | tuple[int, ...] = "auto", comm: Any = None,
+    params: Mapping[str, float] | None = None,
 ) -> Simulation:  # fmt: skip
     """Open the run at `path`, which is a directory or a block device. The other arguments replace settings of the run,
     unless they are None. `ranks` and `comm` have the same meaning as in `RunOptions`. Under mpirun, all ranks open the
@@ -554,7 +555,11 @@ def open(
     the rows of all parts to this process.
 
     `sizes` replaces all sizes that were given before. If `scheme` changes and `sizes` is None, the earlier sizes are
-    dropped. `signals` replaces the signals of the same names. Raises InputError when `path` holds no run, and
+    dropped. `signals` replaces the signals of the same names. `params` replaces the parameters of the same names: the
+    steps after the committed step are computed with the new values. Some runs cannot change their parameters, for
+    example runs that keep a history. Raises InputError when `path` holds no run, and
     StorageError when files of the run are missing."""
-    changes = dict(memory=memory, threads=threads, scheme=scheme, io=io, bind=bind, sizes=sizes, signals=signals)
+    changes = dict(
+        memory=memory, threads=threads, scheme=scheme, io=io, bind=bind, sizes=sizes, signals=signals, params=params
+    )  # fmt: skip
     return Simulation(open_run(path, changes, ranks, comm))

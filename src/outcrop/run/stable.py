@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -69,6 +70,16 @@ def refuse_unstable_run(stencil: Stencil, state: State) -> None:
     """Raise InputError when waves grow in a run at step 0. All fields of the run must have values."""
     if not state.manifest.unstable and not state.manifest.step and (text := growing(stencil, state)):
         raise _refusal(text)
+
+
+def refuse_unstable_change(stencil: Stencil, state: State, parameters: Mapping[str, float], may_read: bool) -> None:
+    """Raise InputError when waves grow with the new parameters of a run that exists. If `may_read` is False, fields are
+    not read, and the stability is not judged if their values are not known."""
+    changed, names = state.reader(), [entry.name for entry in state.manifest.static]
+    changed.manifest = replace(state.manifest, parameters=dict(parameters))
+    is_known = all(name in state.manifest.ranges for name in names) and len(names) < 2
+    if not state.manifest.unstable and (may_read or is_known) and (text := growing(stencil, changed)):
+        raise InputError(f"params: {text}")
 
 
 def growing(stencil: Stencil, state: State) -> str | None:

@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
+from pathlib import Path
 
 import numpy as np
 
@@ -18,9 +19,11 @@ from outcrop.language.stencil import Stencil
 from outcrop.paths import as_path, is_there
 from outcrop.run.disk.entries import arrays_of
 from outcrop.run.disk.layout import PlaneLayout
+from outcrop.run.disk.manifest import MANIFEST
 from outcrop.run.disk.planes import PlaneSource
 from outcrop.run.disk.values import PlanesView
 from outcrop.run.inputs.formats import FORMS, open_values
+from outcrop.run.inputs.formats.run import arrays_at
 from outcrop.run.inputs.input_array import CACHE_BYTES, Array, InputArray, can_lift, plane_groups, require_real
 from outcrop.run.inputs.resample import resample
 
@@ -209,10 +212,12 @@ def values_by_name(init: object, stencil: Stencil) -> dict[str, object]:
         return {}
     if isinstance(init, Mapping):
         pairs = list(init.items())
-    elif isinstance(init, (list, tuple)) and all(isinstance(one, str) for one in init):
-        pairs = [_named(text, names, stencil) for text in init]
-    elif isinstance(init, str):
-        pairs = [_named(init, names, stencil)]
+    elif isinstance(init, str) or (isinstance(init, (list, tuple)) and all(isinstance(one, str) for one in init)):
+        texts = [init] if isinstance(init, str) else list(init)
+        runs = [text for text in texts if _is_run(text)]
+        of_runs = {name: value for text in runs for name, value in _of_run(text, names, stencil).items()}
+        pairs = [_named(text, names, stencil) for text in texts if text not in runs]
+        pairs = [*((name, value) for name, value in of_runs.items() if name not in dict(pairs)), *pairs]
     elif len(stencil.fields) == 1:
         pairs = [(names[0], init)]
     else:
@@ -226,6 +231,19 @@ def values_by_name(init: object, stencil: Stencil) -> dict[str, object]:
             raise InputError(f"init: {name} is given twice")
         found[name] = value
     return found
+
+
+def _is_run(text: str) -> bool:
+    """Return True if a text of `--init` is the directory of another run."""
+    return os.path.isfile(os.path.join(text, MANIFEST))
+
+
+def _of_run(text: str, names: Sequence[str], stencil: Stencil) -> dict[str, str]:
+    """Return the initial values from another run: a dictionary from the arrays that both runs have to their places."""
+    there = arrays_at(Path(text))
+    if common := [one for one in names if one in there]:
+        return {one: f"{text}/{one}" for one in common}
+    raise InputError(f"{_given(text)}: {stencil.name} has none of its arrays: {', '.join(there) or 'it has no values'}")
 
 
 def _named(text: str, names: Sequence[str], stencil: Stencil) -> tuple[str, str]:
