@@ -59,7 +59,7 @@ def test_single_arrays_of_another_run_can_be_taken() -> None:
         sim = oc.Simulation("acoustic2", SHAPE, directory=f"{number}.oc", init={"u": init, "v": 900}, **PLAIN)
         sim.fill()
         np.testing.assert_array_equal(sim["u"][...], first["u"][...])
-        assert (sim["v"][...] == 900).all() and (sim["u.previous"][...] == sim["u"][...]).all() if number else True
+        assert (sim["v"][...] == 900).all()
     both = oc.Simulation("acoustic2", SHAPE, directory="both.oc", init=["first.oc", "v=900"], **PLAIN)
     both.fill()
     assert (both["v"][...] == 900).all() and (both["u.previous"][...] == first["u.previous"][...]).all()
@@ -92,7 +92,7 @@ def test_a_damaged_plane_of_the_other_run_ends_the_start() -> None:
     waves("first.oc")
     shard = Path("first.oc/u/c/0/0/0")
     content = bytearray(shard.read_bytes())
-    content[5000] ^= 1
+    content[4096 + 100] ^= 1
     shard.write_bytes(content)
     sim = oc.Simulation("acoustic2", SHAPE, directory="new.oc", init="first.oc", **PLAIN)
     with pytest.raises(CorruptionError):

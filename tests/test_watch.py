@@ -13,13 +13,13 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from io import BytesIO
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import outcrop as oc
@@ -38,6 +38,7 @@ from outcrop.run.places import open_state
 from outcrop.run.ranks.group import RankGroup
 from outcrop.run.watch import FINISHED, INTERRUPTED, LOST, NO_VALUES, NOT_STARTED, QUIET, RUNNING, Watcher
 from rank_processes import ranks
+from strategies import examples
 
 SHAPE = (12, 10, 8)
 OTHER_COMPUTER = "another-boot pid:[1] 1 1"
@@ -84,7 +85,7 @@ def test_a_run_commits_what_its_report_says(tmp_path: Path) -> None:
     assert pace is not None and (pace.first_step, pace.last_step, pace.pass_steps) == (4, 10, 2)
     assert (pace.bytes_read, pace.bytes_written) == (report.bytes_read, report.bytes_written)
     assert 0 < pace.seconds <= report.seconds
-    assert pace.cells == 10 * 8 * 6 and pace.cells * 6 == report.cells_updated
+    assert pace.cells == report.cells_updated / 6
     assert pace.predicted_seconds == pytest.approx(report.predicted.seconds, abs=1e-6)
     assert pace.predicted_bytes_written == report.predicted.bytes_written
     seen = Watcher(tmp_path / "run.oc").look().pace
@@ -355,13 +356,14 @@ def test_all_ranks_are_shown_as_one_run(tmp_path: Path) -> None:
         Watcher(tmp_path / "parts").look()
 
 
+@settings(max_examples=examples(40))
 @given(st.integers(1, 9), st.integers(0, 700), st.randoms(use_true_random=False))
 def test_an_envelope_is_the_largest_value_of_each_range(points: int, rows: int, rng: Any) -> None:
     """Checks envelopes that get their values in random portions against NumPy."""
-    values = np.array([rng.gauss(0, 1) for _ in range(points * rows)]).reshape(rows, points)
+    values = np.random.default_rng(rng.randrange(1000)).standard_normal((rows, points))
     envelope, data, done = Envelope(points), values.tobytes(), 0
     while done < len(data):
-        count = 8 * rng.randint(1, 3 * points)
+        count = 8 * rng.randint(1, 50 * points)
         envelope.take(data[done : done + count])
         done += count
     largest = np.abs(values).max(axis=1)
@@ -385,6 +387,7 @@ def test_the_first_value_that_is_not_finite_is_found() -> None:
     assert curve(joined_envelope([envelope], 10, 10))[6] == "!"
 
 
+@settings(max_examples=examples(20))
 @given(st.integers(0, 1500))
 def test_rows_of_norms_stay_few(count: int) -> None:
     rows = np.zeros(count, NORMS)
@@ -401,7 +404,7 @@ def test_rows_of_norms_stay_few(count: int) -> None:
 
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
 def test_curves_suit_the_terminal(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.stdout, "encoding", encoding, raising=False)
+    monkeypatch.setattr(sys, "stdout", TextIOWrapper(BytesIO(), encoding=encoding))
     text = curve([0.0, 0.5, 1.0, float("inf")])
     text.encode(encoding)
     assert len(text) == 4 and text[-1] == "!" and len(set(text)) == 4

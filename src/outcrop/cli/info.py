@@ -14,6 +14,7 @@ from outcrop.units import format_bytes
 
 if TYPE_CHECKING:
     from outcrop.run.disk.manifest import Manifest
+    from outcrop.run.user_values import Coordinates
 
 STANDARD_OUTPUT = Path("-")
 
@@ -53,7 +54,6 @@ def facts(where: Path) -> dict[str, Any]:
     if len(storages) > 1:
         run = AllParts([State(one, manifest) for one, manifest in zip(storages, manifests, strict=True)]).whole
     status, command = _status(run, manifests, any(one.in_use() for one in storages), storage.path)
-    where_cells = run.own_coordinates
     return {
         "where": str(where),
         "stencil": run.stencil.get("name", "?"),
@@ -82,7 +82,7 @@ def facts(where: Path) -> dict[str, Any]:
         "in_place": run.in_place,
         "part": _part(run),
         "parts": _parts(where, manifests) if len(manifests) > 1 else None,
-        "coordinates": asdict(where_cells) if where_cells else None,
+        "coordinates": _coordinates(run.own_coordinates),
         "signals": _signals(run),
         "reads_states": _states(run),
         **_acquisition(run, State(storage, run)),
@@ -140,6 +140,12 @@ def _parts(where: Path, manifests: list[Manifest]) -> dict[str, Any]:
         "is_zarr_group": not why_not and group_of(where, manifests[0]) is not None,
         "why_no_zarr_group": why_not,
     }
+
+
+def _coordinates(cells: Coordinates | None) -> dict[str, Any] | None:
+    if cells is None:
+        return None
+    return {"spacing": list(cells.spacing), "origin": list(cells.origin), "units": cells.units}
 
 
 def _signals(run: Manifest) -> dict[str, int]:

@@ -91,7 +91,9 @@ class Envelope:
         values = np.abs(np.frombuffer(data, "<f8"))
         row, place = divmod(self._values, self._points)
         starts = np.arange(-place, len(values), self._points)
-        rows, largest = row + np.arange(len(starts)), np.maximum.reduceat(values, np.maximum(starts, 0))
+        with np.errstate(invalid="ignore"):
+            largest = np.maximum.reduceat(values, np.maximum(starts, 0))
+        rows = row + np.arange(len(starts))
         self._values += len(values)
         if self.first_infinite is None and not np.isfinite(largest).all():
             self.first_infinite = int(rows[~np.isfinite(largest)][0]) + 1
@@ -99,7 +101,8 @@ class Envelope:
             self._merge_pairs()
         more = int(rows[-1]) // self._width + 1 - len(self._bins)
         self._bins = np.concatenate([self._bins, np.zeros(max(0, more))])
-        np.maximum.at(self._bins, rows // self._width, largest)
+        with np.errstate(invalid="ignore"):  # NaN stays NaN
+            np.maximum.at(self._bins, rows // self._width, largest)
 
     def largest(self, first: int, end: int) -> float:
         """Return the largest value of the rows first <= row < end. The result may include neighbouring rows of the same
@@ -109,7 +112,8 @@ class Envelope:
 
     def _merge_pairs(self) -> None:
         even = np.concatenate([self._bins, np.zeros(len(self._bins) % 2)])
-        self._bins, self._width = np.maximum(even[0::2], even[1::2]), 2 * self._width
+        with np.errstate(invalid="ignore"):
+            self._bins, self._width = np.maximum(even[0::2], even[1::2]), 2 * self._width
 
 
 class NormRows:
