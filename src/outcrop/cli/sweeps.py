@@ -65,16 +65,16 @@ def variants(given: Mapping[str, Any], texts: Sequence[str]) -> list[Variant]:
         if len(set(every[key])) < len(every[key]):
             raise InputError(f"--set {shown(text)} has the same value twice")
     count = 1
-    for values in every.values():
-        count *= len(values)
+    for several in every.values():
+        count *= len(several)
     if count > MAX_RUNS:
         raise InputError(f"--set: {count} runs, at most {MAX_RUNS} are possible")
     found = []
     for chosen in itertools.product(*every.values()):
-        values, changed = dict(zip(every, chosen, strict=True)), dict(given)
-        for key, value in values.items():
+        pairs, changed = dict(zip(every, chosen, strict=True)), dict(given)
+        for key, value in pairs.items():
             _change(changed, key, value)
-        found.append(Variant(values, changed))
+        found.append(Variant(pairs, changed))
     return found
 
 
