@@ -61,7 +61,7 @@ def parse_source(text: str, shape: Shape | None, cache_bytes: int = CACHE_BYTES)
         name, _, rest = text.partition(":")
         if name == "random":
             if rest and not _SEED.fullmatch(rest):
-                raise InputError(f"{by_caller('--init', 'init')} {shown(text)}: the seed must be a whole number, as in random:42")
+                raise InputError(f"{_option()} {shown(text)}: the seed must be a whole number, as in random:42")
             return _random(shape, int(rest or 0))
         if _NUMBER.fullmatch(text):
             return _constant(shape, float(text))
@@ -69,8 +69,8 @@ def parse_source(text: str, shape: Shape | None, cache_bytes: int = CACHE_BYTES)
     match = _RESAMPLE.fullmatch(text)
     if not set("./@") & set(text) and not is_there(text):
         raise InputError(
-            f"{by_caller('--init', 'init')} {shown(text)}: neither a file nor a known name; there are zeros, gaussian, random:SEED, a number, "
-            f"{FORMS}"
+            f"{_option()} {shown(text)}: neither a file nor a known name; there are zeros, gaussian, random:SEED, a "
+            f"number, {FORMS}"
         )
     if match is None or shape is None:
         return require_shape(open_values(text, "", cache_bytes), shape)
@@ -264,6 +264,10 @@ def _named(text: str, names: Sequence[str], stencil: Stencil) -> tuple[str, str]
 def _given(text: object) -> str:
     """Return the words with which the caller has given an initial value, for messages."""
     return by_caller(f"--init {text}", f"init {shown(text)}")
+
+
+def _option() -> str:
+    return by_caller("--init", "init")
 
 
 def _shape_option(stencil: Stencil) -> str:
