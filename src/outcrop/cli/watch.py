@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
@@ -25,7 +26,9 @@ BARS, ASCII_BARS = "▁▂▃▄▅▆▇█", "_.-~=+*#"
 """Characters of increasing height, which draw a curve in one line of text."""
 
 FULL, EMPTY, ASCII_FULL, ASCII_EMPTY = "█", "░", "#", "."
-CURVE_COLUMNS, BAR_COLUMNS = 48, 40
+MAX_CURVE_COLUMNS, MIN_CURVE_COLUMNS, TEXT_COLUMNS = 48, 12, 72
+"""The columns of a curve, and of the text in the same line. In a narrow terminal, curves are shorter."""
+BAR_COLUMNS = 40
 MAX_RANKS = 8
 """The maximum number of parts whose steps the page lists separately."""
 
@@ -57,15 +60,20 @@ def watch(
         raise InputError("--port is for the page in a browser; give --web, too")
     watcher = Watcher(where)
     if once:
-        print("\n".join(page(watcher.look(CURVE_COLUMNS, sys.maxsize))))
+        print("\n".join(page(watcher.look(curve_columns(), sys.maxsize))))
     elif web:
         from outcrop.cli.watch_web import serve
 
         serve(watcher, interval, port)
     elif _can_draw():
-        _show_page(watcher.look, interval, keep)
+        _show_page(lambda: watcher.look(curve_columns()), interval, keep)
     else:
         _print_lines(watcher.look, interval, keep)
+
+
+def curve_columns() -> int:
+    """Return the number of columns of a curve that suits the terminal."""
+    return min(MAX_CURVE_COLUMNS, max(MIN_CURVE_COLUMNS, get_terminal_size((120, 24)).columns - TEXT_COLUMNS))
 
 
 def page(now: Glance, earlier: Glance | None = None) -> list[str]:
@@ -215,9 +223,9 @@ def _norms(one: NormGlance) -> str:
     if one.rows is None or not len(one.rows):
         return "no steps yet"
     lengths = [math.sqrt(max(0.0, value)) for value in one.rows["squares"].tolist()]
-    picked = [lengths[place * len(lengths) // CURVE_COLUMNS] for place in range(CURVE_COLUMNS)]
-    shown = curve(picked if len(lengths) > CURVE_COLUMNS else lengths)
-    return f"{shown}  {_last_norms(one)}"
+    columns = min(curve_columns(), len(lengths))
+    picked = [lengths[(place + 1) * len(lengths) // columns - 1] for place in range(columns)]
+    return f"{curve(picked)}  {_last_norms(one)}"
 
 
 def _last_norms(one: NormGlance) -> str:

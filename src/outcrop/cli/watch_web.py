@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcrop.cli.plot import parse_slice
-from outcrop.cli.watch import CURVE_COLUMNS, Follower, page
+from outcrop.cli.watch import MAX_CURVE_COLUMNS, Follower, page
 from outcrop.errors import InputError, OutcropError
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def serve(watcher: Watcher, interval: float, port: int) -> None:
     be used."""
     if not 0 <= port <= MAX_PORT:
         raise InputError(f"--port {port}: give 1 to {MAX_PORT}, or leave it out")
-    follower = Follower(partial(watcher.look, CURVE_COLUMNS))
+    follower = Follower(partial(watcher.look, MAX_CURVE_COLUMNS))
     with make_server(follower, interval, port) as server:
         thread = threading.Thread(target=server.serve_forever, name="outcrop-web", daemon=True)
         thread.start()
