@@ -236,7 +236,7 @@ def test_an_interrupted_sweep_goes_on(capsys: pytest.CaptureFixture[str]) -> Non
         (["--set", "params.kappa=0.5,x"], "not a number"),
         (["--set", "steps=3,x"], "not a whole number"),
         (["--set", "in_place=maybe"], "write true or false"),
-        (["--set", "params.dt=0.01,9"], "dt=9 is unstable"),
+        (["--set", "params.dt=0.01,9"], "outcrop: dt = 9: dt=9 is unstable"),
         (["--set", f"params.kappa={','.join(map(str, range(200)))}", "--set", f"bt={','.join(map(str, range(1, 99)))}"],
          "at most 10000"),
         (["--set", "params.kappa=1", "--save", "x.toml"], "leave out --set"),

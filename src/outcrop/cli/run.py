@@ -100,19 +100,24 @@ def _run_sweep(
     found = sweeps.variants(given, texts)
     every = sweeps.chosen_options(found)
     # With --continue, a directory may hold a run. `force` only makes the check accept this run.
-    simulations = [Simulation(replace(one, force=True) if go_on else one) for one in every]
-    there = [sweeps.reopened(one) if go_on else None for one in simulations]
-    for one, known in zip(simulations, there, strict=True):
-        if known is None:
-            one.require_fields(one.initial_values)
+    simulations, there = [], []
+    for variant, chosen in zip(found, every, strict=True):
+        with sweeps.naming(variant):
+            one = Simulation(replace(chosen, force=True) if go_on else chosen)
+            known = sweeps.reopened(one) if go_on else None
+            if known is None:
+                one.require_fields(one.initial_values)
+        simulations.append(one)
+        there.append(known)
     output, rows, reports = RunOutput(quiet), [], []
     for number, (variant, chosen, one, known) in enumerate(zip(found, every, simulations, there, strict=True), start=1):
         output.print(f"{number} of {len(found)}: {variant.text}, in {one.directory}")
         report = None
-        if known is None:
-            report = _run_new(Simulation(chosen), chosen, output, quiet)
-        elif known.remaining_steps:
-            report = known.run(known.remaining_steps, "none" if quiet else "lines")
+        with sweeps.naming(variant):
+            if known is None:
+                report = _run_new(Simulation(chosen), chosen, output, quiet)
+            elif known.remaining_steps:
+                report = known.run(known.remaining_steps, "none" if quiet else "lines")
         if report is not None:
             output.print(f"{report}\n")
         reports.append({"set": dict(variant.values), "directory": str(one.directory),

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from outcrop.cli import options
-from outcrop.errors import InputError, shown
+from outcrop.errors import InputError, InterruptedRun, OutcropError, shown
 from outcrop.run.options import SIZES, RunOptions, option_table
 
 if TYPE_CHECKING:
@@ -45,6 +46,18 @@ class Variant:
     @property
     def text(self) -> str:
         return ", ".join(f"{key.removeprefix('params.')} = {value}" for key, value in self.values.items())
+
+
+@contextmanager
+def naming(one: Variant) -> Iterator[None]:
+    """Name the run in an error that the body of the `with` raises."""
+    try:
+        yield
+    except InterruptedRun as error:
+        go_on = "or continue the sweep: the same command with --continue"
+        raise InterruptedRun(f"{one.text}: {error}, {go_on}") from None
+    except OutcropError as error:
+        raise type(error)(f"{one.text}: {error}") from None
 
 
 def variants(given: Mapping[str, Any], texts: Sequence[str]) -> list[Variant]:
@@ -112,7 +125,10 @@ def _whole_number(key: str, value: str) -> int:
 
 def chosen_options(found: Sequence[Variant]) -> list[RunOptions]:
     """Return the options of all runs of a sweep, each with its own directory. Raises InputError for wrong options."""
-    every = [options.run_options(one.given) for one in found]
+    every = []
+    for one in found:
+        with naming(one):
+            every.append(options.run_options(one.given))
     names = [_suffix(one, number) for number, one in enumerate(found, start=1)]
     if len(set(names)) < len(names):  # values that differ only in characters that names of files do not have
         names = [f"{name}-{number}" for number, name in enumerate(names, start=1)]
