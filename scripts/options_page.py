@@ -73,6 +73,8 @@ The commands `run` and `plan` have these options in addition to the options of a
 | `--json FILE` | write the [report](report.md) as JSON ([which files are allowed](errors.md#output-files)) |
 | `--quiet` | print no progress and no report |
 | `--save FILE` | only `run`: write the options to a new TOML file |
+| `--set KEY=VALUE,...` | only `run`: [run each value](../how-to/run.md#run-several-values-of-an-option) |
+| `--continue` | with `--set`: leave out finished runs, and resume interrupted ones |
 | `--check` | only `plan`: [prove that the plan is legal](../how-to/plan.md#prove-that-a-plan-is-legal), like `run` |
 | `--explain` | only `plan`: list the best candidates. For each candidate that was not chosen, give the reason |
 | `--draw FILE.png` | only `plan`: draw the plan |

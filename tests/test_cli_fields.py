@@ -96,9 +96,9 @@ def test_the_grid_has_the_size_of_any_file(tmp_path: Path) -> None:
     assert initial_values(["a=zeros"], "9 7", flat())[0] == (7, 9)
     np.save("thin.npy", np.ones((1, 7, 9)))
     for text, words in [
-        ("m=model.npy@resample", "model.npy@resample needs the size of the grid: give -n NX NY NZ"),
-        ("a=model.npy@resample:zyx", "give -n NX NY$"),
-        ("a=thin.npy", r"shape \(1, 7, 9\); flat is for grids of two axes .*; give -n NX NY, and write FILE@resample"),
+        ("m=model.npy@resample", r"model.npy@resample' needs the size of the grid: give shape=\(nz, ny, nx\)"),
+        ("a=model.npy@resample:zyx", r"give shape=\(ny, nx\)$"),
+        ("a=thin.npy", r"shape \(1, 7, 9\); flat is for grids of two axes .*; give shape=\(ny, nx\), and write FILE@"),
     ]:
         with pytest.raises(InputError, match=words):
             initial_values([text], None, flat() if text.startswith("a") else waves())

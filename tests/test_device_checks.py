@@ -41,7 +41,7 @@ def test_known_content_is_named_and_kept(
     device = make_image(tmp_path / "a.img", noise=False)
     put(device, offset, content)
     before = device.read_bytes()
-    with pytest.raises(InputError, match=re.escape(f"a.img holds {kind} ({name})") + ".*--force"):
+    with pytest.raises(InputError, match=re.escape(f"a.img holds {kind} ({name})") + ".*force=True"):
         create(device)
     assert device.read_bytes() == before
     create(device, force=True)
@@ -80,12 +80,12 @@ def test_what_blkid_says_is_put_in_words() -> None:
 
 
 def test_devices_need_the_flag_and_the_flag_needs_devices(tmp_path: Path) -> None:
-    """Checks that a device needs --raw-device, and that this option is refused for other paths."""
+    """Checks that a device needs raw_device=True, and that this option is refused for other paths."""
     device, other = make_image(tmp_path / "a.img"), tmp_path / "other.oc"
     before = device.read_bytes()
     for places, raw, words in [
-        ([device], False, "is a block device, and a run would overwrite.*--raw-device"),
-        ([other], True, "other.oc is not a block device; leave out --raw-device"),
+        ([device], False, "is a block device, and a run would overwrite.*raw_device=True"),
+        ([other], True, "other.oc is not a block device; leave out raw_device"),
         ([device, other], True, "other.oc is not a block device"),
         ([other, device], False, "a run uses one kind of place only"),
         ([device, tmp_path / "." / "a.img"], True, "is given twice"),
@@ -126,7 +126,7 @@ def test_runs_are_only_replaced_by_force(tmp_path: Path) -> None:
     first, second, third = (make_image(tmp_path / f"{name}.img") for name in "abc")
     create(first, second).commit(3)
     before = first.read_bytes(), second.read_bytes()
-    with pytest.raises(InputError, match=r"unfinished run of heat7 \(step 3 of 10\).*outcrop resume.*--force"):
+    with pytest.raises(InputError, match=r"unfinished run of heat7 \(step 3 of 10\).*outcrop resume.*force=True"):
         create(first, identity="2")
     for force in (False, True):
         with pytest.raises(InputError, match="belongs to another run"):

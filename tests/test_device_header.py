@@ -82,7 +82,7 @@ def test_damaged_headers_are_refused_and_replaced_by_force_only(tmp_path: Path) 
     with pytest.raises(InputError, match="both copies of its manifest are damaged"):
         open_state(device)
     before = device.read_bytes()
-    with pytest.raises(InputError, match=r"both copies.*--force"):
+    with pytest.raises(InputError, match=r"both copies.*force=True"):
         create(device, identity="2")
     assert device.read_bytes() == before
     assert create(device, identity="2", force=True).manifest == Device(device).read()

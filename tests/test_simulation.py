@@ -167,7 +167,7 @@ def test_values_that_fail_at_the_start_leave_nothing_behind(tmp_path: Path) -> N
 
 def test_a_second_run_in_a_directory_needs_force(tmp_path: Path) -> None:
     make_run(tmp_path / "run.oc").run(steps=1, progress="none")
-    with pytest.raises(InputError, match="--force"):
+    with pytest.raises(InputError, match="force=True"):
         make_run(tmp_path / "run.oc")
     assert make_run(tmp_path / "run.oc", force=True).step == 0
 

@@ -104,7 +104,7 @@ def test_in_place_says_that_an_interrupted_pass_lost_the_state(tmp_path: Path) -
     state.commit(0)
     state.begin_writing()
     assert open_state(where).manifest.step == 0
-    with pytest.raises(StorageError, match=r"state was lost.*--force"):
+    with pytest.raises(StorageError, match=r"state was lost.*force=True"):
         open_state(where).current_files_of("u")
     state.commit(4)
     assert str(open_state(where).current_files_of("u")[0]) == str(state.files(0)[0][0])
@@ -149,10 +149,10 @@ def test_a_run_is_only_replaced_by_force_and_then_completely(tmp_path: Path) -> 
     (places[0] / "picture.png").write_text("the user's own")
     state.commit(3)
     before = everything_below(tmp_path)
-    with pytest.raises(InputError, match=r"unfinished run of heat7 \(step 3 of 10\).*outcrop resume.*--force"):
+    with pytest.raises(InputError, match=r"unfinished run of heat7 \(step 3 of 10\).*outcrop resume.*force=True"):
         create_state([places[0]], make_manifest(places[0], identity="2"))
     state.commit(10)
-    with pytest.raises(InputError, match=r"a run of heat7 at step 10.*--force"):
+    with pytest.raises(InputError, match=r"a run of heat7 at step 10.*force=True"):
         create_state([places[0]], make_manifest(places[0], identity="2"))
     state.commit(3)
     create_state([places[0]], make_manifest(places[0], identity="2"), force=True)
@@ -207,7 +207,7 @@ def test_places_that_cannot_be_are_refused_before_anything_is_made(tmp_path: Pat
 def test_no_space_is_found_before_the_first_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     where = tmp_path / "run.oc"
     monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_bavail=10, f_frsize=4096))
-    with pytest.raises(InputError, match=r"no space: .* 40 KiB are free; .*--in-place"):
+    with pytest.raises(InputError, match=r"no space: .* 40 KiB are free; .*in_place=True"):
         create_state([where], make_manifest(where))
     assert not where.exists()
 
@@ -277,7 +277,7 @@ def test_what_a_run_that_is_gone_left_elsewhere_is_replaced_by_force(tmp_path: P
     where, beside = tmp_path / "run.oc", tmp_path / "beside"
     create_state([where, beside], make_manifest(where, beside)).commit(0)
     shutil.rmtree(where)
-    with pytest.raises(InputError, match=r"a run that is gone.*--force"):
+    with pytest.raises(InputError, match=r"a run that is gone.*force=True"):
         create_state([where, beside], make_manifest(where, beside, identity="2"))
     create_state([where, beside], make_manifest(where, beside, identity="2"), force=True).commit(0)
     assert open_state(where).manifest.identity == "2"

@@ -8,6 +8,9 @@ MAX_MESSAGE = 2000
 such as a whole array, are longer."""
 
 
+_is_command = False
+
+
 class OutcropError(Exception):
     """The base class of all errors that are not bugs. Bugs raise `AssertionError`.
 
@@ -65,3 +68,20 @@ def shown(value: object, max_length: int = 120) -> str:
     except Exception:  # `repr` fails for numbers of more than 4300 digits, deeply nested lists, and some user classes
         text = f"<{type(value).__name__}>"
     return text if len(text) <= max_length else f"{text[: max_length - 25]} ... {text[-20:]}"
+
+
+def by_caller(command: str, python: str) -> str:
+    """Return the words for the caller of Outcrop: `command` if a command of the command line runs, and `python` in a
+    Python program. A message that names an option uses this function: by_caller("--force", "force=True")."""
+    return command if _is_command else python
+
+
+@contextmanager
+def as_command() -> Iterator[None]:
+    """While the body of the `with` runs, messages are for a user of the command line."""
+    global _is_command
+    before, _is_command = _is_command, True
+    try:
+        yield
+    finally:
+        _is_command = before

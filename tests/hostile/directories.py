@@ -115,6 +115,8 @@ def _python(function: Callable[[str], Any], reads: bool) -> Callable[..., tuple[
 
 COMMANDS: list[Callable[..., tuple[str, Case]]] = [
     _command("info", "../run.oc", reads=True),
+    _command("info", "../run.oc", "--json", reads=True),
+    _command("watch", "../run.oc", "--once", reads=True),
     _command("verify", "../run.oc", reads=True),
     _command("verify", "../run.oc", reads=True),
     _command("verify", "--repair", "../run.oc"),

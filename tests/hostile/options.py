@@ -21,8 +21,11 @@ BASES = {
     ("plan",): "heat7 -n 6 5 4 -t 2 -d ../new.oc --memory 8MiB --threads 1",
     ("resume",): "../run.oc -t 2",
     ("info",): "../run.oc",
+    ("watch",): "../run.oc",
     ("verify",): "../run.oc",
     ("plot",): "../run.oc -o p.png",
+    ("stencils",): "heat2 --param h=2",
+    ("completion",): "bash",
     ("tiers",): "",
     ("bench",): "table2 --small",
     ("agg", "simulate"): "--topology torus --nodes 4 --ranks-per-node 2 --workload s3d",
@@ -35,7 +38,8 @@ BASES = {
 SLOW = {("bench",): 0.1, ("agg", "bench"): 0.05, ("tiers",): 0.3, ("agg", "machine"): 0.3}
 """Commands that are tried less often, because valid arguments start a measurement."""
 
-READING = {("info",), ("verify",), ("plot",), ("plan",), ("tiers",), ("agg", "simulate")}
+READING = {("info",), ("watch",), ("verify",), ("plot",), ("plan",), ("tiers",), ("stencils",), ("completion",),
+           ("agg", "simulate")}
 OUTPUTS = ("--json", "--png", "-o", "--output", "--draw", "--save")
 
 WORDS = {
@@ -55,6 +59,10 @@ WORDS = {
     "--param": ["c0=nan", "c0=inf", "c0=1e400", "c0=" + "9" * 400, "c0=" + "9" * 5000, "c0=", "=1", "c0", "c0=0x1",
     "dt=-1",
                 "kappa=1e300", "é=1", "c0=1", "c0=-1e308"],
+    "--set": ["params.c0=nan", "params.c0", "=1", "steps=0,1", "bt=0", "bt=1,x", "directory=a,b", "steps=1,1",
+    "params.c0=1,,2", "x=1", "init=no.npy,zeros", "params.c0=" + "9" * 5000, "in_place=2", ",", "shape=1 2", "é=1"],
+    "--interval": ["0", "-1", "nan", "inf", "1e9", "x"],
+    "--port": ["0", "-1", "65536", "x", "9" * 400],
     "--boundary": ["", ",", "x", "x=", "=x", "x=periodic,x=fixed", "periodic", "w=periodic", "x=periodic:",
     "x=fixed:mirror:fixed",
                    "mirror", "x=" + "fixed:" * 5000],
@@ -146,7 +154,7 @@ def make(rng: random.Random, world: World) -> Case:
             text.append(f"{name}={environment[name][:60]!a}")
         else:
             line = with_nonsense(rng, line, rng.choice(command.params))
-    line = [clean(word) for word in line]
+    line = [clean(word) for word in line] + (["--once"] if words == ("watch",) else [])  # otherwise it may wait forever
     allowed, outputs = changes(words, line, world)
     stdout = rng.choices(["file", "full", "closed", "broken"], [20, 1, 1, 1])[0]
     shown = " ".join(ascii(word) if not word.isprintable() or " " in word or not word else word for word in [*words,

@@ -157,7 +157,7 @@ class RunHistory:
             error = process.error
             if error is None:
                 continue
-            fine = isinstance(error, InputError) and ("in use" in str(error) or "--force" in str(error))
+            fine = isinstance(error, InputError) and ("in use" in str(error) or "force=True" in str(error))
             # a pass in place overwrites the state, so a kill during this pass destroys the state
             fine = fine or (self.in_place and "the state was lost" in str(error))
             fine = fine or (is_disturbed and isinstance(error, OutcropError | OSError))

@@ -23,7 +23,7 @@ from outcrop.errors import InputError, shown
 from outcrop.paths import as_path, nearest_existing
 from outcrop.plan import placement
 from outcrop.plan.placement import Assignment, Choice, Demand, PlacementRow
-from outcrop.tiers.survey import MAIN_MEMORY, SharedRoom, find_tiers, shared_rooms
+from outcrop.tiers.survey import MAIN_MEMORY, Measuring, SharedRoom, find_tiers, shared_rooms
 from outcrop.tiers.tier import Tier
 from outcrop.units import format_bytes, format_seconds, parse_bytes
 
@@ -228,9 +228,9 @@ def _tiers_for(arrays: Mapping[str, ArraySpec]) -> list[Tier]:
     return tiers
 
 
-def _tell(text: str) -> None:
-    if sys.stderr.isatty():
-        print(f"{text} ...", file=sys.stderr)
+def _tell(measuring: Measuring) -> None:
+    if sys.stderr.isatty() and not measuring.part:
+        print(f"{measuring} ...", file=sys.stderr)
 
 
 def _limited(tier: Tier, capacities: Mapping[str, str | int]) -> Tier:

@@ -8,14 +8,14 @@ from typing import Annotated
 from typer import Argument, Option, Typer
 
 from outcrop.cli import options
-from outcrop.cli.tiers import Declared, Refresh, show_progress
+from outcrop.cli.tiers import Declared, Refresh, shown_progress
 from outcrop.errors import InputError
 from outcrop.units import parse_bytes
 
 MAX_CARDS = 10**6
 MAX_LATENCY_SECONDS = 86400.0
 
-agg = Typer(help="Aggregation: many ranks, one file.", rich_markup_mode=None)
+agg = Typer(cls=options.Group, help="Aggregation: many ranks, one file.", rich_markup_mode=None)
 
 
 @agg.command()
@@ -141,7 +141,8 @@ def machine(
     from outcrop.tiers.survey import find_tiers
 
     options.check_output(file, "FILE")
-    found = find_tiers([target], tiers, measure=True, refresh=refresh, progress=show_progress)
+    with shown_progress() as progress:
+        found = find_tiers([target], tiers, measure=True, refresh=refresh, progress=progress)
     options.write_file(file, "FILE", machine_text(found, target).encode())
     print(f"{file}: {', '.join(tier.name for tier in found)}")
 

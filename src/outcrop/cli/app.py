@@ -9,12 +9,12 @@ import typer
 from typer.main import get_command
 
 from outcrop import __version__
-from outcrop.cli import agg, bench, gather, info, plan, plot, run, tiers, verify
+from outcrop.cli import agg, bench, completion, gather, info, options, plan, plot, run, stencils, tiers, verify, watch
 from outcrop.cli.main import INTERRUPTED
-from outcrop.cli.options import join_sizes
 
 COMMANDS = (
-    run.run, plan.plan, run.resume, info.info, verify.verify, plot.plot, gather.gather, tiers.tiers, bench.bench,
+    run.run, plan.plan, run.resume, watch.watch, info.info, verify.verify, plot.plot, gather.gather,
+    stencils.stencils, tiers.tiers, bench.bench, completion.completion,
 )  # fmt: skip
 
 # Newer versions of Typer contain a copy of click, and older versions use the installed click. In all versions, the base
@@ -22,8 +22,8 @@ COMMANDS = (
 UsageProblem: type[Exception] = next(one for one in typer.BadParameter.__mro__ if one.__name__ == "ClickException")
 
 app = typer.Typer(
+    cls=options.Group,
     help="Stencil simulations on grids larger than memory, at nearly the speed of runs in memory.",
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -56,7 +56,8 @@ def invoke(arguments: list[str]) -> int:
     Raises UsageProblem if the arguments are wrong. Also raises all exceptions of the command.
     """
     output, errors = sys.stdout, sys.stderr
-    words = join_sizes(arguments) if arguments[:1] in (["run"], ["plan"]) else arguments
+    words = options.join_sizes(arguments) if arguments[:1] in (["run"], ["plan"]) else arguments
+    words = options.name_output(words) if words[:1] == ["info"] else words
     try:
         result = get_command(app).main(words or ["--help"], prog_name="outcrop", standalone_mode=False)
     except typer.Exit as end:
@@ -71,3 +72,9 @@ def invoke(arguments: list[str]) -> int:
     if result == INTERRUPTED:
         raise KeyboardInterrupt
     return result if isinstance(result, int) else 0
+
+
+def help_command(error: Exception) -> str:
+    """Return the command that shows the help for a UsageProblem, such as "outcrop run --help"."""
+    context = getattr(error, "ctx", None)  # the class for files that cannot be opened has no context
+    return f"{context.command_path if context is not None else 'outcrop'} --help"

@@ -2,153 +2,311 @@
 
 from __future__ import annotations
 
+import json as json_format
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Argument
+from typer import Argument, Option
 
+from outcrop.cli import options
 from outcrop.units import format_bytes
 
 if TYPE_CHECKING:
-    from outcrop.run.disk.entries import ArrayEntry
     from outcrop.run.disk.manifest import Manifest
     from outcrop.run.user_values import Coordinates
+
+STANDARD_OUTPUT = Path("-")
 
 
 def info(
     where: Annotated[
         Path, Argument(metavar="WHERE", help="directory or device of a run, or the directory with all its parts")
     ],
+    json: Annotated[
+        Path | None,
+        Option("--json", metavar="[FILE]", help="write the facts as JSON to this file [default: standard output]"),
+    ] = None,
 ) -> None:
     """Describe the run in WHERE: grid, stencil, parameters, fields, step."""
-    from outcrop.axes import NAMES
+    if json != STANDARD_OUTPUT:
+        options.check_output(json, "--json")
+    found = facts(where)
+    if json is None:
+        print("\n".join([str(where), *(f"  {name:<9}{text}" for name, text in as_text(found))]))
+    elif json == STANDARD_OUTPUT:
+        print(json_format.dumps(found, indent=2))
+    else:
+        options.write_json(json, "--json", found)
+
+
+def facts(where: Path) -> dict[str, Any]:
+    """Return the facts about the run in `where` as plain data. docs/reference/report.md describes the keys. Raises
+    InputError if `where` holds no run."""
     from outcrop.language.boundary import as_boundary, boundary_text
-    from outcrop.run.acquisition.history import repeated_steps
-    from outcrop.run.disk.manifest import IN_FLIGHT, NEW, resume_command
     from outcrop.run.disk.state import State
     from outcrop.run.places import storage_at
     from outcrop.run.ranks.whole import AllParts, find_parts, holds_parts
-    from outcrop.run.user_values import decode_signals
 
     storages = [storage_at(one) for one in (find_parts([where]) if holds_parts(where) else [where])]
     storage, manifests = storages[0], [one.read() for one in storages]
     run = manifests[0]
     if len(storages) > 1:
         run = AllParts([State(one, manifest) for one, manifest in zip(storages, manifests, strict=True)]).whole
+    status, command = _status(run, manifests, any(one.in_use() for one in storages), storage.path)
+    return {
+        "where": str(where),
+        "stencil": run.stencil.get("name", "?"),
+        "parameters": dict(run.parameters),
+        "boundary": boundary_text(as_boundary(run.boundary), len(run.shape)),
+        "shape": list(run.own_shape),
+        "padding": list(run.padding),
+        "dtype": run.dtype,
+        "fields": [
+            {"name": one.name, "is_static": one.is_static, "has_values": one.name in run.filled} for one in run.arrays
+        ],
+        "status": status,
+        "step": run.step,
+        "target_step": run.target_step,
+        "generation": run.generation,
+        "resume_command": command,
+        "disk_bytes": sum(len(one.copies) * one.layout.array_bytes for one in manifests),
+        "arrays_on_disk": len(run.copies),
+        "shards_per_array": run.layout.shards,
+        "memory_bytes": run.settings.memory_bytes,
+        "threads": run.settings.threads,
+        "scheme": run.settings.scheme,
+        "io": run.settings.io,
+        "bind": run.settings.bind,
+        "sizes": run.settings.given.to_dict(),
+        "in_place": run.in_place,
+        "part": _part(run),
+        "parts": _parts(where, manifests) if len(manifests) > 1 else None,
+        "coordinates": _coordinates(run.own_coordinates),
+        "signals": _signals(run),
+        "reads_states": _states(run),
+        **_acquisition(run, State(storage, run)),
+        "records": run.records,
+        "directories": list(run.directories),
+        "pace": asdict(run.pace) if run.pace else None,
+    }
+
+
+def _status(run: Manifest, manifests: list[Manifest], is_in_use: bool, place: Path) -> tuple[str, str | None]:
+    """Return the status of the run, and the command that continues an unfinished run or None."""
+    from outcrop.run.disk.manifest import IN_FLIGHT, NEW, resume_command
+
     if any(one.phase == NEW for one in manifests):
-        state = "no values yet"
-    elif any(one.in_use() for one in storages):
-        state = f"step {run.step} of {run.target_step}, being run now"
-    elif run.phase == IN_FLIGHT:
-        state = f"lost: a pass in place was interrupted after step {run.step}"
-    elif run.step < run.target_step:
-        state = f"step {run.step} of {run.target_step}, unfinished: {resume_command(manifests[0], storage.path)}"
-    else:
-        state = f"step {run.step}, finished"
-    chosen = ", ".join(f"{name} = {value:g}" for name, value in run.parameters.items())
-    boundary = boundary_text(as_boundary(run.boundary), len(run.shape))
-    size, axes = " x ".join(map(str, reversed(run.own_shape))), ", ".join(reversed(NAMES[len(run.shape)]))
-    rows = [
-        ("stencil", f"{run.stencil.get('name', '?')}{f' with {chosen}' if chosen else ''}, boundary {boundary}"),
-        ("grid", f"{size} cells ({axes}), {run.dtype}{_rim(run)}"),
-        ("fields", ", ".join(_field(entry, run) for entry in run.arrays)),
-        ("state", f"{state} (generation {run.generation})"),
-        (
-            "disk",
-            f"{format_bytes(sum(len(one.copies) * one.layout.array_bytes for one in manifests))}, "
-            f"{len(run.copies)} array{'s' * (len(run.copies) > 1)}, "
-            f"{run.layout.shards} shard{'s' * (run.layout.shards > 1)} each",
-        ),
-        ("memory", f"{format_bytes(run.settings.memory_bytes)}, {run.settings.threads} threads"),
-    ]
-    if part := run.part:
-        first, end = part.rows
-        text = f"rank {part.rank} of {part.ranks}, rows {first} to {end - 1} of {part.cut[-1]}"
-        if part.own_planes:
-            low, high = part.own_planes
-            text += f", planes {low} to {high - 1} of {part.planes[-1]}"
-        rows.append(("part", text))
-    rows += _parts(where, manifests) if len(manifests) > 1 else []
-    if run.own_coordinates:
-        rows.append(("cells", _cells(run.own_coordinates)))
-    if run.settings.sizes:
-        rows.append(("given", str(run.settings.given)))
-    if run.signals:
-        steps = ", ".join(f"{name} ({len(values)} steps)" for name, values in decode_signals(run.signals).items())
-        rows.append(("signals", steps))
-    if states := run.states:
-        every = f"every {states.every} steps of " if states.every > 1 else ""
-        again = ", and computes the states in between again" if states.stencil is not None else ""
-        place = f"the states of {every}{states.run}{again}"
-        rows.append(("reads", f"{place}; goes back from its step {states.steps - run.step}"))
-    rows += _acquisition(run)
-    if (kept := run.taps.history) and kept.slots:
-        repeated = repeated_steps(State(storage, run))
-        again = f"; an adjoint run repeats {repeated} steps of this run" if repeated else ""
-        rows.append(("limit", f"{kept.slots} states at once{again}"))
-    if run.records:
-        rows.append(("records", run.records))
-    if len(run.directories) > 1:
-        rows.append(("over", ", ".join(run.directories)))
-    print("\n".join([str(where), *(f"  {name:<9}{text}" for name, text in rows)]))
+        return "no values yet", None
+    if is_in_use:
+        return "running", None
+    if run.phase == IN_FLIGHT:
+        return "lost", None
+    if run.step < run.target_step:
+        return "unfinished", resume_command(manifests[0], place)
+    return "finished", None
 
 
-def _parts(where: Path, manifests: list[Manifest]) -> list[tuple[str, str]]:
-    """Return rows about the parts of a run. `manifests` contains the manifest of each part."""
+def _part(run: Manifest) -> dict[str, Any] | None:
+    if run.part is None:
+        return None
+    return {
+        "rank": run.part.rank,
+        "ranks": run.part.ranks,
+        "rows": list(run.part.rows),
+        "all_rows": run.part.cut[-1],
+        "planes": list(run.part.own_planes) if run.part.own_planes else None,
+        "all_planes": run.part.planes[-1] if run.part.planes else None,
+    }
+
+
+def _parts(where: Path, manifests: list[Manifest]) -> dict[str, Any]:
+    """Return facts about the parts of a run. `manifests` contains the manifest of each part."""
     from outcrop.plan.problem import chunk_rows
     from outcrop.run.ranks.shared import group_of
 
-    counts, planes = [one.shape[1] for one in manifests], [one.shape[0] for one in manifests]
-    divided = manifests[0].part is not None and manifests[0].part.planes
+    rows, planes = [one.shape[1] for one in manifests], [one.shape[0] for one in manifests]
+    is_divided = bool(manifests[0].part is not None and manifests[0].part.planes)
+    why_not = ""
+    if is_divided:
+        why_not = "the planes of the grid are divided"
+    elif not chunk_rows(rows):
+        why_not = "they have different numbers of rows"
+    return {
+        "count": len(manifests),
+        "rows": rows,
+        "planes": planes if is_divided else None,
+        "steps": [one.step for one in manifests],
+        "is_zarr_group": not why_not and group_of(where, manifests[0]) is not None,
+        "why_no_zarr_group": why_not,
+    }
+
+
+def _coordinates(cells: Coordinates | None) -> dict[str, Any] | None:
+    if cells is None:
+        return None
+    return {"spacing": list(cells.spacing), "origin": list(cells.origin), "units": cells.units}
+
+
+def _signals(run: Manifest) -> dict[str, int]:
+    from outcrop.run.user_values import decode_signals
+
+    return {name: len(values) for name, values in decode_signals(run.signals).items()} if run.signals else {}
+
+
+def _states(run: Manifest) -> dict[str, Any] | None:
+    if (states := run.states) is None:
+        return None
+    return {
+        "run": states.run,
+        "every": states.every,
+        "computes_again": states.stencil is not None,
+        "next_step": states.steps - run.step,
+    }
+
+
+def _acquisition(run: Manifest, state: Any) -> dict[str, Any]:
+    from outcrop.run.acquisition.history import repeated_steps
+
+    taps, own = run.taps, run.part.traces if run.part else {}
+    fields = {one.name: one.field for one in taps.samplings}
+    kept, sums = taps.history, taps.norms
+    snapshots = [
+        {
+            "name": one.name,
+            "fields": list(one.fields),
+            "shape": list(one.shape),
+            "every": one.every,
+            "is_history": one.is_history,
+            "count": one.count(run.step),
+            "on_disk": len(one.numbers(run.step)),
+            "limit": one.slots or None,
+        }
+        for one in taps.snapshots
+    ]
+    return {
+        "sources": [{"field": one.field, "points": one.points, "steps": one.steps} for one in taps.sources],
+        "traces": [
+            {"name": name, "field": fields[name], "points": points, "points_in_this_part": own.get(name)}
+            for name, points in taps.traces.items()
+        ],
+        "snapshots": snapshots,
+        "norms": {"fields": list(sums.fields), "every": sums.every, "count": sums.count(run.step)} if sums else None,
+        "repeated_steps": repeated_steps(state) if kept and kept.slots else 0,
+    }
+
+
+def as_text(found: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the facts as rows of a name and a text."""
+    from outcrop.axes import NAMES
+
+    chosen = ", ".join(f"{name} = {value:g}" for name, value in found["parameters"].items())
+    size, axes = " x ".join(map(str, reversed(found["shape"]))), ", ".join(reversed(NAMES[len(found["shape"])]))
+    arrays, shards = found["arrays_on_disk"], found["shards_per_array"]
+    rows = [
+        ("stencil", f"{found['stencil']}{f' with {chosen}' if chosen else ''}, boundary {found['boundary']}"),
+        ("grid", f"{size} cells ({axes}), {found['dtype']}{_rim_text(found)}"),
+        ("fields", ", ".join(map(_field_text, found["fields"]))),
+        ("state", f"{_status_text(found)} (generation {found['generation']})"),
+        (
+            "disk",
+            f"{format_bytes(found['disk_bytes'])}, {arrays} array{'s' * (arrays > 1)}, "
+            f"{shards} shard{'s' * (shards > 1)} each",
+        ),
+        ("memory", f"{format_bytes(found['memory_bytes'])}, {found['threads']} threads"),
+    ]
+    if part := found["part"]:
+        text = f"rank {part['rank']} of {part['ranks']}, rows {part['rows'][0]} to {part['rows'][1] - 1} of "
+        text += str(part["all_rows"])
+        if part["planes"]:
+            text += f", planes {part['planes'][0]} to {part['planes'][1] - 1} of {part['all_planes']}"
+        rows.append(("part", text))
+    if found["parts"]:
+        rows += _parts_text(found["where"], found["parts"])
+    if cells := found["coordinates"]:
+        rows.append(("cells", _cells_text(cells)))
+    if found["sizes"]:
+        rows.append(("given", ", ".join(f"{name} = {size}" for name, size in found["sizes"].items())))
+    if found["signals"]:
+        rows.append(("signals", ", ".join(f"{name} ({count} steps)" for name, count in found["signals"].items())))
+    if states := found["reads_states"]:
+        every = f"every {states['every']} steps of " if states["every"] > 1 else ""
+        again = ", and computes the states in between again" if states["computes_again"] else ""
+        place = f"the states of {every}{states['run']}{again}"
+        rows.append(("reads", f"{place}; goes back from its step {states['next_step']}"))
+    rows += _acquisition_text(found)
+    for kept in found["snapshots"]:
+        if kept["is_history"] and kept["limit"]:
+            count = found["repeated_steps"]
+            again = f"; an adjoint run repeats {count} steps of this run" if count else ""
+            rows.append(("limit", f"{kept['limit']} states at once{again}"))
+    if found["records"]:
+        rows.append(("records", found["records"]))
+    if len(found["directories"]) > 1:
+        rows.append(("over", ", ".join(found["directories"])))
+    return rows
+
+
+def _status_text(found: dict[str, Any]) -> str:
+    step, of = f"step {found['step']}", f"step {found['step']} of {found['target_step']}"
+    return {
+        "no values yet": "no values yet",
+        "running": f"{of}, being run now",
+        "lost": f"lost: a pass in place was interrupted after {step}",
+        "unfinished": f"{of}, unfinished: {found['resume_command']}",
+        "finished": f"{step}, finished",
+    }[found["status"]]
+
+
+def _parts_text(where: str, parts: dict[str, Any]) -> list[tuple[str, str]]:
+    counts = [(parts["rows"], "rows"), *([(parts["planes"], "planes")] if parts["planes"] else [])]
     size = " and ".join(
         f"{min(each)} {what}" if min(each) == max(each) else f"{min(each)} to {max(each)} {what}"
-        for each, what in [(counts, "rows"), *([(planes, "planes")] if divided else [])]
+        for each, what in counts
     )
-    rows = [("parts", f"{len(manifests)} of {size}")]
-    if len(steps := sorted({one.step for one in manifests})) > 1:
-        ranks = [[str(rank) for rank, one in enumerate(manifests) if one.step == step] for step in steps]
+    rows = [("parts", f"{parts['count']} of {size}")]
+    if len(steps := sorted(set(parts["steps"]))) > 1:
+        ranks = [[str(rank) for rank, one in enumerate(parts["steps"]) if one == step] for step in steps]
         texts = [f"ranks {', '.join(some)} at step {step}" for step, some in zip(steps, ranks, strict=True)]
         rows.append(("steps", f"{'; '.join(texts)}: a commit was interrupted, the run goes back to step {steps[0]}"))
-    if divided:
-        rows.append(("zarr", "no group of all parts, because the planes of the grid are divided"))
-    elif not chunk_rows(counts):
-        rows.append(("zarr", "no group of all parts, because they have different numbers of rows"))
-    elif group_of(where, manifests[0]) is not None:
+    if parts["why_no_zarr_group"]:
+        rows.append(("zarr", f"no group of all parts, because {parts['why_no_zarr_group']}"))
+    elif parts["is_zarr_group"]:
         rows.append(("zarr", f"{where} is a group of all parts"))
     return rows
 
 
-def _rim(run: Manifest) -> str:
+def _rim_text(found: dict[str, Any]) -> str:
     """Return a text about the cells that the arrays have around the user's grid, or "" if the arrays have no such
     cells."""
-    if not any(run.padding):
+    if not any(found["padding"]):
         return ""
-    return f", stored with {' x '.join(map(str, reversed(run.padding)))} cells around it"
+    return f", stored with {' x '.join(map(str, reversed(found['padding'])))} cells around it"
 
 
-def _acquisition(run: Manifest) -> list[tuple[str, str]]:
-    acquisition, rows = run.taps, []
-    if acquisition.sources:
-        texts = [f"{one.field} ({_points(one.points)}, {one.steps} steps)" for one in acquisition.sources]
+def _acquisition_text(found: dict[str, Any]) -> list[tuple[str, str]]:
+    rows, step = [], found["step"]
+    if sources := found["sources"]:
+        texts = [f"{one['field']} ({_points(one['points'])}, {one['steps']} steps)" for one in sources]
         rows.append(("sources", f"in {', '.join(texts)}"))
-    if acquisition.traces:
-        fields = {one.name: one.field for one in acquisition.samplings}
-        own = {name: f", {count} in this part" for name, count in run.part.traces.items()} if run.part else {}
-        texts = [
-            f"{name} of {fields[name]} ({_points(points)}{own.get(name, '')})"
-            for name, points in acquisition.traces.items()
-        ]
-        rows.append(("traces", f"{', '.join(texts)}, {run.step} steps"))
-    for kept in acquisition.snapshots:
-        size = " x ".join(map(str, reversed(kept.shape)))
-        title = f"snapshots {kept.name}" if kept.name else "snapshots"
-        title = "the history" if kept.is_history else title
-        what = f"{title} of {', '.join(kept.fields)}, {size} cells every {kept.every} steps"
-        count, exist = kept.count(run.step), len(kept.numbers(run.step))
+    if traces := found["traces"]:
+        texts = []
+        for one in traces:
+            own = one["points_in_this_part"]
+            here = "" if own is None else f", {own} in this part"
+            texts.append(f"{one['name']} of {one['field']} ({_points(one['points'])}{here})")
+        rows.append(("traces", f"{', '.join(texts)}, {step} steps"))
+    for kept in found["snapshots"]:
+        size = " x ".join(map(str, reversed(kept["shape"])))
+        title = f"snapshots {kept['name']}" if kept["name"] else "snapshots"
+        title = "the history" if kept["is_history"] else title
+        what = f"{title} of {', '.join(kept['fields'])}, {size} cells every {kept['every']} steps"
+        count, exist = kept["count"], kept["on_disk"]
         # a history with a limit keeps only some states, and an adjoint run frees the states that it has used
-        rows.append(("keeps", f"{what}, {exist} of {count} on the disk" if kept.slots else f"{what}, {count} so far"))
-    if sums := acquisition.norms:
-        rows.append(("norms", f"{', '.join(sums.fields)}, every {sums.every} steps, {sums.count(run.step)} so far"))
+        so_far = f"{exist} of {count} on the disk" if kept["limit"] else f"{count} so far"
+        rows.append(("keeps", f"{what}, {so_far}"))
+    if sums := found["norms"]:
+        rows.append(("norms", f"{', '.join(sums['fields'])}, every {sums['every']} steps, {sums['count']} so far"))
     return rows
 
 
@@ -156,15 +314,13 @@ def _points(count: int) -> str:
     return f"{count} point{'s' * (count != 1)}"
 
 
-def _cells(coordinates: Coordinates) -> str:
+def _cells_text(cells: dict[str, Any]) -> str:
     apart, first = (
-        " x ".join(f"{number:g}" for number in reversed(numbers))
-        for numbers in (coordinates.spacing, coordinates.origin)
+        " x ".join(f"{number:g}" for number in reversed(cells[name])) for name in ("spacing", "origin")
     )
-    return f"{apart} {coordinates.units}".rstrip() + f" apart, the first at {first}"
+    return f"{apart} {cells['units']}".rstrip() + f" apart, the first at {first}"
 
 
-def _field(entry: ArrayEntry, run: Manifest) -> str:
-    notes = ["only read"] if entry.is_static else []
-    notes += [] if entry.name in run.filled else ["no values yet"]
-    return f"{entry.name} ({', '.join(notes)})" if notes else entry.name
+def _field_text(one: dict[str, Any]) -> str:
+    notes = (["only read"] if one["is_static"] else []) + ([] if one["has_values"] else ["no values yet"])
+    return f"{one['name']} ({', '.join(notes)})" if notes else str(one["name"])

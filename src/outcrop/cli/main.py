@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import NoReturn, TextIO
 
-from outcrop.errors import InputError, InterruptedRun, OutcropError
+from outcrop.errors import InputError, InterruptedRun, OutcropError, as_command
 
 FAILED = 2
 INTERRUPTED = 130
@@ -53,15 +53,20 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def call(arguments: list[str]) -> int:
+    with as_command():
+        return _call(arguments)
+
+
+def _call(arguments: list[str]) -> int:
     try:
         _check_words(arguments)
-        from outcrop.cli.app import UsageProblem, invoke  # a Ctrl-C during this import is also handled
+        from outcrop.cli.app import UsageProblem, help_command, invoke  # a Ctrl-C during this import is also handled
 
         try:
             return invoke(arguments)
         except UsageProblem as error:
             message = error.format_message()  # type: ignore[attr-defined]
-            return _print_error(f"{message.rstrip('.')}; see outcrop --help", FAILED)
+            return _print_error(f"{message.rstrip('.')}; see {help_command(error)}", FAILED)
     except InterruptedRun as error:
         return _print_error(str(error), INTERRUPTED, error.is_told_elsewhere)
     except KeyboardInterrupt:

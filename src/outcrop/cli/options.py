@@ -7,6 +7,7 @@ import ctypes
 import inspect
 import json as json_format
 import math
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
@@ -14,7 +15,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
-from typer import Argument, Option
+from typer import Argument, Context, Option
+from typer.core import TyperGroup
 
 from outcrop.errors import InputError, shown
 from outcrop.paths import make_directory, remove_made, require_output
@@ -57,10 +59,89 @@ option's default. If the default is False, the option is a flag. For any other d
 _FIRST = ("stencil", "shape", "steps", "directory", "memory")
 """The options that nearly every run needs. The help texts of commands show these options before all other options."""
 
+_LONG = 1 << 20
+"""A width in characters that no sentence exceeds."""
 _NUMBER = re.compile(r"[+-]?[0-9]+")
 _MAX_DIGITS = 19
 _MMAP_THRESHOLD, _THRESHOLD_BYTES = -3, 128 << 10
 """The number of the parameter M_MMAP_THRESHOLD in malloc.h, and the initial value of this parameter in bytes."""
+
+
+def complete_stencil(incomplete: str) -> list[str]:
+    """Return the names of built-in stencils that begin with `incomplete`, for the completion of a shell. If several
+    families are possible, return only the names of the families."""
+    from outcrop.language.library.table import FAMILIES, family_names
+
+    families = [one for one in FAMILIES if one.startswith(incomplete)]
+    if len(families) > 1 and not any(incomplete == one for one in families):
+        return families
+    return [name for family in FAMILIES for name in family_names(family) if name.startswith(incomplete)]
+
+
+def _complete_stencil_or_file(incomplete: str) -> list[str]:
+    """Return names of stencils, and names of TOML files and folders."""
+    from outcrop.run.options_file import SUFFIX
+
+    folder, _, start = incomplete.rpartition("/")
+    files = []
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(folder or ("/" if incomplete.startswith("/") else ".")):
+            if entry.name.startswith(start) and (start or not entry.name.startswith(".")):
+                name = incomplete[: len(incomplete) - len(start)] + entry.name
+                files += [f"{name}/"] if entry.is_dir() else [name] if name.endswith(SUFFIX) else []
+    return complete_stencil(incomplete) + sorted(files)
+
+
+def _complete_parameter(ctx: Context, incomplete: str) -> list[str]:
+    """Return the parameters of the stencil on the command line, each followed by "=" and its default."""
+    from outcrop.language.library import find_stencil
+    from outcrop.language.library.table import split_name
+
+    # an option without its value stops the parser, which then leaves the stencil in `args`
+    names = [word for word in (ctx.params.get("stencil"), *ctx.args) if word and split_name(word)]
+    with contextlib.suppress(InputError):
+        parameters = find_stencil(names[0]).parameters if names else ()
+        return [f"{one.name}={one.default:g}" for one in parameters if one.name.startswith(incomplete)]
+    return []
+
+
+def _complete_scheme(incomplete: str) -> list[str]:
+    from outcrop.plan.schemes import EVERY_SCHEME
+
+    return [name for name in ("auto", *EVERY_SCHEME) if name.startswith(incomplete)]
+
+
+def complete_words(*words: str) -> Callable[[str], list[str]]:
+    """Return a function that completes one of these words."""
+
+    def complete(incomplete: str) -> list[str]:
+        return [word for word in words if word.startswith(incomplete)]
+
+    return complete
+
+
+_COMPLETE: dict[str, Callable[..., list[str]]] = {
+    "params": _complete_parameter,
+    "scheme": _complete_scheme,
+    "dtype": complete_words("float32", "float64"),
+    "io": complete_words("auto", "io_uring", "libaio", "threads", "mmap"),
+    "boundary": complete_words("fixed", "mirror", "periodic"),
+    "bind": complete_words("auto", "cores", "none"),
+    "init": complete_words("zeros", "gaussian", "random:"),
+}
+"""Functions that complete the values of options in a shell. They return all values that begin with a given text."""
+
+
+class Group(TyperGroup):
+    """A group of commands whose help shows the whole first sentence of each command. By default, the sentence is cut at
+    the width of the terminal."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        rows = [(name, one.get_short_help_str(_LONG)) for name, one in commands if one is not None and not one.hidden]
+        if rows:
+            with formatter.section("Commands"):
+                formatter.write_dl(rows)
 
 
 def takes_run_options(*names: str, unless: str = "") -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -94,7 +175,9 @@ def _run_parameters(names: Sequence[str], unless: str) -> list[inspect.Parameter
         if names and name not in names:
             continue
         if name == "stencil":
-            stencil = Annotated[str, Argument(metavar="STENCIL", help=STENCIL + option.help)]
+            stencil = Annotated[
+                str, Argument(metavar="STENCIL", help=STENCIL + option.help, autocompletion=_complete_stencil_or_file)
+            ]
             found.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=stencil))
         elif option.flags:
             kind = _TYPES.get(name, bool if RunOptions.__dataclass_fields__[name].default is False else str)
@@ -103,7 +186,10 @@ def _run_parameters(names: Sequence[str], unless: str) -> list[inspect.Parameter
             if unless and name != "ranks":  # a run does not store the option `ranks`
                 default = unless
             text = f"{option.help} [default: {default}]" if default else option.help
-            flags = Option(*option.flags, metavar=option.metavar, help=text, show_default=False)
+            complete = _COMPLETE.get(name)
+            flags = Option(
+                *option.flags, metavar=option.metavar, help=text, show_default=False, autocompletion=complete
+            )
             found.append(_optional(name, kind, flags))
     for name, text in SIZES.items() if not names else ():
         found.append(_optional(name, int, Option(f"--{name}", metavar="N", help=text)))
@@ -175,6 +261,19 @@ def join_sizes(words: list[str]) -> list[str]:
             count = next((at for at, one in enumerate(rest[:3]) if not _NUMBER.fullmatch(one)), len(rest[:3]))
             joined += [" ".join(rest[:count])] if count else []
             del rest[:count]
+    return joined
+
+
+def name_output(words: list[str]) -> list[str]:
+    """Return the words of `outcrop info` with a value for each `--json`. Without a file after it, `--json` means
+    standard output, which is the file "-"."""
+    joined: list[str] = []
+    places = sum(not word.startswith("-") for word in words[1:])
+    for number, word in enumerate(words):
+        joined.append(word)
+        has_file = number + 1 < len(words) and not words[number + 1].startswith("--") and places > 1
+        if word == "--json" and not has_file:
+            joined.append("-")
     return joined
 
 

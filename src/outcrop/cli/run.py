@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,23 +12,40 @@ from typer import Argument, Option
 from outcrop.cli import options
 from outcrop.cli.main import discard_output
 from outcrop.cli.plan import describe
-from outcrop.errors import StorageError
-from outcrop.units import counted, format_bytes
+from outcrop.errors import InputError, StorageError
+from outcrop.units import counted, format_bytes, format_rate, format_seconds
 
 if TYPE_CHECKING:
     from outcrop.plan.problem import Problem
     from outcrop.run.engine import Prepared
+    from outcrop.run.options import RunOptions
     from outcrop.run.report import Report
     from outcrop.run.simulation import Simulation
 
 
 @options.takes_run_options()
 def run(
-    given: dict[str, Any], json: options.Json = None, quiet: options.Quiet = False, save: options.Save = None
-) -> None:
+    given: dict[str, Any],
+    json: options.Json = None,
+    quiet: options.Quiet = False,
+    save: options.Save = None,
+    values: Annotated[
+        list[str] | None,
+        Option("--set", metavar="KEY=VALUE,...",
+               help="a sweep: run each value, such as params.c1=0.05,0.1, in its own directory; repeat for all "
+               "combinations"),
+    ] = None,
+    go_on: Annotated[
+        bool, Option("--continue", help="with --set: leave out finished runs, and resume interrupted ones")
+    ] = False,
+) -> None:  # fmt: skip
     """Run a simulation and store its result in WHERE. If WHERE is a directory, the result is a Zarr group."""
+    if values:
+        _run_sweep(given, values, go_on, json, quiet, save)
+        return
+    if go_on:
+        raise InputError("--continue is for sweeps with --set; continue a run with: outcrop resume WHERE")
     from outcrop.run.options_file import SUFFIX, write_options
-    from outcrop.run.progress import stage
     from outcrop.run.ranks.group import together
     from outcrop.run.ranks.launch import join
     from outcrop.run.simulation import Simulation
@@ -40,23 +58,78 @@ def run(
         options.check_output(save, "--save")
         chosen = options.run_options(given)
         simulation = Simulation(chosen)
-        values = simulation.initial_values
-        simulation.require_fields(values)
+        simulation.require_fields(simulation.initial_values)
         quiet = quiet or simulation.rank > 0
         if save is not None and not simulation.rank:
             write_options(chosen, save)
     output = RunOutput(quiet)
+    output.finish(_run_new(simulation, chosen, output, quiet), None if simulation.rank else json)
+
+
+def _run_new(simulation: Simulation, chosen: RunOptions, output: RunOutput, quiet: bool) -> Report:
+    """Run a new simulation, print its plan, and return its report."""
+    from outcrop.run.progress import stage
+
     progress = "none" if quiet else "lines"
     with stage("compiling the kernel and measuring this machine", progress):
         prepared = simulation.prepare()
-    names = ", ".join(source.name for source in values.values()) or "zeros"
+    names = ", ".join(source.name for source in simulation.initial_values.values()) or "zeros"
     if chosen.check_finite:
         with stage(f"checking {names}", progress):
             simulation.check_values()
     output.print(describe(prepared, *_about_ranks(simulation, prepared)))
     with stage(f"writing initial values ({names})", progress):
         simulation.fill()
-    output.finish(simulation.run(progress=progress), None if simulation.rank else json)
+    return simulation.run(progress=progress)
+
+
+def _run_sweep(
+    given: dict[str, Any], texts: list[str], go_on: bool, json: Path | None, quiet: bool, save: Path | None
+) -> None:
+    """Run all combinations of the values of --set. With `go_on`, leave out finished runs and resume interrupted ones.
+    All runs are checked before the first run begins."""
+    from outcrop.cli import sweeps
+    from outcrop.run.ranks.launch import join
+    from outcrop.run.simulation import Simulation
+
+    if save is not None:
+        raise InputError("--save writes the options of one run; leave out --set, and give --set again with the file")
+    options.check_output(json, "--json")
+    if join(given.get("ranks", "auto")) is not None:
+        raise InputError("--set computes its runs one after the other, without mpirun; give --ranks 1, or leave it out")
+    found = sweeps.variants(given, texts)
+    every = sweeps.chosen_options(found)
+    # With --continue, a directory may hold a run. `force` only makes the check accept this run.
+    simulations, there = [], []
+    for variant, chosen in zip(found, every, strict=True):
+        with sweeps.naming(variant):
+            one = Simulation(replace(chosen, force=True) if go_on else chosen)
+            known = sweeps.reopened(one) if go_on else None
+            if known is None:
+                one.require_fields(one.initial_values)
+        simulations.append(one)
+        there.append(known)
+    output, rows, reports = RunOutput(quiet), [], []
+    for number, (variant, chosen, one, known) in enumerate(zip(found, every, simulations, there, strict=True), start=1):
+        output.print(f"{number} of {len(found)}: {variant.text}, in {one.directory}")
+        report = None
+        with sweeps.naming(variant):
+            if known is None:
+                report = _run_new(Simulation(chosen), chosen, output, quiet)
+            elif known.remaining_steps:
+                report = known.run(known.remaining_steps, "none" if quiet else "lines")
+        if report is not None:
+            output.print(f"{report}\n")
+        reports.append({"set": dict(variant.values), "directory": str(one.directory),
+                        "report": report.to_json() if report else None})  # fmt: skip
+        result = "finished earlier"
+        if report is not None:
+            result = f"{format_seconds(report.seconds)}, {format_rate(report.cell_updates_per_second)}cell/s"
+        rows.append((variant.text, str(one.directory), result))
+    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
+    output.print("\n".join(f"{text:<{widths[0]}}  {place:<{widths[1]}}  {result}" for text, place, result in rows))
+    options.write_json(json, "--json", {"runs": reports})
+    output.require_printed("the runs themselves are complete")
 
 
 def _about_ranks(simulation: Simulation, prepared: Prepared) -> tuple[Problem | None, list[tuple[str, str]]]:
@@ -148,5 +221,9 @@ class RunOutput:
         self.print(str(report))
         if json is not None:
             report.save(json)
+        self.require_printed(report.standing)
+
+    def require_printed(self, standing: str) -> None:
+        """Raise StorageError if a text could not be printed. The message says that the run is complete: `standing`."""
         if self._problem is not None and not isinstance(self._problem, BrokenPipeError):
-            raise StorageError(f"standard output: {self._problem.strerror}; {report.standing}")
+            raise StorageError(f"standard output: {self._problem.strerror}; {standing}")

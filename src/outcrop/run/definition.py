@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from outcrop.axes import NAMES, ORDERS, PLACES, Shape, axes_text, option_text
-from outcrop.errors import InputError, shown
+from outcrop.errors import InputError, by_caller, shown
 from outcrop.language.boundary import Boundary, as_boundary, boundary_on_grid
 from outcrop.language.library import find_stencil, is_built_in
 from outcrop.language.linearised import without_updates
@@ -234,8 +234,8 @@ def _stage_plan(stage: Stage) -> StagePlan:
 def _of_stencil(options: RunOptions, shape: Shape | None) -> Definition:
     stencil = as_stencil(options.stencil)
     if options.shape is None and shape is None:
-        size, order = option_text(stencil.ndim), ORDERS[stencil.ndim]
-        raise InputError(f"{stencil.name} needs the shape of its grid: give {size}, or in Python shape={order}")
+        size = by_caller(option_text(stencil.ndim), f"shape={ORDERS[stencil.ndim]}")
+        raise InputError(f"{stencil.name} needs the shape of its grid: give {size}")
     own = as_shape(shape if options.shape is None else options.shape, stencil)
     grid = Grid(
         stencil, own, (0,) * stencil.ndim, as_grid_boundary(options.boundary, stencil),

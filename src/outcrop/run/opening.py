@@ -62,6 +62,8 @@ def open_run(
     group = None if reads_only else join(ranks, comm)
     with together(group):
         place = as_path(path, "path")
+        if changes.get("params") is not None and (group is not None or holds_parts(place)):
+            raise InputError("params cannot change in a run of several ranks; start another run from its state")
         if group is not None:
             _refuse_part(place)
             if parts := settle(group, path):

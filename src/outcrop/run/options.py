@@ -365,8 +365,9 @@ class RunOptions:
         Any,
         Option(
             "problem",
-            "initial values: zeros, gaussian, random:SEED, a number, or a file (.npy, .npz, .zarr, .nc, .sgy); "
-            "FILE@resample fits the file to the grid; for several fields, repeat the option with NAME=VALUE",
+            "initial values: zeros, gaussian, random:SEED, a number, the directory of another run, or a file (.npy, "
+            ".npz, .zarr, .nc, .sgy); FILE@resample fits the file to the grid; for several fields, repeat the option "
+            "with NAME=VALUE",
             ("--init",), "[NAME=]VALUE", default="zeros",
             details="[Initial values](../how-to/initial-values.md) lists the kinds of files. In Python, a value can "
             "also be an array, or a function that takes (z0, z1) and returns planes. For several fields, give a "

@@ -33,6 +33,7 @@ from outcrop.run.disk.state import State
 from outcrop.run.disk.values import complete, require_fields
 from outcrop.run.engine import NO_LINKS, Engine, Lead, Links, Prepared, Seeds
 from outcrop.run.options import OnSnapshot
+from outcrop.run.pace import new_pace, tell_stopped, with_measured
 from outcrop.run.progress import INTERVAL_SECONDS, Progress, Standing, Whole, make_progress
 from outcrop.run.ranks.agreement import Agreement
 from outcrop.run.ranks.group import RankGroup, together
@@ -40,7 +41,7 @@ from outcrop.run.ranks.links import Link, RankPeers, linked
 from outcrop.run.replay import forward_state
 from outcrop.run.report import Report, make_report, of_all_ranks
 from outcrop.run.setup import Setup
-from outcrop.run.stable import growing, refuse_unstable_run
+from outcrop.run.stable import growing, refuse_unstable_change, refuse_unstable_run
 from outcrop.run.user_values import decode_signals, require_steps
 
 
@@ -59,12 +60,22 @@ def execute(
             require_fields(state.manifest, state.manifest.filled)
             require_steps(decode_signals(description.signals), last_step)
             complete(state, description.settings.io)
+            if has_changed := description.parameters != state.manifest.parameters:
+                refuse_unstable_change(stencil, state, description.parameters, may_read=True)
             refuse_unstable_run(stencil, state)
             if state.manifest.own_taps:
                 require_space(state.records, state.manifest, last_step)
             # an adjoint run is finished only at the first step of its forward run
             target_step = max(last_step, description.max_step)
-            state.change(target_step=target_step, settings=description.settings, signals=description.signals)
+            (first_row, end_row), (first_plane, end_plane) = problem.own_rows, problem.own_planes
+            # planes and rows of a fixed rim are not counted, because they are not updated
+            step_cells = (end_plane - first_plane) * (end_row - first_row) * problem.shape[2]
+            state.change(
+                target_step=target_step, settings=description.settings, signals=description.signals,
+                parameters=description.parameters, pace=new_pace(prepared.plan, first_step, step_cells),
+            )  # fmt: skip
+            if has_changed:
+                state.repair(state.manifest.sums)  # readers of Zarr find the parameters in the metadata
             links = stack.enter_context(_links(setup)) if group else NO_LINKS
             updated = PartRows.of(description, prepared.plan) if group else None
             peers = RankPeers(group, links) if group else None
@@ -72,10 +83,7 @@ def execute(
             engine = stack.enter_context(_engine(setup, state, prepared, links))
         runner = PassRunner(engine, state, prepared.plan, recorder, on_snapshot, group)
         seconds_setup = time.perf_counter() - start
-        # planes and rows of a fixed rim are not counted, because they are not updated
-        (first_row, end_row), (first_plane, end_plane) = problem.own_rows, problem.own_planes
-        rows = (end_plane - first_plane) * (end_row - first_row)
-        cells = rows * problem.shape[2] * problem.steps
+        cells = step_cells * problem.steps
         if group and group.rank:
             progress = "none"
         # Rank 0 shows the progress of all ranks. It assumes that all ranks are equally fast.
@@ -169,6 +177,8 @@ class PassRunner:
                 raise
             finally:
                 worker.join()
+                if isinstance(self._error, CommunicationError | InterruptedRun):
+                    tell_stopped(self._state)
         if self._group is not None and self._error is not None:
             self._tell(self._group, self._error)
         if isinstance(self._error, InterruptedRun):
@@ -203,7 +213,9 @@ class PassRunner:
                 before = time.perf_counter()
                 sums = self._recorder.after(manifest.step, results)
                 self._state.check()  # files that were deleted during the pass must not be committed
-                self._state.commit(manifest.step + steps, sums=sums)
+                sample = self._engine.sample()
+                pace = with_measured(manifest.pace, before - start, sample.bytes_read, sample.bytes_written)
+                self._state.commit(manifest.step + steps, sums=sums, pace=pace)
                 self.seconds_commit += time.perf_counter() - before
                 self._passes_done += 1
                 if self._agreement is not None:

@@ -174,7 +174,7 @@ def make_progress(
     of `whole`. `kind` is one of KINDS."""
     assert kind in KINDS
     run = (passes, first_step, last_step, cells_in_all, whole)
-    if kind != "none" and (_can_draw() or _in_notebook()):
+    if kind != "none" and (can_draw() or _in_notebook()):
         return _Optional(BarProgress(*run, bar=_make_bar()))
     as_lines = kind == "lines" or (kind == "auto" and _is_terminal())
     return _Optional(LineProgress(*run, stream=sys.stderr)) if as_lines else Progress(*run)
@@ -183,7 +183,7 @@ def make_progress(
 @contextmanager
 def stage(text: str, kind: str) -> Iterator[None]:
     """Show `text` in a terminal while the body of the `with` runs. Remove the text when the body ends."""
-    shown = kind != "none" and _can_draw()
+    shown = kind != "none" and can_draw()
 
     def write(text: str) -> None:
         with suppress(OSError, ValueError):  # the user may have closed the terminal
@@ -202,7 +202,7 @@ def _is_terminal() -> bool:
     return sys.stderr is not None and sys.stderr.isatty()
 
 
-def _can_draw() -> bool:
+def can_draw() -> bool:
     """Return True if standard error is a terminal that can overwrite a line."""
     return _is_terminal() and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
 

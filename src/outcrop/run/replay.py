@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from outcrop.errors import InputError, InterruptedRun, StorageError
+from outcrop.errors import InputError, InterruptedRun, StorageError, by_caller
 from outcrop.plan.history import sweep, usable
 from outcrop.run.acquisition.definitions import AcquisitionDefinitions, read_definitions
 from outcrop.run.acquisition.history import KeptStates, StateFiles, keep_only, open_replay, remove_replay, replay_place
@@ -173,7 +173,8 @@ class _Replay:
         assert entry is not None
         numbers = [one for one in found if one < number]
         if numbers[:1] != [0]:
-            raise InputError(f"the history of {self._forward.path} has no state 0; run it again with force")
+            raise InputError(f"the history of {self._forward.path} has no state 0; run it again with "
+                             f"{by_caller('--force', 'force=True')}")
         if (count := usable(numbers, entry.slots)) < len(numbers):
             self.free(numbers[count - 1])
         numbers = numbers[:count]

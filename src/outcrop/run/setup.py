@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from outcrop import _core
 from outcrop.axes import NAMES as AXES
 from outcrop.axes import Shape, grid_shape
-from outcrop.errors import BudgetError, InputError, shown
+from outcrop.errors import BudgetError, InputError, by_caller, shown
 from outcrop.language.boundary import as_boundary
 from outcrop.language.linearised import without_updates
 from outcrop.language.stencil import Stencil
@@ -34,7 +34,7 @@ from outcrop.plan.ranks import part_of
 from outcrop.run.acquisition.definitions import NOTHING_DEFINED, AcquisitionDefinitions
 from outcrop.run.acquisition.parts import own_traces
 from outcrop.run.acquisition.pass_acquisition import demand_of
-from outcrop.run.definition import Definition, are_equations, as_problem, as_stencil, definition_of
+from outcrop.run.definition import Definition, are_equations, as_parameters, as_problem, as_stencil, definition_of
 from outcrop.run.disk.entries import PartEntry, StateField, StatesEntry, arrays_of, static_fields, updated_fields
 from outcrop.run.disk.layout import PlaneLayout, make_layout, stripe_planes
 from outcrop.run.disk.manifest import Description, Manifest, Settings, require_readable
@@ -59,7 +59,7 @@ from outcrop.run.ranks.part import (
     version,
 )
 from outcrop.run.ranks.whole import AllParts
-from outcrop.run.stable import refuse_unstable
+from outcrop.run.stable import refuse_unstable, refuse_unstable_change
 from outcrop.run.user_values import as_flag, as_whole_number, decode_signals, encode_signals, require_mapping
 from outcrop.tiers import discover
 from outcrop.tiers.discover import BINDS, lay_out
@@ -255,16 +255,47 @@ def _reopen(
     if changes.get("signals") is not None:
         require_mapping(changes["signals"], "signals", "src")
         signals = encode_signals(stencil, {**decode_signals(signals), **changes["signals"]})
-    description = replace(state.manifest, settings=changed_settings(state.manifest, stencil, changes), signals=signals)
+    parameters = _changed_parameters(state, stencil, changes.get("params"), group)
+    settings = changed_settings(state.manifest, stencil, changes)
+    description = replace(state.manifest, settings=settings, signals=signals, parameters=parameters)
     others = [Path(name) for name in description.directories[1:]]
     setup = Setup(stencil, description, (place, *others), state=state, group=group)
     if group is not None:
-        settings = description.settings
         require_equal(group, {"the version of Outcrop": version(), "scheme": settings.scheme,
                               "sizes": settings.sizes, "signals": signals})  # fmt: skip
     if not (reads_only and state.manifest.part):
         require_plan(setup)
     return setup
+
+
+def _changed_parameters(
+    state: State, stencil: Stencil, params: object, group: RankGroup | None
+) -> dict[str, float]:
+    """Return the parameters of an existing run after the changes `params`. Raises InputError if the run cannot change
+    its parameters, because values that it keeps belong to the old parameters."""
+    manifest = state.manifest
+    if params is None:
+        return manifest.parameters
+    require_mapping(params, "params", "dt")
+    parameters = as_parameters(stencil, {**manifest.parameters, **params})  # type: ignore[dict-item]
+    changed = [name for name, value in parameters.items() if value != manifest.parameters[name]]
+    taps = manifest.taps
+    why = ""
+    if group is not None or manifest.part is not None:
+        why = "of several ranks; continue it with one process"
+    elif manifest.states or manifest.max_step:
+        why = "that computes an adjoint"
+    elif taps.history:
+        why = "that keeps its history, because the adjoint of its steps would use other parameters"
+    elif any(one.scale for one in taps.sources):
+        why = "with sources that have a scale, because the scale was computed with the old parameters"
+    elif "dt" in changed and (taps or manifest.signals):
+        why = "with sources, receivers, snapshots, norms or signals, because their times are multiples of dt"
+    if changed and why:
+        raise InputError(f"params: {changed[0]} cannot change in a run {why}; start another run from its state")
+    if changed:
+        refuse_unstable_change(stencil, state, parameters, may_read=False)
+    return parameters
 
 
 def changed_settings(manifest: Manifest, stencil: Stencil, changes: Mapping[str, Any]) -> Settings:
@@ -294,7 +325,8 @@ def as_steps(value: object) -> int:
     """Return `value` as the number of steps of a run. Raises InputError for other values than 1 to MAX_STEPS."""
     steps = as_whole_number(value, "steps")
     if steps > MAX_STEPS:
-        raise InputError(f"steps {shown(steps)}: at most {MAX_STEPS} at a time; go on with outcrop resume -t")
+        raise InputError(f"steps {shown(steps)}: at most {MAX_STEPS} at a time; go on with "
+                         + by_caller("outcrop resume -t", "another call of run"))
     return steps
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from outcrop.axes import Shape
-from outcrop.errors import InputError, shown
+from outcrop.errors import InputError, by_caller, shown
 from outcrop.language.stencil import Stencil
 from outcrop.run.acquisition.history import HistoryView, as_history, begin_history
 from outcrop.run.acquisition.parts import Everyone
@@ -192,7 +192,8 @@ class Simulation:
         if self._setup.state is not None and not self._setup.state.has_values and missing:
             raise InputError(
                 f"{self.directory} has no values of {' and '.join(missing)}: it was interrupted before they were "
-                f"written; start it again with outcrop run, or assign sim[{missing[0]!r}] = ... in Python"
+                "written; " + by_caller("start it again with outcrop run", f"start it again, or assign "
+                                         f"sim[{missing[0]!r}] = ...")
             )
 
     @property
@@ -230,7 +231,7 @@ class Simulation:
         self._description.entry(name)
         reader, group, parts = self.reader(), self._setup.group, self._setup.parts
         if reader is None:
-            raise InputError(f"{self.directory} holds no values yet; assign sim[{name!r}] first")
+            raise InputError(f"{self.directory} holds no values yet" + by_caller("", f"; assign sim[{name!r}] first"))
         if parts is not None:
             return PartsView(parts.reader(), name)
         if group is not None:
@@ -511,7 +512,8 @@ class Simulation:
         if steps is None:
             steps = self.remaining_steps or (self._setup.steps if not self.step else None)
             if steps is None:
-                raise InputError("steps are missing: say how many, as in sim.run(100)")
+                how = by_caller("give -t STEPS", "say how many, as in sim.run(100)")
+                raise InputError(f"steps are missing: {how}")
         return as_steps(steps)
 
     def _parts(self, steps: object) -> list[int]:
@@ -547,6 +549,7 @@ def open(
     path: str | os.PathLike[str], memory: str | int | None = None, threads: int | None = None,
     scheme: str | None = None, io: str | None = None, bind: str | None = None, sizes: Mapping[str, int] | None = None,
     signals: Mapping[str, Any] | None = None, ranks: int | str | tuple[int, ...] = "auto", comm: Any = None,
+    params: Mapping[str, float] | None = None,
 ) -> Simulation:  # fmt: skip
     """Open the run at `path`, which is a directory or a block device. The other arguments replace settings of the run.
     If an argument is None, its setting does not change. `ranks` and `comm` have the same meaning as in `RunOptions`.
@@ -555,7 +558,11 @@ def open(
     first assignment, then moves the rows of all parts to this process.
 
     `sizes` replaces all sizes that were given before. If `scheme` changes and `sizes` is None, the earlier sizes are
-    dropped. `signals` replaces the signals of the same names. Raises InputError when `path` holds no run, and
+    dropped. `signals` replaces the signals of the same names. `params` replaces the parameters of the same names: the
+    steps after the committed step are computed with the new values. Some runs cannot change their parameters, for
+    example runs that keep a history. Raises InputError when `path` holds no run, and
     StorageError when files of the run are missing."""
-    changes = dict(memory=memory, threads=threads, scheme=scheme, io=io, bind=bind, sizes=sizes, signals=signals)
+    changes = dict(
+        memory=memory, threads=threads, scheme=scheme, io=io, bind=bind, sizes=sizes, signals=signals, params=params
+    )  # fmt: skip
     return Simulation(open_run(path, changes, ranks, comm))

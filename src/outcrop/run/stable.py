@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from outcrop.axes import inside
-from outcrop.errors import InputError
+from outcrop.errors import InputError, by_caller
 from outcrop.language.library import extremes_of, limit_of, stability, stable_limit
 from outcrop.language.stability import State as Uniform
 from outcrop.language.stability import corners
@@ -70,6 +71,16 @@ def refuse_unstable_run(stencil: Stencil, state: State) -> None:
         raise _refusal(text)
 
 
+def refuse_unstable_change(stencil: Stencil, state: State, parameters: Mapping[str, float], may_read: bool) -> None:
+    """Raise InputError when waves grow with the new parameters of a run that exists. If `may_read` is False, fields are
+    not read, and the stability is not judged if their values are not known."""
+    changed, names = state.reader(), [entry.name for entry in state.manifest.static]
+    changed.manifest = replace(state.manifest, parameters=dict(parameters))
+    is_known = all(name in state.manifest.ranges for name in names) and len(names) < 2
+    if not state.manifest.unstable and (may_read or is_known) and (text := growing(stencil, changed)):
+        raise InputError(f"params: {text}")
+
+
 def growing(stencil: Stencil, state: State) -> str | None:
     """Return an error message if waves grow in a run, and None if no wave grows. All fields of the run must have
     values."""
@@ -113,7 +124,7 @@ def watched(
 
 
 def _refusal(text: str) -> InputError:
-    return InputError(f"{text}; to run it anyway, give unstable=True, or --unstable on the command line")
+    return InputError(f"{text}; to run it anyway, give {by_caller('--unstable', 'unstable=True')}")
 
 
 def _judged(stencil: Stencil, parameters: Mapping[str, float], states: Sequence[Uniform]) -> str | None:

@@ -27,11 +27,12 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
+from typing import TypeAlias
 
 import numpy as np
 
@@ -58,6 +59,13 @@ SHARE_OF_FREE = 4
 """A measurement uses at most 1/SHARE_OF_FREE of the free space."""
 FILL_SECONDS, SEQUENTIAL_SECONDS, RANDOM_SECONDS, LATENCY_SECONDS = 4.0, 1.5, 1.0, 0.5
 STORAGE_REPEATS, FLUSHES = 2, 5
+MAX_MEMORY_SECONDS = 2.0
+MAX_STORAGE_SECONDS = FILL_SECONDS + 2 * (STORAGE_REPEATS * SEQUENTIAL_SECONDS + RANDOM_SECONDS + LATENCY_SECONDS)
+"""The expected maximum time of the measurement of a tier. Fast storage takes less time."""
+
+Tell: TypeAlias = Callable[[str, float], object]
+"""A function that is called before each part of a measurement, with its name and the maximum time of this part and all
+later parts in seconds."""
 
 CACHE = "devices.json"
 SCRATCH_RECORDS, RING_RECORDS = 512, 16
@@ -95,25 +103,42 @@ def measure_memory(nodes: tuple[int, ...], free_bytes: int) -> Figures:
     )
 
 
-def measure_storage(folder: Path, free_bytes: int, io: str = "auto") -> Figures:
-    """Measure the device that holds `folder`. Raises InputError if the device has too little free space. Raises
-    StorageError or OSError if files cannot be created or transfers fail."""
+def measure_storage(
+    folder: Path, free_bytes: int, io: str = "auto", tell: Tell = lambda part, seconds: None
+) -> Figures:
+    """Measure the device that holds `folder`. `tell` is called before each part of the measurement. Raises InputError
+    if the device has too little free space. Raises StorageError or OSError if files cannot be created or transfers
+    fail."""
     size = min(SCRATCH_BYTES, free_bytes // SHARE_OF_FREE, shutil.disk_usage(folder).free // SHARE_OF_FREE)
     size -= size % RECORD_BYTES
     if size < MIN_SCRATCH_BYTES:
         needed = format_bytes(MIN_SCRATCH_BYTES)
         raise InputError(f"not measured: needs {needed}, and may use a quarter of the free space")
     with scratch_store(folder, size, io) as store:
+        left = MAX_STORAGE_SECONDS
+
+        def begin(part: str, seconds: float) -> None:
+            nonlocal left
+            tell(part, left)
+            left -= seconds
+
+        begin("first write", FILL_SECONDS)
         meter = _Meter(store, size)
         span = meter.moved_bytes(write=True, seconds=FILL_SECONDS)
         meter = _Meter(store, max(span - span % RECORD_BYTES, RECORDS_IN_FLIGHT * RECORD_BYTES))
-        write, read = (max(meter.sequential(write) for _ in range(STORAGE_REPEATS)) for write in (True, False))
+        begin("writes", STORAGE_REPEATS * SEQUENTIAL_SECONDS)
+        write = max(meter.sequential(True) for _ in range(STORAGE_REPEATS))
+        begin("reads", STORAGE_REPEATS * SEQUENTIAL_SECONDS)
+        read = max(meter.sequential(False) for _ in range(STORAGE_REPEATS))
+        begin("random accesses", 2 * RANDOM_SECONDS)
+        random_read, random_write = meter.random(False), meter.random(True)
+        begin("latencies", 2 * LATENCY_SECONDS)
         return Figures(
             origin="measured",
             read_bytes_per_second=read,
             write_bytes_per_second=write,
-            random_read_bytes_per_second=meter.random(False),
-            random_write_bytes_per_second=meter.random(True),
+            random_read_bytes_per_second=random_read,
+            random_write_bytes_per_second=random_write,
             latency_seconds_read=meter.latency(False),
             latency_seconds_write=meter.latency(True),
             latency_seconds_flush=median(meter.flush() for _ in range(FLUSHES)),

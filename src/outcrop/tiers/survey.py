@@ -16,11 +16,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from outcrop import _core
-from outcrop.errors import InputError, OutcropError
+from outcrop.errors import InputError, OutcropError, by_caller
 from outcrop.paths import nearest_existing
 from outcrop.tiers import discover
 from outcrop.tiers.declarations import declared_tiers
-from outcrop.tiers.measure import measure_memory, measure_storage
+from outcrop.tiers.measure import MAX_MEMORY_SECONDS, MAX_STORAGE_SECONDS, measure_memory, measure_storage
 from outcrop.tiers.memory_tiers import MemoryNode, believable_nodes, memory_nodes, memory_tiers, with_measured_kind
 from outcrop.tiers.storage_tiers import cache_key, device_of, holds_no_files, is_folder, mount_of, storage_tiers
 from outcrop.tiers.tier import Figures, Tier, with_figures
@@ -31,26 +31,46 @@ MAIN_MEMORY = ("dram", "tmpfs")
 """The kinds of tiers that use main memory. A tmpfs is one of these kinds, because its files are in main memory."""
 
 
+@dataclass(frozen=True)
+class Measuring:
+    """The progress of the measurements of several tiers. Tier number `number` of `count` is measured, beginning with 1.
+    `part` is the part of its measurement that begins now, or "" for its beginning. `seconds_left` is the expected
+    maximum time of all measurements that are left."""
+
+    tier: Tier
+    number: int
+    count: int
+    part: str
+    seconds_left: float
+
+    def __str__(self) -> str:
+        which = f", {self.number} of {self.count}" if self.count > 1 else ""
+        part = f": {self.part}" if self.part else ""
+        left = f"at most about {max(1, round(self.seconds_left))} s left"
+        return f"measuring {self.tier.name} ({self.tier.where}){which}{part}, {left}"
+
+
 def find_tiers(
     directories: Sequence[Path] = (),
     declared: Path | None = None,
     *,
     measure: bool = False,
     refresh: bool = False,
-    progress: Callable[[str], object] = lambda text: None,
+    progress: Callable[[Measuring], object] = lambda measuring: None,
 ) -> list[Tier]:
     """Return all tiers, memory first, with unique names.
 
     If one of `directories` is on a file system, the tier of this file system uses the directory. If the directory does
     not exist, the tier uses its closest parent that exists. `declared` is a file with the user's tiers. If `measure` is
     true, unknown figures are measured. If `refresh` is true, figures in the cache are not used, but measured again.
-    `progress` is called with a text before each measurement. Raises InputError for directories and files that cannot be
-    used.
+    `progress` is called before each measurement, and before each part of it. Raises InputError for directories and
+    files that cannot be used.
     """
     directories = [nearest_existing(folder) for folder in directories]
     for folder in directories:
         if not is_folder(folder):
-            raise InputError(f"-d {folder} is a file, or cannot be searched; name a directory")
+            option = by_caller("-d", "directory")
+            raise InputError(f"{option} {folder} is a file, or cannot be searched; name a directory")
         if holds_no_files(mount := mount_of(folder)):
             raise InputError(f"{folder} is on {mount.type}, which cannot store files; name another directory")
     own = declared_tiers(declared)
@@ -61,7 +81,16 @@ def find_tiers(
     tiers = [_with_known(tier, {} if refresh else known) for tier in [*found, *own]]
     if measure:
         memory_tiers_here = sum(tier.is_memory for tier in tiers)
-        tiers = [_measured(tier, memory_tiers_here, progress) for tier in tiers]
+        if not _core.is_this_system():
+            other = "not measured: the memory of another machine"
+            tiers = [replace(one, note=other) if one.is_memory and _needs_figures(one) else one for one in tiers]
+        seconds = [_expected_seconds(tier) for tier in tiers]
+        count, number = sum(one > 0 for one in seconds), 0
+        for place, tier in enumerate(tiers):
+            if seconds[place] > 0:
+                number += 1
+                begin = Measuring(tier, number, count, "", sum(seconds[place:]))
+                tiers[place] = _measured(tier, memory_tiers_here, begin, progress)
     return [with_measured_kind(tier, tiers) for tier in tiers]
 
 
@@ -95,17 +124,32 @@ def _with_known(tier: Tier, known: Mapping[str, Figures]) -> Tier:
     return with_figures(tier, replace(figures, origin="cached"))
 
 
-def _measured(tier: Tier, memory_tiers_here: int, progress: Callable[[str], object]) -> Tier:
-    if tier.note or (tier.origin != "firmware" and _is_known(tier)):
-        return tier
-    if tier.is_memory and not _core.is_this_system():
-        return replace(tier, note="not measured: the memory of another machine")
-    progress(f"measuring {tier.name} ({tier.where})")
+def _expected_seconds(tier: Tier) -> float:
+    """Return the expected maximum time of the measurement of a tier, or 0 if the tier is not measured."""
+    if not _needs_figures(tier):
+        return 0.0
+    return MAX_MEMORY_SECONDS if tier.is_memory else MAX_STORAGE_SECONDS
+
+
+def _needs_figures(tier: Tier) -> bool:
+    return not tier.note and (tier.origin == "firmware" or not _is_known(tier))
+
+
+def _measured(
+    tier: Tier, memory_tiers_here: int, begin: Measuring, progress: Callable[[Measuring], object]
+) -> Tier:
+    """Return the tier with measured figures, or with a note if it cannot be measured."""
+    later = begin.seconds_left - _expected_seconds(tier)
+    progress(begin)
     try:
         if tier.is_memory:
             figures = measure_memory(() if memory_tiers_here == 1 else tier.nodes, tier.free_bytes)
         else:
-            figures = measure_storage(Path(tier.where), tier.free_bytes)
+            figures = measure_storage(
+                Path(tier.where),
+                tier.free_bytes,
+                tell=lambda part, seconds: progress(replace(begin, part=part, seconds_left=seconds + later)),
+            )
     except (OutcropError, OSError) as error:
         return replace(tier, note=str(error))
     keep_figures(CACHE, {_key(tier): figures})

@@ -80,6 +80,8 @@ class Family:
 
 _EVEN = range(2, 17, 2)
 _MAXWELL = {"te": {"mode": "te"}, "vacuum": {"medium": "vacuum"}, "lossy": {"medium": "lossy"}}
+_OPTION_NDIMS = {"te": (2,)}
+"""The numbers of axes of options that not all names of their family can have."""
 _AT_REACTION = Limit("dt", state={"u": 0.0, "v": 0.5})
 """Stability is judged at the state in which the reaction removes u fastest. In this state v is 1/2, and in the usual
 patterns v stays below 1/2."""
@@ -123,9 +125,35 @@ def find_stencil(name: str) -> Stencil:
     names."""
     found = split_name(name) if isinstance(name, str) else None
     if found is None:
-        raise InputError(f"stencil {shown(name)} is unknown; there are: {', '.join(map(_described, FAMILIES))}")
+        raise unknown(name)
     family, options = found
     return family.make(**options)
+
+
+def family_names(family: str) -> list[str]:
+    """Return all names of stencils of a family. The first name is the name of the family, which means the default
+    stencil."""
+    one, names = FAMILIES[family], [family]
+    for order in one.orders or ("",):
+        for ndim in sorted(one.ndims, reverse=True) or (3,):
+            plain = f"{family}{order}" + (f"_{ndim}d" if ndim != 3 else "")
+            options = [option for option in one.options if ndim in _OPTION_NDIMS.get(option, (ndim,))]
+            names += [plain, *(f"{plain}_{option}" for option in options)]
+    return list(dict.fromkeys(names))
+
+
+def family_of_name(name: str) -> str:
+    """Return the name of the family of a built-in stencil. Raises InputError for an unknown name, as `find_stencil`
+    does."""
+    found = split_name(name) if isinstance(name, str) else None
+    if found is None:
+        raise unknown(name)
+    return next(key for key, family in FAMILIES.items() if family is found[0])
+
+
+def unknown(name: object) -> InputError:
+    """Return the error for the name of a stencil that does not exist."""
+    return InputError(f"stencil {shown(name)} is unknown; there are: {', '.join(map(described, FAMILIES))}")
 
 
 def split_name(name: str) -> tuple[Family, dict[str, Any]] | None:
@@ -146,7 +174,7 @@ def split_name(name: str) -> tuple[Family, dict[str, Any]] | None:
     return None
 
 
-def _described(name: str) -> str:
+def described(name: str) -> str:
     """Return a text that describes all possible names of a family."""
     family = FAMILIES[name]
     if not family.orders and not family.ndims:

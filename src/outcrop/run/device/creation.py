@@ -26,7 +26,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from outcrop.durable import Directory
-from outcrop.errors import InputError, StorageError, os_errors_as
+from outcrop.errors import InputError, StorageError, by_caller, os_errors_as
 from outcrop.paths import remove_made, require_directory
 from outcrop.run.device import use as device_use
 from outcrop.run.device.device import (
@@ -83,13 +83,14 @@ def are_devices(places: list[Path], raw_device: bool) -> bool:
     devices = [place for place in places if device_use.is_block_device(place)]
     others = [place for place in places if place not in devices]
     if raw_device and others:
-        raise InputError(f"{others[0]} is not a block device; leave out --raw-device, or name a device")
+        option = by_caller("--raw-device", "raw_device")
+        raise InputError(f"{others[0]} is not a block device; leave out {option}, or name a device")
     if devices and others:
         raise InputError(f"{devices[0]} is a block device and {others[0]} is not; a run uses one kind of place only")
     if devices and not raw_device:
         raise InputError(
             f"{devices[0]} is a block device, and a run would overwrite its content; if you want that, add "
-            "--raw-device (in Python raw_device=True)"
+            + by_caller("--raw-device", "raw_device=True")
         )
     return bool(devices)
 
@@ -128,7 +129,7 @@ def hold_devices(devices: list[Path], description: Description, force: bool) -> 
             elif header and header.identity not in replaced:
                 _check_member(device, header, force)
             if not force and (found := signature_on(device, handle)):
-                raise InputError(f"{device} holds {found}; give another device, or overwrite its content with --force")
+                raise InputError(f"{device} holds {found}; {_overwrite()}")
     except BaseException:
         release(handles)
         raise
@@ -154,7 +155,8 @@ def _check_size(device: Path, handle: int, needed: int) -> None:
     if size < needed:
         raise InputError(
             f"{device} has {size} bytes ({format_bytes(size)}), the run needs {needed} bytes ({format_bytes(needed)}) "
-            "there; use a larger device, several, a smaller grid, or --in-place for about half of it"
+            f"there; use a larger device, several, a smaller grid, or {by_caller('--in-place', 'in_place=True')} for "
+            "about half of it"
         )
 
 
@@ -166,7 +168,11 @@ def _read(device: Path, handle: int, force: bool) -> Header | None:
     except InputError as error:
         if force:
             return None
-        raise InputError(f"{error}; give another device, or overwrite its content with --force") from None
+        raise InputError(f"{error}; {_overwrite()}") from None
+
+
+def _overwrite() -> str:
+    return f"give another device, or overwrite its content with {by_caller('--force', 'force=True')}"
 
 
 def _check_member(device: Path, header: Header, force: bool) -> None:
@@ -176,7 +182,7 @@ def _check_member(device: Path, header: Header, force: bool) -> None:
     if not force:
         raise InputError(
             f"{device} holds a share of a run whose first device, {member.get('run')}, is not there any more under "
-            "this name; replace it with --force"
+            f"this name; replace it with {by_caller('--force', 'force=True')}"
         )
 
 
@@ -311,7 +317,7 @@ def _check_content(folder: Directory, device: Path, force: bool) -> None:
     if old is not None and os.path.realpath(member.run) != os.path.realpath(device):
         raise InputError(f"directory {path} belongs to another run, {member.run}; give another directory")
     if not force and (old is None or old.phase != NEW):
-        remedy = "replace them with force, or give another directory"
+        remedy = f"replace them with {by_caller('--force', 'force=True')}, or give another directory"
         raise InputError(f"directory {path} holds records of {member.run}; {remedy}")
 
 

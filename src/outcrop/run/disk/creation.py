@@ -23,7 +23,7 @@ from pathlib import Path
 import msgspec
 
 from outcrop.durable import Directory, flush_parents, sealed
-from outcrop.errors import InputError, StorageError, os_errors_as
+from outcrop.errors import InputError, StorageError, by_caller, os_errors_as
 from outcrop.paths import make_directory, nearest_existing, remove_made, require_directory
 from outcrop.run.disk.acquisition_files import Definitions, write_acquisition_files
 from outcrop.run.disk.contents import (
@@ -262,7 +262,8 @@ def _check_further(directory: Directory, force: bool, replaced: str) -> None:
         if _is_alive(member):
             raise InputError(f"directory {path} belongs to another run, {member.run}; give another directory")
         if not force:
-            raise InputError(f"directory {path} holds planes of a run that is gone; replace them with --force")
+            remedy = by_caller("--force", "force=True")
+            raise InputError(f"directory {path} holds planes of a run that is gone; replace them with {remedy}")
     elif names:
         what = "another run" if MANIFEST in names else f"something else ({names[0]})"
         raise InputError(f"directory {path} holds {what}; give a new or empty directory")
@@ -290,7 +291,7 @@ def what_is_there(place: Path, old: Manifest) -> str:
     else:
         what, command = f"a run of {name} at step {old.step}; look at it with", f"outcrop info {place}"
     part = f"the part of rank {old.part.rank} of " if old.part else ""
-    return f"{place} holds {part}{what} '{command}' or replace it with --force"
+    return f"{place} holds {part}{what} '{command}' or replace it with {by_caller('--force', 'force=True')}"
 
 
 def _freed_bytes(there: dict[int, Directory]) -> dict[int, int]:
@@ -323,5 +324,6 @@ def _check_space(directories: list[Path], needed_bytes: list[int], freed: dict[i
         if count > free:
             raise InputError(
                 f"no space: the run needs {format_bytes(count)} in {example[device]}, {format_bytes(free)} are free; "
-                "use another directory, a smaller grid, or --in-place for about half of it"
+                f"use another directory, a smaller grid, or {by_caller('--in-place', 'in_place=True')} for about half "
+                "of it"
             )

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 Count: TypeAlias = Annotated[int, Meta(ge=0, le=1 << 53)]
 Positive: TypeAlias = Annotated[int, Meta(ge=1, le=1 << 53)]
 Checksum: TypeAlias = Annotated[int, Meta(ge=0, lt=1 << 32)]
+Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=1e12)]
 Identity: TypeAlias = Annotated[str, Meta(pattern="^[0-9a-z]{1,32}$")]
 
 Name: TypeAlias = Annotated[str, Meta(pattern="^[A-Za-z_][A-Za-z0-9_]{0,63}$")]
@@ -177,6 +178,31 @@ class BeforeEntry:
     step: Count
     filled: dict[Shown, Checksum]
     sums: dict[Shown, Checksum]
+
+
+@dataclass(frozen=True)
+class PaceEntry:
+    """The progress of the latest call of `run`, for programs that watch the run (run/watch.py).
+
+    The call goes from step `first_step` to step `last_step`, in passes of `pass_steps` steps. Each step updates `cells`
+    cells. `begun` is the time at which the first pass began, in seconds since 1970. `seconds`, `bytes_read` and
+    `bytes_written` were measured from this time to the last commit. The predicted figures are for the whole call.
+    `process` identifies the process that computes the steps (run/pace.py), or is "" if it is not known. If
+    `is_stopped` is True, the call has ended before `last_step`."""
+
+    begun: Seconds
+    first_step: Count
+    last_step: Count
+    pass_steps: Positive
+    cells: Count
+    predicted_seconds: Seconds
+    predicted_bytes_read: Count
+    predicted_bytes_written: Count
+    process: Shown = ""
+    seconds: Seconds = 0.0
+    bytes_read: Count = 0
+    bytes_written: Count = 0
+    is_stopped: bool = False
 
 
 def static_fields(stencil: Stencil) -> list[str]:

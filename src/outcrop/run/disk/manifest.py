@@ -35,6 +35,7 @@ from outcrop.run.disk.entries import (
     FolderName,
     Identity,
     Name,
+    PaceEntry,
     PartEntry,
     Positive,
     Shown,
@@ -221,7 +222,8 @@ class Manifest(Description):
     acquisition. In adjoint runs, `begun` contains checksums of the initial values of arrays. A resumed adjoint run uses
     these checksums to find out whether its residuals have changed. In other runs, `begun` is None. If the run is a
     part, `before` describes the previous generation, because the part may have to go back to it
-    (run/ranks/agreement.py). `before` is None in other runs, and in the first generation."""
+    (run/ranks/agreement.py). `before` is None in other runs, and in the first generation. `pace` describes the progress
+    of the latest call of `run`, or is None before the first call."""
 
     identity: Identity
     phase: Annotated[str, Meta(pattern="^(new|ready|in flight)$")] = NEW
@@ -234,6 +236,7 @@ class Manifest(Description):
     sums: dict[Shown, Checksum] = field(default_factory=dict)
     begun: dict[Shown, Checksum] | None = None
     before: BeforeEntry | None = None
+    pace: PaceEntry | None = None
     format: int = field(default=FORMAT)
 
     @property
@@ -313,7 +316,7 @@ def parse_manifest(data: bytes, path: Path) -> Manifest:
 
 def _with_later_members(content: dict[str, Any]) -> dict[str, Any]:
     """Return the content of a manifest. Members that earlier versions of Outcrop did not write get default values."""
-    content = {"max_step": 0, "states": None, "begun": None, "part": None, "before": None, **content}
+    content = {"max_step": 0, "states": None, "begun": None, "part": None, "before": None, "pace": None, **content}
     match content:
         case {"states": {"fields": [*fields]} as states}:
             named = [{"later": 0, **one} if isinstance(one, dict) else one for one in fields]
@@ -372,6 +375,7 @@ def _check_derived(manifest: Manifest) -> None:
         ),
         "sums": manifest.sums.keys() != set(manifest.own_taps.files),
         "before": manifest.before is not None and not _is_before(manifest, manifest.before),
+        "pace": manifest.pace is not None and manifest.pace.first_step > manifest.pace.last_step,
     }
     if found := [name for name, is_wrong in wrong.items() if is_wrong]:
         raise ValueError(f"{found[0]} contradicts the rest")

@@ -37,8 +37,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcrop.durable import Directory
-from outcrop.errors import InputError, StorageError
-from outcrop.run.disk.entries import AcquisitionEntries, BeforeEntry
+from outcrop.errors import InputError, StorageError, by_caller
+from outcrop.run.disk.entries import AcquisitionEntries, BeforeEntry, PaceEntry
 from outcrop.run.disk.layout import PlaneLayout
 from outcrop.run.disk.manifest import IN_FLIGHT, NEW, READY, Manifest, new_stamp
 from outcrop.run.disk.planes import Planes, PlaneSource, ShardFile
@@ -95,7 +95,8 @@ class State:
         if not self.manifest.entry(name).is_static:
             self.require_whole()
         if name not in self.manifest.filled:
-            raise InputError(f"{self.path} holds no values of {name} yet; assign sim[{name!r}] first")
+            raise InputError(f"{self.path} holds no values of {name} yet"
+                             + by_caller("", f"; assign sim[{name!r}] first"))
         return self.files_of(name, self.manifest.current)
 
     def planes_of(self, name: str, io: str = "auto") -> Planes:
@@ -147,7 +148,7 @@ class State:
                 release(self._storage.hold(shared=True))  # raises InputError if another process executes a pass
             raise StorageError(
                 f"{self.path}: the state was lost when a pass in place was interrupted after step "
-                f"{self.manifest.step}; start the run again with --force"
+                f"{self.manifest.step}; start the run again with {by_caller('--force', 'force=True')}"
             )
 
     def begin_writing(self) -> None:
@@ -158,15 +159,15 @@ class State:
 
     def commit(
         self, step: int, written: Iterable[str] | None = None, lost: Iterable[str] = (),
-        sums: Mapping[str, int] | None = None,
+        sums: Mapping[str, int] | None = None, pace: PaceEntry | None = None,
     ) -> None:  # fmt: skip
         """Commit the written copies as the next generation, after `step` steps. The caller must have flushed these
         copies.
 
         `written` contains the names of the arrays that were written, by default the whole state. Arrays in `lost` have
         no values after the commit. All other arrays keep their values. `sums` contains the new checksums of records
-        that have grown. The manifest of a part also describes the previous generation, because `go_back` needs this
-        description."""
+        that have grown. If `pace` is given, it replaces the progress in the manifest. The manifest of a part also
+        describes the previous generation, because `go_back` needs this description."""
         manifest = self.manifest
         keeps_before = manifest.part is not None and manifest.phase == READY
         names = [entry.name for entry in manifest.state] if written is None else written
@@ -182,6 +183,7 @@ class State:
                 filled=_in_order(manifest, kept | dict.fromkeys(names, self.stamp)),
                 sums=manifest.sums if sums is None else dict(sums),
                 before=BeforeEntry(manifest.step, manifest.filled, manifest.sums) if keeps_before else None,
+                pace=manifest.pace if pace is None else pace,
             )
         )
         self._storage.tidy(self.manifest)

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from outcrop.axes import Shape, axes_text, inside
-from outcrop.errors import CorruptionError, InputError
+from outcrop.errors import CorruptionError, InputError, by_caller
 from outcrop.run.disk.manifest import NEW, READY, Description
 from outcrop.run.disk.planes import PlaneSource
 from outcrop.run.disk.state import State
@@ -40,8 +40,8 @@ def require_fields(manifest: Description, filled: Collection[str]) -> None:
         names = " and ".join(missing)
         raise InputError(
             f"{manifest.stencil.get('name', 'this run')} reads {names}, which "
-            f"{'has' if len(missing) == 1 else 'have'} no values; assign sim[{missing[0]!r}] = ..., or on the command "
-            f"line --init {missing[0]}=FILE"
+            f"{'has' if len(missing) == 1 else 'have'} no values; "
+            + by_caller(f"give --init {missing[0]}=FILE", f"assign sim[{missing[0]!r}] = ...")
         )
 
 
@@ -58,7 +58,7 @@ def assign(
             if name in manifest.filled and manifest.step:
                 raise InputError(
                     f"{name} is only read, and {manifest.step} steps have used it; it cannot change now: start another "
-                    "run, or this one again with force"
+                    f"run, or this one again with {by_caller('--force', 'force=True')}"
                 )
         if manifest.phase == READY:
             replaced = [name for name in values if name in manifest.filled and name not in static]

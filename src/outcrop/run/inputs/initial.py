@@ -9,18 +9,21 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
+from pathlib import Path
 
 import numpy as np
 
 from outcrop.axes import NAMES, ORDERS, PLACES, Shape, axes_text, grid_shape, option_text, size_text
-from outcrop.errors import InputError, shown
+from outcrop.errors import InputError, by_caller, shown
 from outcrop.language.stencil import Stencil
 from outcrop.paths import as_path, is_there
 from outcrop.run.disk.entries import arrays_of
 from outcrop.run.disk.layout import PlaneLayout
+from outcrop.run.disk.manifest import MANIFEST
 from outcrop.run.disk.planes import PlaneSource
 from outcrop.run.disk.values import PlanesView
 from outcrop.run.inputs.formats import FORMS, open_values
+from outcrop.run.inputs.formats.run import arrays_at
 from outcrop.run.inputs.input_array import CACHE_BYTES, Array, InputArray, can_lift, plane_groups, require_real
 from outcrop.run.inputs.resample import resample
 
@@ -53,12 +56,12 @@ def parse_source(text: str, shape: Shape | None, cache_bytes: int = CACHE_BYTES)
     may be None for a file without @resample. Raises InputError for unknown names, and for files that are missing or
     have another format or shape."""
     if shape is None and needs_shape(text):
-        raise InputError(f"--init {text} needs the size of the grid: give -n NX NY NZ")
+        raise InputError(f"{_given(text)} needs the size of the grid: give {by_caller('-n NX NY NZ', 'shape=')}")
     if shape is not None and is_named(text):
         name, _, rest = text.partition(":")
         if name == "random":
             if rest and not _SEED.fullmatch(rest):
-                raise InputError(f"--init {shown(text)}: the seed must be a whole number, as in random:42")
+                raise InputError(f"{_option()} {shown(text)}: the seed must be a whole number, as in random:42")
             return _random(shape, int(rest or 0))
         if _NUMBER.fullmatch(text):
             return _constant(shape, float(text))
@@ -66,8 +69,8 @@ def parse_source(text: str, shape: Shape | None, cache_bytes: int = CACHE_BYTES)
     match = _RESAMPLE.fullmatch(text)
     if not set("./@") & set(text) and not is_there(text):
         raise InputError(
-            f"--init {shown(text)}: neither a file nor a known name; there are zeros, gaussian, random:SEED, a number, "
-            f"{FORMS}"
+            f"{_option()} {shown(text)}: neither a file nor a known name; there are zeros, gaussian, random:SEED, a "
+            f"number, {FORMS}"
         )
     if match is None or shape is None:
         return require_shape(open_values(text, "", cache_bytes), shape)
@@ -99,7 +102,8 @@ def require_shape(array: InputArray, shape: Shape | None, is_option: bool = True
     if shape is None or array.shape == tuple(shape):
         return array
     if len(array.shape) == len(shape):
-        grid = f"is {tuple(shape)} {ORDERS[len(shape)]}{f', that is {size_text(shape)}' if is_option else ''}"
+        also = by_caller(f", that is {size_text(shape)}", "") if is_option else ""
+        grid = f"is {tuple(shape)} {ORDERS[len(shape)]}{also}"
     else:
         grid = f"{tuple(shape)} has {axes_text(len(shape))}"
     written = "write FILE@resample, or " if is_option else ""
@@ -128,7 +132,8 @@ def checked_planes(array: InputArray, dtype: str, check_finite: bool) -> Callabl
             cell, ndim = (z0 + z, y, x), len(array.shape)
             own = zip(NAMES[ndim], PLACES[ndim], strict=True)
             where = ", ".join(f"{name}={cell[place]}" for name, place in own)
-            raise InputError(f"{array.name} holds {block[z, y, x]} at {where} (--check-finite)")
+            option = by_caller("--check-finite", "check_finite=True")
+            raise InputError(f"{array.name} holds {block[z, y, x]} at {where} ({option})")
         return block
 
     return planes
@@ -209,10 +214,12 @@ def values_by_name(init: object, stencil: Stencil) -> dict[str, object]:
         return {}
     if isinstance(init, Mapping):
         pairs = list(init.items())
-    elif isinstance(init, (list, tuple)) and all(isinstance(one, str) for one in init):
-        pairs = [_named(text, names, stencil) for text in init]
-    elif isinstance(init, str):
-        pairs = [_named(init, names, stencil)]
+    elif isinstance(init, str) or (isinstance(init, (list, tuple)) and all(isinstance(one, str) for one in init)):
+        texts = [init] if isinstance(init, str) else list(init)
+        runs = [text for text in texts if _is_run(text)]
+        of_runs = {name: value for text in runs for name, value in _of_run(text, names, stencil).items()}
+        pairs = [_named(text, names, stencil) for text in texts if text not in runs]
+        pairs = [*((name, value) for name, value in of_runs.items() if name not in dict(pairs)), *pairs]
     elif len(stencil.fields) == 1:
         pairs = [(names[0], init)]
     else:
@@ -228,6 +235,19 @@ def values_by_name(init: object, stencil: Stencil) -> dict[str, object]:
     return found
 
 
+def _is_run(text: str) -> bool:
+    """Return True if a text of `--init` is the directory of another run."""
+    return os.path.isfile(os.path.join(text, MANIFEST))
+
+
+def _of_run(text: str, names: Sequence[str], stencil: Stencil) -> dict[str, str]:
+    """Return the initial values from another run: a dictionary from the arrays that both runs have to their places."""
+    there = arrays_at(Path(text))
+    if common := [one for one in names if one in there]:
+        return {one: f"{text}/{one}" for one in common}
+    raise InputError(f"{_given(text)}: {stencil.name} has none of its arrays: {', '.join(there) or 'it has no values'}")
+
+
 def _named(text: str, names: Sequence[str], stencil: Stencil) -> tuple[str, str]:
     """Split a text of `--init`: ("u", "gaussian") for "u=gaussian", or for "gaussian" if u is the only field."""
     name, equals, value = text.partition("=")
@@ -236,10 +256,24 @@ def _named(text: str, names: Sequence[str], stencil: Stencil) -> tuple[str, str]
         return name, value
     if len(stencil.fields) > 1:
         raise InputError(
-            f"--init {text}: {stencil.name} has several fields; write --init NAME={text}, NAME being one of "
-            f"{', '.join(names)}"
+            f"{_given(text)}: {stencil.name} has several fields; write "
+            + by_caller(f"--init NAME={text}, NAME being", f"init={{NAME: {text!r}}}, NAME being")
+            + f" one of {', '.join(names)}"
         )
     return names[0], text
+
+
+def _given(text: object) -> str:
+    """Return the words with which the caller has given an initial value, for messages."""
+    return by_caller(f"--init {text}", f"init {shown(text)}")
+
+
+def _option() -> str:
+    return by_caller("--init", "init")
+
+
+def _shape_option(stencil: Stencil) -> str:
+    return by_caller(option_text(stencil.ndim), f"shape={ORDERS[stencil.ndim]}")
 
 
 def shape_of_files(given: Mapping[str, object], stencil: Stencil) -> Shape:
@@ -250,11 +284,11 @@ def shape_of_files(given: Mapping[str, object], stencil: Stencil) -> Shape:
         return shapes[0]
     if not files:
         text = next(iter(given.values()))
-        raise InputError(f"--init {text} needs the size of the grid: give {option_text(stencil.ndim)}")
+        raise InputError(f"{_given(text)} needs the size of the grid: give {_shape_option(stencil)}")
     source = parse_source(files[0], None)
     if len(source.shape) != stencil.ndim:
         message = f"{source.name} has shape {source.shape}; {stencil.name} is for grids of {axes_text(stencil.ndim)}"
         if can_lift(source, stencil.ndim):
-            message += f"; give {option_text(stencil.ndim)}, and write FILE@resample to fit it to that grid"
+            message += f"; give {_shape_option(stencil)}, and write FILE@resample to fit it to that grid"
         raise InputError(message)
     return source.shape

@@ -15,7 +15,7 @@ import signal
 from dataclasses import dataclass
 from typing import Any
 
-from outcrop.errors import InputError, shown
+from outcrop.errors import InputError, by_caller, shown
 from outcrop.run.ranks.group import RankGroup, together
 
 COUNTS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS", "SLURM_STEP_NUM_TASKS", "FLUX_JOB_SIZE")
@@ -57,7 +57,8 @@ def join(ranks: object = "auto", comm: Any = None) -> RankGroup | None:
             library = str(mpi.Get_library_version()).strip("\0 \n").splitlines()[0]
             raise InputError(
                 f"the launcher has started {started_ranks()} processes, but the MPI of mpi4py ({library}) sees only "
-                "one; use the mpirun of this MPI, or give ranks=1 (--ranks 1) for runs that do not belong together"
+                f"one; use the mpirun of this MPI, or give {by_caller('--ranks 1', 'ranks=1')} for runs that do not "
+                "belong together"
             )
         return _checked(ranks, None)
     group = next((known for comm, known in _groups if comm == world), None)
@@ -121,7 +122,7 @@ def _import_mpi() -> Any:
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(
             f"several ranks need mpi4py and its MPI: pip install 'outcrop[mpi]' ({first}); for runs that do not belong "
-            "together give ranks=1 (--ranks 1)"
+            f"together give {by_caller('--ranks 1', 'ranks=1')}"
         ) from None
     if MPI.Is_finalized():
         raise InputError("MPI has ended in this process; make the simulation before MPI.Finalize()")

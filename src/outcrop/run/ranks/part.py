@@ -25,7 +25,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from outcrop.errors import InputError, StorageError, shown
+from outcrop.errors import InputError, StorageError, by_caller, shown
 from outcrop.run.disk.entries import PartEntry
 from outcrop.run.disk.layout import make_layout, stripe_planes
 from outcrop.run.disk.manifest import MANIFEST, Description, Manifest, resume_command
@@ -163,8 +163,8 @@ def require_part(group: RankGroup, manifest: Manifest, place: Path, along_z: int
     with group.together():
         if part is None:
             raise InputError(
-                f"{place} holds a run of one process; go on without mpirun: outcrop resume {place}, or in Python with "
-                "ranks=1"
+                f"{place} holds a run of one process; go on without mpirun"
+                + by_caller(f": outcrop resume {place}", ", or with ranks=1")
             )
         if part.ranks != group.size:
             raise InputError(

@@ -187,19 +187,7 @@ class AllParts:
         such generation."""
         for state in self.states:
             state.refresh()
-        generations = [state.manifest.generation for state in self.states]
-        for state in self.states:
-            if state.manifest.generation > min(generations):
-                before = manifest_before(state.manifest)
-                if before is None or before.generation > min(generations):
-                    behind = self.states[generations.index(min(generations))].path
-                    raise InputError(
-                        f"{state.path} has generation {state.manifest.generation}, and {behind} has "
-                        f"{min(generations)}: these parts do not belong to one state; put back the directory that was "
-                        "exchanged"
-                    )
-                state.manifest = before
-        return min(generations)
+        return to_one_generation(self.states)
 
     @property
     def whole(self) -> Manifest:
@@ -219,6 +207,24 @@ class AllParts:
             for plane, block in zip(planes, read_rows(state, name, chosen), strict=True):
                 result[plane, places.start : places.stop] = block
         return result
+
+
+def to_one_generation(states: Sequence[State]) -> int:
+    """Give each part the manifest of the newest generation that all parts have, and return this generation. Raises
+    InputError if there is no such generation."""
+    generations = [state.manifest.generation for state in states]
+    for state in states:
+        if state.manifest.generation > min(generations):
+            before = manifest_before(state.manifest)
+            if before is None or before.generation > min(generations):
+                behind = states[generations.index(min(generations))].path
+                raise InputError(
+                    f"{state.path} has generation {state.manifest.generation}, and {behind} has "
+                    f"{min(generations)}: these parts do not belong to one state; put back the directory that was "
+                    "exchanged"
+                )
+            state.manifest = before
+    return min(generations)
 
 
 def as_whole(first: Manifest) -> Manifest:

@@ -13,7 +13,9 @@ import numpy as np
 
 from outcrop.errors import InputError, shown
 from outcrop.paths import as_path, is_there
+from outcrop.run.disk.values import PlanesView
 from outcrop.run.inputs.formats import binary, packages
+from outcrop.run.inputs.formats.run import from_view, open_run_array, run_at
 from outcrop.run.inputs.input_array import InputArray, arrange, from_array, from_chunks
 
 Opener: TypeAlias = Callable[[Path, str, int], InputArray]
@@ -40,7 +42,7 @@ FORMATS = (
     Format("FILE.nc[:NAME]", (".nc", ".nc4", ".cdf"), packages.open_netcdf),
     Format("FILE.sgy", (".sgy", ".segy"), packages.open_segy),
 )
-FORMS = ", ".join([*(kind.form for kind in FORMATS), "raw:FILE:DTYPE:NX,NY,NZ"])
+FORMS = ", ".join([*(kind.form for kind in FORMATS), "RUN[/NAME]", "raw:FILE:DTYPE:NX,NY,NZ"])
 
 
 def open_file(text: str, cache_bytes: int) -> InputArray:
@@ -50,6 +52,8 @@ def open_file(text: str, cache_bytes: int) -> InputArray:
     if text.startswith(binary.RAW):
         return binary.open_raw(text, cache_bytes)
     path, variable = _split_variable(text)
+    if found := run_at(path / variable if variable else path):
+        return open_run_array(*found)
     if not is_there(path):
         raise InputError(f"{text}: no such file; there are {FORMS}")
     name = path.name.lower()
@@ -87,6 +91,8 @@ def open_as_stored(values: object, cache_bytes: int) -> InputArray:
         return values
     if isinstance(values, (str, os.PathLike)):
         return open_file(str(as_path(values, "file")), cache_bytes)
+    if isinstance(values, PlanesView):
+        return from_view("the field of another run", values)
     if packages.is_xarray(values):
         named: Any = values
         return packages.from_xarray("the xarray object", named, cache_bytes)

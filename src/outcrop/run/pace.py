@@ -1,0 +1,80 @@
+"""The progress that a run commits together with its values, for programs that watch the run.
+
+A program that watches a run takes no lock, because its lock could stop a process that wants to continue the run. So
+the manifest tells such a program whether the run is still computed:
+
+    process     a mark of the process that computes the steps: the computer, the process and its start
+    is_stopped  the run was interrupted, and the process had time to say so
+
+`is_alive` compares the mark with the processes of this computer. On other computers, and in other containers, the only
+evidence is the time since the last commit.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from outcrop.errors import OutcropError
+from outcrop.plan.plan import Plan
+from outcrop.run.disk.entries import PaceEntry
+from outcrop.run.disk.state import State
+
+
+def new_pace(plan: Plan, first_step: int, cells: int) -> PaceEntry:
+    """Return the progress of a call of `run` that begins now. `cells` is the number of cells that a step updates."""
+    steps, guess = plan.problem.steps, plan.predicted
+    return PaceEntry(
+        begun=round(time.time(), 3),
+        first_step=first_step,
+        last_step=first_step + steps,
+        pass_steps=max(1, plan.problem.steps_of(plan.passes[0].levels)),
+        cells=cells,
+        predicted_seconds=round(guess.seconds, 6),
+        predicted_bytes_read=guess.bytes_read,
+        predicted_bytes_written=guess.bytes_written,
+        process=process_mark(),
+    )
+
+
+def with_measured(pace: PaceEntry | None, seconds: float, bytes_read: int, bytes_written: int) -> PaceEntry | None:
+    """Return `pace` with the figures that were measured from the first pass until now, or None without a pace."""
+    if pace is None:
+        return None
+    begun, seconds = round(max(0.0, time.time() - seconds), 3), round(seconds, 6)
+    return replace(pace, begun=begun, seconds=seconds, bytes_read=bytes_read, bytes_written=bytes_written)
+
+
+def tell_stopped(state: State) -> None:
+    """Commit that the run has stopped before its last step. An error is ignored, because the run is already ending with
+    another error."""
+    pace = state.manifest.pace
+    if pace is not None and state.manifest.step < pace.last_step:
+        with suppress(OutcropError, OSError):
+            state.change(pace=replace(pace, is_stopped=True))
+
+
+def process_mark(number: int | None = None) -> str:
+    """Return a text that identifies a process among all processes of all computers, by default this process. Return ""
+    if the process has ended, or if the system cannot tell."""
+    number = os.getpid() if number is None else number
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        space = Path("/proc/self/ns/pid").readlink()
+        # The name of the program is in parentheses and may contain spaces. Field 22 is the start of the process.
+        fields = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
+        state, started = fields[0], fields[19]
+    except (OSError, IndexError, ValueError):
+        return ""
+    return "" if state in ("Z", "X") else f"{boot} {space} {number} {started}"
+
+
+def is_alive(mark: str) -> bool | None:
+    """Return whether the process with this mark still exists, or None if this process cannot tell."""
+    own, words = process_mark().split(), mark.split()
+    if len(own) != 4 or len(words) != 4 or own[:2] != words[:2] or not words[2].isdecimal():
+        return None
+    return process_mark(int(words[2][:10])) == mark

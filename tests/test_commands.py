@@ -1,0 +1,202 @@
+"""Check commands that look facts up (`info --json`, `stencils`, `completion`), their help, and the words of errors."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import outcrop as oc
+from outcrop.cli.info import as_text, facts
+from outcrop.cli.main import call
+from outcrop.cli.options import complete_stencil, name_output
+from outcrop.errors import InputError, as_command, by_caller
+from outcrop.language.library import find_stencil, stable_limit
+from outcrop.language.library.about import ABOUT, unit_of
+from outcrop.language.library.table import FAMILIES, family_names, family_of_name, split_name
+
+
+@pytest.fixture
+def where(tmp_path: Path) -> Path:
+    """Return the directory of a run with traces, norms, snapshots and coordinates that has more steps to go."""
+    sim = oc.Simulation(
+        "acoustic2", (12, 10, 8), directory=tmp_path / "run.oc", memory="1MiB", spacing=10.0, units="m", threads=1,
+        sources=[oc.Source("u", [50.0, 50.0, 40.0], np.ones(20))], norms=oc.Norms(2),
+        receivers=[oc.Receivers("line", "u", [[60.0, 50.0, 40.0]])], snapshots=oc.Snapshots(3), sizes={"bt": 2},
+    )  # fmt: skip
+    sim["v"] = 1000.0
+    sim.run(6, progress="none")
+    return tmp_path / "run.oc"
+
+
+def test_info_has_the_same_facts_as_text_and_as_json(where: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Checks that the text is made from the facts, and that JSON goes to a file or to standard output."""
+    found = facts(where)
+    assert call(["info", str(where)]) == 0
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert head == str(where) and lines == [f"  {name:<9}{text}" for name, text in as_text(found)]
+    for words in (["info", str(where), "--json"], ["info", "--json", str(where)]):
+        assert call(words) == 0
+        assert json.loads(capsys.readouterr().out) == found
+    file = where.with_name("facts.json")
+    for words in (["info", str(where), "--json", str(file)], ["info", "--json", str(file), str(where)]):
+        assert call(words) == 0
+        assert capsys.readouterr().out == "" and json.loads(file.read_text()) == found
+        file.unlink()
+    assert (found["status"], found["step"], found["shape"]) == ("finished", 6, [12, 10, 8])
+    assert [one["name"] for one in found["fields"] if one["is_static"]] == ["v"]
+    assert found["traces"] == [{"name": "line", "field": "u", "points": 1, "points_in_this_part": None}]
+    assert found["snapshots"][0]["count"] == 3 and found["norms"]["count"] == 4
+    assert found["coordinates"] == {"spacing": [10.0] * 3, "origin": [0.0] * 3, "units": "m"}
+    assert found["pace"]["last_step"] == 6 and found["sizes"] == {"bt": 2}
+
+
+def test_a_file_of_json_that_cannot_be_written_is_refused(where: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["info", str(where), "--json", str(where.parent)]) == 2
+    assert "is a directory" in capsys.readouterr().err
+    assert call(["info", "--json"]) == 2
+    assert "see outcrop info --help" in capsys.readouterr().err
+    assert name_output(["info", "a", "--json", "--help"]) == ["info", "a", "--json", "-", "--help"]
+
+
+def test_the_list_names_every_family(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["stencils"]) == 0
+    text = capsys.readouterr().out
+    for family in FAMILIES:
+        assert re.search(rf"^{family}\b|^{family}\[", text, flags=re.M) and ABOUT[family].title in text
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_each_field_and_parameter_of_a_family_has_a_unit(family: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Checks the description of the default stencil of a family, and the names of all its stencils."""
+    stencil = FAMILIES[family].make()
+    assert call(["stencils", family]) == 0
+    text = capsys.readouterr().out
+    for one in (*stencil.fields, *stencil.parameters):
+        assert isinstance(unit_of(ABOUT[family], one.name), str) and re.search(rf"\b{one.name}\b", text)
+    for part in (stencil.name, stencil.equation, ABOUT[family].limit, ABOUT[family].source):
+        assert part in text
+    for name in family_names(family):
+        assert split_name(name) is not None and family_of_name(name) == family
+
+
+@pytest.mark.parametrize("name", ["maxwell_lossy", "maxwell_2d_te", "elastic2_2d", "acoustic4_1d_sponge", "advection2"])
+def test_options_of_stencils_are_described(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["stencils", name]) == 0
+    text = capsys.readouterr().out
+    stencil = find_stencil(name)
+    assert all(re.search(rf"\b{one.name}\b", text) for one in (*stencil.fields, *stencil.parameters))
+
+
+def test_the_largest_stable_step_is_computed(capsys: pytest.CaptureFixture[str]) -> None:
+    limit = stable_limit(find_stencil("acoustic8"), {"h": 5.0}, [{"v": 3000.0}])
+    assert call(["stencils", "acoustic8", "--param", "v=3000", "--param", "h=5"]) == 0
+    assert f"dt <= {limit:.5g} with these values; dt = 0.001 is unstable" in capsys.readouterr().out
+    assert call(["stencils", "acoustic8"]) == 0
+    assert "give --param v=VALUE for the limit of dt" in capsys.readouterr().out
+    for words, text in (
+        (["acoustic9"], "unknown; there are"), (["heat2", "--param", "v=1"], "no such parameter or static field"),
+        (["--param", "v=1"], "name it"), (["heat2", "--param", "h=x"], "not a number"),
+    ):  # fmt: skip
+        assert call(["stencils", *words]) == 2
+        assert text in capsys.readouterr().err
+
+
+def complete(*words: str, shell: str = "bash") -> list[str]:
+    """Return the completions that a shell gets for the last word of a command line."""
+    environment = {**os.environ, "_OUTCROP_COMPLETE": f"complete_{shell}", "COMP_WORDS": " ".join(words),
+                   "COMP_CWORD": str(len(words) - 1), "_TYPER_COMPLETE_ARGS": " ".join(words)}  # fmt: skip
+    command = [sys.executable, "-m", "outcrop.cli.main"]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.split()
+
+
+def test_a_shell_completes_commands_stencils_and_values() -> None:
+    assert "maxwell_2d_te" in "\n".join(complete("outcrop", "run", "maxwell", shell="zsh"))
+    assert complete("outcrop", "run", "heat7", "-n", "9", "9", "9", "--param", "c") == ["c0=0.4", "c1=0.1"]
+    assert complete("outcrop", "plan", "heat7", "--scheme", "wave") == ["wavefront"]
+
+
+def test_names_of_stencils_are_completed_in_two_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert complete_stencil("") == list(FAMILIES)
+    assert complete_stencil("acou") == family_names("acoustic")
+    assert complete_stencil("x") == []
+
+
+@pytest.mark.parametrize(("shell", "text"), [("bash", "complete "), ("zsh", "compdef "), ("fish", "complete ")])
+def test_completion_prints_a_program(shell: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["completion", shell]) == 0
+    program = capsys.readouterr().out
+    assert text in program and "_OUTCROP_COMPLETE" in program and "outcrop" in program
+    assert call(["completion", "csh"]) == 2
+    assert "there are bash, zsh, fish" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["--help"], ["agg", "--help"]])
+def test_help_is_never_cut(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Checks the help in a narrow terminal."""
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("TERMINAL_WIDTH", "60")
+    assert call(words) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "..." not in text.replace("[ARGS]...", "")
+    if words == ["--help"]:
+        assert "predict its cost." in text and "how long stored data lasts." in text
+
+
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [
+        (["run", "heat7", "--fast"], "outcrop run --help"), (["info"], "outcrop info --help"),
+        (["agg", "simulate"], "outcrop agg simulate --help"), (["agg", "none"], "outcrop agg --help"),
+        (["rn"], "outcrop --help"), (["--fast"], "outcrop --help"),
+    ],
+)  # fmt: skip
+def test_errors_name_the_help_of_their_command(
+    words: list[str], command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(words) == 2
+    assert capsys.readouterr().err.endswith(f"; see {command}\n")
+
+
+def test_errors_name_options_in_the_words_of_the_caller(where: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Checks the same mistakes on the command line and in Python."""
+    size = ["-n", "8", "10", "12", "-t", "2", "--memory", "1MiB"]
+    model = {"memory": "1MiB", "shape": (12, 10, 8), "steps": 2}
+    new = where.with_name("new.oc")
+    mistakes = [
+        (["run", "heat2", *size, "-d", str(where)],
+         lambda: oc.Simulation("heat2", directory=where, **model), "--force", "force=True"),
+        (["run", "heat2", *size, "-d", str(new), "--init", "nothing"],
+         lambda: oc.Simulation("heat2", directory=new, init="nothing", **model), "--init 'nothing'", "^init 'nothing'"),
+        (["run", "acoustic8", *size, "-d", str(new)],
+         lambda: oc.Simulation("acoustic8", directory=new, **model).run(2), "--init v=FILE", r"assign sim\['v'\]"),
+        (["run", "heat2", *size, "-d", str(new), "--param", "dt=9"],
+         lambda: oc.Simulation("heat2", directory=new, params={"dt": 9}, **model), "--unstable", "unstable=True"),
+        (["run", "heat2", "-t", "2", "-d", str(new)],
+         lambda: oc.Simulation("heat2", directory=new, steps=2), "-n NX NY NZ", r"shape=\(nz, ny, nx\)"),
+        (["run", "acoustic8", *size, "-d", str(new), "--init", "2000"],
+         lambda: oc.Simulation("acoustic8", directory=new, init="2000", **model),
+         "--init NAME=2000", r"init=\{NAME: '2000'\}"),
+    ]  # fmt: skip
+    for words, mistake, of_command, of_python in mistakes:
+        assert call(words) == 2
+        message = capsys.readouterr().err
+        with pytest.raises(InputError) as error:
+            mistake()
+        assert re.search(of_command, message) and not re.search(of_python, message), message
+        assert re.search(of_python, str(error.value)) and not re.search(of_command, str(error.value)), error.value
+    assert not new.exists()
+
+
+def test_a_program_that_calls_commands_keeps_its_own_words() -> None:
+    with as_command():
+        assert by_caller("--force", "force=True") == "--force"
+    assert by_caller("--force", "force=True") == "force=True"
