@@ -63,13 +63,13 @@ def polynomials(bits: int) -> Iterator[tuple[str, list[Any]]]:
     ln2, root = mpmath.log(2), mpmath.sqrt(2)
     quarter, widest = (mpmath.pi / 4 + mpf(1) / 128) ** 2, ((root - 1) / (root + 1)) ** 2 * (1 + mpf(1) / 512)
     half = ln2 / 2 + mpf(1) / 512
-    eighth, flat = mpmath.tan(mpmath.pi / 8) ** 2 * (1 + mpf(1) / 512), mpf("0.5625") ** 2
+    flat = mpf("0.5625") ** 2
     atanh = series(lambda s: 2 * mpmath.atanh(s), 3, 2)
     yield "EXP", fitted("exp", bits, series(mpmath.exp, 2, 1), -half, half, lambda r: r * r)
     yield "LOG", fitted("log", bits, atanh, mpf(0), widest, lambda z: z / 2)
     yield "SIN", fitted("sin", bits, series(mpmath.sin, 3, 2), mpf(0), quarter, lambda z: z)
     yield "COS", fitted("cos", bits, series(mpmath.cos, 4, 2), mpf(0), quarter, lambda z: z * z / (1 - z / 2))
-    yield "ATAN", fitted("atan", bits, series(mpmath.atan, 3, 2), mpf(0), eighth, lambda z: z)
+    yield "ATAN", fitted("atan", bits, series(mpmath.atan, 3, 2), mpf(0), mpf(1) / 4, lambda z: z)
     yield "TANH", fitted("tanh", bits, series(mpmath.tanh, 3, 2), mpf(0), flat, lambda z: z)
     # log(m) = 2 s (1 + z / 3 + z^2 W(z)). A power needs the logarithm with more digits than a mantissa has.
     more = bits + {24: 8, 53: 11}[bits]
@@ -117,7 +117,6 @@ def constants(dtype: str) -> Iterator[tuple[str, str]]:
     yield "TWO_OVER_PI", rounded(2 / mpmath.pi, dtype)
     yield "HALF_PI", several(parts(mpmath.pi / 2, [bits - QUOTIENT_BITS[dtype]] * 3))
     yield "QUARTER_PI", several(parts(mpmath.pi / 4, [bits - 3]))  # so that multiples by 3 are exact
-    yield "TAN_EIGHTH_PI", rounded(mpmath.tan(mpmath.pi / 8), dtype)
     yield "PART_BITS", str(PART_BITS[dtype])
     with mpmath.workdps(700):
         yield "DIGITS", str(tuple(two_over_pi(dtype)))
@@ -154,7 +153,6 @@ class Coefficients:
     TWO_OVER_PI: float
     HALF_PI: tuple[float, ...]
     QUARTER_PI: tuple[float, ...]
-    TAN_EIGHTH_PI: float
     PART_BITS: int  # the number of bits of an entry of DIGITS
     DIGITS: tuple[int, ...]  # of 2 / pi
 

@@ -88,7 +88,7 @@ def generate(stencil: Stencil, dtype: str, vector_bytes: int, boundary: Boundary
     untrusted manifest. Only the numbers and operators of the stencil are used."""
     lanes = max(1, vector_bytes // ITEM_BYTES[dtype])
     lines = [_HEAD]
-    lines += _type_definitions(C_TYPES[dtype], lanes)
+    lines += vector_types(C_TYPES[dtype], lanes)
     if used := _functions(stencil):
         lines += definitions(used, dtype, lanes)
     for number in range(len(stencil.stages)):
@@ -102,7 +102,7 @@ def _functions(stencil: Stencil) -> list[str]:
     return sorted({one.operator for one in operations if isinstance(one, Apply) and one.operator in FUNCTIONS})
 
 
-def _type_definitions(c_type: str, lanes: int) -> Iterator[str]:
+def vector_types(c_type: str, lanes: int) -> Iterator[str]:
     """Yield the definitions of the types `v`, a vector of cells, and `m`, the mask of a comparison."""
     if lanes == 1:
         yield f"typedef {c_type} v;"

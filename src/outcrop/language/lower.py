@@ -33,13 +33,16 @@ from outcrop.language.stencil import PREVIOUS
 _LARGEST_POWER = 16
 """A power with a larger exponent is not a product but a function."""
 
-_FUNCTIONS = {
+FUNCTIONS = {
     **{sympy.exp: "exp", sympy.log: "log", sympy.sin: "sin", sympy.cos: "cos", sympy.tan: "tan"},
     **{sympy.tanh: "tanh", sympy.atan2: "atan2", sympy.sign: "sign"},
 }
+"""The operator for each function of SymPy. Other functions are composed of operators."""
+
+SUPPORTED = "+ - * / powers sqrt Abs Min Max exp log sin cos tan tanh atan atan2 sign"
+"""The operators and functions that an expression may contain, for error messages."""
+
 _COMPARISONS = (sympy.Lt, sympy.Le, sympy.Gt, sympy.Ge, sympy.Eq, sympy.Ne)
-SUPPORTED = "+ - * / powers sqrt Abs Min Max exp log sin cos tan tanh atan atan2 sign Piecewise"
-"""Everything that an expression may contain, for error messages."""
 
 
 def lower(where: str, expressions: Sequence[sympy.Expr], fields: Sequence[str], scalars: Sequence[str]) -> Program:
@@ -90,13 +93,13 @@ class _Builder:
             return self._tree(operator, [self.visit(term) for term in _ordered(node.args)])
         if node.is_NumberSymbol:
             return self._append(Constant(float(node)))
-        if node.func in _FUNCTIONS and len(node.args) == OPERATORS[_FUNCTIONS[node.func]]:
-            return self._append(Apply(_FUNCTIONS[node.func], tuple(map(self.visit, node.args))))
+        if node.func in FUNCTIONS and len(node.args) == OPERATORS[FUNCTIONS[node.func]]:
+            return self._append(Apply(FUNCTIONS[node.func], tuple(map(self.visit, node.args))))
         if isinstance(node, sympy.atan):
             return self._append(Apply("atan2", (self.visit(node.args[0]), self._append(Constant(1.0)))))
         if isinstance(node, sympy.Piecewise):
             return self._piecewise(node)
-        raise self._refuse(node, f"cannot be computed; there are {SUPPORTED}")
+        raise self._refuse(node, f"cannot be computed; there are {SUPPORTED} Piecewise")
 
     def _piecewise(self, node: sympy.Piecewise) -> int:
         *branches, (last, condition) = node.args

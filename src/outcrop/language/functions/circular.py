@@ -129,8 +129,8 @@ def _reduced_large(m: Arithmetic, x: Value, size: Value) -> tuple[Value, Value, 
 def atan2(m: Arithmetic, y: Value, x: Value) -> Value:
     """Return the angle of the point (x, y). The special cases are those of the function atan2 in C.
 
-    The angle is k pi / 4 + a or k pi / 4 - a, with |a| <= pi / 8. With s and l, the smaller and the larger of |x| and
-    |y|, a is the arctangent of s / l, or of (s - l) / (s + l) if s / l is larger than tan(pi / 8).
+    The angle is k pi / 4 + a or k pi / 4 - a. With s and l, the smaller and the larger of |x| and |y|, a is the
+    arctangent of s / l, or of (s - l) / (s + l) if s is larger than l / 2. In the second case, s - l is exact.
     """
     zero, one, two = m.number(0.0), m.number(1.0), m.number(2.0)
     height, width = m.abs(y), m.abs(x)
@@ -142,7 +142,7 @@ def atan2(m: Arithmetic, y: Value, x: Value) -> Value:
     both = m.number(m.format.largest)
     large = m.where(small, both, one, m.where(large, zero, large * scale, one))
     small = m.where(small, both, one, small * scale)
-    limit = m.number(m.constants.TAN_EIGHTH_PI) * large
+    limit = m.number(0.5) * large
     u = m.where(small, limit, small - large, small) / m.where(small, limit, small + large, large)
     z = u * u
     a = u + u * z * m.polynomial(m.constants.ATAN, z)

@@ -77,10 +77,10 @@ def tanh(m: Arithmetic, x: Value) -> Value:
     size = m.abs(x)
     end = m.number(_TANH_END)
     z = x * x
-    near = x + x * z * m.polynomial(m.constants.TANH, z)
+    near = size + size * z * m.polynomial(m.constants.TANH, z)
     double = m.where(size, end, end, size) * m.number(2.0)
     far = m.number(1.0) - m.number(2.0) / (_exp(m, double, m.number(0.0)) + m.number(1.0))
-    return m.where(size, m.number(_TANH_POLYNOMIAL), m.with_sign(far, m.sign_bit(x)), near)
+    return m.with_sign(m.where(size, m.number(_TANH_POLYNOMIAL), far, near), m.sign_bit(x))
 
 
 def power(m: Arithmetic, a: Value, b: Value) -> Value:
