@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import mpmath
@@ -157,6 +158,7 @@ class Coefficients:
     DIGITS: tuple[int, ...]  # of 2 / pi
 
 
+# fmt: off
 COEFFICIENTS = {{
 '''
 
@@ -167,9 +169,11 @@ def page() -> str:
     lines = [HEAD.format(zeros=LEADING_ZEROS)]
     for dtype in DIGITS:
         lines.append(f'    "{dtype}": Coefficients(\n')
-        lines += [f"        {name}={text},\n" for name, text in constants(dtype)]
+        for name, text in constants(dtype):
+            start = f"        {name}="
+            lines.append(fill(f"{text},", 120, initial_indent=start, subsequent_indent=" " * (len(start) + 1)) + "\n")
         lines.append("    ),\n")
-    return "".join([*lines, "}\n"])
+    return "".join([*lines, "}\n# fmt: on\n"])
 
 
 if __name__ == "__main__":

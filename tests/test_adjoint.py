@@ -250,7 +250,9 @@ def test_ties_take_the_documented_side() -> None:
             assert found.gradients["k"].tolist() == [[[float(chosen == "k")] * 3]]
 
 
-@pytest.mark.parametrize("name", ["acoustic4_2d_sponge", "maxwell", "kinks", "older", "damped", "functions", "conditions"])
+@pytest.mark.parametrize(
+    "name", ["acoustic4_2d_sponge", "maxwell", "kinks", "older", "damped", "functions", "conditions"]
+)
 @settings(max_examples=examples(3), deadline=None)
 @given(data=st.data())
 def test_kernels_of_adjoints_have_the_oracles_bits(name: str, data: st.DataObject) -> None:

@@ -1,8 +1,8 @@
 """Define the lowered form of expressions. A program is a list of operations in a fixed order. A stage has one program.
 
 The order of operations defines the bits of a stencil. The C generator and the NumPy oracle follow this order, operation
-by operation. Each operation rounds once to the field's dtype. No operations are contracted or reassociated. Functions such
-as exp are lists of such operations, too.
+by operation. Each operation rounds once to the field's dtype. No operations are contracted or reassociated. Functions
+such as exp are lists of such operations, too.
 
 A kernel uses the field numbers and offsets in a program without a check, so this file checks each of them. The caller
 puts the name of the stencil before the message of a ValueError.

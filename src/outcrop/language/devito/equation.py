@@ -16,7 +16,6 @@ from typing import Any
 import sympy
 from devito.ir.equations.algorithms import lower_exprs
 from devito.types import Indexed
-from sympy.core.function import AppliedUndef
 
 from outcrop.errors import InputError
 from outcrop.language.lower import FUNCTIONS, SUPPORTED

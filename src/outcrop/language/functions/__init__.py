@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from outcrop.language.functions import circular, exponential
-from outcrop.language.functions.arithmetic import Arithmetic, Arrays, Lines, Value
+from outcrop.language.functions.arithmetic import Arithmetic, Arrays, Value
 
 
 def sign(m: Arithmetic, x: Value) -> Value:
@@ -41,4 +41,7 @@ RECIPES: dict[str, Callable[..., Value]] = {
 def call(name: str, dtype: str, *arguments: Any) -> Any:
     """Return the values of a function, computed with NumPy. The arguments are arrays or scalars of this dtype, with the
     same shape or with shapes that can be broadcast."""
-    return RECIPES[name](Arrays(dtype), *arguments)
+    import numpy as np  # imported here, because `outcrop info` reads programs without NumPy
+
+    with np.errstate(all="ignore"):
+        return RECIPES[name](Arrays(dtype), *arguments)

@@ -16,13 +16,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, TypeAlias
 
 from outcrop.language.functions.coefficients import COEFFICIENTS, Coefficients
 
 Value: TypeAlias = Any
 """The numbers of one vector, or their bits. The type depends on the arithmetic."""
+
+Compute: TypeAlias = Callable[[], Sequence[Value]]
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ class Arithmetic:
         """Return the entries of a table at the places that the bits `index` give, as numbers."""
         raise NotImplementedError
 
-    def rarely(self, a: Value, b: Value, values: Sequence[Value], compute: Callable[[], Sequence[Value]]) -> list[Value]:
+    def rarely(self, a: Value, b: Value, values: Sequence[Value], compute: Compute) -> list[Value]:
         """Return the values that `compute` returns where a > b, and `values` elsewhere. If a > b nowhere, the
         operations of `compute` are not performed."""
         raise NotImplementedError
@@ -212,7 +213,7 @@ class Arrays(Arithmetic):
     def entry(self, table: Sequence[int], index: Value) -> Value:
         return self._np.array(table, self._number)[index]
 
-    def rarely(self, a: Value, b: Value, values: Sequence[Value], compute: Callable[[], Sequence[Value]]) -> list[Value]:
+    def rarely(self, a: Value, b: Value, values: Sequence[Value], compute: Compute) -> list[Value]:
         mask = a > b
         if not mask.any():
             return list(values)
@@ -288,7 +289,7 @@ class Lines(Arithmetic):
 
     def number(self, value: float) -> Text:
         if value != value or value in (float("inf"), -float("inf")):
-            code = "__builtin_nan(\"\")" if value != value else f"{'-' if value < 0 else ''}__builtin_inf()"
+            code = '__builtin_nan("")' if value != value else f"{'-' if value < 0 else ''}__builtin_inf()"
         else:
             code = value.hex()
         return self._constant(f"(cell){code}", False)
@@ -322,7 +323,7 @@ class Lines(Arithmetic):
             return self.variable(f"{name}[{index.name}]")
         return self.variable("{" + ", ".join(f"{name}[{index.name}[{i}]]" for i in range(self.lanes)) + "}")
 
-    def rarely(self, a: Text, b: Text, values: Sequence[Text], compute: Callable[[], Sequence[Text]]) -> list[Text]:
+    def rarely(self, a: Text, b: Text, values: Sequence[Text], compute: Compute) -> list[Value]:
         self._count += 1
         names = [f"r{self._count}_{place}" for place in range(len(values))]
         for name, value in zip(names, values, strict=True):

@@ -81,14 +81,14 @@ def _reduced(m: Arithmetic, x: Value) -> tuple[Value, Value, Value]:
 
 
 def _reduced_large(m: Arithmetic, x: Value, size: Value) -> tuple[Value, Value, Value]:
-    """Return n modulo 4, and r as a sum of two numbers, for |x| > FAST.
+    """Return n modulo 4, and r as a sum of two numbers, for large |x|.
 
     Let |x| = (m_0 B^2 + m_1 B + m_2) 2^e and 2 / pi = sum of d_k B^-(k+1), with B = 2^w. The product m_j d_k has the
     weight 2^(e + w (1 - j - k)). If this weight is a multiple of 4, the product is left out, because it changes n by a
     multiple of 4. If k0 is the largest whole number up to (e - 2) / w, the other products have j + k >= k0 + 2, and
     their sum is
 
-        unit * sum over i >= 0 of  q_i B^-i      q_i = sum over j of m_j d_(k0 + 2 + i - j)      unit = 2^(e - w (k0 + 1))
+        unit * sum over i >= 0 of  q_i B^-i     q_i = sum over j of m_j d_(k0 + 2 + i - j)     unit = 2^(e - w (k0 + 1))
     """
     form, width, last = m.format, m.constants.PART_BITS, _LAST[m.dtype]
     one, base, inverse = m.number(1.0), m.number(2.0**width), m.number(2.0**-width)
@@ -112,7 +112,8 @@ def _reduced_large(m: Arithmetic, x: Value, size: Value) -> tuple[Value, Value, 
     for i in range(last + 1):
         terms[i] = terms[i] * unit
         unit = unit * inverse
-    whole = terms[0] - m.number(4.0) * m.nearest(terms[0] * m.number(0.25)) + terms[1]  # exact, like the next difference
+    # the next sums and differences are exact
+    whole = (terms[0] - m.number(4.0) * m.nearest(terms[0] * m.number(0.25))) + terms[1]
     n = m.nearest(whole)
     fraction, low = m.exact_sum(whole - n, terms[2])
     for term in terms[3:]:

@@ -8,7 +8,7 @@ power   exp(b log(a)), with about twice the digits in log(a) and in the product.
         would be multiplied by the exponent of the result.
 tanh    A polynomial for |x| < 9/16, otherwise 1 - 2 / (exp(2 |x|) + 1).
 
-The product of n and the first part of ln 2 is exact, because this part has as many zero bits at its end as n has digits.
+The product of n and the first part of ln 2 is exact: this part has as many zero bits at its end as n has digits.
 """
 
 from __future__ import annotations
