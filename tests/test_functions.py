@@ -141,7 +141,7 @@ def error_of(found: float, exact: Any, dtype: str) -> float:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("name", sorted(FUNCTIONS))
+@pytest.mark.parametrize("name", sorted(FUNCTIONS.keys() - {"sign"}))
 def test_errors_are_within_those_of_the_page(name: str, dtype: str) -> None:
     """Compares results with mpmath, which computes with more digits. Some arguments are close to multiples of pi / 2,
     and some are huge."""

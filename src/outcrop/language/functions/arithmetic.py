@@ -130,18 +130,23 @@ class Arithmetic:
         first, second = self.bits(then), self.bits(other)
         return self.from_bits(second ^ ((first ^ second) & mask))
 
-    def nearest(self, x: Value) -> Value:
-        """Return the nearest whole number. |x| is less than 2^(digits - 1)."""
+    def rounded(self, x: Value) -> tuple[Value, Value]:
+        """Return the nearest whole number n, and bits whose last bits are those of n. |x| is less than
+        2^(digits - 1)."""
         shifter = self.number(self.format.shifter)
-        return (x + shifter) - shifter
+        shifted = x + shifter
+        return shifted - shifter, self.bits(shifted)
+
+    def nearest(self, x: Value) -> Value:
+        return self.rounded(x)[0]
 
     def last_bits(self, n: Value) -> Value:
         """Return bits whose last bits are those of the whole number n, with |n| < 2^(digits - 1)."""
         return self.bits(n + self.number(self.format.shifter))
 
-    def power_of_two(self, n: Value) -> Value:
-        """Return 2^n for whole n from 1 - bias to bias."""
-        return self.from_bits((self.last_bits(n) << self.whole(self.format.digits)) + self.whole(self.format.one))
+    def power_of_two(self, last_bits: Value) -> Value:
+        """Return 2^n for whole n from 1 - bias to bias. `last_bits` has the last bits of n."""
+        return self.from_bits((last_bits << self.whole(self.format.digits)) + self.whole(self.format.one))
 
     def from_whole(self, bits: Value) -> Value:
         """Convert bits with the value of a whole number below 2^digits to this number."""

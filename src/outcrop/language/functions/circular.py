@@ -97,7 +97,7 @@ def _reduced_large(m: Arithmetic, x: Value, size: Value) -> tuple[Value, Value, 
     bits = m.bits(m.where(size, end, m.where(size, largest, largest, size), largest))
     e = m.from_whole(bits >> m.whole(form.digits)) - m.number(float(form.bias + 3 * width - 1))
     k0 = m.nearest((e - m.number(1.5)) * m.number(1 / width) - m.number(0.5))
-    unit = m.power_of_two(e - m.number(float(width)) * (k0 + one))
+    unit = m.power_of_two(m.last_bits(e - m.number(float(width)) * (k0 + one)))
     mantissa = bits & m.whole(form.mantissa) | m.whole(form.mantissa + 1)
     mantissa = mantissa << m.whole(3 * width - form.digits - 1)
     mask = m.whole((1 << width) - 1)

@@ -38,8 +38,8 @@ def _exp(m: Arithmetic, x: Value, low: Value) -> Value:
     r = rest - small
     lost = (rest - r) - small
     result = m.number(1.0) + (r + (lost + r * r * m.polynomial(m.constants.EXP, r)))
-    half = m.nearest(n * m.number(0.5))  # 2^n can be outside the range of numbers, although the result is inside
-    return result * m.power_of_two(half) * m.power_of_two(n - half)
+    half, half_bits = m.rounded(n * m.number(0.5))  # 2^n can be too large or too small, although the result is not
+    return result * m.power_of_two(half_bits) * m.power_of_two(m.last_bits(n - half))
 
 
 def _split(m: Arithmetic, x: Value) -> tuple[Value, Value]:
