@@ -335,7 +335,7 @@ def _slopes(tape: Tape, operation: Apply, at: Mapping[int, int], place: int) -> 
             square = tape.add(tape.multiply(x, x), tape.multiply(y, y))
             return [tape.divide(x, square), tape.negative(tape.divide(y, square))]
         case "pow":
-            return _slopes_of_power(tape, *places, result)
+            return _slopes_of_power(tape, places[0], places[1], result)
     return []
 
 

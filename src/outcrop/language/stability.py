@@ -125,10 +125,12 @@ def _of_one(operator: str, a: Linear) -> Linear:
 
 
 def _function(operator: str, *arguments: float) -> float:
-    """Return the value of a function, or NaN outside its domain. The limits at infinity are not needed."""
+    """Return the value of a function. Return NaN outside its domain, and infinity at a pole."""
     functions: dict[str, Callable[..., float]] = {
-        **{name: getattr(math, name) for name in ("sqrt", "exp", "log", "sin", "cos", "tan", "tanh", "atan2", "pow")},
+        **{name: getattr(math, name) for name in ("sqrt", "exp", "sin", "cos", "tan", "tanh", "atan2")},
         "abs": abs,
+        "log": lambda x: math.log(x) if x else -math.inf,
+        "pow": lambda a, b: math.pow(a, b) if a or b >= 0 else math.inf,
         "sign": lambda x: math.copysign(1.0, x) if x else x,
     }
     if any(map(math.isnan, arguments)):

@@ -1,0 +1,67 @@
+"""Measure how much a function of a field slows down the updates of tiles in memory.
+
+    .venv/bin/python scripts/function_rates.py
+
+The first stencil is the heat equation of order 2 with an additional product. In each other stencil, this product is
+replaced by a function of the cell. The stencils are measured alternately.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
+import sympy
+
+from outcrop import _core
+from outcrop.bench.rates import ROWS_AT_ONCE
+from outcrop.language.boundary import FIXED
+from outcrop.language.compile import compile_kernel
+from outcrop.language.stencil import Field, Parameter, Stencil
+from outcrop.plan.actions import EVERYTHING
+from outcrop.plan.plan import Sizes
+from outcrop.run.definition import as_problem
+from outcrop.run.disk.layout import make_layout
+from outcrop.run.engine import pack_scalars
+from outcrop.tiers import discover
+
+SHAPE, LEVELS, TURNS = (64, 256, 1024), 16, 5
+U, DT, K = Field("u"), Parameter("dt", 0.1), Parameter("k", 0.01)
+HERE = U[0, 0, 0]
+NEAR = sum(U[offset] for offset in ((0, 0, 1), (0, 0, -1), (0, 1, 0), (0, -1, 0), (1, 0, 0), (-1, 0, 0)))
+TERMS: dict[str, Any] = {
+    "no function": K * HERE, "exp of a parameter": sympy.exp(K) * HERE, "sqrt": K * sympy.sqrt(HERE),
+    "Piecewise": sympy.Piecewise((K * HERE, HERE > K), (K, True)), "exp": K * sympy.exp(HERE),
+    "log": K * sympy.log(HERE), "sin": K * sympy.sin(HERE), "cos": K * sympy.cos(HERE), "tan": K * sympy.tan(HERE),
+    "tanh": K * sympy.tanh(HERE), "atan2": K * sympy.atan2(HERE, U[0, 0, 1]), "u**1.5": K * HERE**1.5,
+    "pow": K * HERE**1.3,
+}  # fmt: skip
+
+
+def meter_of(term: Any, dtype: str) -> Callable[[int, int], float]:
+    """Return a function that measures the rate of a stencil with given sizes, in cells per second."""
+    stencil = Stencil("rates", {U: HERE + DT * (NEAR - 6 * HERE) + term})
+    kernel = compile_kernel(stencil, dtype)
+    problem = as_problem(stencil, make_layout(SHAPE, dtype), LEVELS, FIXED, False)
+    planes = _core.UpdateMeter.planes_needed(problem, LEVELS, SHAPE[0])
+    scalars = pack_scalars(stencil, {}, dtype)
+    meter = _core.UpdateMeter(problem, problem.fields, kernel.calls, scalars, discover.available_cores(), planes)
+    return lambda rows, diamond: float(
+        median(meter.measure(Sizes(LEVELS, SHAPE[0], diamond, rows_at_once=rows), problem.whole_plane, EVERYTHING, 2))
+    )
+
+
+def main() -> None:
+    for dtype in ("float32", "float64"):
+        meters = {name: meter_of(term, dtype) for name, term in TERMS.items()}
+        found: dict[str, float] = dict.fromkeys(meters, 0.0)
+        for _ in range(TURNS):
+            for name, meter in meters.items():
+                found[name] = max(found[name], *(meter(rows, diamond) for rows in ROWS_AT_ONCE for diamond in (4, 8)))
+        for name, rate in found.items():
+            print(f"{dtype}  {name:20} {rate / 1e9:6.3f} Gcell/s, {found['no function'] / rate:5.2f} times the time")
+
+
+if __name__ == "__main__":
+    main()
