@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outcrop.language.functions import call
-from outcrop.language.program import FUNCTIONS
+from outcrop.language.functions import FUNCTIONS, call
 
 CHUNK = 1 << 18
 WORDS = {"float32": np.uint32, "float64": np.uint64}

@@ -24,10 +24,11 @@ from outcrop.language import functions
 from outcrop.language.adjoint import adjoint_of
 from outcrop.language.boundary import FIXED, as_boundary
 from outcrop.language.compile import FLAGS, VECTOR_BYTES, available_isas, compile_kernel
+from outcrop.language.functions import FUNCTIONS
 from outcrop.language.functions.source import definitions
 from outcrop.language.generate import generate, vector_types
 from outcrop.language.linearised import tangent
-from outcrop.language.program import FUNCTIONS, Apply, evaluate
+from outcrop.language.program import Apply, evaluate
 from outcrop.language.stability import growth
 from outcrop.language.stencil import Field, Parameter, Signal, Stencil
 from outcrop.shared_object import find_compiler, load_library, run_compiler, shared_object

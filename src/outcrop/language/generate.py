@@ -36,8 +36,9 @@ from functools import cached_property
 from typing import TypeAlias
 
 from outcrop.language.boundary import FIXED, Boundary, Side
+from outcrop.language.functions import FUNCTIONS
 from outcrop.language.functions.source import definitions
-from outcrop.language.program import FUNCTIONS, Apply, Constant, Load, Operation, Program, Scalar, Stage
+from outcrop.language.program import Apply, Constant, Load, Operation, Program, Scalar, Stage
 from outcrop.language.stencil import Stencil
 
 C_TYPES = {"float32": "float", "float64": "double"}

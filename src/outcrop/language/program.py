@@ -19,9 +19,7 @@ from typing import Any, TypeAlias
 from outcrop.axes import NAMES, PLACES
 from outcrop.errors import shown
 from outcrop.language import schema
-
-FUNCTIONS = {"exp": 1, "log": 1, "sin": 1, "cos": 1, "tan": 1, "tanh": 1, "sign": 1, "atan2": 2, "pow": 2}
-"""The number of operands of each operator that is a function (`functions`)."""
+from outcrop.language.functions import FUNCTIONS, call
 
 OPERATORS = {
     **{"add": 2, "sub": 2, "mul": 2, "div": 2, "neg": 1, "sqrt": 1, "abs": 1, "min": 2, "max": 2},
@@ -142,8 +140,6 @@ def evaluate(program: Program, load: Callable[[Load], Any], scalars: Sequence[fl
     are arrays if `load` returns arrays, otherwise NumPy scalars. `scalars` contains the values of the parameters first,
     then the values of the signals."""
     import numpy as np  # imported here, because `outcrop info` reads programs without NumPy
-
-    from outcrop.language.functions import call
 
     kind = np.dtype(dtype).name
     functions: dict[str, Callable[..., Any]] = {

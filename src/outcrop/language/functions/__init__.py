@@ -24,18 +24,22 @@ def sign(m: Arithmetic, x: Value) -> Value:
     return m.where(x, zero, m.number(1.0), m.where(zero, x, m.number(-1.0), x))
 
 
-RECIPES: dict[str, Callable[..., Value]] = {
+_OF_ONE: dict[str, Callable[..., Value]] = {
     "exp": exponential.exp,
     "log": exponential.log,
     "tanh": exponential.tanh,
-    "pow": exponential.power,
     "sin": circular.sin,
     "cos": circular.cos,
     "tan": circular.tan,
-    "atan2": circular.atan2,
     "sign": sign,
 }
+_OF_TWO: dict[str, Callable[..., Value]] = {"atan2": circular.atan2, "pow": exponential.power}
+
+RECIPES = {**_OF_ONE, **_OF_TWO}
 """The recipe of each function. After the arithmetic, a recipe gets the arguments of the function."""
+
+FUNCTIONS = {**dict.fromkeys(_OF_ONE, 1), **dict.fromkeys(_OF_TWO, 2)}
+"""The number of arguments of each function."""
 
 
 def call(name: str, dtype: str, *arguments: Any) -> Any:

@@ -27,7 +27,7 @@ Compute: TypeAlias = Callable[[], Sequence[Value]]
 
 
 @dataclass(frozen=True)
-class Format:
+class NumberFormat:
     """A binary number type of IEEE 754. A number has `digits` bits after the leading bit of its mantissa."""
 
     digits: int
@@ -68,7 +68,7 @@ class Format:
         return 1.5 * 2.0**self.digits
 
 
-FORMATS = {"float32": Format(23, 32), "float64": Format(52, 64)}
+FORMATS = {"float32": NumberFormat(23, 32), "float64": NumberFormat(52, 64)}
 
 
 class Arithmetic:

@@ -7,10 +7,9 @@ the types that generate.py defines. `n` is a vector of words.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator, Sequence
 
-from outcrop.language.functions import RECIPES
+from outcrop.language.functions import FUNCTIONS, RECIPES
 from outcrop.language.functions.arithmetic import Lines, Text
 
 _TYPES = {"float32": ("float", "unsigned int"), "float64": ("double", "unsigned long")}
@@ -40,11 +39,10 @@ def definitions(names: Sequence[str], dtype: str, lanes: int) -> Iterator[str]:
 
 
 def _definition(name: str, dtype: str, lanes: int) -> Iterator[str]:
-    arguments = list(inspect.signature(RECIPES[name]).parameters)[1:]
-    lines = Lines(dtype, lanes)
-    result = RECIPES[name](lines, *(Text(lines, f"x{place}") for place in range(len(arguments))))
+    lines, arguments = Lines(dtype, lanes), [f"x{place}" for place in range(FUNCTIONS[name])]
+    result = RECIPES[name](lines, *(Text(lines, one) for one in arguments))
     kind, prefix = ("cell", "cell") if lanes == 1 else ("v", "vector")
-    parameters = ", ".join(f"{kind} x{place}" for place in range(len(arguments)))
+    parameters = ", ".join(f"{kind} {one}" for one in arguments)
     yield f"static inline {kind} {prefix}_{name}({parameters}) {{"
     for values, table in lines.tables.items():
         yield f"  static const cell {table}[] = {{{values}}};"
