@@ -18,7 +18,8 @@ the derivative of b. A selection has the derivative of the operand that it selec
 is 0 for a <= 0.
 
 An operand that a selection does not select has the derivative 0, even if this operand is infinite or NaN. For this
-purpose, a product with a selection between a value and 0 becomes a selection between the product and 0.
+purpose, a product with a selection between a value and 0 becomes a selection between the product and 0, and a product
+with a sum of such selections is 0 where the sum is 0.
 """
 
 from __future__ import annotations
@@ -149,13 +150,23 @@ class Tape:
                 return (operator, a, b, first, second) if ZERO in (first, second) else None
         return None
 
+    def _is_sum_of_selections(self, place: int) -> bool:
+        match self.operations[place]:
+            case Apply("add" | "sub", (a, b)):
+                return all(self.selection(one) or self._is_sum_of_selections(one) for one in (a, b))
+        return False
+
     def product_inside(self, a: int, b: int) -> int:
-        """Return the position of a * b. If b is a selection between a value and 0, the product is 0 where the selection
-        is 0, even if a is infinite or NaN there."""
-        if b == ZERO or (found := self.selection(b)) is None:
-            return self.multiply(a, b)
-        operator, first, second, then, other = found
-        return self.where(first, second, self.product_inside(a, then), self.product_inside(a, other), operator)
+        """Return the position of a * b. If b is a selection between a value and 0, or a sum of such selections, the
+        product is 0 where b is 0, even if a is infinite or NaN there."""
+        if ZERO in (a, b):
+            return ZERO
+        if (found := self.selection(b)) is not None:
+            operator, first, second, then, other = found
+            return self.where(first, second, self.product_inside(a, then), self.product_inside(a, other), operator)
+        if self._is_sum_of_selections(b):
+            return self.where(b, ZERO, ZERO, self.multiply(a, b), "where_equal")
+        return self.multiply(a, b)
 
     def sum_inside(self, a: int, b: int) -> int:
         """Return the position of a + b. The sum of two selections with the same condition is one selection, if both
@@ -225,8 +236,7 @@ def tangent(tape: Tape, program: Program, at: Mapping[int, int], seeds: Mapping[
             first, second = operation.operands
             change[place] = tape.where(*_order(operation, at), change[first], change[second])
         else:
-            terms = [tape.product_inside(slope, change[i]) if slope != ZERO else ZERO
-                     for i, slope in zip(operation.operands, slopes, strict=True)]  # fmt: skip
+            terms = [tape.product_inside(slope, change[i]) for i, slope in zip(operation.operands, slopes, strict=True)]
             change[place] = tape.sum([one for one in terms if one != ZERO])
     return [change[place] for place in program.results]
 

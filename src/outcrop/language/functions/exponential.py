@@ -30,7 +30,7 @@ def exp(m: Arithmetic, x: Value) -> Value:
 
 
 def _exp(m: Arithmetic, x: Value, low: Value) -> Value:
-    """Return exp(x + low). The result is neither huge nor tiny beyond _EXP_ENDS, and `low` is small beside x."""
+    """Return exp(x + low) for x between the numbers of _EXP_ENDS. `low` is smaller than the last digit of x."""
     first, second = map(m.number, m.constants.LN2)
     n = m.nearest(x * m.number(m.constants.LOG2_E))
     rest = x - n * first
