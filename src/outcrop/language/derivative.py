@@ -273,7 +273,7 @@ def adjoint(tape: Tape, program: Program, at: Mapping[int, int], seeds: Sequence
         products = [(coefficient, core) for core, coefficient in bars.pop(place).items() if coefficient != ZERO]
         if not products:
             continue
-        if len(products) > 1:  # combine them into one product, so that the number of products does not grow
+        if len(products) > 1:  # combine the products into one, so that their number does not grow
             terms = [tape.product_inside(coefficient, core) for coefficient, core in products]
             products = [(one, balanced(terms, tape.sum_inside))]
         ((coefficient, core),) = products

@@ -11,8 +11,8 @@ the expressions:
 * Equal operations are computed once.
 * A power with an exponent such as 3 or 1.5 is a product of factors and of a square root. Other powers are functions.
 * A Piecewise computes all of its branches, and then selects the result.
-* A sum inside a sum is computed separately. A product inside a product is also computed separately. SymPy keeps such
-  nested terms only with `evaluate=False`.
+* A sum inside a sum is computed separately. A product inside a product is also computed separately. SymPy keeps nested
+  sums and nested products only with `evaluate=False`.
 """
 
 from __future__ import annotations
