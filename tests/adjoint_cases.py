@@ -31,7 +31,7 @@ BOUNDARIES = ["fixed", "periodic", "mirror", "y=mirror:fixed,x=periodic"]
 
 def users() -> list[Stencil]:
     """Return stencils with features that no built-in stencil has: signals, two updates of a field, previous values of
-    other fields, uneven coefficients of all kinds, and operations without a derivative."""
+    other fields, uneven coefficients of all kinds, functions, and operations without a derivative."""
     u, v, k, a, s = Field("u"), Field("v"), Field("k"), Parameter("a", 0.3), Signal("s")
     return [
         Stencil("signals", {u: u[0] + s * a * (u[1] - 2 * u[0] + u[-1]) + s**2 * k[1] * u[-2]}),
@@ -41,8 +41,15 @@ def users() -> list[Stencil]:
         Stencil("driven", {u: 2 * u[0] - s * u.previous[0] + a * (u[1] + u[-1])}),
         Stencil("names", {u: u[0] + Field("u_adj")[1] * u[-1] ** 2 * Field("edge_x")[-1]}),
         Stencil("kinks", {u: sympy.Max(u[1], a * u[0]) + sympy.Min(u[-1], k[0]) * abs(u[0] - a) + sympy.sqrt(u[2])}),
+        Stencil("functions", {u: sympy.exp(-a * u[0]) * (1 + sympy.sin(u[1]) * sympy.cos(u[-1])) / 2
+                              + sympy.log(1 + u[0] * k[1]) ** 2 + sympy.atan2(u[1], k[0]) * sympy.tanh(s * u[0]) / 4
+                              + u[0] ** a / 8 + k[0] ** u[1] / 8 + u[-1] ** 1.5 * sympy.sign(u[0] - k[0]) / 16
+                              + sympy.tan(a * k[0]) * sympy.exp(s) / 8}),
+        Stencil("conditions", {u: sympy.Piecewise(
+            (u[0] * u[1], u[0] > k[0]), (u[1] / (k[0] + u[-1]), sympy.Or(u[1] >= u[-1], sympy.Eq(u[0], u[1]))),
+            (a * u[-1] ** 2, sympy.And(u[0] <= a * k[1], sympy.Ne(u[1], k[0]))), (k[0] * u[0], True))}),
         Stencil("plane", {u: u[0, 0] / (1 + u[1, 0] ** 2) + k[-1, 1] * u[2, -1] * u[0, 1] + k[0, 1] * u[-1, -1]}),
-    ]
+    ]  # fmt: skip
 
 
 STENCILS = {**{name: library.find_stencil(name) for name in NAMES}, **{one.name: one for one in users()}}

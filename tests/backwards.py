@@ -152,6 +152,10 @@ PLAIN: Mapping[str, Callable[..., Any]] = {
     "min": lambda a, b: np.where(a < b, a, b),
     "max": lambda a, b: np.where(a > b, a, b),
     "where": lambda a, b, c, d: np.where(a > b, c, d),
+    "where_equal": lambda a, b, c, d: np.where((a > b) | (a < b), d, c),  # without NaN; == also compares slopes
+    **{one: getattr(np, one) for one in ("exp", "log", "sin", "cos", "tan", "tanh", "sign")},
+    "atan2": np.arctan2,
+    "pow": np.power,
 }
 """The operators for NumPy arrays of floats, complex numbers or fractions."""
 

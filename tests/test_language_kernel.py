@@ -116,6 +116,9 @@ def join(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
         st.tuples(inner, inner).map(lambda pair: sympy.Min(*pair)),
         inner.map(lambda one: sympy.sqrt(1 + abs(one))),
         inner.map(lambda one: one**2),
+        inner.map(sympy.tanh),
+        inner.map(sympy.atan),
+        st.tuples(inner, inner, inner).map(lambda three: sympy.Piecewise((three[0], three[1] > three[2]), (K, True))),
         inner.map(lambda one: -one),
     )
 

@@ -13,7 +13,13 @@ operator have the same core, and have different coefficients. So the adjoint of 
 operator, which is applied to the core.
 
 At points without a derivative, a one-sided derivative is used. If a = b, min(a, b) and max(a, b) return b, so they have
-the derivative of b. At a = 0, abs(a) has the derivative 1, and sqrt(a) has an infinite derivative.
+the derivative of b. A selection has the derivative of the operand that it selects. At a = 0, abs(a) has the derivative
+1, sign(a) has the derivative 0, and sqrt(a) has an infinite derivative. The derivative of pow(a, b) with respect to b
+is 0 for a <= 0.
+
+An operand that a selection does not select has the derivative 0, even if this operand is infinite or NaN. For this
+purpose, a product with a selection between a value and 0 becomes a selection between the product and 0, and a product
+with a sum of such selections is 0 where the sum is 0.
 """
 
 from __future__ import annotations
@@ -124,12 +130,54 @@ class Tape:
             return a
         return self.append(Apply("div", (a, b)))
 
-    def where(self, a: int, b: int, then: int, other: int) -> int:
-        """Return the position of a value that is `then` where a > b, and `other` elsewhere."""
+    def where(self, a: int, b: int, then: int, other: int, operator: str = "where") -> int:
+        """Return the position of a value that is `then` where a > b, and `other` elsewhere. With the operator
+        "where_equal", the value is `then` where a == b."""
         if then == other:
             return then
         places = [self.append(Constant(0.0)) if one == ZERO else one for one in (a, b, then, other)]
-        return self.append(Apply("where", tuple(places)))
+        return self.append(Apply(operator, tuple(places)))
+
+    def apply(self, operator: str, *operands: int) -> int:
+        return self.append(Apply(operator, operands))
+
+    def selection(self, place: int) -> tuple[str, int, int, int, int] | None:
+        """Return the operator and the operands of a selection between a value and 0. A 0 is returned as ZERO. Return
+        None for other operations."""
+        match self.operations[place]:
+            case Apply("where" | "where_equal" as operator, (a, b, then, other)):
+                first, second = (ZERO if self._value(one) == 0 else one for one in (then, other))
+                return (operator, a, b, first, second) if ZERO in (first, second) else None
+        return None
+
+    def _is_sum_of_selections(self, place: int) -> bool:
+        match self.operations[place]:
+            case Apply("add" | "sub", (a, b)):
+                return all(self.selection(one) or self._is_sum_of_selections(one) for one in (a, b))
+        return False
+
+    def product_inside(self, a: int, b: int) -> int:
+        """Return the position of a * b. If b is a selection between a value and 0, or a sum of such selections, the
+        product is 0 where b is 0, even if a is infinite or NaN there."""
+        if ZERO in (a, b):
+            return ZERO
+        if (found := self.selection(b)) is not None:
+            operator, first, second, then, other = found
+            return self.where(first, second, self.product_inside(a, then), self.product_inside(a, other), operator)
+        if self._is_sum_of_selections(b):
+            return self.where(b, ZERO, ZERO, self.multiply(a, b), "where_equal")
+        return self.multiply(a, b)
+
+    def sum_inside(self, a: int, b: int) -> int:
+        """Return the position of a + b. The sum of two selections with the same condition is one selection, if both
+        select between a value and 0 in the same order."""
+        if ZERO not in (a, b):
+            one, two = self.selection(a), self.selection(b)
+            if one and two and one[:3] == two[:3] and (one[3] == ZERO) == (two[3] == ZERO):
+                operator, first, second = one[:3]
+                then, other = self.sum_inside(one[3], two[3]), self.sum_inside(one[4], two[4])
+                return self.where(first, second, then, other, operator)
+        return self.add(a, b)
 
     def sum(self, terms: Sequence[int]) -> int:
         """Return the position of the sum of terms. The sum is a balanced tree."""
@@ -181,14 +229,14 @@ def tangent(tape: Tape, program: Program, at: Mapping[int, int], seeds: Mapping[
         if not isinstance(operation, Apply) or all(change[i] == ZERO for i in operation.operands):
             continue
         slopes = _slopes(tape, operation, at, place)
-        if operation.operator == "where":
+        if operation.operator in ("where", "where_equal"):
             a, b, then, other = operation.operands
-            change[place] = tape.where(at[a], at[b], change[then], change[other])
+            change[place] = tape.where(at[a], at[b], change[then], change[other], operation.operator)
         elif operation.operator in ("min", "max"):
             first, second = operation.operands
             change[place] = tape.where(*_order(operation, at), change[first], change[second])
         else:
-            terms = [tape.multiply(slope, change[i]) for i, slope in zip(operation.operands, slopes, strict=True)]
+            terms = [tape.product_inside(slope, change[i]) for i, slope in zip(operation.operands, slopes, strict=True)]
             change[place] = tape.sum([one for one in terms if one != ZERO])
     return [change[place] for place in program.results]
 
@@ -226,20 +274,24 @@ def adjoint(tape: Tape, program: Program, at: Mapping[int, int], seeds: Sequence
         if not products:
             continue
         if len(products) > 1:  # combine the products into one, so that their number does not grow
-            products = [(one, tape.sum([tape.multiply(coefficient, core) for coefficient, core in products]))]
+            terms = [tape.product_inside(coefficient, core) for coefficient, core in products]
+            products = [(one, balanced(terms, tape.sum_inside))]
         ((coefficient, core),) = products
-        if operation.operator in ("min", "max", "where"):
+        if operation.operator in ("min", "max", "where", "where_equal"):
             first, second = operation.operands[-2:]
-            order = (at[operation.operands[0]], at[operation.operands[1]])
-            a, b = order if operation.operator == "where" else _order(operation, at)
-            add(first, coefficient, tape.where(a, b, core, ZERO))
-            add(second, coefficient, tape.where(a, b, ZERO, core))
+            is_extreme = operation.operator in ("min", "max")
+            a, b = _order(operation, at) if is_extreme else (at[i] for i in operation.operands[:2])
+            condition = "where" if is_extreme else operation.operator
+            add(first, coefficient, tape.where(a, b, core, ZERO, condition))
+            add(second, coefficient, tape.where(a, b, ZERO, core, condition))
             continue
         for i, slope in zip(operation.operands, _slopes(tape, operation, at, place), strict=True):
+            if slope == ZERO:
+                continue
             if tape.uniform[slope]:
                 add(i, tape.multiply(slope, coefficient), core)
             else:
-                add(i, coefficient, tape.multiply(slope, core))
+                add(i, coefficient, tape.product_inside(slope, core))
     return {
         place: [Product(coefficient, core) for core, coefficient in bar.items() if coefficient != ZERO]
         for place, bar in bars.items()
@@ -257,7 +309,7 @@ def _order(operation: Apply, at: Mapping[int, int]) -> tuple[int, int]:
 def _slopes(tape: Tape, operation: Apply, at: Mapping[int, int], place: int) -> list[int]:
     """Return, for each operand of an operation, the position on the tape of the partial derivative with respect to this
     operand. The result is empty for an operation that selects one of its operands."""
-    places = [at[i] for i in operation.operands]
+    places, result = [at[i] for i in operation.operands], at[place]
     one = tape.constant(1.0)
     match operation.operator:
         case "add":
@@ -267,12 +319,44 @@ def _slopes(tape: Tape, operation: Apply, at: Mapping[int, int], place: int) -> 
         case "mul":
             return [places[1], places[0]]
         case "div":
-            return [tape.divide(one, places[1]), tape.negative(tape.divide(at[place], places[1]))]
+            return [tape.divide(one, places[1]), tape.negative(tape.divide(result, places[1]))]
         case "neg":
             return [tape.negative(one)]
         case "sqrt":
-            return [tape.divide(tape.append(Constant(0.5)), at[place])]
+            return [tape.divide(tape.append(Constant(0.5)), result)]
         case "abs":
             zero = tape.append(Constant(0.0))
             return [tape.where(zero, places[0], tape.negative(one), one)]
+        case "exp":
+            return [result]
+        case "log":
+            return [tape.divide(one, places[0])]
+        case "sin":
+            return [tape.apply("cos", *places)]
+        case "cos":
+            return [tape.negative(tape.apply("sin", *places))]
+        case "tan":
+            return [tape.add(one, tape.multiply(result, result))]
+        case "tanh":  # 1 - tanh^2 loses fewer digits as a product
+            return [tape.multiply(tape.add(one, tape.negative(result)), tape.add(one, result))]
+        case "sign":
+            return [ZERO]
+        case "atan2":
+            y, x = places
+            square = tape.add(tape.multiply(x, x), tape.multiply(y, y))
+            return [tape.divide(x, square), tape.negative(tape.divide(y, square))]
+        case "pow":
+            return _slopes_of_power(tape, places[0], places[1], result)
     return []
+
+
+def _slopes_of_power(tape: Tape, base: int, exponent: int, result: int) -> list[int]:
+    zero, one = tape.append(Constant(0.0)), tape.constant(1.0)
+    constant = tape.operations[exponent]
+    by_exponent = tape.where(base, zero, tape.multiply(result, tape.apply("log", base)), ZERO)
+    if isinstance(constant, Constant):
+        lower = tape.append(Constant(constant.value - 1))
+        return [tape.multiply(exponent, tape.apply("pow", base, lower)), by_exponent]
+    lower = tape.add(exponent, tape.negative(one))
+    by_base = tape.multiply(exponent, tape.apply("pow", base, lower))
+    return [tape.where(exponent, zero, ZERO, by_base, "where_equal"), by_exponent]  # 0 also for the base 0

@@ -25,7 +25,8 @@ made from two of these vectors by a shift of lanes. So no load is unaligned:
 
 Vectors are extensions of GCC and Clang (`vector_size`, `__builtin_shufflevector`). Without vectors, the same
 expressions are written for single cells in plain C. Operations that do not depend on the cell are computed as scalars
-before the loop.
+before the loop. Functions of such values, such as exp of a parameter, are computed once per call of the kernel, because
+one of them takes as long as the update of many cells.
 """
 
 from __future__ import annotations
@@ -36,13 +37,16 @@ from functools import cached_property
 from typing import TypeAlias
 
 from outcrop.language.boundary import FIXED, Boundary, Side
-from outcrop.language.program import Apply, Constant, Load, Program, Scalar, Stage
+from outcrop.language.functions import FUNCTIONS
+from outcrop.language.functions.source import definitions
+from outcrop.language.program import Apply, Constant, Load, Operation, Program, Scalar, Stage
 from outcrop.language.stencil import Stencil
 
 C_TYPES = {"float32": "float", "float64": "double"}
 ITEM_BYTES = {"float32": 4, "float64": 8}
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 _COMPARISON = {"min": "<", "max": ">"}
+_SELECTION = {"where": ">", "where_equal": "=="}
 
 Operand: TypeAlias = tuple[int, int]
 """An operand of a program: the number of a field, and the age of its value."""
@@ -87,13 +91,21 @@ def generate(stencil: Stencil, dtype: str, vector_bytes: int, boundary: Boundary
     untrusted manifest. Only the numbers and operators of the stencil are used."""
     lanes = max(1, vector_bytes // ITEM_BYTES[dtype])
     lines = [_HEAD]
-    lines += _type_definitions(C_TYPES[dtype], lanes)
+    lines += vector_types(C_TYPES[dtype], lanes)
+    if used := _functions(stencil):
+        lines += definitions(used, dtype, lanes)
     for number in range(len(stencil.stages)):
         lines += _StageWriter(stencil, number, C_TYPES[dtype], lanes, boundary).lines()
     return "\n".join(lines) + "\n"
 
 
-def _type_definitions(c_type: str, lanes: int) -> Iterator[str]:
+def _functions(stencil: Stencil) -> list[str]:
+    """Return the names of the functions that the stencil uses."""
+    operations = (one for stage in stencil.stages for one in stage.program.operations)
+    return sorted({one.operator for one in operations if isinstance(one, Apply) and one.operator in FUNCTIONS})
+
+
+def vector_types(c_type: str, lanes: int) -> Iterator[str]:
     """Yield the definitions of the types `v`, a vector of cells, and `m`, the mask of a comparison."""
     if lanes == 1:
         yield f"typedef {c_type} v;"
@@ -127,6 +139,7 @@ class _StageWriter:
             _Expressions(self.stage.program, c_type, lanes, *block) for block in _blocks(stencil, lanes)
         )
         self.loops = [self.cell, *(one for one in larger if one.shares_rows)]
+        self.once = f", const {c_type} *once" if self.cell.once else ""
 
     def lines(self) -> Iterator[str]:
         """Yield the functions that update rows, and the function that updates a block. If the boundary needs a function
@@ -137,6 +150,11 @@ class _StageWriter:
             yield from self._row_function(code)
             yield from self._call_function(code)
         yield from self._block_function()
+
+    @property
+    def _once(self) -> str:
+        """The argument that passes the values that are computed once per call of the kernel."""
+        return ", once" if self.once else ""
 
     def _targets(self, code: _Expressions) -> Iterator[tuple[int, int, Place]]:
         """Yield three values for each row that a row function writes: a running number, the number of the target, and
@@ -152,13 +170,13 @@ class _StageWriter:
             f", {self.type} *{alone}q{n}, const {self.type} *{alone}p{n}" for n, _, _ in self._targets(code)
         )
         rows = "".join(f", const {self.type} *{alone}r{i}" for i in range(len(code.rows)))
-        return f"const struct outcrop_block *b{targets}{rows}"
+        return f"const struct outcrop_block *b{self.once}{targets}{rows}"
 
     def _cell_function(self) -> Iterator[str]:
         low, high = self.boundary.x
         rows = "".join(f", const {self.type} *r{i}" for i in range(len(self.cell.rows)))
         outputs = "".join(f", {self.type} *e{j}" for j in range(len(self.in_place)))
-        yield f"static void cell_{self.number}(const struct outcrop_block *b, long x{outputs}{rows}) {{"
+        yield f"static void cell_{self.number}(const struct outcrop_block *b{self.once}, long x{outputs}{rows}) {{"
         yield f"  const {self.type} *s = b->scalars;"
         yield "  (void)s;"
         yield from self.cell.uniforms()
@@ -225,7 +243,7 @@ class _StageWriter:
                 for place in code.places:
                     outputs = "".join(f", &{name}v{n}[x - {name}0]" for n, _, at in self._targets(code) if at == place)
                     rows = "".join(f", r{code.number(row, place)}" for row in self.cell.rows)
-                    yield f"    cell_{self.number}(b, x{outputs}{rows});"
+                    yield f"    cell_{self.number}(b{self._once}, x{outputs}{rows});"
             yield "  }"
 
     def _put_edges(self, code: _Expressions) -> Iterator[str]:
@@ -245,33 +263,37 @@ class _StageWriter:
         fewer rows together updates the remaining rows."""
         calls = {code.rows_at_once * code.planes_at_once: f"call_{self.number}_{code.name}" for code in self.loops}
         yield f"void {symbol(self.number)}(const struct outcrop_block *b) {{"
+        if self.once:
+            yield from self.cell.computed_once()
+        arguments = f"(b{self._once}, y"
         yield "  long y = b->y0;"
         if 4 in calls:
             yield "  if (b->rows_at_once >= 4)"
             yield "    for (; y + 2 <= b->y1; y += 2) {"
             yield "      long k = 0;"
-            yield f"      for (; k + 2 <= b->planes; k += 2) {calls[4]}(b, y, k);"
-            yield f"      for (; k < b->planes; k++) {calls[1]}(b, y, k), {calls[1]}(b, y + 1, k);"
+            yield f"      for (; k + 2 <= b->planes; k += 2) {calls[4]}{arguments}, k);"
+            yield f"      for (; k < b->planes; k++) {calls[1]}{arguments}, k), {calls[1]}{arguments} + 1, k);"
             yield "    }"
         yield "  for (; y < b->y1; y++) {"
         yield "    long k = 0;"
         if 2 in calls:
             yield "    if (b->rows_at_once >= 2)"
-            yield f"      for (; k + 2 <= b->planes; k += 2) {calls[2]}(b, y, k);"
-        yield f"    for (; k < b->planes; k++) {calls[1]}(b, y, k);"
+            yield f"      for (; k + 2 <= b->planes; k += 2) {calls[2]}{arguments}, k);"
+        yield f"    for (; k < b->planes; k++) {calls[1]}{arguments}, k);"
         yield "  }"
         yield "}"
         yield ""
 
     def _call_function(self, code: _Expressions) -> Iterator[str]:
-        yield f"static inline void call_{self.number}_{code.name}(const struct outcrop_block *b, long y, long k) {{"
+        head = f"static inline void call_{self.number}_{code.name}"
+        yield f"{head}(const struct outcrop_block *b{self.once}, long y, long k) {{"
         arguments = []
         for _, j, (dz, dy) in self._targets(code):
             target = self.stage.targets[j]
             arguments.append(f"({self.type} *)b->target[{j}][k + {dz}] + (y + {dy}) * b->pitch")
             arguments.append(self._row_pointer((target, 0), dz, dy))
         arguments += [self._row_pointer(*row) for row in code.rows]
-        yield f"  row_{self.number}_{code.name}(b, " + ",\n      ".join(arguments) + ");"
+        yield f"  row_{self.number}_{code.name}(b{self._once}, " + ",\n      ".join(arguments) + ");"
         yield "}"
 
     def _row_pointer(self, operand: tuple[int, int], dz: int, dy: int) -> str:
@@ -332,6 +354,33 @@ class _Expressions:
         """Return the name of the vector with the result of an operation."""
         return f"t{operation}" if self.program.uniform[operation] else f"t{operation}_{self.places.index(place)}"
 
+    @cached_property
+    def once(self) -> dict[int, int]:
+        """The functions of values that are the same for every cell: the position of the operation, and the place of its
+        result in the array `once`."""
+        every = zip(self.program.operations, self.program.uniform, strict=True)
+        found = [
+            place
+            for place, (operation, is_uniform) in enumerate(every)
+            if is_uniform and isinstance(operation, Apply) and operation.operator in FUNCTIONS
+        ]
+        return {place: number for number, place in enumerate(found)}
+
+    def computed_once(self) -> Iterator[str]:
+        """Yield the operations that compute the array `once`, and no other operations."""
+        needed = set(self.once)
+        for place in range(len(self.program.operations) - 1, -1, -1):
+            operation = self.program.operations[place]
+            if place in needed and isinstance(operation, Apply):
+                needed.update(operation.operands)
+        yield f"  {self.c_type} once[{len(self.once)}];"
+        yield f"  const {self.c_type} *s = b->scalars;"
+        yield "  (void)s;"
+        for place in sorted(needed):
+            yield f"  {self._uniform(place, self.program.operations[place])}"
+            if place in self.once:
+                yield f"  once[{self.once[place]}] = u{place};"
+
     def uniforms(self) -> Iterator[str]:
         """Yield the operations that do not depend on the cell. Their results are scalars, and also vectors if other
         operations need vectors."""
@@ -343,19 +392,25 @@ class _Expressions:
         for place, operation in enumerate(self.program.operations):
             if not uniform[place]:
                 continue
-            match operation:
-                case Scalar(index):
-                    yield f"  const {self.c_type} u{place} = s[{index}];"
-                case Constant(value):
-                    yield f"  const {self.c_type} u{place} = ({self.c_type}){value.hex()};"
-                case Apply(operator, operands):
-                    yield f"  {self._scalar_apply(f'u{place}', operator, [f'u{i}' for i in operands])}"
-                case Load():
-                    raise AssertionError("a load depends on the cell")
+            if place in self.once:
+                yield f"  const {self.c_type} u{place} = once[{self.once[place]}];"
+            else:
+                yield f"  {self._uniform(place, operation)}"
             yield f"  (void)u{place};"
             if place in needed:
                 yield f"  const v t{place} = {self._splat(f'u{place}')};"
                 yield f"  (void)t{place};"
+
+    def _uniform(self, place: int, operation: Operation) -> str:
+        """Return the line that computes an operation that does not depend on the cell."""
+        match operation:
+            case Scalar(index):
+                return f"const {self.c_type} u{place} = s[{index}];"
+            case Constant(value):
+                return f"const {self.c_type} u{place} = ({self.c_type}){value.hex()};"
+            case Apply(operator, operands):
+                return self._scalar_apply(f"u{place}", operator, [f"u{i}" for i in operands])
+        raise AssertionError("a load depends on the cell")
 
     def _splat(self, scalar: str) -> str:
         return scalar if self.lanes == 1 else "{" + ", ".join([scalar] * self.lanes) + "}"
@@ -432,10 +487,12 @@ class _Expressions:
         a, b = operands[0], operands[-1]
         if operator in _COMPARISON:
             value = f"{a} {_COMPARISON[operator]} {b} ? {a} : {b}"
-        elif operator == "where":
-            value = f"{a} > {operands[1]} ? {operands[2]} : {b}"
+        elif operator in _SELECTION:
+            value = f"{a} {_SELECTION[operator]} {operands[1]} ? {operands[2]} : {b}"
         elif operator == "neg":
             value = f"-{a}"
+        elif operator in FUNCTIONS:
+            value = f"cell_{operator}({', '.join(operands)})"
         else:
             value = f"{a} {_INFIX[operator]} {b}" if operator in _INFIX else f"{self._function(operator)}({a})"
         return f"const {self.c_type} {name} = {value};"
@@ -451,8 +508,10 @@ class _Expressions:
         elif operator in _COMPARISON:
             yield f"    const m k{name} = {a} {_COMPARISON[operator]} {b};"
             yield f"    const v {name} = (v)(((m){a} & k{name}) | ((m){b} & ~k{name}));"
-        elif operator == "where":
-            yield f"    const m k{name} = {a} > {operands[1]};"
+        elif operator in FUNCTIONS:
+            yield f"    const v {name} = vector_{operator}({', '.join(operands)});"
+        elif operator in _SELECTION:
+            yield f"    const m k{name} = {a} {_SELECTION[operator]} {operands[1]};"
             yield f"    const v {name} = (v)(((m){operands[2]} & k{name}) | ((m){b} & ~k{name}));"
         else:
             yield f"    v {name};"

@@ -9,6 +9,8 @@ the expressions:
 * In products, factors that do not depend on the cell are multiplied first, so that their product is computed only once
   per call of the kernel.
 * Equal operations are computed once.
+* A power with an exponent such as 3 or 1.5 is a product of factors and of a square root. Other powers are functions.
+* A Piecewise computes all of its branches, and then selects the result.
 * A sum inside a sum is computed separately. A product inside a product is also computed separately. SymPy keeps nested
   sums and nested products only with `evaluate=False`.
 """
@@ -25,10 +27,22 @@ from sympy.core.function import AppliedUndef
 from outcrop.axes import inside
 from outcrop.errors import InputError, shown
 from outcrop.language.derivative import Tape, balanced
-from outcrop.language.program import Apply, Constant, Load, Program, Scalar
+from outcrop.language.program import OPERATORS, Apply, Constant, Load, Program, Scalar
 from outcrop.language.stencil import PREVIOUS
 
 _LARGEST_POWER = 16
+"""A power with a larger exponent is not a product but a function."""
+
+FUNCTIONS = {
+    **{sympy.exp: "exp", sympy.log: "log", sympy.sin: "sin", sympy.cos: "cos", sympy.tan: "tan"},
+    **{sympy.tanh: "tanh", sympy.atan2: "atan2", sympy.sign: "sign"},
+}
+"""The operator for each function of SymPy. Other functions are composed of operators."""
+
+SUPPORTED = "+ - * / powers sqrt Abs Min Max exp log sin cos tan tanh atan atan2 sign"
+"""The operators and functions that an expression may contain, for error messages."""
+
+_COMPARISONS = (sympy.Lt, sympy.Le, sympy.Gt, sympy.Ge, sympy.Eq, sympy.Ne)
 
 
 def lower(where: str, expressions: Sequence[sympy.Expr], fields: Sequence[str], scalars: Sequence[str]) -> Program:
@@ -79,7 +93,49 @@ class _Builder:
             return self._tree(operator, [self.visit(term) for term in _ordered(node.args)])
         if node.is_NumberSymbol:
             return self._append(Constant(float(node)))
-        raise self._refuse(node, "cannot be computed; there are + - * / powers sqrt Abs Min Max")
+        if node.func in FUNCTIONS and len(node.args) == OPERATORS[FUNCTIONS[node.func]]:
+            return self._append(Apply(FUNCTIONS[node.func], tuple(map(self.visit, node.args))))
+        if isinstance(node, sympy.atan):
+            return self._append(Apply("atan2", (self.visit(node.args[0]), self._append(Constant(1.0)))))
+        if isinstance(node, sympy.Piecewise):
+            return self._piecewise(node)
+        raise self._refuse(node, f"cannot be computed; there are {SUPPORTED} Piecewise")
+
+    def _piecewise(self, node: sympy.Piecewise) -> int:
+        *branches, (last, condition) = node.args
+        if condition != sympy.true:
+            raise self._refuse(node, "has no value where all conditions are false; end it with (value, True)")
+        result = self.visit(last)
+        for value, condition in reversed(branches):
+            result = self._select(condition, self.visit(value), result)
+        return result
+
+    def _select(self, condition: sympy.Basic, then: int, other: int) -> int:
+        """Return the position of a value that is `then` where a condition is true, and `other` elsewhere. A comparison
+        with NaN is false, except Ne."""
+        if condition in (sympy.true, sympy.false):
+            return then if condition == sympy.true else other
+        if isinstance(condition, sympy.Not):
+            return self._select(condition.args[0], other, then)
+        if isinstance(condition, (sympy.And, sympy.Or)):
+            is_and = isinstance(condition, sympy.And)
+            result = then if is_and else other
+            for one in reversed(_ordered(condition.args)):
+                result = self._select(one, result, other) if is_and else self._select(one, then, result)
+            return result
+        if not isinstance(condition, _COMPARISONS):
+            raise self._refuse(condition, "is no condition; there are < <= > >= Eq Ne And Or Not")
+        a, b = self.visit(condition.lhs), self.visit(condition.rhs)
+        if isinstance(condition, (sympy.Lt, sympy.Le)):
+            a, b = b, a
+        if isinstance(condition, sympy.Ne):
+            return self._append(Apply("where_equal", (a, b, other, then)))
+        if isinstance(condition, (sympy.Eq, sympy.Le, sympy.Ge)):
+            equal = self._append(Apply("where_equal", (a, b, then, other)))
+            if isinstance(condition, sympy.Eq):
+                return equal
+            other = equal
+        return self._append(Apply("where", (a, b, then, other)))
 
     def _load(self, node: AppliedUndef) -> Load:
         name = node.func.__name__
@@ -142,19 +198,23 @@ class _Builder:
 
     def _power(self, node: sympy.Pow) -> int:
         base, exponent = node.args
-        if exponent == sympy.Rational(1, 2):
-            return self._append(Apply("sqrt", (self.visit(base),)))
-        if exponent.could_extract_minus_sign():
+        if base == sympy.E:
+            return self._append(Apply("exp", (self.visit(exponent),)))
+        if not exponent.is_Number:
+            return self._append(Apply("pow", (self.visit(base), self.visit(exponent))))
+        if exponent.is_negative:
             if base.is_zero:
                 raise self._refuse(node, "divides by zero")
             one = self._append(Constant(1.0))
             return self._append(Apply("div", (one, self.visit(base**-exponent))))
-        if not exponent.is_Integer or int(exponent) > _LARGEST_POWER:
-            raise self._refuse(node, f"has an exponent other than 1/2 or a whole number up to {_LARGEST_POWER}")
+        value = float(exponent)
+        if not (2 * value).is_integer() or value > _LARGEST_POWER:
+            return self._append(Apply("pow", (self.visit(base), self.visit(exponent))))
         factor = self.visit(base)
-        result = factor
-        for _ in range(int(exponent) - 1):
-            result = self._append(Apply("mul", (result, factor)))
+        factors = [factor] * int(value) + ([] if value.is_integer() else [self._append(Apply("sqrt", (factor,)))])
+        result = factors[0]
+        for one in factors[1:]:
+            result = self._append(Apply("mul", (result, one)))
         return result
 
     def _refuse(self, node: sympy.Expr, why: str) -> InputError:
@@ -178,7 +238,7 @@ def _split(term: sympy.Expr) -> tuple[bool, sympy.Expr, sympy.Expr]:
 
 
 def _is_divisor(factor: sympy.Expr) -> bool:
-    return bool(factor.is_Pow and factor.args[1].could_extract_minus_sign())
+    return bool(factor.is_Pow and factor.args[1].is_Number and factor.args[1].is_negative)
 
 
 def _ordered(terms: Sequence[sympy.Expr]) -> list[sympy.Expr]:

@@ -1,7 +1,8 @@
 """Define the lowered form of expressions. A program is a list of operations in a fixed order. A stage has one program.
 
 The order of operations defines the bits of a stencil. The C generator and the NumPy oracle follow this order, operation
-by operation. Each operation rounds once to the field's dtype. No operations are contracted or reassociated.
+by operation. Each operation rounds once to the field's dtype. No operations are contracted or reassociated. Functions
+such as exp are lists of such operations, too.
 
 A kernel does not check the field numbers and offsets in a program. So this file checks each of them. The caller puts
 the name of the stencil before the message of a ValueError.
@@ -12,16 +13,21 @@ from __future__ import annotations
 import operator as operators
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeAlias
 
 from outcrop.axes import NAMES, PLACES
 from outcrop.errors import shown
 from outcrop.language import schema
+from outcrop.language.functions import FUNCTIONS, call
 
-OPERATORS = {"add": 2, "sub": 2, "mul": 2, "div": 2, "neg": 1, "sqrt": 1, "abs": 1, "min": 2, "max": 2, "where": 4}
-"""The number of operands of each operator. min(a, b) is `a < b ? a : b`, max(a, b) is `a > b ? a : b`, and
-where(a, b, c, d) is `a > b ? c : d`."""
+OPERATORS = {
+    **{"add": 2, "sub": 2, "mul": 2, "div": 2, "neg": 1, "sqrt": 1, "abs": 1, "min": 2, "max": 2},
+    **{"where": 4, "where_equal": 4},
+    **FUNCTIONS,
+}
+"""The number of operands of each operator. min(a, b) is `a < b ? a : b`, max(a, b) is `a > b ? a : b`,
+where(a, b, c, d) is `a > b ? c : d`, and where_equal(a, b, c, d) is `a == b ? c : d`."""
 
 
 @dataclass(frozen=True)
@@ -135,6 +141,7 @@ def evaluate(program: Program, load: Callable[[Load], Any], scalars: Sequence[fl
     then the values of the signals."""
     import numpy as np  # imported here, because `outcrop info` reads programs without NumPy
 
+    kind = np.dtype(dtype).name
     functions: dict[str, Callable[..., Any]] = {
         **{name: getattr(operators, name) for name in ("add", "sub", "mul", "neg")},
         "div": operators.truediv,
@@ -143,6 +150,8 @@ def evaluate(program: Program, load: Callable[[Load], Any], scalars: Sequence[fl
         "min": lambda a, b: np.where(a < b, a, b),
         "max": lambda a, b: np.where(a > b, a, b),
         "where": lambda a, b, c, d: np.where(a > b, c, d),
+        "where_equal": lambda a, b, c, d: np.where(a == b, c, d),
+        **{name: partial(call, name, kind) for name in FUNCTIONS},
     }
     found: list[Any] = []
     with np.errstate(all="ignore"):

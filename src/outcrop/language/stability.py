@@ -91,19 +91,56 @@ def linearise(
                 found.append(_of_one(operator, found[i]))
             case Apply(operator, (i, j)):
                 found.append(_of_two(operator, found[i], found[j]))
-            case Apply(_, (i, j, then, other)):
-                found.append(_where(found[i].value, found[j].value, found[then], found[other]))
+            case Apply(operator, (i, j, then, other)):
+                found.append(_selected(operator, found[i].value, found[j].value, found[then], found[other]))
     return [found[place] for place in program.results]
 
 
 def _of_one(operator: str, a: Linear) -> Linear:
+    x = a.value
     if operator == "neg":
-        return a.scaled(-1.0, -a.value)
-    if operator == "sqrt":
-        root = math.sqrt(a.value) if a.value >= 0 else math.nan
-        return a.scaled(0.5 / root if root else math.nan, root)
-    sign = math.copysign(1.0, a.value) if a.value else math.nan  # the operator is abs, which has no derivative at 0
-    return a.scaled(sign if sign == sign and a.value == a.value else math.nan, abs(a.value))
+        return a.scaled(-1.0, -x)
+    value = _function(operator, x)
+    match operator:
+        case "sqrt":
+            slope = 0.5 / value if value else math.nan
+        case "abs":
+            slope = math.copysign(1.0, x) if x else math.nan  # abs has no derivative at 0
+        case "sign":
+            slope = 0.0 if x else math.nan
+        case "exp":
+            slope = value
+        case "log":
+            slope = 1 / x if x > 0 else math.nan
+        case "sin":
+            slope = _function("cos", x)
+        case "cos":
+            slope = -_function("sin", x)
+        case "tan":
+            slope = 1 + value**2
+        case _:
+            assert operator == "tanh", operator
+            slope = (1 - value) * (1 + value)
+    return a.scaled(slope if x == x else math.nan, value)
+
+
+def _function(operator: str, *arguments: float) -> float:
+    """Return the value of a function. Return NaN outside its domain, and infinity at a pole."""
+    functions: dict[str, Callable[..., float]] = {
+        **{name: getattr(math, name) for name in ("sqrt", "exp", "sin", "cos", "tan", "tanh", "atan2")},
+        "abs": abs,
+        "log": lambda x: math.log(x) if x else -math.inf,
+        "pow": lambda a, b: math.pow(a, b) if a or b >= 0 else math.inf,
+        "sign": lambda x: math.copysign(1.0, x) if x else x,
+    }
+    if any(map(math.isnan, arguments)):
+        return math.nan
+    try:
+        return functions[operator](*arguments)
+    except OverflowError:
+        return math.inf
+    except ValueError:
+        return math.nan
 
 
 def _of_two(operator: str, a: Linear, b: Linear) -> Linear:
@@ -117,15 +154,30 @@ def _of_two(operator: str, a: Linear, b: Linear) -> Linear:
     if operator == "div":
         value = _quotient(a.value, b.value)
         return _add(value, a.scaled(_quotient(1.0, b.value), value), b.scaled(-_quotient(value, b.value), value))
+    if operator in ("atan2", "pow"):
+        value = _function(operator, a.value, b.value)
+        first, second = _slopes_of_angle(a.value, b.value) if operator == "atan2" else _slopes_of_power(a, b, value)
+        return _add(value, a.scaled(first, value), b.scaled(second, value))
     if a.value < b.value or a.value > b.value:
         return a if (a.value < b.value) == (operator == "min") else b
     same = Linear(a.value if a.value == b.value else math.nan)
     return _add(same.value, a.scaled(math.nan, 0.0), b.scaled(math.nan, 0.0)) if a.slopes or b.slopes else same
 
 
-def _where(a: float, b: float, then: Linear, other: Linear) -> Linear:
+def _slopes_of_angle(y: float, x: float) -> tuple[float, float]:
+    square = y * y + x * x
+    return _quotient(x, square), -_quotient(y, square)
+
+
+def _slopes_of_power(a: Linear, b: Linear, value: float) -> tuple[float, float]:
+    by_base = b.value * _function("pow", a.value, b.value - 1) if b.value else 0.0
+    by_exponent = value * _function("log", a.value) if a.value > 0 else math.nan
+    return by_base, by_exponent if b.slopes else 0.0
+
+
+def _selected(operator: str, a: float, b: float, then: Linear, other: Linear) -> Linear:
     if a > b or a <= b:
-        return then if a > b else other
+        return then if (a > b if operator == "where" else a == b) else other
     return _add(math.nan, then.scaled(math.nan, math.nan), other.scaled(math.nan, math.nan))
 
 

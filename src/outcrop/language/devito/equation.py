@@ -16,14 +16,14 @@ from typing import Any
 import sympy
 from devito.ir.equations.algorithms import lower_exprs
 from devito.types import Indexed
-from sympy.core.function import AppliedUndef
 
 from outcrop.errors import InputError
+from outcrop.language.lower import FUNCTIONS, SUPPORTED
 from outcrop.language.symbols import Parameter
 
 ORDERS = (1, 2)
 _MAX_SHOWN = 80  # characters
-_KEPT = (sympy.Abs, sympy.Min, sympy.Max)
+_KEPT = (sympy.Abs, sympy.Min, sympy.Max, sympy.atan, *FUNCTIONS)
 
 
 @dataclass(frozen=True)
@@ -304,7 +304,7 @@ def convert(where: str, node: Any, values: SymbolValues, leaf: Callable[[Any], s
     if node.is_Mul:
         return _product(sympy.Mul(*arguments))
     if node.is_Pow:
-        return _power(where, node, *arguments)
+        return _power(*arguments)
     if isinstance(node, sympy.Function) and type(node).__name__ == "sqrt":
         return sympy.sqrt(arguments[0])
     for kind in _KEPT:
@@ -342,12 +342,9 @@ def _cancels(factor: sympy.Expr, term: sympy.Expr) -> bool:
     )
 
 
-def _power(where: str, node: Any, base: sympy.Expr, exponent: sympy.Expr) -> sympy.Expr:
+def _power(base: sympy.Expr, exponent: sympy.Expr) -> sympy.Expr:
     if exponent.is_Float and float(2 * exponent).is_integer():
         exponent = sympy.Rational(int(2 * exponent), 2)
-    whole = exponent.is_Integer or abs(exponent) == sympy.Rational(1, 2)
-    if not whole and base.has(AppliedUndef):
-        raise InputError(f"{where}: {shown(node)} has an exponent other than 1/2 or a whole number")
     return base**exponent
 
 
@@ -359,7 +356,7 @@ def _why(node: Any) -> str:
     reads = node.atoms(Indexed)
     changes = any(one.function.is_TimeFunction for one in reads)
     remedy = "; its values can be kept in a Function" if reads and not changes else ""
-    return f"cannot be computed; there are + - * / powers sqrt Abs Min Max{remedy}"
+    return f"cannot be computed; there are {SUPPORTED}{remedy}"
 
 
 def shown(term: Any) -> str:

@@ -1,0 +1,349 @@
+"""Compute with the operations of a recipe, in NumPy or as text in C.
+
+A recipe (`exponential.py`, `circular.py`) is a Python function that gets an arithmetic and its arguments. The same
+recipe runs with both arithmetics in this file. So the oracle and the kernels perform the same operations in the same
+order, and get the same bits:
+
+    Arrays(dtype)           values are NumPy arrays; the operations are performed immediately
+    Lines(dtype, lanes)     values are names of variables in C; each operation appends a line
+
+A recipe may use + - * / on numbers, and + - & | ^ << >> on bits. `bits` and `from_bits` convert without a change of the
+bits. All of these operations are exact or round once, by the rules of IEEE 754, on every processor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from outcrop.language.functions.coefficients import COEFFICIENTS, Coefficients
+
+Value: TypeAlias = Any
+"""The numbers of one vector, or their bits. The type depends on the arithmetic."""
+
+Compute: TypeAlias = Callable[[], Sequence[Value]]
+
+
+@dataclass(frozen=True)
+class NumberFormat:
+    """A binary number type of IEEE 754. A number has `digits` bits after the leading bit of its mantissa."""
+
+    digits: int
+    bits: int
+
+    @property
+    def bias(self) -> int:
+        return (1 << (self.bits - self.digits - 2)) - 1
+
+    @property
+    def sign(self) -> int:
+        """The bit of the sign."""
+        return 1 << (self.bits - 1)
+
+    @property
+    def mantissa(self) -> int:
+        """The bits of the mantissa without its leading bit."""
+        return (1 << self.digits) - 1
+
+    @property
+    def one(self) -> int:
+        """The bits of the number 1."""
+        return self.bias << self.digits
+
+    @property
+    def smallest(self) -> float:
+        """The smallest positive number with a full mantissa."""
+        return 2.0 ** (1 - self.bias)
+
+    @property
+    def largest(self) -> float:
+        return (2 - 2.0**-self.digits) * 2.0**self.bias
+
+    @property
+    def shifter(self) -> float:
+        """A number that rounds: (x + shifter) - shifter is the whole number nearest to x, and the last bits of x +
+        shifter are those of this whole number. This is true for |x| < 2^(digits - 1)."""
+        return 1.5 * 2.0**self.digits
+
+
+FORMATS = {"float32": NumberFormat(23, 32), "float64": NumberFormat(52, 64)}
+
+
+class Arithmetic:
+    """The operations that are the same for both arithmetics. They are composed of the operations that differ."""
+
+    def __init__(self, dtype: str) -> None:
+        self.dtype = dtype
+        self.format = FORMATS[dtype]
+        self.constants: Coefficients = COEFFICIENTS[dtype]
+
+    # --- operations that differ --------------------------------------------------------------------------------------
+
+    def number(self, value: float) -> Value:
+        """Return a number, rounded to the dtype."""
+        raise NotImplementedError
+
+    def whole(self, value: int) -> Value:
+        """Return bits with the value of a whole number."""
+        raise NotImplementedError
+
+    def bits(self, number: Value) -> Value:
+        raise NotImplementedError
+
+    def from_bits(self, bits: Value) -> Value:
+        raise NotImplementedError
+
+    def where(self, a: Value, b: Value, then: Value, other: Value) -> Value:
+        """Return `then` where a > b, and `other` elsewhere, also where a or b is NaN."""
+        raise NotImplementedError
+
+    def where_equal(self, a: Value, b: Value, then: Value, other: Value) -> Value:
+        """Return `then` where a == b, and `other` elsewhere, also where a or b is NaN."""
+        raise NotImplementedError
+
+    def entry(self, table: Sequence[int], index: Value) -> Value:
+        """Return the entries of a table at the places that the bits `index` give, as numbers."""
+        raise NotImplementedError
+
+    def rarely(self, a: Value, b: Value, values: Sequence[Value], compute: Compute) -> list[Value]:
+        """Return the values that `compute` returns where a > b, and `values` elsewhere. If a > b nowhere, the
+        operations of `compute` are not performed."""
+        raise NotImplementedError
+
+    # --- operations that are composed --------------------------------------------------------------------------------
+
+    def abs(self, x: Value) -> Value:
+        return self.from_bits(self.bits(x) & self.whole(self.format.sign - 1))
+
+    def sign_bit(self, x: Value) -> Value:
+        """Return the bits of x without all but its sign."""
+        return self.bits(x) & self.whole(self.format.sign)
+
+    def with_sign(self, x: Value, sign: Value) -> Value:
+        """Return x with another sign where the bits `sign` have the sign's bit."""
+        return self.from_bits(self.bits(x) ^ sign)
+
+    def pick(self, mask: Value, then: Value, other: Value) -> Value:
+        """Return `then` where all bits of `mask` are 1, and `other` where all are 0."""
+        first, second = self.bits(then), self.bits(other)
+        return self.from_bits(second ^ ((first ^ second) & mask))
+
+    def rounded(self, x: Value) -> tuple[Value, Value]:
+        """Return the nearest whole number n, and bits whose last bits are those of n. |x| is less than
+        2^(digits - 1)."""
+        shifter = self.number(self.format.shifter)
+        shifted = x + shifter
+        return shifted - shifter, self.bits(shifted)
+
+    def nearest(self, x: Value) -> Value:
+        return self.rounded(x)[0]
+
+    def last_bits(self, n: Value) -> Value:
+        """Return bits whose last bits are those of the whole number n, with |n| < 2^(digits - 1)."""
+        return self.bits(n + self.number(self.format.shifter))
+
+    def power_of_two(self, last_bits: Value) -> Value:
+        """Return 2^n for whole n from 1 - bias to bias. `last_bits` has the last bits of n."""
+        return self.from_bits((last_bits << self.whole(self.format.digits)) + self.whole(self.format.one))
+
+    def from_whole(self, bits: Value) -> Value:
+        """Convert bits with the value of a whole number below 2^digits to this number."""
+        unit = self.format.bias + self.format.digits << self.format.digits  # the bits of 2^digits
+        return self.from_bits(bits | self.whole(unit)) - self.number(2.0**self.format.digits)
+
+    def polynomial(self, coefficients: Sequence[float], x: Value) -> Value:
+        """Return the polynomial with these coefficients, lowest first, by Horner's rule."""
+        result = self.number(coefficients[-1])
+        for one in reversed(coefficients[:-1]):
+            result = result * x + self.number(one)
+        return result
+
+    def exact_sum(self, a: Value, b: Value) -> tuple[Value, Value]:
+        """Return the rounded sum, and its rounding error (D. E. Knuth, Seminumerical Algorithms, 4.2.2)."""
+        total = a + b
+        back = total - a
+        return total, (a - (total - back)) + (b - back)
+
+    def ordered_sum(self, a: Value, b: Value) -> tuple[Value, Value]:
+        """Return the rounded sum, and its rounding error. |a| is at least |b|, or a is 0 (T. J. Dekker, Numer. Math.
+        18, 224, 1971)."""
+        total = a + b
+        return total, b - (total - a)
+
+    def halves(self, x: Value) -> tuple[Value, Value]:
+        """Return two numbers with half of the digits each, and with the sum x (Dekker). |x| must not be huge."""
+        digits = self.format.digits
+        scaled = x * self.number(2.0 ** (digits // 2 + 1) + 1)
+        high = scaled - (scaled - x)
+        return high, x - high
+
+    def exact_product(self, a: Value, b: Value) -> tuple[Value, Value]:
+        """Return the rounded product, and its rounding error (Dekker)."""
+        product = a * b
+        (a1, a2), (b1, b2) = self.halves(a), self.halves(b)
+        return product, a2 * b2 - (((product - a1 * b1) - a2 * b1) - a1 * b2)
+
+
+class Arrays(Arithmetic):
+    """Computes with NumPy. A value is an array or a NumPy scalar."""
+
+    def __init__(self, dtype: str) -> None:
+        import numpy as np  # imported here, because `outcrop info` reads programs without NumPy
+
+        super().__init__(dtype)
+        self._np: Any = np
+        self._number = getattr(np, dtype)
+        self._whole = {"float32": np.uint32, "float64": np.uint64}[dtype]
+
+    def number(self, value: float) -> Value:
+        return self._number(value)
+
+    def whole(self, value: int) -> Value:
+        return self._whole(value)
+
+    def bits(self, number: Value) -> Value:
+        return number.view(self._whole)
+
+    def from_bits(self, bits: Value) -> Value:
+        return bits.view(self._number)
+
+    def where(self, a: Value, b: Value, then: Value, other: Value) -> Value:
+        return self._np.where(a > b, then, other)
+
+    def where_equal(self, a: Value, b: Value, then: Value, other: Value) -> Value:
+        return self._np.where(a == b, then, other)
+
+    def entry(self, table: Sequence[int], index: Value) -> Value:
+        return self._np.array(table, self._number)[index]
+
+    def rarely(self, a: Value, b: Value, values: Sequence[Value], compute: Compute) -> list[Value]:
+        mask = a > b
+        if not mask.any():
+            return list(values)
+        return [self._np.where(mask, one, other) for one, other in zip(compute(), values, strict=True)]
+
+
+@dataclass(frozen=True)
+class Text:
+    """A variable or a constant in C, and the arithmetic that appends lines for operations on it."""
+
+    lines: Lines
+    name: str
+    is_bits: bool = False
+
+    def _infix(self, operator: str, other: Text) -> Text:
+        return self.lines.variable(f"{self.name} {operator} {other.name}", self.is_bits)
+
+    def __add__(self, other: Text) -> Text:
+        return self._infix("+", other)
+
+    def __sub__(self, other: Text) -> Text:
+        return self._infix("-", other)
+
+    def __mul__(self, other: Text) -> Text:
+        return self._infix("*", other)
+
+    def __truediv__(self, other: Text) -> Text:
+        return self._infix("/", other)
+
+    def __and__(self, other: Text) -> Text:
+        return self._infix("&", other)
+
+    def __or__(self, other: Text) -> Text:
+        return self._infix("|", other)
+
+    def __xor__(self, other: Text) -> Text:
+        return self._infix("^", other)
+
+    def __lshift__(self, other: Text) -> Text:
+        return self._infix("<<", other)
+
+    def __rshift__(self, other: Text) -> Text:
+        return self._infix(">>", other)
+
+
+class Lines(Arithmetic):
+    """Writes the body of a function in C. With `lanes` = 1, the numbers have the type `cell` and their bits the type
+    `word`. Otherwise they are vectors of the types `v` and `n`, and the mask of a comparison has the type `m`."""
+
+    def __init__(self, dtype: str, lanes: int) -> None:
+        super().__init__(dtype)
+        self.lanes = lanes
+        self.lines: list[str] = []
+        self.tables: dict[str, str] = {}
+        self._types = ("cell", "word") if lanes == 1 else ("v", "n")
+        self._indent = "  "
+        self._count = 0
+        self._known: dict[str, Text] = {}
+
+    def variable(self, code: str, is_bits: bool = False) -> Text:
+        """Append a variable with the value of `code`."""
+        self._count += 1
+        name = f"f{self._count}"
+        self.lines.append(f"{self._indent}const {self._types[is_bits]} {name} = {code};")
+        return Text(self, name, is_bits)
+
+    def _constant(self, scalar: str, is_bits: bool) -> Text:
+        if self.lanes == 1:
+            return Text(self, scalar, is_bits)
+        if scalar not in self._known:
+            self._known[scalar] = self.variable("{" + ", ".join([scalar] * self.lanes) + "}", is_bits)
+        return self._known[scalar]
+
+    def number(self, value: float) -> Text:
+        if value != value or value in (float("inf"), -float("inf")):
+            code = '__builtin_nan("")' if value != value else f"{'-' if value < 0 else ''}__builtin_inf()"
+        else:
+            code = value.hex()
+        return self._constant(f"(cell){code}", False)
+
+    def whole(self, value: int) -> Text:
+        return self._constant(f"(word){value}u", True) if value < 1 << 32 else self._constant(f"{value}ul", True)
+
+    def bits(self, number: Text) -> Text:
+        return self.variable(f"word_of({number.name})" if self.lanes == 1 else f"(n){number.name}", True)
+
+    def from_bits(self, bits: Text) -> Text:
+        return self.variable(f"cell_of({bits.name})" if self.lanes == 1 else f"(v){bits.name}")
+
+    def _select(self, comparison: str, then: Text, other: Text) -> Text:
+        if self.lanes == 1:
+            return self.variable(f"{comparison} ? {then.name} : {other.name}")
+        mask = f"k{self._count}"
+        self.lines.append(f"{self._indent}const m {mask} = {comparison};")
+        return self.variable(f"(v)(((m){then.name} & {mask}) | ((m){other.name} & ~{mask}))")
+
+    def where(self, a: Text, b: Text, then: Text, other: Text) -> Text:
+        return self._select(f"{a.name} > {b.name}", then, other)
+
+    def where_equal(self, a: Text, b: Text, then: Text, other: Text) -> Text:
+        return self._select(f"{a.name} == {b.name}", then, other)
+
+    def entry(self, table: Sequence[int], index: Text) -> Text:
+        text = ", ".join(map(str, table))
+        name = self.tables.setdefault(text, f"table{len(self.tables)}")
+        if self.lanes == 1:
+            return self.variable(f"{name}[{index.name}]")
+        return self.variable("{" + ", ".join(f"{name}[{index.name}[{i}]]" for i in range(self.lanes)) + "}")
+
+    def rarely(self, a: Text, b: Text, values: Sequence[Text], compute: Compute) -> list[Value]:
+        self._count += 1
+        names = [f"r{self._count}_{place}" for place in range(len(values))]
+        for name, value in zip(names, values, strict=True):
+            self.lines.append(f"{self._indent}{self._types[0]} {name} = {value.name};")
+        comparison = f"{a.name} > {b.name}"
+        self.lines.append(f"{self._indent}if ({comparison if self.lanes == 1 else f'any({comparison})'}) {{")
+        with self._inner():
+            for name, value, result in zip(names, values, compute(), strict=True):
+                self.lines.append(f"{self._indent}{name} = {self.where(a, b, result, value).name};")
+        self.lines.append(f"{self._indent}}}")
+        return [Text(self, name) for name in names]
+
+    @contextmanager
+    def _inner(self) -> Iterator[None]:
+        outer = self._indent, dict(self._known)
+        self._indent += "  "
+        yield
+        self._indent, self._known = outer
