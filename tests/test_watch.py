@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -58,11 +59,18 @@ def make_run(where: Path, group: RankGroup | None = None, shape: tuple[int, ...]
     return sim
 
 
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the directory of a run that has finished step 8. No test changes this run."""
+    where = tmp_path_factory.mktemp("template") / "run.oc"
+    make_run(where).run(8, progress="none")
+    return where
+
+
 @pytest.fixture
-def where(tmp_path: Path) -> Path:
-    """Return the directory of a run that has finished step 8."""
-    make_run(tmp_path / "run.oc").run(8, progress="none")
-    return tmp_path / "run.oc"
+def where(template: Path, tmp_path: Path) -> Path:
+    """Return a copy of a run that has finished step 8."""
+    return Path(shutil.copytree(template, tmp_path / "run.oc", symlinks=True))
 
 
 def change(where: Path, **values: Any) -> Manifest:
@@ -193,7 +201,7 @@ def test_a_process_is_told_from_an_ended_one() -> None:
 
 def test_a_run_is_watched_while_it_runs(tmp_path: Path) -> None:
     """Checks looks during a run in another thread: steps never go back, and all records are valid at each look."""
-    sim, seen, problems = make_run(tmp_path / "run.oc", shape=(24, 20, 40)), [], []
+    sim, seen, problems = make_run(tmp_path / "run.oc"), [], []
     worker = threading.Thread(target=lambda: sim.run(40, progress="none"))
     watcher = Watcher(tmp_path / "run.oc")
     worker.start()
