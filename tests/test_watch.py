@@ -372,6 +372,9 @@ def test_all_ranks_are_shown_as_one_run(tmp_path: Path) -> None:
     os.rename(tmp_path / "parts" / "rank-1", tmp_path / "moved")
     with pytest.raises(InputError, match="part of rank 1 of 2 is missing"):
         Watcher(tmp_path / "parts").look()
+    open_state(tmp_path / "parts" / "rank-0").change(phase="new", filled={}, step=0, before=None)
+    found = Watcher(tmp_path / "parts").look()
+    assert found.status == NO_VALUES and "part of rank 1 of 2 is missing" in found.note
 
 
 @settings(max_examples=examples(40))
