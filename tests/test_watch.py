@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from io import BytesIO, TextIOWrapper
@@ -202,16 +203,17 @@ def test_a_process_is_told_from_an_ended_one() -> None:
 def test_a_run_is_watched_while_it_runs(tmp_path: Path) -> None:
     """Checks looks during a run in another thread: steps never go back, and all records are valid at each look."""
     sim, seen, problems = make_run(tmp_path / "run.oc"), [], []
-    worker = threading.Thread(target=lambda: sim.run(40, progress="none"))
+    worker = threading.Thread(target=lambda: sim.run(24, progress="none"))
     watcher = Watcher(tmp_path / "run.oc")
     worker.start()
     while worker.is_alive():
+        time.sleep(0.002)
         seen.append(found := watcher.look())
         problems += [one.problem for one in (*found.traces, *found.norms) if one.problem]
     worker.join()
     found = watcher.look()
     steps = [one.step for one in seen]
-    assert not problems and steps == sorted(steps) and found.status == FINISHED and found.traces[0].rows == 40
+    assert not problems and steps == sorted(steps) and found.status == FINISHED and found.traces[0].rows == 24
     assert {one.status for one in seen} <= {RUNNING, FINISHED, QUIET}
     assert found.traces == Watcher(tmp_path / "run.oc").look().traces, "rows in portions and rows at once are equal"
 

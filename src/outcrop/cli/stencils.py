@@ -58,9 +58,7 @@ def overview() -> list[str]:
     ]
 
 
-def description(
-    stencil: Stencil, family: str, about: About, given: Mapping[str, float]
-) -> list[tuple[str, str]]:
+def description(stencil: Stencil, family: str, about: About, given: Mapping[str, float]) -> list[tuple[str, str]]:
     """Return rows about a stencil. `given` contains values of parameters and static fields. Raises InputError for other
     names."""
     from outcrop.axes import NAMES

@@ -386,4 +386,3 @@ class _Records:
             raise
         self._followed[rank, name] = known
         return known
-
