@@ -22,17 +22,18 @@ from outcrop.language.library.about import ABOUT, unit_of
 from outcrop.language.library.table import FAMILIES, family_names, family_of_name, split_name
 
 
-@pytest.fixture
-def where(tmp_path: Path) -> Path:
-    """Return the directory of a run with traces, norms, snapshots and coordinates that has more steps to go."""
+@pytest.fixture(scope="module")
+def where(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the directory of a run with traces, norms, snapshots and coordinates. No test changes this run."""
+    where = tmp_path_factory.mktemp("facts") / "run.oc"
     sim = oc.Simulation(
-        "acoustic2", (12, 10, 8), directory=tmp_path / "run.oc", memory="1MiB", spacing=10.0, units="m", threads=1,
+        "acoustic2", (12, 10, 8), directory=where, memory="1MiB", spacing=10.0, units="m", threads=1,
         sources=[oc.Source("u", [50.0, 50.0, 40.0], np.ones(20))], norms=oc.Norms(2),
         receivers=[oc.Receivers("line", "u", [[60.0, 50.0, 40.0]])], snapshots=oc.Snapshots(3), sizes={"bt": 2},
     )  # fmt: skip
     sim["v"] = 1000.0
     sim.run(6, progress="none")
-    return tmp_path / "run.oc"
+    return where
 
 
 def test_info_has_the_same_facts_as_text_and_as_json(where: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -72,7 +73,7 @@ def test_the_list_names_every_family(capsys: pytest.CaptureFixture[str]) -> None
         assert re.search(rf"^{family}\b|^{family}\[", text, flags=re.M) and ABOUT[family].title in text
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [one for one in FAMILIES if one != "d3q19"])  # d2q9 has the same texts
 def test_each_field_and_parameter_of_a_family_has_a_unit(family: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Checks the description of the default stencil of a family, and the names of all its stencils."""
     stencil = FAMILIES[family].make()

@@ -157,7 +157,7 @@ def test_a_number_fills_the_grid(text: str) -> None:
 
 @pytest.mark.parametrize("name", ["zeros", "gaussian", "random:1", "3.5"])
 def test_names_need_a_grid(name: str) -> None:
-    with pytest.raises(InputError, match="-n NX NY NZ"):
+    with pytest.raises(InputError, match=r"give shape=\(nz, ny, nx\)"):
         parse_source(name, None)
 
 

@@ -123,9 +123,10 @@ def test_a_file_of_fewer_axes_alone_is_no_grid(tmp_path: Path, array: np.ndarray
     values must not become a grid of one row.
     """
     text, stencil = save_npy(tmp_path, array), find_stencil("heat7")
-    with pytest.raises(InputError, match=rf"{array.shape[-1]},?\); heat7.*three axes.*-n NX NY NZ, and write FILE@res"):
+    size = rf"{array.shape[-1]},?\); heat7.*three axes.*shape=\(nz, ny, nx\), and write FILE@res"
+    with pytest.raises(InputError, match=size):
         initial_values([text], None, stencil)
-    with pytest.raises(InputError, match=r"a\.npy@resample needs the size of the grid: give -n NX NY NZ"):
+    with pytest.raises(InputError, match=r"a\.npy@resample' needs the size of the grid: give shape=\(nz, ny, nx\)"):
         initial_values([f"{text}@resample"], None, stencil)
     shape, sources = initial_values([f"{text}@resample"], "5 4 11", stencil)
     assert shape == (11, 4, 5)

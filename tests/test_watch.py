@@ -7,10 +7,12 @@ import itertools
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from io import BytesIO, TextIOWrapper
@@ -58,11 +60,18 @@ def make_run(where: Path, group: RankGroup | None = None, shape: tuple[int, ...]
     return sim
 
 
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the directory of a run that has finished step 8. No test changes this run."""
+    where = tmp_path_factory.mktemp("template") / "run.oc"
+    make_run(where).run(8, progress="none")
+    return where
+
+
 @pytest.fixture
-def where(tmp_path: Path) -> Path:
-    """Return the directory of a run that has finished step 8."""
-    make_run(tmp_path / "run.oc").run(8, progress="none")
-    return tmp_path / "run.oc"
+def where(template: Path, tmp_path: Path) -> Path:
+    """Return a copy of a run that has finished step 8."""
+    return Path(shutil.copytree(template, tmp_path / "run.oc", symlinks=True))
 
 
 def change(where: Path, **values: Any) -> Manifest:
@@ -193,17 +202,18 @@ def test_a_process_is_told_from_an_ended_one() -> None:
 
 def test_a_run_is_watched_while_it_runs(tmp_path: Path) -> None:
     """Checks looks during a run in another thread: steps never go back, and all records are valid at each look."""
-    sim, seen, problems = make_run(tmp_path / "run.oc", shape=(24, 20, 40)), [], []
-    worker = threading.Thread(target=lambda: sim.run(40, progress="none"))
+    sim, seen, problems = make_run(tmp_path / "run.oc"), [], []
+    worker = threading.Thread(target=lambda: sim.run(24, progress="none"))
     watcher = Watcher(tmp_path / "run.oc")
     worker.start()
     while worker.is_alive():
+        time.sleep(0.002)
         seen.append(found := watcher.look())
         problems += [one.problem for one in (*found.traces, *found.norms) if one.problem]
     worker.join()
     found = watcher.look()
     steps = [one.step for one in seen]
-    assert not problems and steps == sorted(steps) and found.status == FINISHED and found.traces[0].rows == 40
+    assert not problems and steps == sorted(steps) and found.status == FINISHED and found.traces[0].rows == 24
     assert {one.status for one in seen} <= {RUNNING, FINISHED, QUIET}
     assert found.traces == Watcher(tmp_path / "run.oc").look().traces, "rows in portions and rows at once are equal"
 
@@ -364,6 +374,9 @@ def test_all_ranks_are_shown_as_one_run(tmp_path: Path) -> None:
     os.rename(tmp_path / "parts" / "rank-1", tmp_path / "moved")
     with pytest.raises(InputError, match="part of rank 1 of 2 is missing"):
         Watcher(tmp_path / "parts").look()
+    open_state(tmp_path / "parts" / "rank-0").change(phase="new", filled={}, step=0, before=None)
+    found = Watcher(tmp_path / "parts").look()
+    assert found.status == NO_VALUES and "part of rank 1 of 2 is missing" in found.note
 
 
 @settings(max_examples=examples(40))

@@ -15,7 +15,7 @@ from outcrop.units import parse_bytes
 MAX_CARDS = 10**6
 MAX_LATENCY_SECONDS = 86400.0
 
-agg = Typer(cls=options.Group, help="Aggregation: many ranks, one file.", rich_markup_mode=None)
+agg = Typer(cls=options.CommandGroup, help="Aggregation: many ranks, one file.", rich_markup_mode=None)
 
 
 @agg.command()

@@ -22,7 +22,7 @@ COMMANDS = (
 UsageProblem: type[Exception] = next(one for one in typer.BadParameter.__mro__ if one.__name__ == "ClickException")
 
 app = typer.Typer(
-    cls=options.Group,
+    cls=options.CommandGroup,
     help="Stencil simulations on grids larger than memory, at nearly the speed of runs in memory.",
     pretty_exceptions_enable=False,
     rich_markup_mode=None,

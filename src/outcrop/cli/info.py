@@ -315,9 +315,7 @@ def _points(count: int) -> str:
 
 
 def _cells_text(cells: dict[str, Any]) -> str:
-    apart, first = (
-        " x ".join(f"{number:g}" for number in reversed(cells[name])) for name in ("spacing", "origin")
-    )
+    apart, first = (" x ".join(f"{number:g}" for number in reversed(cells[name])) for name in ("spacing", "origin"))
     return f"{apart} {cells['units']}".rstrip() + f" apart, the first at {first}"
 
 

@@ -132,7 +132,7 @@ _COMPLETE: dict[str, Callable[..., list[str]]] = {
 """Functions that complete the values of options in a shell. They return all values that begin with a given text."""
 
 
-class Group(TyperGroup):
+class CommandGroup(TyperGroup):
     """A group of commands whose help shows the whole first sentence of each command. By default, the sentence is cut at
     the width of the terminal."""
 

@@ -58,9 +58,7 @@ def overview() -> list[str]:
     ]
 
 
-def description(
-    stencil: Stencil, family: str, about: About, given: Mapping[str, float]
-) -> list[tuple[str, str]]:
+def description(stencil: Stencil, family: str, about: About, given: Mapping[str, float]) -> list[tuple[str, str]]:
     """Return rows about a stencil. `given` contains values of parameters and static fields. Raises InputError for other
     names."""
     from outcrop.axes import NAMES
@@ -101,10 +99,11 @@ def description(
     loads, radius = sum(len(stage.program.loads) for stage in stencil.stages), stencil.radius
     rows.append(("reads", f"{counted(loads, 'value')} for each cell, at most {counted(radius, 'cell')} away, in "
                           f"{counted(len(stencil.stages), 'stage')}"))  # fmt: skip
-    rows.append(("limit", about.limit))
-    if text := stable_text(stencil, values, static, given):
-        rows.append(("stable", text))
-    return [*rows, ("source", about.source), *([("names", described(family))] if described(family) != family else [])]
+    if (names := described(family)) != family:
+        rows.append(("names", names))
+    rows += [("source", about.source), ("limit", about.limit)]
+    text = stable_text(stencil, values, static, given)
+    return [*rows, *([("stable", text)] if text else [])]
 
 
 def stable_text(

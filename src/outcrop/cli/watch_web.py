@@ -99,9 +99,7 @@ def status(follower: Follower, interval: float) -> dict[str, Any]:
         "seconds_since_commit": now.age,
         "pace": asdict(now.pace) if now.pace else None,
         "traces": [asdict(one) | {"envelope": _numbers(one.envelope)} for one in now.traces],
-        "norms": [
-            {"field": one.field, "problem": one.problem, **_columns(one.rows)} for one in now.norms
-        ],
+        "norms": [{"field": one.field, "problem": one.problem, **_columns(one.rows)} for one in now.norms],
         "slices": _slices(now),
         "page": page(now, follower.earlier),
         "interval_seconds": interval,

@@ -192,8 +192,8 @@ class Simulation:
         if self._setup.state is not None and not self._setup.state.has_values and missing:
             raise InputError(
                 f"{self.directory} has no values of {' and '.join(missing)}: it was interrupted before they were "
-                "written; " + by_caller("start it again with outcrop run", f"start it again, or assign "
-                                         f"sim[{missing[0]!r}] = ...")
+                "written; "
+                + by_caller("start it again with outcrop run", f"start it again, or assign sim[{missing[0]!r}] = ...")
             )
 
     @property

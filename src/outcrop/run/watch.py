@@ -10,6 +10,7 @@ A run may not exist yet, and it can be replaced by another run while it is watch
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Sequence
@@ -183,7 +184,12 @@ class Watcher:
         if not _has_begun(self.place):
             self._known.clear()
             return Glance(self.place, time.time(), NOT_STARTED, f"there is no run in {self.place} yet")
-        states = self._states()
+        try:
+            states = self._states()
+        except InputError as error:
+            if not _begins(self.place):
+                raise
+            return Glance(self.place, time.time(), NO_VALUES, f"its parts are being made ({error})")
         manifests = [one.manifest for one in states]
         steps, pace = tuple(one.step for one in manifests), _pace_of(manifests)
         to_one_generation(states)
@@ -228,6 +234,15 @@ def _has_begun(place: Path) -> bool:
     if may_hold_run(place) or holds_parts(place):
         return True
     return place.exists() and (not place.is_dir() or os.path.lexists(place / MEMBER))
+
+
+def _begins(place: Path) -> bool:
+    """Return True if `place` has parts of a run, and one of them has no values yet. Other parts may then be missing."""
+    for part in place.glob("rank-*"):
+        with contextlib.suppress(OutcropError):
+            if storage_at(part).read().phase == NEW:
+                return True
+    return False
 
 
 def _version_of(place: Path) -> tuple[int, ...] | None:
@@ -371,4 +386,3 @@ class _Records:
             raise
         self._followed[rank, name] = known
         return known
-

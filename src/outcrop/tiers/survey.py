@@ -135,9 +135,7 @@ def _needs_figures(tier: Tier) -> bool:
     return not tier.note and (tier.origin == "firmware" or not _is_known(tier))
 
 
-def _measured(
-    tier: Tier, memory_tiers_here: int, begin: Measuring, progress: Callable[[Measuring], object]
-) -> Tier:
+def _measured(tier: Tier, memory_tiers_here: int, begin: Measuring, progress: Callable[[Measuring], object]) -> Tier:
     """Return the tier with measured figures, or with a note if it cannot be measured."""
     later = begin.seconds_left - _expected_seconds(tier)
     progress(begin)

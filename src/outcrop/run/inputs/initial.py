@@ -56,7 +56,8 @@ def parse_source(text: str, shape: Shape | None, cache_bytes: int = CACHE_BYTES)
     may be None for a file without @resample. Raises InputError for unknown names, and for files that are missing or
     have another format or shape."""
     if shape is None and needs_shape(text):
-        raise InputError(f"{_given(text)} needs the size of the grid: give {by_caller('-n NX NY NZ', 'shape=')}")
+        size = by_caller(option_text(3), f"shape={ORDERS[3]}")
+        raise InputError(f"{_given(text)} needs the size of the grid: give {size}")
     if shape is not None and is_named(text):
         name, _, rest = text.partition(":")
         if name == "random":
