@@ -143,7 +143,8 @@ def _acquisition(run: Manifest) -> list[tuple[str, str]]:
         size = " x ".join(map(str, reversed(kept.shape)))
         title = f"snapshots {kept.name}" if kept.name else "snapshots"
         title = "the history" if kept.is_history else title
-        what = f"{title} of {', '.join(kept.fields)}, {size} cells every {kept.every} steps"
+        cells = f"means of {' x '.join(map(str, reversed(kept.coarsen)))} cells" if kept.coarsen else "cells"
+        what = f"{title} of {', '.join(kept.fields)}, {size} {cells} every {kept.every} steps"
         count, exist = kept.count(run.step), len(kept.numbers(run.step))
         # a history with a limit keeps only some states, and an adjoint run frees the states that it has used
         rows.append(("keeps", f"{what}, {exist} of {count} on the disk" if kept.slots else f"{what}, {count} so far"))
