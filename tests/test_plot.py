@@ -30,11 +30,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     where = tmp_path_factory.mktemp("plot") / "run.oc"
     sim = oc.Simulation(
         "acoustic4", SHAPE, directory=where, memory="1MiB", threads=1, spacing=(5.0, 10.0, 10.0), origin=100.0,
-        units="m",
+        units="m", params={"h": 10.0},
         snapshots=[oc.Snapshots(2, time_units="s"),
                    oc.Snapshots(3, box=(slice(2, 10), slice(None), slice(4, 16)), coarsen=4, name="coarse")],
     )  # fmt: skip
-    sim.assign({"u": "random:1", "v": 1500.0})
+    layers = np.broadcast_to(np.linspace(1500, 2400, 10)[:, None], SHAPE)
+    sim.assign({"u": np.random.default_rng(1).standard_normal(SHAPE), "v": layers})
     sim.run(6)
     yield where
 
@@ -71,7 +72,7 @@ def test_colours_follow_the_signs_of_the_values(run: Path, tmp_path: Path, drawn
     most = float(np.abs(values).max())
     assert (both.get_cmap().name, both.norm.vmin, both.norm.vmax) == (picture.DIVERGING, -most, most)
     assert float(both.norm(0.0)) == 0.5
-    assert (one.get_cmap().name, one.norm.vmin, one.norm.vmax) == (picture.SEQUENTIAL, 1500.0, 1500.0)
+    assert (one.get_cmap().name, one.norm.vmin, one.norm.vmax) == (picture.SEQUENTIAL, 1500.0, 2400.0)
     assert (limits.get_cmap().name, limits.norm.vmin, limits.norm.vmax) == (picture.DIVERGING, -0.5, 1.5)
     assert float(limits.norm(0.0)) == 0.5
     assert (gray.get_cmap().name, gray.norm.vmin, gray.norm.vmax) == ("gray", 0.0, 1.0)

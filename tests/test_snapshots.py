@@ -185,7 +185,7 @@ def test_coarse_snapshots_are_means_of_the_cells(coarsen: Any, tmp_path: Path) -
     along = (slice(None), slice(12, 13), slice(2, None))
     kept = [oc.Snapshots(7), oc.Snapshots(7, coarsen=coarsen, name="coarse"),
             oc.Snapshots(14, box=along, coarsen=coarsen, initial=False, name="along")]  # fmt: skip
-    sim = make(tmp_path / "run.oc", snapshots=kept, memory="900KiB")
+    sim = make(tmp_path / "run.oc", snapshots=kept, memory="2MiB")
     sim.run(20)
     sim = oc.open(tmp_path / "run.oc")
     sim.run(STEPS - 20)

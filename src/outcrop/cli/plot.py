@@ -9,7 +9,7 @@ from typer import Argument, Option
 
 from outcrop.cli.options import check_output, write_picture
 from outcrop.cli.picture import Picture, Range, Scale, check_colors, panels_of, parse_limits
-from outcrop.cli.subject import Frame, Subject, open_subject
+from outcrop.cli.subject import SubjectFrame, Subject, open_subject
 from outcrop.errors import InputError
 from outcrop.units import counted
 
@@ -107,7 +107,7 @@ def plot(
         print(f"{mp4}: {counted(len(subject.frames), 'frame')}, {shown_range}")
 
 
-def _frame(subject: Subject, snapshots: str | None, step: int | None) -> Frame:
+def _frame(subject: Subject, snapshots: str | None, step: int | None) -> SubjectFrame:
     """Return the frame after `step`, or the last frame. Raises InputError if there is no such snapshot."""
     if step is None:
         return subject.frames[-1]

@@ -48,7 +48,7 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Frame:
+class SubjectFrame:
     """The values at one time. `read` returns the values that an index selects. `step` is the step of a run, or 0."""
 
     title: str
@@ -63,7 +63,7 @@ class Subject:
     label: str
     axes: tuple[Axis, ...]
     dtype: str
-    frames: Sequence[Frame]
+    frames: Sequence[SubjectFrame]
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -86,7 +86,7 @@ def open_subject(where: Path, field: str | None, snapshots: str | None) -> Subje
     if is_there(where) and not may_hold_run(where) and not holds_parts(where):
         values = InputView(parse_source(str(where.absolute()), None))
         axes = tuple(Axis(name, n) for name, n in zip(NAMES[values.ndim], values.shape, strict=True))
-        return Subject("value", axes, values.dtype.name, [Frame(where.name, 0, values.sample)])
+        return Subject("value", axes, values.dtype.name, [SubjectFrame(where.name, 0, values.sample)])
     if field is not None and snapshots is not None:
         raise InputError(f"--field {field} and --snapshots {snapshots}: give one of them")
     simulation = Simulation(open_run(where, {}, reads_only=True))
@@ -102,7 +102,7 @@ def of_field(simulation: Simulation, field: str | None) -> Subject:
     axes = [_axis(where, place, letter, n) for place, (letter, n) in
             enumerate(zip(NAMES[values.ndim], values.shape, strict=True))]  # fmt: skip
     title = f"{simulation.stencil.name}, step {simulation.step}"
-    return Subject(name, tuple(axes), values.dtype.name, [Frame(title, simulation.step, values.sample)])
+    return Subject(name, tuple(axes), values.dtype.name, [SubjectFrame(title, simulation.step, values.sample)])
 
 
 def of_snapshots(simulation: Simulation, name: str) -> Subject:
@@ -132,7 +132,7 @@ def of_snapshots(simulation: Simulation, name: str) -> Subject:
     for number, step in enumerate(view.steps.tolist()):
         time = f", {dt * step:g} {units}" if dt is not None and units else ""
         title = f"{simulation.stencil.name}, step {step}{time}"
-        frames.append(Frame(title, step, partial(_of_snapshot, view, number)))
+        frames.append(SubjectFrame(title, step, partial(_of_snapshot, view, number)))
     return Subject(full, tuple(axes), view.dtype.name, frames)
 
 

@@ -272,7 +272,8 @@ def _centres(cells: NDArray[np.float64], group: int) -> NDArray[np.float64]:
         return cells
     first = np.arange(0, len(cells), group)
     last = np.minimum(first + group, len(cells)) - 1
-    return (cells[first] + cells[last]) / 2
+    centres: NDArray[np.float64] = (cells[first] + cells[last]) / 2
+    return centres
 
 
 def _times(manifest: Manifest, entry: SnapshotsEntry) -> dict[str, bytes]:
