@@ -227,9 +227,10 @@ def test_pictures_of_sparse_cells_read_only_their_rows(
     other rows, and a slice of whole planes is."""
     sim = oc.Simulation("heat7", (4, 300, 40), directory=tmp_path / "run.oc", memory="4MiB", threads=1)
     sim["u"] = cells = np.random.default_rng(1).random((4, 300, 40)).astype("float32")
-    (shard,) = (one for one in (tmp_path / "run.oc").rglob("*") if one.is_file() and one.parts[-3] == "c")
-    with shard.open("r+b") as file:  # damages row 200 of plane 1
-        file.seek(sim["u"]._state.layout.locate(1)[1] + 200 * sim["u"]._state.layout.pitch_bytes)
+    state = sim.reader()
+    assert state is not None
+    with (tmp_path / "run.oc" / f".u.{state.manifest.current}" / "c" / "0" / "0" / "0").open("r+b") as file:
+        file.seek(state.layout.locate(1)[1] + 200 * state.layout.pitch_bytes)  # row 200 of plane 1
         file.write(b"\xff\xff\xff\xff")
     monkeypatch.setattr(planes, "RECORD_BYTES", 512)
     index = np.s_[:, 7, ::3] if is_sparse else np.s_[:, ::2, ::3]

@@ -9,7 +9,7 @@ from typer import Argument, Option
 
 from outcrop.cli.options import check_output, write_picture
 from outcrop.cli.picture import Picture, Range, Scale, check_colors, panels_of, parse_limits
-from outcrop.cli.subject import SubjectFrame, Subject, open_subject
+from outcrop.cli.subject import Subject, SubjectFrame, open_subject
 from outcrop.errors import InputError
 from outcrop.units import counted
 
