@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-from outcrop.cli.picture import DIVERGING, Range, Scale
+from outcrop.cli.picture import Range, Scale
 from outcrop.cli.subject import Subject, of_field, of_snapshots
 from outcrop.errors import InputError, OutcropError
 
@@ -41,15 +41,8 @@ SHOWN_PIXELS = 400
 """The number of pixels that the longest axis has in a panel at the beginning."""
 SI_UNITS = ("m", "s", "Hz", "rad/s")
 PREFIXES = {"": 1.0, "k": 1e3, "c": 1e-2, "m": 1e-3, "u": 1e-6, "µ": 1e-6, "n": 1e-9, "p": 1e-12}
-SHADERS = {
-    True: "vec3 side = x < 0.5 ? vec3(0.02, 0.19, 0.38) : vec3(0.40, 0.0, 0.12);\n"
-    "  vec3 bright = x < 0.5 ? vec3(0.26, 0.58, 0.76) : vec3(0.84, 0.38, 0.30);\n"
-    "  float far = abs(2.0 * x - 1.0);\n"
-    "  emitRGB(far < 0.6 ? mix(vec3(0.97), bright, far / 0.6) : mix(bright, side, (far - 0.6) / 0.4));",
-    False: "emitRGB(clamp(vec3(0.27, 0.0, 0.33) + x * (vec3(0.1, 1.4, 1.4) + x * (vec3(-2.2, -0.7, -4.6) + x * "
-    "vec3(2.8, 0.2, 3.0))), 0.0, 1.0));",
-}
-"""The colours of a value x from 0 to 1: blue, white and red if values have both signs, otherwise close to viridis."""
+COLORS = 17
+"""The number of colours of a colour map in the program for the browser, which mixes neighbouring colours."""
 
 
 def view(
@@ -242,14 +235,23 @@ def _in_si(units: str) -> tuple[str, float]:
 
 
 def shader_of(subject: Subject) -> str:
-    """Return the program that colours the cells in the browser. Its first range of values is from the newest frame."""
+    """Return the program that colours the cells in the browser, with the colours of `outcrop plot`. Its first range of
+    values is from the newest frame."""
+    import numpy as np
+    from matplotlib import colormaps
+
     found = Range()
     for axis in range(len(subject.axes)):
         index = [slice(None, None, -(-n // SAMPLED)) for n in subject.shape]
         found.include(subject.frames[-1].read((*index[:axis], subject.shape[axis] // 2, *index[axis + 1 :])))
     scale = Scale.of(found, None, "auto")
     high = scale.high if scale.high > scale.low else scale.low + 1.0
+    colors = [f"vec3({red:.3f}, {green:.3f}, {blue:.3f})"
+              for red, green, blue, _ in colormaps[scale.colors](np.linspace(0, 1, COLORS))]  # fmt: skip
     return (
         f"#uicontrol invlerp normalized(range=[{scale.low:g}, {high:g}])\n"
-        f"void main() {{\n  float x = normalized();\n  {SHADERS[scale.colors == DIVERGING]}\n}}\n"
+        f"const vec3 colors[{COLORS}] = vec3[{COLORS}](\n  {f',{chr(10)}  '.join(colors)});\n"
+        f"void main() {{\n  float place = clamp(normalized(), 0.0, 1.0) * {COLORS - 1}.0;\n"
+        f"  int first = min(int(place), {COLORS - 2});\n"
+        "  emitRGB(mix(colors[first], colors[first + 1], place - float(first)));\n}\n"
     )
