@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import socket
 import sys
 import urllib.error
 import urllib.request
@@ -121,20 +122,25 @@ def test_the_command_serves_until_it_is_interrupted(
 ) -> None:
     """Checks that the command prints the address, and ends without an error after Ctrl-C."""
     make(tmp_path / "run.oc", snapshots=None)
-    opened: list[str] = []
+    said: list[str] = []
 
     def interrupt(seconds: float) -> None:
-        with urllib.request.urlopen(opened[0], timeout=20) as answer:
+        said.extend(capsys.readouterr().out.splitlines())
+        with urllib.request.urlopen(said[-1], timeout=20) as answer:
             assert answer.status == 200
         raise KeyboardInterrupt
 
     monkeypatch.setattr(view.time, "sleep", interrupt)
-    monkeypatch.setattr("webbrowser.open", opened.append)
-    assert call(["view", str(tmp_path / "run.oc"), "--open"]) == 0
-    said = capsys.readouterr().out
-    assert "run.oc: u, v\n" in said and opened[0] in said
+    assert call(["view", str(tmp_path / "run.oc")]) == 0
+    assert said[0].endswith("run.oc: u, v")
     with pytest.raises(OSError):
-        urllib.request.urlopen(opened[0], timeout=5)
+        urllib.request.urlopen(said[-1], timeout=5)
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = str(other.getsockname()[1])
+        assert call(["view", str(tmp_path / "run.oc"), "--port", port]) == 2
+        assert f"outcrop: --port {port}: no server can use this port: " in capsys.readouterr().err
 
 
 def test_what_cannot_be_shown_is_refused_in_one_line(

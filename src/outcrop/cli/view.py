@@ -14,6 +14,7 @@ cell along each axis is read. A block of cells has at most 2^18 cells, so memory
 from __future__ import annotations
 
 import io
+import socket
 import threading
 import time
 import zlib
@@ -48,7 +49,6 @@ COLORS = 17
 def view(
     where: Annotated[Path, Argument(metavar="WHERE", help="directory or device of a run")],
     port: Annotated[int, Option(metavar="PORT", help="port of the server; 0 means any free port")] = 0,
-    open_browser: Annotated[bool, Option("--open", help="open the address in a browser of this computer")] = False,
 ) -> None:
     """Show slices of the arrays and snapshots of a run in a browser, along x, y, z and time. The command prints an
     address of this computer, and serves the cells until it is interrupted."""
@@ -57,10 +57,6 @@ def view(
     server = Server(where, port)
     print(f"{where}: {', '.join(server.names)}")
     print(f"open this address in a browser, and stop with Ctrl-C:\n{server.address}", flush=True)
-    if open_browser:
-        import webbrowser
-
-        webbrowser.open(server.address)
     try:
         while True:
             time.sleep(3600)
@@ -81,23 +77,34 @@ class Server:
         simulation = Simulation(open_run(where, {}, reads_only=True))
         subjects = subjects_of(simulation)
         self.names = [one.label for one in subjects]
-        neuroglancer.server.set_server_bind_address("127.0.0.1", port)
-        try:
-            self._viewer = neuroglancer.Viewer()
-        except OSError as error:
-            raise InputError(f"--port {port}: no server can use this port: {error.strerror}") from None
         lock = threading.Lock()
+        layers = [
+            neuroglancer.ImageLayer(source=_source(neuroglancer, one, lock), shader=shader_of(one), tab="rendering")
+            for one in subjects
+        ]
+        _require_port(port)
+        neuroglancer.server.set_server_bind_address("127.0.0.1", port)
+        self._viewer = neuroglancer.Viewer()
         with self._viewer.txn() as state:
-            for number, subject in enumerate(subjects):
-                source = _source(neuroglancer, subject, lock)
-                layer = neuroglancer.ImageLayer(source=source, shader=shader_of(subject), tab="rendering")
-                state.layers.append(name=subject.label, layer=layer, visible=number == 0)
+            for number, (name, layer) in enumerate(zip(self.names, layers, strict=True)):
+                state.layers.append(name=name, layer=layer, visible=number == 0)
             _arrange(neuroglancer, state, subjects)
             state.title = f"Outcrop: {where.name}"
         self.address = str(self._viewer.get_viewer_url())
 
     def close(self) -> None:
         import_neuroglancer().server.stop()
+
+
+def _require_port(port: int) -> None:
+    """Raise InputError if no server can use the port. Without this check, the server would leave a socket open."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+            probe.listen()
+        except OSError as error:
+            raise InputError(f"--port {port}: no server can use this port: {error.strerror}") from None
 
 
 def _arrange(neuroglancer: Any, state: Any, subjects: Sequence[Subject]) -> None:
