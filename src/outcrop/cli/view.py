@@ -255,9 +255,10 @@ def shader_of(subject: Subject) -> str:
     high = scale.high if scale.high > scale.low else scale.low + 1.0
     colors = [f"vec3({red:.3f}, {green:.3f}, {blue:.3f})"
               for red, green, blue, _ in colormaps[scale.colors](np.linspace(0, 1, COLORS))]  # fmt: skip
+    table = ",\n  ".join(colors)
     return (
         f"#uicontrol invlerp normalized(range=[{scale.low:g}, {high:g}])\n"
-        f"const vec3 colors[{COLORS}] = vec3[{COLORS}](\n  {f',{chr(10)}  '.join(colors)});\n"
+        f"const vec3 colors[{COLORS}] = vec3[{COLORS}](\n  {table});\n"
         f"void main() {{\n  float place = clamp(normalized(), 0.0, 1.0) * {COLORS - 1}.0;\n"
         f"  int first = min(int(place), {COLORS - 2});\n"
         "  emitRGB(mix(colors[first], colors[first + 1], place - float(first)));\n}\n"
