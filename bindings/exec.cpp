@@ -211,6 +211,8 @@ Snapshot to_snapshot(nb::handle one) {
   result.direct = get<bool>(one, "direct");
   result.folder = get<int>(one, "folder");
   result.label = get<std::string>(one, "label");
+  const nb::object group = one.attr("group");
+  result.group = {nb::cast<long>(group[0]), nb::cast<long>(group[1]), nb::cast<long>(group[2])};
   return result;
 }
 

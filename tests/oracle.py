@@ -156,6 +156,26 @@ class _Run:
         return seen_cells(array, ranges, self.boundary.sides)
 
 
+def group_means(cells: Cells, group: Sequence[int]) -> Cells:
+    """Return the means of groups of cells. Each group has group[0] x group[1] x group[2] cells along z, y and x. The
+    last group along an axis may have fewer cells. The cells of a group are added along x, then along z, and then along
+    y, in ascending order and in float64."""
+    sums, count = cells.astype(np.float64), np.ones(cells.shape)
+    for axis in (2, 0, 1):
+        sums, count = (_group_sums(array, axis, group[axis]) for array in (sums, count))
+    found: Cells = (sums / count).astype(cells.dtype)
+    return found
+
+
+def _group_sums(array: Cells, axis: int, size: int) -> Cells:
+    every = np.moveaxis(array, axis, 0)
+    sums = every[::size].copy()
+    for place in range(1, size):
+        more = every[place::size]
+        sums[: len(more)] += more
+    return np.moveaxis(sums, 0, axis)
+
+
 def seen_cells(array: Cells, ranges: Sequence[range], sides: Sequence[tuple[Side, Side]]) -> Cells:
     """Return the values that reads at these ranges of indices get. The ranges may extend beyond the grid. The result
     may be a view of the array, because NumPy reads a slice much faster than a list of indices."""

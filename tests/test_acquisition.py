@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from execution import BACKENDS, FileRun, random_state
 from field_runs import STENCILS, field_runs, heat, wavelet
-from oracle import record_fields
+from oracle import group_means, record_fields
 from outcrop import _core
 from outcrop.errors import InputError, StorageError
 from outcrop.language.boundary import Boundary
@@ -93,11 +93,18 @@ def random_acquisition(plan: Plan, stencil: Stencil, folder: Path, seed: int) ->
         z, y, x = ((low, high) if low < high else (0, n) for (low, high), n in zip(ends, problem.shape, strict=True))
         return z, y, x
 
+    def group() -> tuple[int, int, int]:
+        if random.integers(2):
+            return (1, 1, 1)
+        z, y, x = random.choice([1, 2, 3, 4, 7, 8], 3).tolist()
+        return z, y, x
+
     every = int(random.integers(1, 4))
     samples = tuple(sampling() for _ in range(random.integers(3)))
     files = [
         SnapshotFile(
-            field, step, box(), folder / f"box-{field}-{age}-{step}", len(HEADER), bool(random.integers(4)), age=age
+            field, step, box(), folder / f"box-{field}-{age}-{step}", len(HEADER), bool(random.integers(4)), age=age,
+            group=group(),
         )
         for field, storage in enumerate(stencil.storage)
         for age in range(storage.history)
@@ -165,7 +172,7 @@ def expect(
     return Seen(
         [np.stack([rows[one.name][0] for rows in traces]) for one in receivers],
         [[sum_up(states[step][names[one.field]], step) for step in one.steps] for one in acquisition.sums],
-        [values(one)[tuple(slice(*ends) for ends in one.box)] for one in acquisition.snapshots],
+        [group_means(values(one)[tuple(slice(*ends) for ends in one.box)], one.group) for one in acquisition.snapshots],
         states[-1],
     )
 
@@ -198,14 +205,18 @@ def see(
     )
 
 
+def kept_shape(one: SnapshotFile) -> list[int]:
+    return [-(-(high - low) // cells) for (low, high), cells in zip(one.box, one.group, strict=True)]
+
+
 def box_bytes(one: SnapshotFile, problem: Problem) -> int:
-    return math.prod(high - low for low, high in one.box) * problem.item_bytes
+    return math.prod(kept_shape(one)) * problem.item_bytes
 
 
 def read_snapshot(one: SnapshotFile, problem: Problem) -> Cells:
     content = Path(one.path).read_bytes()
     assert content[: len(HEADER)] == HEADER
-    return np.frombuffer(content[len(HEADER) :], problem.dtype).reshape([high - low for low, high in one.box])
+    return np.frombuffer(content[len(HEADER) :], problem.dtype).reshape(kept_shape(one))
 
 
 def assert_same(found: Seen, right: Seen) -> None:
@@ -260,7 +271,11 @@ def test_every_scheme_shows_the_same(scheme: str, tmp_path: Path) -> None:
     acquisition = Acquisition(
         (PointInjection(0, points, np.linspace(0.25, 1.5, 6 * len(points), dtype=np.float32).reshape(6, -1)),),
         (PointSamples(0, points), PointSamples(0, points - 1, before=True)),
-        tuple(SnapshotFile(0, step, whole, tmp_path / f"after-{step}", len(HEADER)) for step in range(7)),
+        tuple(
+            SnapshotFile(0, step, whole, tmp_path / f"after-{step}-{group}", len(HEADER), group=group)
+            for step in range(7)
+            for group in ((1, 1, 1), (4, 4, 4))
+        ),
         (SumRequest(0, range(7)),),
     )
     found = see(tmp_path, stencil, plan, state, {}, acquisition, threads=3)

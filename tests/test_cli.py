@@ -16,7 +16,7 @@ import outcrop as oc
 from oracle import advance
 from outcrop.cli.main import call
 from outcrop.cli.options import parse_parameters
-from outcrop.cli.plot import parse_slice
+from outcrop.cli.picture import parse_limits, parse_slices
 from outcrop.errors import InputError
 
 GOOD = ["run", "heat7", "-n", "20", "12", "10", "-t", "6", "-d", "run.oc", "--memory", "128KiB"]
@@ -248,11 +248,15 @@ def test_looking_at_a_run_loads_no_more_than_it_needs() -> None:
 def test_parameters_and_slices_are_read_exactly() -> None:
     """Checks the texts that the options --param and --slice accept and refuse."""
     assert parse_parameters(["c0=0.4", "c1 = 1e-1"]) == {"c0": 0.4, "c1": 0.1}
-    assert parse_slice(None, (8, 9, 10)) == ("z", 4)
-    assert parse_slice("x=9", (8, 9, 10)) == ("x", 9)
-    for text in ("x=10", "x=-1", "w=1", "x", "x=", "=1", "x=1.5"):
+    assert parse_slices("x=9", (8, 9, 10)) == [("x", 9)]
+    assert parse_slices("Z=0, 7", (8, 9, 10)) == [("z", 0), ("z", 7)]
+    for text in ("x=10", "x=-1", "w=1", "x", "x=", "=1", "x=1.5", "x=1,", "x=1,10"):
         with pytest.raises(InputError):
-            parse_slice(text, (8, 9, 10))
+            parse_slices(text, (8, 9, 10))
+    assert parse_limits(None) is None and parse_limits("-1e-3,2") == (-1e-3, 2.0)
+    for text in ("1", "1,1", "2,1", "a,b", "1,2,3", "nan,1", "0,inf", ""):
+        with pytest.raises(InputError):
+            parse_limits(text)
     with pytest.raises(InputError, match="twice"):
         parse_parameters(["c0=1", "c0=2"])
 

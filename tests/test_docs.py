@@ -18,7 +18,10 @@ ROOT = Path(__file__).parent.parent
 OUTPUTS = runpy.run_path(str(ROOT / "scripts" / "outputs.py"))
 PAGES = OUTPUTS["pages"]()
 EXAMPLES = [example for page in PAGES for example in OUTPUTS["examples"](page)]
-NAMES = "run|plan|resume|watch|info|verify|plot|gather|stencils|tiers|bench|completion|agg simulate|agg merge|agg bench"
+NAMES = (
+    "run|plan|resume|watch|info|verify|plot|view|gather|stencils|tiers|bench|completion|agg simulate|agg merge|"
+    "agg bench"
+)
 COMMANDS = rf"\boutcrop ({NAMES})\b([^`\n]*)"
 
 

@@ -14,10 +14,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matplotlib.figure import Figure
 
 from oracle import advance
 from outcrop import _core
 from outcrop.bench import memory
+from outcrop.bench.literature import ladder
 from outcrop.bench.literature.ladder import Bar, same_bits
 from outcrop.bench.literature.ladder_columns import (
     COLUMNS,
@@ -77,9 +79,12 @@ def test_every_column_gives_the_oracles_bits(
     assert sum(measured.seconds_components.values()) <= measured.seconds * 1.01 + 1e-3
 
 
-def test_small_ladder_measures_every_column(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_small_ladder_measures_every_column(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Checks that each bar of the ladder has a figure, or the reason why the figure is missing. The results must be
-    bitwise identical to the oracle's results. No files may remain."""
+    bitwise identical to the oracle's results. No files may remain. The picture must show the figures of the table, and
+    each colour must have one meaning."""
     figures_file, picture = tmp_path / "figures.json", tmp_path / "picture.png"
     where = str(tmp_path / "new" / "below")
     arguments = ["bench", "ladder", "--small", "-d", where, "--json", str(figures_file), "--png", str(picture)]
@@ -113,6 +118,14 @@ def test_small_ladder_measures_every_column(tmp_path: Path, capsys: pytest.Captu
     assert {row["name"] for row in figures["over_shares"]} == {"aio5y", "wavefront"}
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["figures.json", "picture.png"]
+    drawn: list[Figure] = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
+    ladder.draw(figures, picture)
+    rows = [[cell.strip() for cell in line.strip("| ").split("|")] for line in said.splitlines() if line[:1] == "|"]
+    shown = [cell for row in rows if row[0].isdigit() and len(row) > 8 for cell in row[3:5] if cell != "–"]
+    labels = [text.get_text() for text in drawn[0].axes[0].texts]
+    assert sorted(shown) == sorted(one for one in labels if one != "not\nmeasured") and shown
+    assert len({ladder.IN_CORE, ladder.OUT_OF_CORE, *ladder.PART_COLORS}) == 2 + len(COMPONENTS)
 
 
 @pytest.mark.parametrize(

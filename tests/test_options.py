@@ -177,7 +177,7 @@ def test_options_survive_their_file() -> None:
         params={"dt": 0.1},
         sources=[oc.Source("u", [1, 2, 3], "w.npy", scale=2.0)],
         receivers=[oc.Receivers("r", "u", [[1, 2, 3]], before=True)],
-        snapshots=[oc.Snapshots(every=2, name="a", box=[slice(0, 3)] * 3), oc.Snapshots(every=3, name="b")],
+        snapshots=[oc.Snapshots(every=2, name="a", box=[slice(0, 3)] * 3), oc.Snapshots(every=3, name="b", coarsen=2)],
         norms=oc.Norms(every=5, fields=["u"]),
         unstable=True,
         steps=10,

@@ -1,20 +1,22 @@
 """Check that the picture of a plan shows the cells and the times of the plan."""
 
+import re
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from matplotlib.figure import Figure
 
 from outcrop.cli import main
 from outcrop.plan.actions import Update
-from outcrop.plan.draw import Patch, drawn_zeta, slab_patches, tile_patches, time_line
+from outcrop.plan.draw import Patch, block_patches, drawn_zeta, regions_of, slab_patches, tile_patches, time_line
 from outcrop.plan.plan import Plan, Sizes
 from outcrop.plan.planner import find_scheme
 from outcrop.plan.tuner import build
-from strategies import MACHINE, assumed_rate, make_problem, problems, sizes_for
+from strategies import MACHINE, assumed_rate, examples, make_problem, problems, sizes_for
 
 
 def area(patch: Patch) -> float:
@@ -68,6 +70,33 @@ def test_tiles_cover_every_row_once(plan: Plan) -> None:
             assert sum(holds(patch, y + 0.5, level) for patch in patches) == int(updated)
 
 
+@st.composite
+def divided(draw: st.DrawFn) -> Plan:
+    """Generate a plan whose blocks divide the rows."""
+    problem = draw(problems(max_extent=16, max_steps=8))
+    sizes = replace(draw(sizes_for(problem)), block_y=draw(st.integers(1, 16)), chunk=0)
+    return build(problem, find_scheme("wavefront"), sizes, MACHINE, assumed_rate)
+
+
+@settings(max_examples=examples(40))
+@given(divided())
+def test_blocks_and_their_tiles_cover_every_row_once(plan: Plan) -> None:
+    """Checks the picture of blocks: each pair of row and level lies in exactly one block. It lies in exactly one tile
+    of this block, and in no tile of another block."""
+    problem, one = plan.problem, plan.passes[0]
+    blocks, regions = block_patches(problem, one), regions_of(one)
+    rows = range(problem.first_row, problem.end_row)
+    for level in range(1, one.levels + 1):
+        for y in rows if problem.first_plane < problem.end_plane else ():
+            assert sum(holds(patch, y + 0.5, level) for patch in blocks) == 1
+    for region in regions:
+        tiles = tile_patches(problem, plan.sizes, one.levels, [region])
+        for level in range(1, one.levels + 1):
+            for y in rows:
+                is_inside = region.y_low.at(level) <= y < region.y_high.at(level)
+                assert sum(holds(patch, y + 0.5, level) for patch in tiles) == int(is_inside)
+
+
 @given(built(), st.integers(1, 9))
 def test_chunks_cover_every_plane_of_a_slab_once(plan: Plan, chunk: int) -> None:
     """Checks the picture of tiles in chunks: each pair of plane and level of the drawn slab lies in exactly one tile.
@@ -116,3 +145,28 @@ def test_the_command_line_draws_and_touches_nothing_else(
     assert [path.name for path in tmp_path.iterdir()] == ["plan.png"]
     assert main.call(["plan", *problem, "--quiet", "--draw", "new/plan.png"]) == 0
     assert (tmp_path / "new" / "plan.png").is_file() and not (tmp_path / "run.oc").exists()
+
+
+@pytest.mark.parametrize("sizes", [["--by", "12", "--bt", "4"], []], ids=["blocks", "no blocks"])
+def test_the_picture_has_the_texts_of_the_plan(
+    sizes: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Checks that the picture and the output of `outcrop plan` show the same numbers, and that the picture shows blocks
+    if there are any. No colour is in two parts of the picture."""
+    figures: list[Figure] = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: figures.append(figure))
+    words = ["heat7", "-n", "32", "40", "16", "-t", "12", "-d", str(tmp_path / "run.oc"), "--memory", "400KiB", *sizes]
+    assert main.call(["plan", *words, "--draw", str(tmp_path / "plan.png")]) == 0
+    rows = dict(line.strip().split(maxsplit=1) for line in capsys.readouterr().out.splitlines()[1:])
+    (figure,) = figures
+    assert figure.get_suptitle().splitlines()[1] == rows["scheme"]
+    *parts, line = figure.axes
+    assert line.get_title().endswith(re.match("about [^:]*", rows["time"])[0])  # type: ignore[index]
+    assert len(parts) == 2 + bool(sizes)
+    if sizes:
+        blocks = re.search("[0-9]+ blocks", rows["scheme"])[0]  # type: ignore[index]
+        assert parts[1].get_title().startswith(blocks)
+        assert f"{len(parts[1].collections[0].get_paths())} blocks" == blocks
+    colors = [{tuple(one) for one in axes.collections[0].get_facecolors()} for axes in parts]
+    colors.append({tuple(one) for bars in line.collections for one in bars.get_facecolors()})
+    assert len(set.union(*colors)) == sum(map(len, colors))

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import outcrop as oc
-from outcrop.errors import CorruptionError
+from outcrop.errors import CorruptionError, InputError
 from outcrop.run.disk.verify import find_damage
 from outcrop.run.places import open_state
 from outcrop.run.ranks import gather as gather_module
@@ -114,6 +114,19 @@ def acquisition(seed: int, rows: list[float], field: str, steps: int, more: dict
                       oc.Snapshots(every=4, name="side", box=np.s_[2:9, 11:39, 3:17]),
                       oc.Snapshots(every=4, name="small", box=np.s_[:, 20:24, 4:5])],
     }  # fmt: skip
+
+
+def refuses(group: RankGroup, where: Path) -> str:
+    with pytest.raises(InputError) as raised:
+        oc.Simulation("heat7", SHAPE, directory=where, comm=group, memory="8MiB", snapshots=oc.Snapshots(2, coarsen=2))
+    return str(raised.value)
+
+
+def test_ranks_refuse_coarse_snapshots(groups: Callable[[int], ThreadGroup], tmp_path: Path) -> None:
+    """Checks that all ranks refuse snapshots whose groups of cells could lie on both sides of a cut."""
+    for text in groups(2).call(refuses, tmp_path / "parts"):
+        assert "runs of several ranks cannot have coarsen yet" in text
+    assert not (tmp_path / "parts").exists()
 
 
 CASES = [

@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 
 import outcrop as oc
+from oracle import group_means
+from outcrop.axes import grid_shape, inside
 from outcrop.cli.main import call
 from outcrop.errors import InputError
 from shots import BOX, DT, STEPS, make
@@ -174,3 +176,86 @@ def test_snapshots_that_have_no_room_are_refused(tmp_path: Path, monkeypatch: py
     with pytest.raises(InputError, match="no space: 9 snapshots need"):
         sim.run(STEPS)
     assert sim.step == 0
+
+
+@pytest.mark.parametrize("coarsen", [4, (1, 3, 2), [100, 1, 1]], ids=str)
+def test_coarse_snapshots_are_means_of_the_cells(coarsen: Any, tmp_path: Path) -> None:
+    """Checks that coarse snapshots have the means of the cells that plain snapshots have, with the bits of the oracle,
+    after an interruption and for every budget. A snapshot of one plane has groups of one plane."""
+    along = (slice(None), slice(12, 13), slice(2, None))
+    kept = [oc.Snapshots(7), oc.Snapshots(7, coarsen=coarsen, name="coarse"),
+            oc.Snapshots(14, box=along, coarsen=coarsen, initial=False, name="along")]  # fmt: skip
+    sim = make(tmp_path / "run.oc", snapshots=kept, memory="2MiB")
+    sim.run(20)
+    sim = oc.open(tmp_path / "run.oc")
+    sim.run(STEPS - 20)
+    group = [coarsen] * 3 if isinstance(coarsen, int) else coarsen
+    whole = sim.snapshots["u"]
+    coarse, section = sim.snapshots["coarse/u"], sim.snapshots["along/u"]
+    assert coarse.shape[1:] == tuple(-(-n // cells) for n, cells in zip(whole.shape[1:], group, strict=True))
+    for number, cells in enumerate(whole):
+        np.testing.assert_array_equal(coarse[number], group_means(cells, group))
+    assert section.steps.tolist() == [14, 28, 42, 56]
+    for number, cells in enumerate(whole[2::2]):
+        np.testing.assert_array_equal(section[number], group_means(cells[along], [group[0], 1, group[2]]))
+    assert call(["verify", str(tmp_path / "run.oc")]) == 0
+
+
+@pytest.mark.parametrize(("shape", "coarsen"), [((50,), 4), ((30, 41), 4), ((30, 41), (3, 1))], ids=str)
+def test_coarse_snapshots_of_grids_with_fewer_axes(shape: tuple[int, ...], coarsen: Any, tmp_path: Path) -> None:
+    """Checks means on grids of one and two axes, which the engine streams as rows."""
+    sim = oc.Simulation(
+        oc.stencils.heat(ndim=len(shape)), shape, directory=tmp_path / "run.oc", memory="1MiB", dtype="float64",
+        snapshots=[oc.Snapshots(2), oc.Snapshots(2, coarsen=coarsen, name="coarse")],
+    )  # fmt: skip
+    sim["u"] = np.random.default_rng(1).standard_normal(shape)
+    sim.run(4)
+    group = [coarsen] * len(shape) if isinstance(coarsen, int) else list(coarsen)
+    for cells, means in zip(sim.snapshots["u"], sim.snapshots["coarse/u"], strict=True):
+        right = group_means(cells.reshape(grid_shape(shape)), inside(group, 1))
+        np.testing.assert_array_equal(means, right.reshape(means.shape))
+
+
+@pytest.mark.skipif(not (find_spec("zarr") and find_spec("xarray")), reason="needs zarr and xarray")
+def test_coarse_snapshots_have_the_centres_of_their_groups(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Checks the coordinates that xarray shows, also for the smaller groups at the upper sides, and the text of
+    `outcrop info`."""
+    import xarray
+
+    box = (slice(4, 40), slice(None), slice(1, None))
+    sim = make(tmp_path / "run.oc", snapshots=oc.Snapshots(7, box=box, coarsen=(8, 4, 5)), memory="900KiB")
+    sim.run(20)
+    shown = xarray.open_zarr(tmp_path / "run.oc" / "snapshots.zarr")
+    assert shown.u.shape == (3, 5, 8, 8) and shown.u.attrs["coarsen"] == [8, 4, 5]
+    np.testing.assert_allclose(shown.z, 100.0 + 10.0 * np.array([7.5, 15.5, 23.5, 31.5, 37.5]))
+    np.testing.assert_allclose(shown.y[-2:], 10.0 * np.array([25.5, 28.5]))
+    np.testing.assert_allclose(shown.x[-2:], -50.0 + 10.0 * np.array([33, 36]))
+    np.testing.assert_array_equal(shown.u, sim.snapshots["u"][:])
+    assert call(["info", str(tmp_path / "run.oc")]) == 0
+    assert "snapshots of u, 8 x 8 x 5 means of 5 x 4 x 8 cells every 7 steps, 3 so far" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("coarsen", "words"),
+    [
+        (0, "coarsen 0: 0 must be at least 1"),
+        (2.5, "coarsen 2.5: 2.5 must be a whole number"),
+        ("4", "coarsen '4': '4' must be a whole number"),
+        ((4, 4), "coarsen .4, 4. must be a whole number, or one for each axis: z, y, x"),
+        ((4, True, 4), "True must be a whole number"),
+        (None, "coarsen None: None must be a whole number"),
+    ],
+)
+def test_wrong_groups_are_refused(coarsen: Any, words: str, tmp_path: Path) -> None:
+    """Checks that wrong values of `coarsen` are refused before a run is made."""
+    with pytest.raises(InputError, match=words):
+        make(tmp_path / "run.oc", snapshots=oc.Snapshots(7, coarsen=coarsen))
+    assert not (tmp_path / "run.oc").exists()
+
+
+def test_coarse_snapshots_have_no_residuals(tmp_path: Path) -> None:
+    """Checks that an adjoint run refuses residuals of means, because it needs a value for each cell."""
+    sim = make(tmp_path / "run.oc", snapshots=oc.Snapshots(7, box=BOX, coarsen=2, name="side"), memory="900KiB")
+    sim.run(14, history=oc.History("all"))
+    with pytest.raises(InputError, match=r"'side/u'.*means of cells"):
+        sim.adjoint({"side/u": np.ones(sim.snapshots["side/u"].shape)}, wrt="v", directory=tmp_path / "adjoint.oc")

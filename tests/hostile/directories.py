@@ -123,6 +123,8 @@ COMMANDS: list[Callable[..., tuple[str, Case]]] = [
     _command("plot", "../run.oc", "-o", "p.png", reads=True, outputs=("case/here/p.png",)),
     _command("plot", "../run.oc", "-o", "p.png", "--field", "u", "--slice", "x=1", reads=True,
     outputs=("case/here/p.png",)),
+    _command("plot", "../run.oc", "--snapshots", "u", "--slice", "y=1,2", "--gif", "p.gif", reads=True,
+    outputs=("case/here/p.gif",)),
     _command("resume", "../run.oc"),
     _command("resume", "../run.oc", "-t", "2"),
     _command("resume", "../run.oc", "-t", "3", "--memory", "9MiB", "--threads", "2"),

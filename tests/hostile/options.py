@@ -40,7 +40,7 @@ SLOW = {("bench",): 0.1, ("agg", "bench"): 0.05, ("tiers",): 0.3, ("agg", "machi
 
 READING = {("info",), ("watch",), ("verify",), ("plot",), ("plan",), ("tiers",), ("stencils",), ("completion",),
            ("agg", "simulate")}
-OUTPUTS = ("--json", "--png", "-o", "--output", "--draw", "--save")
+OUTPUTS = ("--json", "--png", "-o", "--output", "--draw", "--save", "--gif", "--mp4")
 
 WORDS = {
     "--memory": ["101%", "0%", "-5%", "1e400%", "nan%", "0", "-1", "1", "8MiBs", "8 MiB", "1e9GiB", "9" * 400, "8EiB",
@@ -112,8 +112,8 @@ NAMES_OF_PLACES = ("WHERE", "FILE", "DIR", "PNG", "INDEX")
 
 @cache
 def commands() -> dict[tuple[str, ...], Any]:
-    """Return a dictionary with every command of the program. The keys are the words of the commands, such as ("agg",
-    "bench")."""
+    """Return a dictionary with every command of the program, except `view`, which does not end by itself. The keys are
+    the words of the commands, such as ("agg", "bench")."""
     from typer.main import get_command
 
     from outcrop.cli.app import app
@@ -128,6 +128,7 @@ def commands() -> dict[tuple[str, ...], Any]:
             found[words] = command
 
     collect(get_command(app), ())
+    del found["view",]
     return found
 
 

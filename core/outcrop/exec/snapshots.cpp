@@ -28,8 +28,7 @@ void insert(std::vector<ByteRange> &ranges, ByteRange more) {
 }
 
 ByteRange bytes_of(const Snapshot &box, std::size_t item_bytes) {
-  const auto cells = static_cast<std::uint64_t>((box.z1 - box.z0) * (box.y1 - box.y0) * (box.x1 - box.x0));
-  return {box.offset, box.offset + cells * item_bytes};
+  return {box.offset, box.offset + groups_of(box.box(), box.group).cells() * item_bytes};
 }
 
 }  // namespace
@@ -203,6 +202,8 @@ Snapshots::Snapshots(const Grid &grid, const Window &window, const Fields &field
     files.push_back(
         {.path = one.path, .writable = true, .direct = one.direct, .folder = one.folder, .label = one.label});
     ranges.push_back(bytes_of(one, grid.item_bytes));
+    coarse_.push_back(one.group == Extents{} ? nullptr
+                                             : std::make_unique<CoarseBox>(one.box(), one.group, grid.item_bytes));
   }
   store_ = open_store(backend, files);
   staging_.emplace(*store_, ranges, sizes);
@@ -238,6 +239,7 @@ void Snapshots::write_box(std::uint32_t file, std::size_t ring, long z0, long z1
   const Snapshot &box = snapshots_[file];
   const Rectangle part = intersection(cells, Rectangle{box.y0, box.y1, box.x0, box.x1});
   if (part.empty()) return;
+  if (coarse_[file] != nullptr) return add_to_groups(file, ring, z0, z1, part);
   const long rows = part.columns() == box.x1 - box.x0 ? part.rows() : 1;
   const bool joined = rows == box.y1 - box.y0 && !grid_.periodic_z;
   if (joined) {
@@ -282,6 +284,44 @@ void Snapshots::write_rows(std::uint32_t file, std::size_t ring, long z0, long z
   }
 }
 
+void Snapshots::add_to_groups(std::uint32_t file, std::size_t ring, long z0, long z1, const Rectangle &cells) {
+  thread_local CoarseBox::CoarseRow row;
+  const Snapshot &box = snapshots_[file];
+  failure_.guard([&] {
+    for (long z = z0; z < z1; ++z) {
+      const long plane = grid_.plane(z) - box.z0;
+      if (plane < 0 || plane >= box.z1 - box.z0) continue;
+      for (long y = cells.y0; y < cells.y1; ++y)
+        if (coarse_[file]->add(plane, y - box.y0, cells.x0 - box.x0, cells.x1 - box.x0,
+                               window_.cell(ring, z, y, cells.x0), row))
+          write_means(file, row);
+    }
+  });
+}
+
+// Rounds a row of means to the type of the field, and writes the row slot by slot.
+void Snapshots::write_means(std::uint32_t file, const CoarseBox::CoarseRow &row) {
+  const Snapshot &box = snapshots_[file];
+  const Extents groups = groups_of(box.box(), box.group);
+  const std::size_t item_bytes = grid_.item_bytes, slot_bytes = staging_->slot_bytes();
+  const auto row_bytes = static_cast<std::uint64_t>(groups.x) * item_bytes;
+  const std::uint64_t first = box.offset + static_cast<std::uint64_t>(row.z * groups.y + row.y) * row_bytes;
+  thread_local std::vector<std::byte> rounded;
+  rounded.resize(row_bytes);
+  if (item_bytes == sizeof(float))
+    std::ranges::transform(row.means, reinterpret_cast<float *>(rounded.data()),
+                           [](double mean) { return static_cast<float>(mean); });
+  else
+    std::memcpy(rounded.data(), row.means.data(), row_bytes);
+  for (std::uint64_t begin = first, last = first + row_bytes; begin < last;) {
+    const std::uint64_t end = std::min(last, round_down(begin, slot_bytes) + slot_bytes);
+    std::memcpy(staging_->take(file, {begin, end}), rounded.data() + (begin - first), end - begin);
+    staging_->put(file, {begin, end});
+    bytes_.fetch_add(end - begin, std::memory_order_relaxed);
+    begin = end;
+  }
+}
+
 std::vector<std::uint32_t> Snapshots::sums() const {
   std::vector<std::uint32_t> result;
   for (std::uint32_t file = 0; file < snapshots_.size(); ++file) result.push_back(staging_->sum(file));
@@ -296,6 +336,7 @@ void Snapshots::write_behind() {
 void Snapshots::flush() {
   if (empty()) return;
   failure_.rethrow();
+  assert(std::ranges::all_of(coarse_, [](const auto &one) { return one == nullptr || one->has_no_open_rows(); }));
   staging_->flush();
   store_->flush();
   for (const File &file : store_->files())

@@ -47,6 +47,7 @@
 
 #include "outcrop/base/aligned.hpp"
 #include "outcrop/base/threads.hpp"
+#include "outcrop/exec/coarse.hpp"
 #include "outcrop/exec/problem.hpp"
 #include "outcrop/exec/window.hpp"
 #include "outcrop/storage/pump.hpp"
@@ -140,6 +141,7 @@ class StagingBuffer {
 
 /// The cells z0 <= z < z1, y0 <= y < y1, x0 <= x < x1 of a field after `done` steps of the pass. If `done` is 0, the
 /// values before the first step are written. The cells are written to an existing file, and begin at byte `offset`.
+/// If `group` has more than one cell, the means of groups of cells are written instead (coarse.hpp).
 ///
 /// If `age` is 1, the previous values of the field are written. The previous values must have an array on disk. The rim
 /// in z and y never changes, so a pass replaces the previous values in this rim by the newest values. The snapshot also
@@ -154,6 +156,9 @@ struct Snapshot {
   int folder = -1;         ///< if not -1, the path is relative to this open folder (see FileSpec)
   std::string label = "";  ///< names the file in messages instead of the path
   int age = 0;             ///< as in FieldValue
+  Extents group{};         ///< the number of cells of a group along each axis
+
+  Extents box() const { return {z1 - z0, y1 - y0, x1 - x0}; }
 };
 
 /// Writes the snapshots of a pass. All arguments must outlive this object.
@@ -186,13 +191,16 @@ class Snapshots {
  private:
   void write_box(std::uint32_t file, std::size_t ring, long z0, long z1, const Rectangle &cells);
   void write_rows(std::uint32_t file, std::size_t ring, long z0, long z1, const Rectangle &rows);
+  void add_to_groups(std::uint32_t file, std::size_t ring, long z0, long z1, const Rectangle &cells);
+  void write_means(std::uint32_t file, const CoarseBox::CoarseRow &row);
 
   const Grid &grid_;
   const Window &window_;
   const Fields &fields_;
   std::atomic<std::uint64_t> &bytes_;
-  const std::vector<Snapshot> snapshots_;       // snapshot i is file i of the store
-  std::multimap<long, std::uint32_t> by_step_;  // numbers of snapshots
+  const std::vector<Snapshot> snapshots_;           // snapshot i is file i of the store
+  std::multimap<long, std::uint32_t> by_step_;      // numbers of snapshots
+  std::vector<std::unique_ptr<CoarseBox>> coarse_;  // for each snapshot, null if cells are written as they are
   std::unique_ptr<Store> store_;
   std::optional<StagingBuffer> staging_;
   FirstFailure failure_;

@@ -17,6 +17,12 @@ from outcrop.tiers.storage_tiers import mount_of
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+COLORS = {
+    "update": "#e07b39", "read": "#4c8c6b", "write": "#6c757d", "copy": "#c9b458", "checksum": "#8e6c8a",
+    "commit": "#333333", "send": "#8a6fae", "receive": "#d16ba5",
+}  # fmt: skip
+"""The colours of the kinds of work, in the pictures of benchmarks and plans. Nothing else has these colours."""
+
 
 @contextmanager
 def first_figures(name: str, small: bool, directory: Path, has_plans: bool = True) -> Iterator[dict[str, Any]]:

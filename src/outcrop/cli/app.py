@@ -9,11 +9,26 @@ import typer
 from typer.main import get_command
 
 from outcrop import __version__
-from outcrop.cli import agg, bench, completion, gather, info, options, plan, plot, run, stencils, tiers, verify, watch
+from outcrop.cli import (
+    agg,
+    bench,
+    completion,
+    gather,
+    info,
+    options,
+    plan,
+    plot,
+    run,
+    stencils,
+    tiers,
+    verify,
+    view,
+    watch,
+)
 from outcrop.cli.main import INTERRUPTED
 
 COMMANDS = (
-    run.run, plan.plan, run.resume, watch.watch, info.info, verify.verify, plot.plot, gather.gather,
+    run.run, plan.plan, run.resume, watch.watch, info.info, verify.verify, plot.plot, view.view, gather.gather,
     stencils.stencils, tiers.tiers, bench.bench, completion.completion,
 )  # fmt: skip
 

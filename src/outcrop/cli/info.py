@@ -176,6 +176,7 @@ def _acquisition(run: Manifest, state: Any) -> dict[str, Any]:
             "name": one.name,
             "fields": list(one.fields),
             "shape": list(one.shape),
+            "coarsen": list(one.coarsen) if one.coarsen else None,
             "every": one.every,
             "is_history": one.is_history,
             "count": one.count(run.step),
@@ -300,7 +301,8 @@ def _acquisition_text(found: dict[str, Any]) -> list[tuple[str, str]]:
         size = " x ".join(map(str, reversed(kept["shape"])))
         title = f"snapshots {kept['name']}" if kept["name"] else "snapshots"
         title = "the history" if kept["is_history"] else title
-        what = f"{title} of {', '.join(kept['fields'])}, {size} cells every {kept['every']} steps"
+        cells = f"means of {' x '.join(map(str, reversed(kept['coarsen'])))} cells" if kept["coarsen"] else "cells"
+        what = f"{title} of {', '.join(kept['fields'])}, {size} {cells} every {kept['every']} steps"
         count, exist = kept["count"], kept["on_disk"]
         # a history with a limit keeps only some states, and an adjoint run frees the states that it has used
         so_far = f"{exist} of {count} on the disk" if kept["limit"] else f"{count} so far"

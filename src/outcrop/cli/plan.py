@@ -190,17 +190,10 @@ def describe(planned: Planned, whole: Problem | None = None, about_ranks: Sequen
     from outcrop.cli.plan_explain import advice
 
     plan, problem, machine = planned.plan, planned.problem, planned.machine
-    guess, sizes = plan.predicted, plan.sizes
-    steps = [problem.steps_of(one.levels) for one in plan.passes]
-    passes = f"{counted(len(steps), 'pass', 'es')} of {counted(steps[0], 'step')}"
-    if steps[-1] != steps[0]:
-        passes += f" (the last of {steps[-1]})"
-    slabs = counted(sizes.slab, "row" if problem.ndim == 2 else "plane")
-    tiles = "bands" if sizes.chunk else "diamonds"
+    guess = plan.predicted
     budget, rate = format_bytes(planned.budget_bytes), format_rate(_cells_updated(plan) / guess.seconds_update)
-    blocking = f"{tiles} of {2 * sizes.diamond} levels" if sizes.diamond else "plain sweeps"
     rows = [
-        ("scheme", f"{plan.scheme}: {passes}, {_blocks(plan)}slabs of {slabs}, {blocking}"),
+        ("scheme", describe_scheme(plan)),
         ("memory", f"{format_bytes(plan.memory_bytes)} of {budget}{_resident(plan)}, {planned.thread_layout}"),
         ("disk", _disk(plan)),
         ("read", format_bytes(guess.bytes_read)),
@@ -277,6 +270,19 @@ def _cells_updated(plan: Plan) -> float:
     if not plan.problem.is_part:
         return plan.problem.cells * plan.problem.steps
     return sum(work.cells for _, work in works_of(plan.problem, plan.passes)) / plan.problem.stages
+
+
+def describe_scheme(plan: Plan) -> str:
+    """Return the scheme and the sizes of a plan in one line."""
+    problem, sizes = plan.problem, plan.sizes
+    steps = [problem.steps_of(one.levels) for one in plan.passes]
+    passes = f"{counted(len(steps), 'pass', 'es')} of {counted(steps[0], 'step')}"
+    if steps[-1] != steps[0]:
+        passes += f" (the last of {steps[-1]})"
+    slabs = counted(sizes.slab, "row" if problem.ndim == 2 else "plane")
+    tiles = "bands" if sizes.chunk else "diamonds"
+    blocking = f"{tiles} of {2 * sizes.diamond} levels" if sizes.diamond else "plain sweeps"
+    return f"{plan.scheme}: {passes}, {_blocks(plan)}slabs of {slabs}, {blocking}"
 
 
 def _disk(plan: Plan) -> str:

@@ -55,6 +55,8 @@ may also fit into the last-level cache."""
 REQUEST_SECONDS = 1e-5
 """The CPU time that the operating system needs to transfer a plane or a part of a plane. Updates wait during this time.
 """
+MEAN_CELLS_PER_SECOND = 1e9
+"""The number of cells per second that a core adds to the means of snapshots (core/outcrop/exec/coarse.cpp)."""
 SNAPSHOT_WRITE_SECONDS = 5e-5
 """The additional time that each write of a snapshot takes on the device and on a core. During this time, the file
 system records which part of the file is in use, and the I/O thread wakes up."""
@@ -568,7 +570,8 @@ def aside_seconds(work: PassWork, machine: Machine, snapshots: SnapshotWrites) -
 def snapshot_seconds_aside(snapshots: SnapshotWrites, machine: Machine) -> float:
     """Return the time that the cores need for the snapshots of a pass: copies, checksums and writes."""
     copies = snapshots.bytes * (COPIES / MEMORY_BYTES_PER_SECOND + 1 / machine.checksum_bytes_per_second)
-    return copies + snapshots.writes * SNAPSHOT_WRITE_SECONDS / machine.threads
+    means = snapshots.mean_cells / (MEAN_CELLS_PER_SECOND * machine.threads)
+    return copies + means + snapshots.writes * SNAPSHOT_WRITE_SECONDS / machine.threads
 
 
 def snapshot_seconds_device(snapshots: SnapshotWrites, device: StorageRates) -> float:

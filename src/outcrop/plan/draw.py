@@ -3,6 +3,7 @@ graphics library.
 
 `slabs`       The planes of each Update. One axis of the drawing is z, and the other axis is the level. At each level,
               the planes are one skew lower than at the previous level.
+`blocks`      The rows that each block updates. One axis of the drawing is y, and the other axis is the level.
 `tiles`       The cache tiles of a slab. One axis of the drawing is y, or z for grids with few rows. The other axis is
               the level.
 `time line`   Transfers and updates over time, as plan/cost.py predicts them.
@@ -54,6 +55,20 @@ def slab_patches(problem: Problem, one: Pass) -> tuple[Patch, ...]:
     return tuple(patches)
 
 
+def block_patches(problem: Problem, one: Pass) -> tuple[Patch, ...]:
+    """Return a patch with the rows of each block of a pass, in the coordinates (y, level). Blocks that differ only in
+    their planes or columns give one patch. Each block has its own value of `wave`."""
+    bounds = dict.fromkeys((region.y_low, region.y_high) for region in regions_of(one))
+    patches: list[Patch] = []
+    for y_low, y_high in bounds:
+
+        def rows(level: int, low: Bound = y_low, high: Bound = y_high) -> tuple[int, int]:
+            return max(problem.first_row, low.at(level)), min(problem.end_row, high.at(level))
+
+        patches += _outline(range(1, one.levels + 1), rows, wave=len(patches))
+    return tuple(patches)
+
+
 def regions_of(one: Pass) -> tuple[UpdateRegion, ...]:
     """Return the regions of the Updates of a pass. Equal regions are returned only once."""
     return tuple(dict.fromkeys(action.region for action in one.actions if isinstance(action, Update)))
@@ -99,10 +114,15 @@ def _row_patches(problem: Problem, sizes: Sizes, levels: int, region: UpdateRegi
                 patches += _outline(range(level, level + 1), block, wave=level)
         return tuple(patches)
     half = problem.skew_y * sizes.diamond
+    # If an edge of the region has the slope of the tiles, a tile begins at the edge (rows_down in exec/traverse.cpp).
+    edge = region.y_low if region.y_low.slope else region.y_high
+    anchor = edge.at_zero - half if edge.slope == -problem.skew_y else lowest
     for wave in range((levels - 1) // sizes.diamond + 2):
         middle = wave * sizes.diamond
         span = range(max(1, middle - sizes.diamond + 1), min(levels, middle + sizes.diamond - 1) + 1)
-        for y in range(lowest + half * (wave % 2), min(highest, problem.end_row) + half, 2 * half):
+        begin = anchor + half * (wave % 2)
+        begin -= -(-(begin - lowest) // (2 * half)) * 2 * half  # the last centre that is not above the lowest row
+        for y in range(begin, min(highest, problem.end_row) + half, 2 * half):
 
             def rows_at(level: int, y: int = y, middle: int = middle) -> tuple[int, int]:
                 reach = half - problem.skew_y * abs(level - middle)

@@ -105,7 +105,8 @@ class SnapshotDemand:
     """Describes snapshots that have the same box and the same interval. After every `every` steps, a run keeps a box of
     `planes` planes of each of `fields` fields. A plane of the box has `rows` rows of `row_bytes`. If `initial` is true,
     the run also keeps the initial values. If `steps` is given, the run keeps boxes only after these steps. `steps` is
-    in ascending order."""
+    in ascending order. If a box has means of groups of cells, `mean_cells` is the number of cells whose means are
+    computed. `planes`, `rows` and `row_bytes` are then the numbers of the means."""
 
     every: int
     fields: int
@@ -114,6 +115,7 @@ class SnapshotDemand:
     row_bytes: int
     initial: bool = False
     steps: tuple[int, ...] | None = None
+    mean_cells: int = 0
 
     @property
     def box_bytes(self) -> int:

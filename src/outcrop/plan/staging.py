@@ -41,13 +41,14 @@ class SnapshotWrites:
 
     `late` is the fraction of the bytes, from 0 to 1, whose slots are complete only at the end of a slab.
     `waiting_bytes` is the memory for complete slots that wait to be written. If complete slots need more memory,
-    updates wait.
+    updates wait. `mean_cells` is the number of cells whose means are computed.
     """
 
     bytes: int = 0
     writes: float = 0.0
     late: float = 0.0
     waiting_bytes: int = 0
+    mean_cells: int = 0
 
 
 NO_WRITES = SnapshotWrites()
@@ -76,7 +77,7 @@ def snapshot_writes(
 ) -> SnapshotWrites:
     """Return the writes of the snapshots in one pass. The pass has `steps` steps and begins after step `first_step` of
     the run."""
-    total, writes, late = 0, 0.0, 0.0
+    total, writes, late, mean_cells = 0, 0.0, 0.0, 0
     opened = _open_slots(problem, sizes, staging.slot_bytes, threads) if staging.slots else 0
     has_room = _needed_slots(opened) <= staging.slots
     for one in problem.acquisition.snapshots:
@@ -89,10 +90,11 @@ def snapshot_writes(
             tile = problem.skew_y * min(sizes.levels, LARGE_DIAMOND) if not sizes.chunk else 1
             each = (1 + _edges(one)) * one.box_bytes / min(part, tile * one.row_bytes)
         total += count * one.box_bytes
+        mean_cells += count * one.mean_cells
         writes += count * each
         late += count * one.box_bytes * (0.0 if sizes.chunk else min(1.0, (progress + staging.slot_bytes / 2) / part))
     waiting = max(staging.slots // 4, staging.slots - opened) * staging.slot_bytes
-    return SnapshotWrites(total, writes, late / total, waiting) if total else NO_WRITES
+    return SnapshotWrites(total, writes, late / total, waiting, mean_cells) if total else NO_WRITES
 
 
 def _boxes(problem: Problem, sizes: Sizes) -> Iterator[tuple[SnapshotDemand, int]]:

@@ -401,6 +401,11 @@ def named_snapshots(entries: AcquisitionEntries) -> dict[str, tuple[SnapshotsEnt
 
 def require_small(name: str, entry: SnapshotsEntry, steps: int) -> None:
     """Raise InputError if the residuals of the snapshots need more than MAX_RESIDUAL_BYTES."""
+    if entry.coarsen:
+        raise InputError(
+            f"residuals of {name!r}: these snapshots have means of cells (coarsen), and an adjoint run needs the "
+            "cells; keep snapshots without coarsen"
+        )
     cells = math.prod(entry.shape)
     needed = (1 + entry.initial) * cells * (8 * steps + POINT_BYTES)
     if needed > MAX_RESIDUAL_BYTES:

@@ -81,6 +81,10 @@ class Snapshots:
     whole grid is kept. `time_units` are the units of the coordinate `time`, such as "s". The coordinate exists only if
     the stencil has a parameter dt.
 
+    With `coarsen`, the means of groups of cells are kept, and not the cells themselves. The value 4 means groups of 4
+    cells along each axis. (1, 4, 4) means groups of 4 x 4 cells of one plane. The last group along an axis has fewer
+    cells if the box does not consist of whole groups.
+
     A run may have a list of several `Snapshots`, each with a different `name`. The results for the name "side" are
     `sim.snapshots["side/u"]` and the group snapshots.zarr/side.
     """
@@ -91,6 +95,7 @@ class Snapshots:
     time_units: str = ""
     initial: bool = True
     name: str = ""
+    coarsen: int | Sequence[int] = 1
 
 
 @dataclass(frozen=True)

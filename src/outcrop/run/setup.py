@@ -189,6 +189,8 @@ def _part_for(
     support yet."""
     if whole.rim or (definition.lowered and whole.taps):
         raise InputError("runs of several ranks cannot have a halo, padding or sources yet; run one process")
+    if any(one.coarsen for one in whole.taps.snapshots):
+        raise InputError("snapshots: runs of several ranks cannot have coarsen yet; leave it out, or run one process")
     settings = whole.settings
     require_equal(
         group,

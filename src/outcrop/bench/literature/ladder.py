@@ -25,7 +25,7 @@ from statistics import median_low
 from typing import TYPE_CHECKING, Any
 
 from outcrop.bench import memory as process_memory
-from outcrop.bench.figures import describe_machine, new_picture, save_picture, table_head, table_row
+from outcrop.bench.figures import COLORS, describe_machine, new_picture, save_picture, table_head, table_row
 from outcrop.bench.literature import ladder_columns as columns
 from outcrop.bench.literature.ladder_columns import COLUMNS, COMPONENTS, Column, LadderScale, LimitedRun
 from outcrop.bench.rates import OVERHEAD_BYTES
@@ -318,9 +318,11 @@ def _shares_table(figures: dict[str, Any]) -> Iterator[str]:
 
 # --- picture ---------------------------------------------------------------------------------------------------------
 
-IN_CORE, OUT_OF_CORE = "#7f9db9", "#e07b39"
-COLORS = ("#e07b39", "#4c8c6b", "#7f9db9", "#c9b458", "#8e6c8a", "#333333")
+IN_CORE, OUT_OF_CORE = "#a6c8e4", "#2f6ea5"
+PART_COLORS = tuple(COLORS[name.partition("_")[0]] for name in COMPONENTS)
 """One color for each of COMPONENTS."""
+LINES = ("--", "-")
+"""The styles of the lines of SHARE_COLUMNS."""
 BAR = 0.38
 """The width of a bar. Each column has two bars."""
 
@@ -354,11 +356,14 @@ def _draw_times(axes: Axes, figures: dict[str, Any]) -> None:
                 continue
             hatch = "//" if row["is_scaled"] else "xx" if not row["is_comparable"] else None
             bars = axes.bar(place + offset, row["relative_time"], BAR, color=color, hatch=hatch, edgecolor="white")
-            axes.bar_label(bars, [f"{row['relative_time']:.3g}"], fontsize=7)
+            axes.bar_label(bars, [f"{row['relative_time']:.2f}"], fontsize=6)
     axes.set_yscale("log")
     axes.margins(y=0.15)
-    axes.set(ylabel="time against the fastest in core", title="in core (left) and out of core (right); // scaled, "
-             "xx memory not limited")  # fmt: skip
+    from matplotlib.patches import Patch
+
+    handles = [Patch(color=IN_CORE, label="in core"), Patch(color=OUT_OF_CORE, label="out of core")]
+    axes.legend(handles=handles, frameon=False)
+    axes.set(ylabel="time against the fastest in core", title="time of each column; // scaled, xx memory not limited")
 
 
 def _draw_components(axes: Axes, figures: dict[str, Any]) -> None:
@@ -366,27 +371,30 @@ def _draw_components(axes: Axes, figures: dict[str, Any]) -> None:
     for offset, key in ((-BAR / 2, "in_core"), (BAR / 2, "out_of_core")):
         for place, row in enumerate(figures[key]):
             below = 0.0
-            for name, color in zip(COMPONENTS, COLORS, strict=True):
+            for name, color in zip(COMPONENTS, PART_COLORS, strict=True):
                 share = (row[f"seconds_{name}"] or 0.0) / row["seconds"] if row["seconds"] else 0.0
                 axes.bar(place + offset, share, BAR, below, color=color, edgecolor="white", linewidth=0.3)
                 below += share
     from matplotlib.patches import Patch
 
-    handles = [Patch(color=color, label=HEADS[name]) for name, color in zip(COMPONENTS, COLORS, strict=True)]
+    handles = [Patch(color=color, label=HEADS[name]) for name, color in zip(COMPONENTS, PART_COLORS, strict=True)]
     axes.legend(handles=handles, ncols=len(handles), loc="upper center", bbox_to_anchor=(0.5, -0.08), frameon=False)
-    axes.set(ylabel="share of the time", ylim=(0, 1.02), title="where the time goes (one layer: in updates)")
+    title = "parts of the time, in core (left) and out of core (right); with one layer, waits are part of updates"
+    axes.set(ylabel="share of the time", ylim=(0, 1.02), title=title)
 
 
 def _draw_speed(axes: Axes, figures: dict[str, Any]) -> None:
     """Draw Figure 10: the speed relative to the fastest column in core, for each share of memory."""
     rows = [row for row in figures["over_shares"] if row["seconds"]]
-    for name in dict.fromkeys(row["name"] for row in rows):
+    for name, style in zip(dict.fromkeys(row["name"] for row in rows), LINES, strict=False):
         of = [row for row in rows if row["name"] == name]
         shares = [100 * row["memory_budget_bytes"] / figures["both_arrays_bytes"] for row in of]
-        axes.plot(shares, [1 / row["relative_time"] for row in of], marker="o", label=name)
+        speeds = [1 / row["relative_time"] for row in of]
+        axes.plot(shares, speeds, marker="o", label=name, color=OUT_OF_CORE, linestyle=style)
     axes.set_xscale("log", base=2)
     axes.invert_xaxis()
     shares = sorted({100 * row["memory_budget_bytes"] / figures["both_arrays_bytes"] for row in rows})
     axes.set_xticks(shares, [f"{share:.3g} %" for share in shares])
-    axes.set(xlabel="memory against both arrays", ylabel="speed against the fastest in core", ylim=(0, None))
+    axes.set(xlabel="memory against both arrays", ylabel="speed against the fastest in core", ylim=(0, None),
+             title="speed out of core")  # fmt: skip
     axes.legend(frameon=False)

@@ -272,7 +272,22 @@ def _snapshots(grid: Grid, given: Any) -> SnapshotsEntry:
         raise InputError(f"snapshots: time_units {shown(given.time_units)} must be text, such as 's'")
     initial = as_flag(given.initial, "snapshots: initial")
     every, box = as_whole_number(given.every, "snapshots: every"), _box(grid, given.box)
-    return SnapshotsEntry(every, fields, box, given.time_units, initial, given.name)
+    coarsen = _group(grid, given.coarsen, box)
+    return SnapshotsEntry(every, fields, box, given.time_units, initial, given.name, coarsen=coarsen)
+
+
+def _group(grid: Grid, coarsen: Any, box: Sequence[tuple[int, int]]) -> tuple[int, ...]:
+    """Return the number of cells of a group along each axis, or () if each group has one cell. A group is not larger
+    than the box."""
+    ndim = len(grid.shape)
+    is_several = isinstance(coarsen, (Sequence, np.ndarray)) and not isinstance(coarsen, (str, bytes))
+    several = list(islice(coarsen, 4)) if is_several else [coarsen] * ndim
+    if len(several) != ndim:
+        axes = ", ".join(NAMES[ndim])
+        raise InputError(f"snapshots: coarsen {shown(coarsen)} must be a whole number, or one for each axis: {axes}")
+    cells = [as_whole_number(one, f"snapshots: coarsen {shown(coarsen)}:") for one in several]
+    group = tuple(min(one, end - begin) for one, (begin, end) in zip(cells, box, strict=True))
+    return group if max(group) > 1 else ()
 
 
 def _norms(grid: Grid, given: Any) -> NormsEntry:

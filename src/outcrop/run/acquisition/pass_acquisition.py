@@ -21,7 +21,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from outcrop.axes import grid_shape
+from outcrop.axes import grid_shape, inside
 from outcrop.errors import InputError
 from outcrop.language.boundary import Boundary
 from outcrop.plan.memory import Staging
@@ -88,7 +88,10 @@ class SnapshotFile:
 
     If `direct` is true and the file system allows direct I/O, writes of the box bypass the page cache. If the
     descriptor `folder` is given, `path` is a regular file beneath this folder, and links are not followed. The
-    descriptor must stay open until the pass has ended. `label` names the file in messages."""
+    descriptor must stay open until the pass has ended. `label` names the file in messages.
+
+    If `group` has more than one cell, the pass writes the means of groups of cells. `group` contains the number of
+    cells of a group along z, y and x. core/outcrop/exec/coarse.hpp defines the order of the additions."""
 
     field: int
     step: int
@@ -99,6 +102,7 @@ class SnapshotFile:
     folder: int = -1
     label: str = ""
     age: int = 0
+    group: tuple[int, int, int] = (1, 1, 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -311,15 +315,26 @@ def demand_of(
     sources = sum(one.points * one.corners for one in entries.sources) + (states.source_cells if states else 0)
     points = [entries.traces.get(one.name, 0) for one in entries.samplings]  # a part has only some of the points
     samplings = sum(count * one.corners for count, one in zip(points, entries.samplings, strict=True))
+    # A pass of k steps has at most k / every + 1 snapshots of a field, and possibly the initial values.
+    coarse = [(one, len(one.fields) * coarse_bytes(one)) for one in entries.snapshots if one.coarsen]
+    coarse_step_bytes = sum(-(-size // one.every) for one, size in coarse)
     return AcquisitionDemand(
         snapshots=tuple(_snapshot_demand(one, item_bytes) for one in entries.snapshots),
-        point_bytes=(sources + samplings) * CORNER_BYTES,
-        step_bytes=sources * item_bytes + samplings * 8 + sum(points) * TRACE_BYTES,
+        point_bytes=(sources + samplings) * CORNER_BYTES + sum((1 + one.initial) * size for one, size in coarse),
+        step_bytes=sources * item_bytes + samplings * 8 + sum(points) * TRACE_BYTES + coarse_step_bytes,
         first_step=first_step,
     )
+
+
+def coarse_bytes(entry: SnapshotsEntry) -> int:
+    """Return the bytes of memory that the core reserves for the means of one snapshot (core/outcrop/exec/coarse.cpp).
+    For each row of cells, the core reserves a total, sums for the planes of a group, and sums for the next group."""
+    planes, rows, _ = inside([end - begin for begin, end in entry.box], 1)
+    return rows * (min(planes, inside(entry.group, 1)[0]) + 2) * grid_shape(entry.shape)[2] * 8
 
 
 def _snapshot_demand(entry: SnapshotsEntry, item_bytes: int) -> SnapshotDemand:
     planes, rows, cells = grid_shape(entry.shape)
     steps = tuple(map(entry.step_of, entry.kept)) if entry.slots else None
-    return SnapshotDemand(entry.every, len(entry.fields), planes, rows, cells * item_bytes, entry.initial, steps)
+    means = math.prod(end - begin for begin, end in entry.box) if entry.coarsen else 0
+    return SnapshotDemand(entry.every, len(entry.fields), planes, rows, cells * item_bytes, entry.initial, steps, means)

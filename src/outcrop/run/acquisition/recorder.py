@@ -248,6 +248,7 @@ def make_files(
         size, end = math.prod(entry.shape) * itemsize, snapshot_end(manifest, entry)
         begins, ends = zip(*entry.box, strict=True)
         z, y, x = zip(inside(begins, 0), inside(ends, 1), strict=True)
+        group = inside(entry.group, 1)
         for number in entry.numbers(first + steps, first):
             for array in entry.fields:
                 name = snapshot_name(entry, array, number)
@@ -262,5 +263,6 @@ def make_files(
                 file = SnapshotFile(
                     fields.index(array.removesuffix(PREVIOUS)), entry.step_of(number), (z, y, x), name,
                     direct=size >= DIRECT_BYTES, folder=directory.handle, age=int(array.endswith(PREVIOUS)),
+                    group=group,
                 )
                 yield entry.record(array), number, file

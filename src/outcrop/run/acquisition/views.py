@@ -120,6 +120,11 @@ class SnapshotView:
         self._state, self._entry, self._field = state, entry, field
 
     @property
+    def entry(self) -> SnapshotsEntry:
+        """The box, the interval and the groups of cells of these snapshots."""
+        return self._entry
+
+    @property
     def _name(self) -> str:
         return self._entry.prefix + self._field
 

@@ -234,7 +234,9 @@ def _snapshot_metadata(
         shard = (box[0], rows, box[2])
     inner = (1, 1, *shard[1:]) if len(box) == 3 else None
     # The attribute "coordinates" tells xarray that `step` is a coordinate, like `time`.
-    belongs = {"coordinates": "step"}
+    belongs: dict[str, Any] = {"coordinates": "step"}
+    if entry.coarsen:
+        belongs |= {"cell_methods": f"{': '.join(axes)}: mean", "coarsen": list(entry.coarsen)}
     found = {
         name: plain_metadata((count, *box), (1, *shard), manifest.dtype, ("time", *axes), belongs, inner)
         for name in entry.fields
@@ -251,8 +253,8 @@ def _coordinate(axis: str, count: int, chunk: int, dtype: str, units: str) -> di
 
 
 def _box_coordinates(manifest: Manifest, entry: SnapshotsEntry) -> dict[str, NDArray[np.float64]]:
-    """Return the coordinates of the box's cells along each axis. If the run has no coordinates, return the numbers of
-    the cells in the user's grid."""
+    """Return the coordinates of the values of a snapshot along each axis: the centres of cells or of groups of cells.
+    If the run has no coordinates, return the numbers of the cells in the user's grid."""
     found = {}
     first_row, first_plane = manifest.rows[0], manifest.planes[0]
     for axis, name in enumerate(NAMES[len(manifest.shape)]):
@@ -261,8 +263,18 @@ def _box_coordinates(manifest: Manifest, entry: SnapshotsEntry) -> dict[str, NDA
         cells += {"y": first_row, "z": first_plane}.get(name, 0) if manifest.part else 0
         if manifest.coordinates:
             cells = manifest.coordinates.along(axis, manifest.shape[axis])
-        found[name] = cells[begin:end]
+        found[name] = _centres(cells[begin:end], entry.group[axis])
     return found
+
+
+def _centres(cells: NDArray[np.float64], group: int) -> NDArray[np.float64]:
+    """Return the centre of each group of `group` cells. The last group may have fewer cells."""
+    if group == 1:
+        return cells
+    first = np.arange(0, len(cells), group)
+    last = np.minimum(first + group, len(cells)) - 1
+    centres: NDArray[np.float64] = (cells[first] + cells[last]) / 2
+    return centres
 
 
 def _times(manifest: Manifest, entry: SnapshotsEntry) -> dict[str, bytes]:

@@ -263,7 +263,9 @@ class SamplingEntry:
 
 @dataclass(frozen=True)
 class SnapshotsEntry:
-    """Snapshots of fields, at intervals of `every` steps. `box` is counted in cells of the arrays on disk.
+    """Snapshots of fields, at intervals of `every` steps. `box` is counted in cells of the arrays on disk. If `coarsen`
+    is not empty, snapshots have the means of groups of cells. `coarsen` contains the number of cells of a group along
+    each axis.
 
     If `initial` is true, there is also a snapshot of the initial values. `name` is the name of the group inside
     snapshots.zarr, or "" for snapshots.zarr itself. `recompute` can be true only for a history. In this case, `fields`
@@ -280,6 +282,7 @@ class SnapshotsEntry:
     recompute: bool = False
     slots: Count = 0
     kept: Annotated[tuple[Count, ...], Meta(max_length=1 << 20)] = ()
+    coarsen: Annotated[tuple[Positive, ...], Meta(max_length=3)] = ()
 
     @property
     def is_history(self) -> bool:
@@ -302,9 +305,14 @@ class SnapshotsEntry:
         return replace(self, box=(_inside(z, *planes) if planes else z, _inside(y, first, end), x))
 
     @property
+    def group(self) -> tuple[int, ...]:
+        """The number of cells of a group along each of the grid's own axes."""
+        return self.coarsen or (1,) * len(self.box)
+
+    @property
     def shape(self) -> tuple[int, ...]:
-        """The number of cells of the box along each of the grid's own axes."""
-        return tuple(end - begin for begin, end in self.box)
+        """The number of values of a snapshot along each of the grid's own axes."""
+        return tuple(-(-(end - begin) // cells) for (begin, end), cells in zip(self.box, self.group, strict=True))
 
     def count(self, step: int) -> int:
         """Return the number of snapshots of a field after `step` steps. The first pass writes the initial values, so

@@ -326,7 +326,7 @@ def _with_later_members(content: dict[str, Any]) -> dict[str, Any]:
             content["part"] = {"traces": {}, "planes": [], **part}
     match content:
         case {"taps": {"snapshots": [*entries]} as taps}:
-            new = {"recompute": False, "slots": 0, "kept": []}
+            new = {"recompute": False, "slots": 0, "kept": [], "coarsen": []}
             later = [{**new, **one} if isinstance(one, dict) else one for one in entries]
             content["taps"] = {**taps, "snapshots": later}
     return content
@@ -372,6 +372,10 @@ def _check_derived(manifest: Manifest) -> None:
             len(box) != ndim
             or any(not begin < end <= n for (begin, end), n in zip(box, manifest.whole_shape, strict=True))
             for box in boxes
+        ),
+        "taps: coarsen": any(
+            one.coarsen and (len(one.coarsen) != ndim or one.is_history or manifest.part is not None)
+            for one in acquisition.snapshots
         ),
         "sums": manifest.sums.keys() != set(manifest.own_taps.files),
         "before": manifest.before is not None and not _is_before(manifest, manifest.before),

@@ -12,6 +12,7 @@ accesses the files during a pass.
 
 from __future__ import annotations
 
+import math
 import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
@@ -21,11 +22,14 @@ import numpy as np
 
 from outcrop import _core
 from outcrop.errors import CorruptionError, StorageError, os_errors_as
-from outcrop.run.disk.layout import PlaneLayout
+from outcrop.run.disk.layout import RECORD_BYTES, PlaneLayout
 
 BUFFER_BYTES = 4 << 20
 """The maximum size in bytes of a group of planes that is read or written together. Planes that are larger than this
 size are moved one by one."""
+
+SPARSE = 8
+"""Cells are sparse in a plane if reading them alone moves at most 1/SPARSE of the bytes of the plane."""
 
 
 class DeviceRange(NamedTuple):
@@ -90,20 +94,39 @@ def _opened(file: ShardFile) -> int:
     return descriptor
 
 
+def is_sparse(layout: PlaneLayout, rows: range, columns: range) -> bool:
+    """Return True if the cells in these rows and columns are sparse in a plane. Both ranges have at least one cell."""
+    first, end = _ends(columns)
+    row_bytes = max(RECORD_BYTES, (end - first) * np.dtype(layout.dtype).itemsize)
+    return SPARSE * len(rows) * row_bytes <= layout.plane_bytes
+
+
+def _ends(chosen: range) -> tuple[int, int]:
+    """Return the smallest number of a range, and the number after its largest number."""
+    return min(chosen[0], chosen[-1]), max(chosen[0], chosen[-1]) + 1
+
+
+def _as_slice(chosen: range, first: int = 0) -> slice:
+    """Return the slice that selects `chosen`, in an array that begins at position `first`."""
+    end = chosen.stop - first
+    return slice(chosen.start - first, end if end >= 0 else None, chosen.step)
+
+
 class Planes:
     """The open files of one array. Only one thread may use a `Planes` object."""
 
     def __init__(
         self, files: Sequence[ShardFile] | _core.Store, layout: PlaneLayout, writable: bool = False, io: str = "auto",
-        first_file: int = 0, seed: int = 0,
+        first_file: int = 0, seed: int = 0, direct: bool = True,
     ) -> None:  # fmt: skip
         """Open the files of an array. `files` may also be an open store with the files of several arrays. `first_file`
-        is then the number of the array's first file in this store. `seed` is the seed of the seals of the planes."""
+        is then the number of the array's first file in this store. `seed` is the seed of the seals of the planes. If
+        `direct` is False, transfers use the page cache."""
         self._layout, self._first_file, self._seed = layout, first_file, seed
         if isinstance(files, _core.Store):
             self._store = files
         else:
-            self._store = _core.Store(files, backend=io, direct=True, writable=writable)
+            self._store = _core.Store(files, backend=io, direct=direct, writable=writable)
         self.group_planes = max(1, min(layout.shard_planes, BUFFER_BYTES // layout.record_bytes))
         self._buffer = _core.aligned_array(self.group_planes * layout.record_bytes)
 
@@ -130,6 +153,50 @@ class Planes:
                     path, place = self._store.paths[self._first_file + shard], offset + index * layout.record_bytes
                     raise CorruptionError(_core.plane_damage(first + index, whole, path, place, layout.plane_bytes))
             yield first, self._cells(records, count)
+
+    def selected(self, z: int, rows: range, columns: range) -> np.ndarray[Any, Any]:
+        """Return the cells of plane z in these rows and columns, in a new array of shape (rows, columns). The plane is
+        read in strips of about BUFFER_BYTES, so large planes need little memory. The checksum of the whole plane is
+        verified. Raises CorruptionError and StorageError."""
+        if rows.step < 0:
+            return self.selected(z, rows[::-1], columns)[::-1]
+        layout = self._layout
+        result = np.empty((len(rows), len(columns)), layout.dtype)
+        shard, offset = layout.locate(z)
+        # direct I/O moves whole pages, so a strip has a number of rows that fill whole pages
+        unit = RECORD_BYTES // math.gcd(layout.pitch_bytes, RECORD_BYTES)
+        strip = unit * max(1, BUFFER_BYTES // (unit * layout.pitch_bytes))
+        crc, found = 0, [0, 0]
+        for y0 in range(0, layout.chunk_rows, strip):
+            y1 = min(y0 + strip, layout.chunk_rows)
+            size = (y1 - y0) * layout.pitch_bytes
+            read = self._buffer[: size if y1 < layout.chunk_rows else layout.record_bytes - y0 * layout.pitch_bytes]
+            self._store.read_into(self._first_file + shard, offset + y0 * layout.pitch_bytes, read)
+            crc = _core.crc32c(read[:size], crc)
+            if y1 == layout.chunk_rows:
+                found = read[size:].view("<u4")[:2].tolist()
+            cells = read[:size].view(layout.dtype).reshape(y1 - y0, layout.pitch_cells)
+            # the positions in `rows` of the rows of the strip
+            first, end = (min(max(0, -((rows.start - y) // rows.step)), len(rows)) for y in (y0, y1))
+            if first < end:
+                result[first:end] = cells[rows[first] - y0 : y1 - y0 : rows.step][: end - first, _as_slice(columns)]
+        if crc != found[0] or _core.plane_seal(z, crc, self._seed) != found[1]:
+            path = self._store.paths[self._first_file + shard]
+            raise CorruptionError(_core.plane_damage(z, crc == found[0], path, offset, layout.plane_bytes))
+        return result
+
+    def unverified(self, z: int, rows: range, columns: range) -> np.ndarray[Any, Any]:
+        """Return the cells of plane z in these rows and columns, in a new array of shape (rows, columns). Only these
+        rows are read, so their checksum cannot be verified. Raises StorageError."""
+        layout = self._layout
+        first, end = _ends(columns)
+        shard, offset = layout.locate(z)
+        result, row = np.empty((len(rows), len(columns)), layout.dtype), np.empty(end - first, layout.dtype)
+        for place, y in enumerate(rows):
+            begin = offset + y * layout.pitch_bytes + first * row.itemsize
+            self._store.read_into(self._first_file + shard, begin, row)
+            result[place] = row[_as_slice(columns, first)]
+        return result
 
     def fill(self, source: PlaneSource, z0: int = 0, z1: int | None = None) -> None:
         """Write planes z0 <= z < z1, by default all planes."""

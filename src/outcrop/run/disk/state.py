@@ -100,9 +100,10 @@ class State:
             )
         return self.files_of(name, self.manifest.current)
 
-    def planes_of(self, name: str, io: str = "auto") -> Planes:
-        """Open the committed values of one array for reading. Raises the errors of `current_files_of`."""
-        return Planes(self.current_files_of(name), self.layout, io=io, seed=self.manifest.seed(name))
+    def planes_of(self, name: str, io: str = "auto", direct: bool = True) -> Planes:
+        """Open the committed values of one array for reading. If `direct` is False, transfers use the page cache.
+        Raises the errors of `current_files_of`."""
+        return Planes(self.current_files_of(name), self.layout, io=io, seed=self.manifest.seed(name), direct=direct)
 
     def source_of(self, name: str) -> PlaneSource:
         """Return a function that reads committed planes of one array."""

@@ -26,7 +26,7 @@ from numpy.typing import DTypeLike, NDArray
 from outcrop.axes import Shape, axes_text, inside
 from outcrop.errors import CorruptionError, InputError, by_caller
 from outcrop.run.disk.manifest import NEW, READY, Description
-from outcrop.run.disk.planes import PlaneSource
+from outcrop.run.disk.planes import BUFFER_BYTES, PlaneSource, is_sparse
 from outcrop.run.disk.state import State
 
 READ_ATTEMPTS = 3
@@ -188,10 +188,20 @@ class PlanesView(ABC):
         selected = np.empty(self.shape[1:], dtype=[])[rest].shape
         result: NDArray[Any] = np.empty((len(wanted), *selected), dtype=self.dtype)
         done = 0
-        for block in self._read(wanted):
-            result[done : done + len(block)] = block[(slice(None), *rest)]
+        for block in self._selected(wanted, rest):
+            result[done : done + len(block)] = block
             done += len(block)
         return result[0] if one else result
+
+    def sample(self, index: Any) -> Any:
+        """Return `array[index]` for a picture. If the cells are sparse in large planes, only their rows may be read, so
+        that their checksums are not verified."""
+        return self[index]
+
+    def _selected(self, wanted: range, rest: tuple[int | slice, ...]) -> Iterator[NDArray[Any]]:
+        """Yield the selected cells of the planes with the numbers in `wanted`."""
+        for block in self._read(wanted):
+            yield block[(slice(None), *rest)]
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         if copy is False:
@@ -213,7 +223,42 @@ class FieldView(PlanesView):
         self.dtype = np.dtype(state.manifest.dtype)
 
     def __getitem__(self, index: Any) -> Any:
-        """Return the selected cells of one generation, even while another process executes the run. A later pass of
+        """Return the selected cells. Planes of more than BUFFER_BYTES are read in strips, so the memory for a selection
+        does not depend on the size of the planes."""
+        return self._of_one_generation(lambda: super(FieldView, self).__getitem__(index))
+
+    def sample(self, index: Any) -> Any:
+        state = self._state
+        first, rest = split_index(index, self.ndim)
+        chosen, removed = as_ranges((first, *rest), self.shape)
+        if self.ndim < 3 or not all(chosen) or not is_sparse(state.layout, *chosen[1:]):
+            return self[index]
+        planes, rows, columns = self._on_disk(chosen)
+
+        def read() -> NDArray[Any]:
+            with state.planes_of(self.name, direct=False) as files:
+                return np.stack([files.unverified(z, rows, columns) for z in planes])
+
+        return np.squeeze(self._of_one_generation(read), removed)[()]
+
+    def _on_disk(self, chosen: Sequence[range]) -> list[range]:
+        """Convert cells of the user's grid to cells of the arrays on disk, which have padding."""
+        pads = self._state.manifest.padding
+        return [range(one.start + pad, one.stop + pad, one.step) for one, pad in zip(chosen, pads, strict=True)]
+
+    def _selected(self, wanted: range, rest: tuple[int | slice, ...]) -> Iterator[NDArray[Any]]:
+        state = self._state
+        if self.ndim < 3 or state.layout.record_bytes <= BUFFER_BYTES:
+            yield from super()._selected(wanted, rest)
+            return
+        chosen, removed = as_ranges(rest, self.shape[1:])
+        planes, rows, columns = self._on_disk([wanted, *chosen])
+        with state.planes_of(self.name) as files:
+            for z in planes:
+                yield np.squeeze(files.selected(z, rows, columns), removed)[None]
+
+    def _of_one_generation(self, read: Callable[[], Any]) -> Any:
+        """Return the result of `read` for one generation, even while another process executes the run. A later pass of
         that process may overwrite planes that are being read. Therefore planes are read again if the generation has
         changed."""
         state = self._state
@@ -221,7 +266,7 @@ class FieldView(PlanesView):
             state.refresh()
             generation = state.manifest.generation
             try:
-                result = super().__getitem__(index)
+                result = read()
             except CorruptionError:
                 state.refresh()
                 if state.manifest.generation == generation:
@@ -265,6 +310,14 @@ def split_index(index: Any, ndim: int) -> tuple[int | slice, tuple[int | slice, 
     if len(whole) != ndim:
         raise IndexError(f"a field has {axes_text(ndim)} here, not {len(whole)}")
     return whole[0], tuple(whole[1:])
+
+
+def as_ranges(index: Sequence[int | slice], shape: Shape) -> tuple[list[range], tuple[int, ...]]:
+    """Return the range of cells that an index selects along each axis, and the axes that the index removes. Raises
+    IndexError outside the array."""
+    found = [range(n)[one] for one, n in zip(index, shape, strict=True)]
+    removed = tuple(axis for axis, one in enumerate(found) if isinstance(one, int))
+    return [range(one, one + 1) if isinstance(one, int) else one for one in found], removed
 
 
 def _whole_number(part: Any) -> int:

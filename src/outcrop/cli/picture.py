@@ -1,0 +1,225 @@
+"""Draw slices of arrays: one panel for each slice, with the same colours in all panels.
+
+The colours depend on the signs of the values. If values have both signs, zero is in the middle of a diverging colour
+map. Otherwise, the colour map is sequential. Large slices are reduced before they are read: only every second, third,
+... cell along an axis is drawn."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from outcrop.errors import InputError, shown
+
+if TYPE_CHECKING:
+    from matplotlib.colors import Normalize
+    from matplotlib.figure import Figure
+    from numpy.typing import NDArray
+
+    from outcrop.cli.subject import Axis, Index, Subject
+
+MAX_PIXELS = 1024
+"""The maximum number of cells along a side of the picture. The picture has about as many pixels."""
+MAX_SLICES = 16
+DIVERGING, SEQUENTIAL = "RdBu_r", "viridis"
+NOT_FINITE = "#e040fb"
+"""The colour of NaN and infinity. No common colour map has this colour."""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One slice. `index` selects the cells that are drawn. `axes` are the axes of the panel, the vertical axis first,
+    or the only axis. `place` names the slice, such as "z = 20"."""
+
+    index: Index
+    axes: tuple[Axis, ...]
+    place: str
+
+
+def panels_of(subject: Subject, slices: Sequence[str]) -> list[Panel]:
+    """Return a panel for each slice in texts such as "z=10,20". Without slices, a grid of three axes is cut in the
+    middle of z. Raises InputError for slices that are not in the grid."""
+    shape = subject.shape
+    if len(shape) < 3:
+        if slices:
+            raise InputError(f"--slice {slices[0]}: there is nothing to cut in a grid of fewer than three axes")
+        return [Panel(tuple(_thinned(n, MAX_PIXELS) for n in shape), subject.axes, "")]
+    nz, ny, nx = shape
+    cuts = [cut for text in slices for cut in parse_slices(text, (nz, ny, nx))] or [("z", nz // 2)]
+    if len(cuts) > MAX_SLICES:
+        raise InputError(f"--slice: {len(cuts)} slices are too many for one picture; give at most {MAX_SLICES}")
+    pixels = MAX_PIXELS // columns_of(len(cuts))
+    panels = []
+    for axis, place in cuts:
+        number = "zyx".index(axis)
+        index = [place if one == number else _thinned(n, pixels) for one, n in enumerate(shape)]
+        axes = tuple(one for one in subject.axes if one.name != axis)
+        panels.append(Panel(tuple(index), axes, subject.axes[number].place(place)))
+    return panels
+
+
+def parse_slices(text: str, shape: tuple[int, int, int]) -> list[tuple[str, int]]:
+    """Convert "z=10,256" to [("z", 10), ("z", 256)]. Raises InputError for an unknown axis and for a place outside the
+    grid."""
+    axis, equals, numbers = text.partition("=")
+    axis = axis.strip().lower()
+    try:
+        places = [int(one) for one in numbers.split(",")]
+    except ValueError:
+        equals = ""
+    if not equals or axis not in ("x", "y", "z"):
+        raise InputError(f"--slice {shown(text)} is not understood; write z=256, y=0 or x=10,20,30")
+    size = shape["zyx".index(axis)]
+    for place in places:
+        if not 0 <= place < size:
+            raise InputError(f"--slice {text}: {axis} goes from 0 to {size - 1}")
+    return [(axis, place) for place in places]
+
+
+def parse_limits(text: str | None) -> tuple[float, float] | None:
+    """Convert "-1,1" to (-1.0, 1.0). Raises InputError for other texts, and if the second number is not greater."""
+    if text is None:
+        return None
+    try:
+        low, high = map(float, text.split(","))
+    except ValueError:
+        low = high = math.nan
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        raise InputError(f"--limits {shown(text)}: give two numbers LOW,HIGH with LOW < HIGH, such as -1,1")
+    return low, high
+
+
+def check_colors(colors: str) -> None:
+    """Raise InputError if matplotlib has no colour map with this name."""
+    from matplotlib import colormaps
+
+    if colors not in ("auto", *colormaps):
+        raise InputError(f"--colors {shown(colors)} is unknown to matplotlib; gray, viridis and RdBu_r are common ones")
+
+
+@dataclass
+class Range:
+    """The smallest and the largest finite value of arrays, and the number of cells that are not finite."""
+
+    low: float = math.inf
+    high: float = -math.inf
+    not_finite: int = 0
+
+    def include(self, values: NDArray[Any]) -> None:
+        import numpy as np
+
+        finite = values[np.isfinite(values)]
+        self.not_finite += values.size - finite.size
+        if finite.size:
+            self.low, self.high = min(self.low, float(finite.min())), max(self.high, float(finite.max()))
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The colours of the values from `low` to `high`. `extend` is an argument of matplotlib's colour bars: the sides on
+    which values lie outside this range."""
+
+    colors: str
+    low: float
+    high: float
+    extend: str
+
+    @staticmethod
+    def of(found: Range, limits: tuple[float, float] | None, colors: str) -> Scale:
+        """Return the colours for values in the range `found`. The user may have given limits or a colour map."""
+        if found.low > found.high:  # no value is finite
+            found = Range(0.0, 0.0)
+        low, high = limits or (found.low, found.high)
+        if limits is None and low < 0 < high:
+            high = max(-low, high)
+            low = -high
+        if colors == "auto":
+            colors = DIVERGING if low < 0 < high else SEQUENTIAL
+        below, above = found.low < low, found.high > high
+        return Scale(colors, low, high, {(0, 0): "neither", (1, 0): "min", (0, 1): "max"}.get((below, above), "both"))
+
+    @property
+    def norm(self) -> Normalize:
+        """The function from values to colours. With a diverging map, zero has the middle colour."""
+        from matplotlib.colors import Normalize, TwoSlopeNorm
+
+        if self.colors == DIVERGING and self.low < 0 < self.high:
+            return TwoSlopeNorm(0.0, self.low, self.high)
+        return Normalize(self.low, self.high)
+
+
+def columns_of(panels: int) -> int:
+    """Return the number of panels that are beside each other."""
+    return math.ceil(math.sqrt(panels))
+
+
+class Picture:
+    """A figure with all panels. `show` changes the values, for the frames of a movie."""
+
+    def __init__(self, subject: Subject, panels: Sequence[Panel], scale: Scale) -> None:
+        from matplotlib import colormaps
+        from matplotlib.figure import Figure
+
+        columns = columns_of(len(panels))
+        rows = -(-len(panels) // columns)
+        size = (6.4, 4.8) if len(panels) == 1 else (3.6 * columns + 1.2, 3.2 * rows + 0.4)
+        self.figure: Figure = Figure(figsize=size, layout="constrained")
+        self._panels, self._scale = panels, scale
+        every = self.figure.subplots(rows, columns, squeeze=False).flat
+        self._plots = [plot for plot, _ in zip(every, panels, strict=False)]
+        for spare in every:
+            spare.set_axis_off()
+        colors = colormaps[scale.colors].with_extremes(bad=NOT_FINITE)
+        self._drawn: list[Any] = []
+        for plot, panel in zip(self._plots, panels, strict=True):
+            if len(panel.axes) == 1:
+                (axis,) = panel.axes
+                cells = range(0, axis.cells, _step(panel.index[0]))
+                places = [axis.origin + cell * axis.spacing for cell in cells]
+                self._drawn += plot.plot(places, [0.0] * len(places), color=colormaps[SEQUENTIAL](0.3))
+                plot.set(xlabel=axis.label, ylabel=subject.label, ylim=_with_margin(scale.low, scale.high))
+                continue
+            up, across = panel.axes
+            self._drawn.append(
+                plot.imshow([[0.0]], cmap=colors, norm=scale.norm, origin="lower", extent=(*across.ends, *up.ends),
+                            interpolation="nearest")
+            )  # fmt: skip
+            plot.set(xlabel=across.label, ylabel=up.label)
+        if len(panels[0].axes) == 2:
+            self.figure.colorbar(self._drawn[0], ax=self._plots, label=subject.label, extend=scale.extend)
+
+    def show(self, title: str, values: Iterable[NDArray[Any]]) -> str:
+        """Draw the values of all panels, and return the title of the picture."""
+        import numpy as np
+
+        for drawn, panel, one in zip(self._drawn, self._panels, values, strict=True):
+            finite = np.where(np.isfinite(one), one, np.nan)
+            drawn.set_ydata(finite) if len(panel.axes) == 1 else drawn.set_data(finite)
+        if len(self._panels) == 1:
+            place = self._panels[0].place
+            self._plots[0].set_title(title := f"{title}, {place}" if place else title)
+            return title
+        for plot, panel in zip(self._plots, self._panels, strict=True):
+            plot.set_title(panel.place, fontsize="medium")
+        self.figure.suptitle(title)
+        return f"{title}, {', '.join(panel.place for panel in self._panels)}"
+
+    def keep_layout(self) -> None:
+        """Keep the places of all parts of the figure, so that they do not move in the next frames of a movie."""
+        self.figure.set_layout_engine("none")
+
+
+def _thinned(cells: int, pixels: int) -> slice:
+    return slice(None, None, -(-cells // pixels))
+
+
+def _step(index: int | slice) -> int:
+    assert isinstance(index, slice)
+    return index.step or 1
+
+
+def _with_margin(low: float, high: float) -> tuple[float, float]:
+    margin = 0.05 * (high - low) or 1.0
+    return low - margin, high + margin

@@ -1,0 +1,149 @@
+"""`Subject`: the values that `outcrop plot` and `outcrop view` show. They are a field of a run, snapshots of a run, or
+the values in a file. A subject has named axes with coordinates, and one or several frames, which are read on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from outcrop.errors import InputError, shown
+from outcrop.paths import is_there
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from outcrop.run.acquisition.views import SnapshotView
+    from outcrop.run.simulation import Simulation
+    from outcrop.run.user_values import Coordinates
+
+Index: TypeAlias = tuple[int | slice, ...]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An axis of the values, in the coordinates of the run or in cells. `origin` is the position of the first cell."""
+
+    name: str
+    cells: int
+    origin: float = 0.0
+    spacing: float = 1.0
+    units: str = ""
+
+    @property
+    def label(self) -> str:
+        return f"{self.name} ({self.units})" if self.units else self.name
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The positions of the outer sides of the first and the last cell."""
+        return self.origin - 0.5 * self.spacing, self.origin + (self.cells - 0.5) * self.spacing
+
+    def place(self, cell: int) -> str:
+        """Return a text such as "z = 20" or, with units, "z = 20 (200 m)"."""
+        found = f"{self.name} = {cell}"
+        return f"{found} ({self.origin + cell * self.spacing:g} {self.units})" if self.units else found
+
+
+@dataclass(frozen=True)
+class SubjectFrame:
+    """The values at one time. `read` returns the values that an index selects. `step` is the step of a run, or 0."""
+
+    title: str
+    step: int
+    read: Callable[[Index], NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """`label` names the values. The frames are in the order of time, and the last frame is the newest."""
+
+    label: str
+    axes: tuple[Axis, ...]
+    dtype: str
+    frames: Sequence[SubjectFrame]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(axis.cells for axis in self.axes)
+
+
+def open_subject(where: Path, field: str | None, snapshots: str | None) -> Subject:
+    """Return the subject in the file or run `where`: the snapshots with the name `snapshots`, or the committed values
+    of `field`. Without both names, this is the first field. Raises InputError for unknown names."""
+    from outcrop.axes import NAMES
+    from outcrop.run.inputs.initial import InputView, parse_source
+    from outcrop.run.opening import open_run
+    from outcrop.run.places import may_hold_run
+    from outcrop.run.ranks.whole import holds_parts
+    from outcrop.run.simulation import Simulation
+
+    for option, name in (("--field", field), ("--snapshots", snapshots)):
+        if name is not None and is_there(where) and not may_hold_run(where) and not holds_parts(where):
+            raise InputError(f"{option} {name}: {where} is not a run, and has no fields; leave it out")
+    if is_there(where) and not may_hold_run(where) and not holds_parts(where):
+        values = InputView(parse_source(str(where.absolute()), None))
+        axes = tuple(Axis(name, n) for name, n in zip(NAMES[values.ndim], values.shape, strict=True))
+        return Subject("value", axes, values.dtype.name, [SubjectFrame(where.name, 0, values.sample)])
+    if field is not None and snapshots is not None:
+        raise InputError(f"--field {field} and --snapshots {snapshots}: give one of them")
+    simulation = Simulation(open_run(where, {}, reads_only=True))
+    return of_field(simulation, field) if snapshots is None else of_snapshots(simulation, snapshots)
+
+
+def of_field(simulation: Simulation, field: str | None) -> Subject:
+    """Return the committed values of a field, by default of the first field."""
+    from outcrop.axes import NAMES
+
+    name = field or simulation.stencil.fields[0].name
+    values, where = simulation[name], simulation.coordinates
+    axes = [_axis(where, place, letter, n) for place, (letter, n) in
+            enumerate(zip(NAMES[values.ndim], values.shape, strict=True))]  # fmt: skip
+    title = f"{simulation.stencil.name}, step {simulation.step}"
+    return Subject(name, tuple(axes), values.dtype.name, [SubjectFrame(title, simulation.step, values.sample)])
+
+
+def of_snapshots(simulation: Simulation, name: str) -> Subject:
+    """Return the committed snapshots with this name, such as "u" or "side/u". The name of a group with one field, such
+    as "side", is also accepted. Raises InputError if there are no such snapshots yet."""
+    from outcrop.axes import NAMES
+
+    views = simulation.snapshots
+    of_group = [one for one in views if one.rpartition("/")[0] == name]
+    full = of_group[0] if name not in views and len(of_group) == 1 else name
+    if full not in views:
+        there = ", ".join(views) or "none"
+        raise InputError(f"--snapshots {shown(name)}: there are no snapshots with this name; there are: {there}")
+    view = views[full]
+    if not len(view):
+        raise InputError(f"--snapshots {name}: there is no snapshot yet at step {simulation.step}; run further steps")
+    entry, description = view.entry, simulation.setup.description
+    axes = []
+    for place, (letter, (begin, _), group) in enumerate(
+        zip(NAMES[len(entry.box)], entry.box, entry.group, strict=True)
+    ):
+        # a value is at the centre of the cells of its group
+        first = begin - description.padding[place] + (group - 1) / 2
+        axes.append(_axis(simulation.coordinates, place, letter, entry.shape[place], first, group))
+    dt, units = description.parameters.get("dt"), entry.time_units
+    frames = []
+    for number, step in enumerate(view.steps.tolist()):
+        time = f", {dt * step:g} {units}" if dt is not None and units else ""
+        title = f"{simulation.stencil.name}, step {step}{time}"
+        frames.append(SubjectFrame(title, step, partial(_of_snapshot, view, number)))
+    return Subject(full, tuple(axes), view.dtype.name, frames)
+
+
+def _of_snapshot(view: SnapshotView, number: int, index: Index) -> NDArray[Any]:
+    import numpy as np
+
+    return np.array(view[(number, *index)])  # a copy, because the view returns a part of a memory map
+
+
+def _axis(where: Coordinates | None, place: int, name: str, cells: int, first: float = 0, group: int = 1) -> Axis:
+    """Return the axis number `place`. Its first value is at cell `first` of the grid, which may be between two cells,
+    and its values are `group` cells apart."""
+    origin, spacing, units = (where.origin[place], where.spacing[place], where.units) if where else (0.0, 1.0, "")
+    return Axis(name, cells, origin + first * spacing, group * spacing, units)

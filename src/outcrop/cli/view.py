@@ -1,0 +1,265 @@
+"""`outcrop view`: look at slices of a run in a browser, with Neuroglancer.
+
+    browser ──► 127.0.0.1:PORT/v/TOKEN/        the program of Neuroglancer, from its Python package
+            ──► .../TOKEN.VOLUME/SCALE/...     cells of one array, read on demand and reduced to the resolution shown
+
+The server sends only the program and cells of the run. It opens no file that a request names: the cells are read by
+the functions that also read `sim["u"]` and `sim.snapshots["u"]`, which do not follow links out of the run. Each address
+contains a random token, so other users of the computer cannot read the cells.
+
+Only displayed cells are read. If the display has fewer pixels than the slice has cells, only every second, fourth, ...
+cell along each axis is read. A block of cells has at most 2^18 cells, so memory does not depend on the size of the run.
+"""
+
+from __future__ import annotations
+
+import io
+import socket
+import threading
+import time
+import zlib
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from typer import Argument, Option
+
+from outcrop.cli.picture import Range, Scale
+from outcrop.cli.subject import Subject, of_field, of_snapshots
+from outcrop.errors import InputError, OutcropError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from outcrop.run.simulation import Simulation
+
+MAX_BLOCK_CELLS = 1 << 20
+"""The maximum number of cells in an answer. Neuroglancer asks for at most 2^18 cells."""
+SAMPLED = 128
+"""The maximum number of cells along an axis from which the first colour range is computed."""
+SHOWN_PIXELS = 400
+"""The number of pixels that the longest axis has in a panel at the beginning."""
+SI_UNITS = ("m", "s", "Hz", "rad/s")
+PREFIXES = {"": 1.0, "k": 1e3, "c": 1e-2, "m": 1e-3, "u": 1e-6, "µ": 1e-6, "n": 1e-9, "p": 1e-12}
+COLORS = 17
+"""The number of colours of a colour map in the program for the browser, which mixes neighbouring colours."""
+
+
+def view(
+    where: Annotated[Path, Argument(metavar="WHERE", help="directory or device of a run")],
+    port: Annotated[int, Option(metavar="PORT", help="port of the server; 0 means any free port")] = 0,
+) -> None:
+    """Show slices of the arrays and snapshots of a run in a browser, along x, y, z and time. The command prints an
+    address of this computer, and serves the cells until it is interrupted."""
+    if not 0 <= port <= 65535:
+        raise InputError(f"--port {port}: give a number from 0 to 65535")
+    server = Server(where, port)
+    print(f"{where}: {', '.join(server.names)}")
+    print(f"open this address in a browser, and stop with Ctrl-C:\n{server.address}", flush=True)
+    try:
+        while True:
+            time.sleep(3600)
+    except KeyboardInterrupt:
+        print()
+    finally:
+        server.close()
+
+
+class Server:
+    """Serves a run on 127.0.0.1 until `close` is called. A process can have one server at a time."""
+
+    def __init__(self, where: Path, port: int = 0) -> None:
+        from outcrop.run.opening import open_run
+        from outcrop.run.simulation import Simulation
+
+        neuroglancer = import_neuroglancer()
+        simulation = Simulation(open_run(where, {}, reads_only=True))
+        subjects = subjects_of(simulation)
+        self.names = [one.label for one in subjects]
+        lock = threading.Lock()
+        layers = [
+            neuroglancer.ImageLayer(source=_source(neuroglancer, one, lock), shader=shader_of(one), tab="rendering")
+            for one in subjects
+        ]
+        _require_port(port)
+        neuroglancer.server.set_server_bind_address("127.0.0.1", port)
+        self._viewer = neuroglancer.Viewer()
+        with self._viewer.txn() as state:
+            for number, (name, layer) in enumerate(zip(self.names, layers, strict=True)):
+                state.layers.append(name=name, layer=layer, visible=number == 0)
+            _arrange(neuroglancer, state, subjects)
+            state.title = f"Outcrop: {where.name}"
+        self.address = str(self._viewer.get_viewer_url())
+
+    def close(self) -> None:
+        import_neuroglancer().server.stop()
+
+
+def _require_port(port: int) -> None:
+    """Raise InputError if no server can use the port. Without this check, the server would leave a socket open."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+            probe.listen()
+        except OSError as error:
+            raise InputError(f"--port {port}: no server can use this port: {error.strerror}") from None
+
+
+def _arrange(neuroglancer: Any, state: Any, subjects: Sequence[Subject]) -> None:
+    """Show the middle of the first subject, as large as the window allows, and the controls of its colours. In the
+    first panel, x is horizontal and y is vertical."""
+    first, layers = subjects[0], state.layers
+    axes = list(reversed(first.axes))
+    spaces = [_space_of(one) for one in subjects]
+    names = [axis.name for axis in axes]
+    found = {name: (unit, scale) for space in reversed(spaces) for name, unit, scale in zip(*space, strict=True)}
+    names += [name for name in found if name not in names]
+    units, scales = zip(*(found[name] for name in names), strict=True)
+    state.dimensions = neuroglancer.CoordinateSpace(names=names, units=units, scales=scales)
+    state.display_dimensions = names[: len(axes)]
+    state.layout = "4panel" if len(axes) == 3 else "xy"
+    state.cross_section_scale = max(axis.cells for axis in axes) / SHOWN_PIXELS
+    state.projection_scale = 2 * max(axis.cells for axis in axes)
+    state.selected_layer.layer = layers[0].name
+    state.selected_layer.visible = True
+
+
+def import_neuroglancer() -> Any:
+    """Return the package neuroglancer. Raises InputError if it is not installed."""
+    try:
+        import neuroglancer
+        import neuroglancer.server
+    except ImportError as error:
+        raise InputError(
+            f'outcrop view needs the package neuroglancer ({error}); run: pip install "outcrop[view]"'
+        ) from None
+    return neuroglancer
+
+
+def subjects_of(simulation: Simulation) -> list[Subject]:
+    """Return all arrays with values and all snapshots of a run. Raises InputError if there are none, and for grids of
+    one axis."""
+    if len(simulation.shape) < 2:
+        raise InputError("outcrop view shows grids of two and three axes; draw this run with outcrop plot")
+    found: list[Subject] = []
+    for name in (field.name for field in simulation.stencil.fields):
+        try:
+            subject = of_field(simulation, name)
+            subject.frames[-1].read((0,) * len(subject.axes))
+        except InputError:  # the array has no values yet
+            continue
+        found.append(subject)
+    for name, one in simulation.snapshots.items():
+        if len(one):
+            kept = of_snapshots(simulation, name)
+            found.append(replace(kept, label=f"snapshots/{kept.label}"))
+    if not found:
+        raise InputError(f"{simulation.directory} has no values yet; run it first")
+    return found
+
+
+def read_block(subject: Subject, start: Sequence[int], end: Sequence[int], every: Sequence[int]) -> NDArray[Any]:
+    """Return the cells start * every <= cell < end * every along each axis, as float32. Only every `every`-th cell is
+    returned. If the subject has several frames, the first axis is the number of the frame. Raises ValueError for a
+    block that is too large or outside the values, or if the cells cannot be read."""
+    import numpy as np
+
+    shape = _whole_shape(subject)
+    if not len(start) == len(end) == len(every) == len(shape) or min(every) < 1:
+        raise ValueError("the block has a wrong number of axes")
+    last = [-(-n // step) for n, step in zip(shape, every, strict=True)]
+    if any(not 0 <= one < two <= n for one, two, n in zip(start, end, last, strict=True)):
+        raise ValueError("the block is outside the values")
+    if np.prod([two - one for one, two in zip(start, end, strict=True)], dtype=float) > MAX_BLOCK_CELLS:
+        raise ValueError(f"the block has more than {MAX_BLOCK_CELLS} cells")
+    ranges = [range(one * step, min(two * step, n), step)
+              for one, two, step, n in zip(start, end, every, shape, strict=True)]  # fmt: skip
+    cells = tuple(slice(one.start, one.stop, one.step) for one in ranges[-len(subject.axes) :])
+    numbers = ranges[0] if len(shape) > len(subject.axes) else range(1)
+    try:
+        found = [subject.frames[number].read(cells) for number in numbers]
+    except OutcropError as error:
+        raise ValueError(str(error)) from None
+    result: NDArray[Any] = np.stack(found).astype(np.float32, copy=False)
+    return result if len(shape) > len(subject.axes) else result[0]
+
+
+def _whole_shape(subject: Subject) -> tuple[int, ...]:
+    """Return the number of frames, if there are several, and the number of cells along each axis."""
+    return (len(subject.frames), *subject.shape) if len(subject.frames) > 1 else subject.shape
+
+
+def _source(neuroglancer: Any, subject: Subject, lock: threading.Lock) -> Any:
+    """Return a data source of Neuroglancer that reads cells of the subject. Threads of the server take turns, because
+    only one thread may read a run at a time."""
+    import numpy as np
+
+    class Cells(neuroglancer.LocalVolume):  # type: ignore[misc]
+        def get_encoded_subvolume(self, data_format: str, start: Any, end: Any, scale_key: str) -> tuple[bytes, str]:
+            with lock:
+                block = read_block(subject, start.tolist(), end.tolist(), [int(one) for one in scale_key.split(",")])
+            if data_format != "npz":
+                raise ValueError("the format of a block is npz")
+            file = io.BytesIO()
+            np.save(file, np.asfortranarray(block))
+            return zlib.compress(file.getvalue(), level=1), "application/octet-stream"
+
+    names, units, scales = _space_of(subject)
+    # Neuroglancer counts positions from the lower side of the first cell, and Outcrop from its centre
+    begins = [axis.origin / axis.spacing - 0.5 for axis in subject.axes]
+    if len(subject.frames) > 1:
+        begins = [subject.frames[0].step / scales[0] - 0.5, *begins]
+    space = neuroglancer.CoordinateSpace(names=names, units=units, scales=scales)
+    empty = np.broadcast_to(np.zeros((), subject.dtype), _whole_shape(subject))  # only its shape and dtype are used
+    # Blocks of one plane serve slices best, because a plane is contiguous on disk.
+    cells = Cells(empty, dimensions=space, downsampling="2d", max_downsampling=float("inf"), volume_type="image")
+    matrix = np.hstack([np.eye(len(names)), np.array(begins)[:, None]])
+    transform = neuroglancer.CoordinateSpaceTransform(output_dimensions=space, matrix=matrix)
+    return neuroglancer.LayerDataSource(url=cells, transform=transform)
+
+
+def _space_of(subject: Subject) -> tuple[list[str], list[str], list[float]]:
+    """Return the names, the units and the distances between values along each axis. If there are several frames, the
+    first axis is the step of the run."""
+    found = [_in_si(axis.units) for axis in subject.axes]
+    names, units = [axis.name for axis in subject.axes], [unit for unit, _ in found]
+    scales = [axis.spacing * factor for axis, (_, factor) in zip(subject.axes, found, strict=True)]
+    if len(subject.frames) > 1:
+        every = subject.frames[1].step - subject.frames[0].step
+        names, units, scales = ["step", *names], ["", *units], [float(every), *scales]
+    return names, units, scales
+
+
+def _in_si(units: str) -> tuple[str, float]:
+    """Return the SI unit without prefix, and the factor of the prefix, for units such as "km". Neuroglancer knows no
+    other units, so the result for other units is "" and 1."""
+    for unit in SI_UNITS:
+        if units.endswith(unit) and (factor := PREFIXES.get(units.removesuffix(unit))) is not None:
+            return unit, factor
+    return "", 1.0
+
+
+def shader_of(subject: Subject) -> str:
+    """Return the program that colours the cells in the browser, with the colours of `outcrop plot`. Its first range of
+    values is from the newest frame."""
+    import numpy as np
+    from matplotlib import colormaps
+
+    found = Range()
+    for axis in range(len(subject.axes)):
+        index = [slice(None, None, -(-n // SAMPLED)) for n in subject.shape]
+        found.include(subject.frames[-1].read((*index[:axis], subject.shape[axis] // 2, *index[axis + 1 :])))
+    scale = Scale.of(found, None, "auto")
+    high = scale.high if scale.high > scale.low else scale.low + 1.0
+    colors = [f"vec3({red:.3f}, {green:.3f}, {blue:.3f})"
+              for red, green, blue, _ in colormaps[scale.colors](np.linspace(0, 1, COLORS))]  # fmt: skip
+    table = ",\n  ".join(colors)
+    return (
+        f"#uicontrol invlerp normalized(range=[{scale.low:g}, {high:g}])\n"
+        f"const vec3 colors[{COLORS}] = vec3[{COLORS}](\n  {table});\n"
+        f"void main() {{\n  float place = clamp(normalized(), 0.0, 1.0) * {COLORS - 1}.0;\n"
+        f"  int first = min(int(place), {COLORS - 2});\n"
+        "  emitRGB(mix(colors[first], colors[first + 1], place - float(first)));\n}\n"
+    )
