@@ -160,7 +160,7 @@ def snapshot_files(manifest: Manifest, part: PartEntry | None = None) -> dict[st
     below: dict[str, dict[str, Any]] = {}
     for entry in manifest.own_taps.snapshots:
         group, arrays = f"{SNAPSHOTS}/{entry.prefix}", _snapshot_metadata(manifest, entry, part)
-        for name, cells in _box_coordinates(manifest, entry).items():
+        for name, cells in box_coordinates(manifest, entry).items():
             files[f"{group}{name}/c/0"] = cells.astype("<f8").tobytes()
         for name, values in _times(manifest, entry).items():
             files[f"{group}{name}"] = values
@@ -249,7 +249,7 @@ def _coordinate(axis: str, count: int, chunk: int, dtype: str, units: str) -> di
     return plain_metadata((count,), (chunk,), dtype, (axis,), {"units": units} if units else {})
 
 
-def _box_coordinates(manifest: Manifest, entry: SnapshotsEntry) -> dict[str, NDArray[np.float64]]:
+def box_coordinates(manifest: Manifest, entry: SnapshotsEntry) -> dict[str, NDArray[np.float64]]:
     """Return the coordinates of the box's cells along each axis. If the run has no coordinates, return the numbers of
     the cells in the user's grid."""
     found = {}
