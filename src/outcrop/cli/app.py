@@ -9,12 +9,13 @@ import typer
 from typer.main import get_command
 
 from outcrop import __version__
-from outcrop.cli import agg, bench, gather, info, plan, plot, run, tiers, verify
+from outcrop.cli import agg, bench, export, gather, info, plan, plot, run, tiers, verify
 from outcrop.cli.main import INTERRUPTED
 from outcrop.cli.options import join_sizes
 
 COMMANDS = (
-    run.run, plan.plan, run.resume, info.info, verify.verify, plot.plot, gather.gather, tiers.tiers, bench.bench,
+    run.run, plan.plan, run.resume, info.info, verify.verify, plot.plot, export.export, gather.gather, tiers.tiers,
+    bench.bench,
 )  # fmt: skip
 
 # Newer versions of Typer contain a copy of click, and older versions use the installed click. In all versions, the base
