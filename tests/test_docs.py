@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent
 OUTPUTS = runpy.run_path(str(ROOT / "scripts" / "outputs.py"))
 PAGES = OUTPUTS["pages"]()
 EXAMPLES = [example for page in PAGES for example in OUTPUTS["examples"](page)]
-NAMES = "run|plan|resume|info|verify|plot|gather|tiers|bench|agg simulate|agg merge|agg bench"
+NAMES = "run|plan|resume|info|verify|plot|export|gather|tiers|bench|agg simulate|agg merge|agg bench"
 COMMANDS = rf"\boutcrop ({NAMES})\b([^`\n]*)"
 
 
