@@ -298,8 +298,11 @@ def test_wrong_arguments_are_one_line_and_make_nothing(
     for words, message in [
         ({"format": "grib"}, "format 'grib' is unknown"),
         ({"target": "a.txt"}, "the ending names no format"),
-        ({"fields": "u"}, "must be a list of names"),
-        ({"storage_options": {"key": "1"}}, "for object stores"),
+        ({"fields": "u"}, "fields 'u' must be a list of names"),
+        ({"fields": [["u"]]}, "fields .* must be a list of names"),
+        ({"snapshots": 3}, "snapshots 3 must be a list of names"),
+        ({"storage_options": {"key": "1"}}, "options of an object store"),
+        ({"target": 3}, "target 3 is not a path"),
     ]:
         with pytest.raises(InputError, match=message):
             oc.export("run.oc", **{"target": "a.nc", **words})

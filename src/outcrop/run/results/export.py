@@ -83,12 +83,11 @@ def export(
     url = zarr_copy.is_url(target)
     path = Path() if url else as_path(target, "target")
     kind = _format_of(str(target), path, format, url)
-    if storage_options and not url:
-        raise InputError("storage_options are for object stores; leave them out for a path")
-    if isinstance(snapshots, str):
-        snapshots = (snapshots,)
+    if storage_options and not (url and isinstance(storage_options, Mapping)):
+        raise InputError("storage_options are a mapping with options of an object store; leave them out for a path")
+    snapshots = _as_names("snapshots", (snapshots,) if isinstance(snapshots, str) else snapshots)
     opened = open_results(run)
-    names = field_names(opened) if fields is None else _as_names(fields)
+    names = field_names(opened) if fields is None else _as_names("fields", fields)
     if kind == "vtk":
         names = _vtk_fields(path, names, fields, snapshots, traces)
     if copy and kind != "hdf5":
@@ -107,7 +106,7 @@ def export(
         advance = _counter(whole, progress)
         if store is not None:
             zarr_copy.write_objects(store, groups, force, advance)
-        elif path.suffix.lower() == COLLECTION:
+        elif kind == "vtk" and path.suffix.lower() == COLLECTION:
             _write_collection(path, groups, force, advance)
         else:
             check_target(path, force, kind == "zarr")
@@ -144,8 +143,7 @@ def _write_collection(path: Path, groups: Sequence[ResultGroup], force: bool, ad
 
 
 def _format_of(target: str, path: Path, given: object, is_url: bool) -> str:
-    """Return the format of a target. Raises InputError if the format is unknown, or if the ending is of another
-    format."""
+    """Return the format of a target. Raises InputError if neither `given` nor the ending names a known format."""
     if not isinstance(given, str) or (given and given not in FORMATS):
         raise InputError(f"format {shown(given)} is unknown; there are {', '.join(FORMATS)}")
     if is_url:
@@ -161,10 +159,10 @@ def _format_of(target: str, path: Path, given: object, is_url: bool) -> str:
     return given or by_ending
 
 
-def _as_names(fields: object) -> list[str]:
-    if isinstance(fields, str) or not isinstance(fields, Sequence):
-        raise InputError(f"fields {shown(fields)} must be a list of names")
-    return list(fields)
+def _as_names(what: str, given: object) -> list[str]:
+    if isinstance(given, str) or not isinstance(given, Sequence) or not all(isinstance(one, str) for one in given):
+        raise InputError(f"{what} {shown(given)} must be a list of names")
+    return list(given)
 
 
 def _vtk_fields(
