@@ -19,8 +19,8 @@ OUTPUTS = runpy.run_path(str(ROOT / "scripts" / "outputs.py"))
 PAGES = OUTPUTS["pages"]()
 EXAMPLES = [example for page in PAGES for example in OUTPUTS["examples"](page)]
 NAMES = (
-    "run|plan|resume|watch|info|verify|plot|view|gather|stencils|tiers|bench|completion|agg simulate|agg merge|"
-    "agg bench"
+    "run|plan|resume|watch|info|verify|plot|view|export|gather|stencils|tiers|bench|completion|agg simulate|"
+    "agg merge|agg bench"
 )
 COMMANDS = rf"\boutcrop ({NAMES})\b([^`\n]*)"
 

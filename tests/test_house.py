@@ -24,15 +24,16 @@ PYTHON_ARROWS = {
     "axes": set(),
     "errors": set(),
     "units": {"errors"},
+    "display": set(),
     "durable": {"errors", "_core"},
     "paths": {"errors", "durable"},
     "user_cache": {"errors"},
     "shared_object": {"errors", "user_cache"},
-    "language": {"axes", "errors", "units", "shared_object", "user_cache"},
-    "plan": {"axes", "errors", "units"},
-    "tiers": {"errors", "units", "paths", "user_cache", "plan", "language", "_core"},
-    "run": {"axes", "errors", "units", "paths", "language", "plan", "tiers", "durable", "_core"},
-    "arrays": {"errors", "units", "paths", "plan", "tiers", "durable", "_core"},
+    "language": {"axes", "display", "errors", "units", "shared_object", "user_cache"},
+    "plan": {"axes", "display", "errors", "units"},
+    "tiers": {"display", "errors", "units", "paths", "user_cache", "plan", "language", "_core"},
+    "run": {"axes", "display", "errors", "units", "paths", "language", "plan", "tiers", "durable", "_core", ""},
+    "arrays": {"display", "errors", "units", "paths", "plan", "tiers", "durable", "_core"},
     "aggregate": {"errors", "units", "paths", "tiers", "durable", "shared_object", "_aggregate"},
     "bench": {
         *("errors", "units", "paths", "shared_object", "language", "plan", "tiers", "run", "arrays", "aggregate"),
@@ -50,6 +51,7 @@ RUN_ARROWS = {
     "acquisition": {"user_values", "options", "disk"},
     "inputs": {"user_values", "disk"},
     "ranks": {"user_values", "disk", "acquisition"},
+    "results": {"disk", "acquisition", "ranks", "places", "setup", "opening", "simulation"},
 }
 # All parts of the core include the header with the C signature of kernels. This header includes nothing.
 CPP_ARROWS = {

@@ -9,6 +9,7 @@ report = sim.run(steps=1000)
 from __future__ import annotations
 
 from importlib import import_module
+from logging import NullHandler, getLogger
 from typing import TYPE_CHECKING
 
 from outcrop import errors
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from outcrop.run.operator import SourceOperator, dot_test
     from outcrop.run.options import History, Norms, Receivers, RunOptions, Snapshots, Source
     from outcrop.run.report import Report
+    from outcrop.run.results.export import export
     from outcrop.run.simulation import Simulation, open
     from outcrop.run.sweep import Sweep
     from outcrop.run.taylor import taylor_test
@@ -37,11 +39,13 @@ if TYPE_CHECKING:
 __all__ = [
     "AdjointRun", "Array", "ArraySpec", "Boundary", "Field", "History", "Misfit", "Norms", "Objective", "Parameter",
     "Placement", "Receivers", "Report", "RunOptions", "Signal", "Simulation", "Snapshots", "Source",
-    "SourceOperator", "Stencil", "Sweep", "Trajectory", "aggregate", "array", "dot_test", "errors", "extrude",
+    "SourceOperator", "Stencil", "Sweep", "Trajectory", "aggregate", "array", "dot_test", "errors", "export", "extrude",
     "open", "open_array", "place", "resample", "stencils", "tangent",
     "taylor_test",
 ]  # fmt: skip
 __version__ = "0.1.0"
+
+getLogger("outcrop").addHandler(NullHandler())  # without a handler of the user's program, messages are not shown
 
 # Modules are imported on the first use of a name, so that `outcrop --help` and `outcrop info` load neither NumPy nor
 # SymPy.
@@ -61,6 +65,7 @@ _NAMES = {
     "run.operator": ("SourceOperator", "dot_test"),
     "run.options": ("History", "Norms", "Receivers", "RunOptions", "Snapshots", "Source"),
     "run.report": ("Report",),
+    "run.results.export": ("export",),
     "run.simulation": ("Simulation", "open"),
     "run.sweep": ("Sweep",),
     "run.taylor": ("taylor_test",),

@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -139,11 +140,22 @@ def require_directory(directory: Path) -> None:
         raise InputError(f"directory {directory} cannot be used: {_reason(error)}") from None
     if not stat.S_ISDIR(mode):
         raise InputError(f"directory {directory} cannot be created: {existing} is a file")
-    missing = directory.absolute().parts[len(existing.parts) :]
-    if missing and missing[0].endswith(":"):  # `Path` changes s3://bucket/name to s3:/bucket/name
-        raise InputError(f"directory {directory} looks like a URL; results are kept only in file systems; name a path")
+    refuse_url(directory)
     if not os.access(existing, os.W_OK | os.X_OK):
         raise InputError(f"directory {directory} cannot be written: no permission in {existing}")
+
+
+def refuse_url(place: Path) -> None:
+    """Raise InputError if a path that does not exist was given as a URL. A run needs a file system, because a pass
+    writes parts of files, and a commit renames a file."""
+    missing = place.absolute().parts[len(nearest_existing(place).parts) :]
+    if not missing or not re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*:", missing[0]):
+        return
+    url = f"{missing[0]}//{'/'.join(missing[1:])}"  # `Path` has changed s3://b/run to s3:/b/run
+    raise InputError(
+        f"{url} looks like a URL, and only a file system can hold a run or other files; name a path. The results of a "
+        f"run can be written to an object store with: outcrop export RUN --zarr {url}"
+    )
 
 
 def make_directory(directory: Path) -> list[Path]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import xarray
 
 import outcrop as oc
 
@@ -88,6 +89,9 @@ def read_all(where: str) -> None:
         np.asarray(rows)
     for name in sim.snapshots:
         _ = sim.snapshots[name][...]
+    str(sim), sim._repr_html_(), sim.stencil._repr_html_(), sim.snapshots._repr_html_()
+    for data in xarray.open_groups(where, engine="outcrop").values():
+        data.load()
 
 
 def go_on(where: str) -> None:
@@ -125,6 +129,10 @@ COMMANDS: list[Callable[..., tuple[str, Case]]] = [
     outputs=("case/here/p.png",)),
     _command("plot", "../run.oc", "--snapshots", "u", "--slice", "y=1,2", "--gif", "p.gif", reads=True,
     outputs=("case/here/p.gif",)),
+    _command("export", "../run.oc", "--netcdf", "p.nc", "--snapshots", "all", "--traces", reads=True,
+    outputs=("case/here/p.nc",)),
+    _command("export", "../run.oc", "--hdf5", "p.h5", "--snapshots", "all", reads=True, outputs=("case/here/p.h5",)),
+    _command("export", "../run.oc", "--vtk", "p.vti", reads=True, outputs=("case/here/p.vti",)),
     _command("resume", "../run.oc"),
     _command("resume", "../run.oc", "-t", "2"),
     _command("resume", "../run.oc", "-t", "3", "--memory", "9MiB", "--threads", "2"),

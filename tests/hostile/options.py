@@ -26,6 +26,7 @@ BASES = {
     ("plot",): "../run.oc -o p.png",
     ("stencils",): "heat2 --param h=2",
     ("completion",): "bash",
+    ("export",): "../run.oc --netcdf p.nc",
     ("tiers",): "",
     ("bench",): "table2 --small",
     ("agg", "simulate"): "--topology torus --nodes 4 --ranks-per-node 2 --workload s3d",
@@ -38,6 +39,7 @@ BASES = {
 SLOW = {("bench",): 0.1, ("agg", "bench"): 0.05, ("tiers",): 0.3, ("agg", "machine"): 0.3}
 """Commands that are tried less often, because valid arguments start a measurement."""
 
+EXPORTS = ("--netcdf", "--hdf5", "--vtk", "--zarr")
 READING = {("info",), ("watch",), ("verify",), ("plot",), ("plan",), ("tiers",), ("stencils",), ("completion",),
            ("agg", "simulate")}
 OUTPUTS = ("--json", "--png", "-o", "--output", "--draw", "--save", "--gif", "--mp4")
@@ -87,6 +89,11 @@ WORDS = {
     "--turns": ["0", "-1", str(2**63), "9" * 400],
     "--colors": ["", "no", "gray", "viridis", "__class__", "x" * 5000],
     "--field": ["", "v", "u.previous", "no", "../u", "x" * 5000],
+    "--snapshots": ["", "all", "u", "side", "u/", "/u", "../u", "x" * 5000],
+    "--netcdf": ["p.h5", "p", "../run.oc", "../run.oc/p.nc", "a/b/p.nc", ".", "x" * 255, "s3://b/p.nc", "fifo"],
+    "--hdf5": ["p.h5", "../run.oc/u", "link-to-home/p.h5", "unreadable"],
+    "--vtk": ["p.vti", "p.pvd", "p.vtk", "link-to-file", "dangling"],
+    "--zarr": ["p.zarr", "memory://a/b", "memory://", "what://a/b", "file://p.zarr", "../run.oc", "../../home", "file://"],
     "--bt": ["0", "-1", "1", "3", str(2**31), str(2**63), "9" * 5000], "--slab": ["0", "-1", "1", "6", "7", str(2**31),
     str(2**63)],
     "--machine": ["crest6", "crest7", "../crest6", "fifo", "/dev/zero", "loop", "unreadable", "link-to-home",
@@ -106,7 +113,7 @@ PLACES = ["", ".", "..", "/", "../new.oc", "../run.oc", "../run2.oc", "fifo", "s
           "x.oc\t"]  # fmt: skip
 
 
-NAMES_OF_PLACES = ("WHERE", "FILE", "DIR", "PNG", "INDEX")
+NAMES_OF_PLACES = ("RUN", "WHERE", "FILE", "DIR|URL", "DIR", "PNG", "INDEX")
 """Names of arguments that are paths."""
 
 
@@ -266,6 +273,12 @@ def changes(words: tuple[str, ...], line: list[str], world: World) -> tuple[tupl
         if force:  # the run that is replaced is removed from all its directories
             for first, second in (("case/run.oc", "case/run2.oc"), ("other.oc", "further")):
                 runs += [second] if first in runs else []
+    for place in given(line, *EXPORTS) if words == ("export",) else ():
+        path = inside(place.removeprefix("file://"), world)
+        if path is not None and place:
+            folder, name = os.path.split(path)
+            for one in (name, f"{name}.images"):
+                runs += [os.path.join(folder, one), os.path.join(folder, f".{one}.partial")]
     if words in ((("bench",)), ("agg", "bench")):
         runs += [path for place in given(line, "-d", "--directory") or ["."] if (path := inside(place, world))]
     outputs = [path for place in given(line, *OUTPUTS) if (path := inside(place, world)) and place]

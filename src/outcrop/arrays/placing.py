@@ -19,6 +19,7 @@ from outcrop.arrays.array import Array, check_name, check_path, make_storage, st
 from outcrop.arrays.committed import holds_array, slots_bytes, spec_of
 from outcrop.arrays.spec import ArraySpec, Persist, amount, possible_tiers
 from outcrop.arrays.storage import HEADER_BYTES, read_npy_header, subtract_reserved
+from outcrop.display import Described, as_html
 from outcrop.errors import InputError, shown
 from outcrop.paths import as_path, nearest_existing
 from outcrop.plan import placement
@@ -104,7 +105,7 @@ class PlacedArray:
 
 
 @dataclass(frozen=True)
-class Placement:
+class Placement(Described):
     """The planned places of arrays. `print` shows the places as a table, and `make()` makes the arrays."""
 
     arrays: tuple[PlacedArray, ...]
@@ -139,6 +140,14 @@ class Placement:
 
     def __str__(self) -> str:
         return self.explain()
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (one.name, format_bytes(one.spec.nbytes), one.tier.name, format_seconds(one.transfer_seconds), one.why)
+            for one in self.arrays
+        ]
+        below = f"a step: {format_seconds(self.seconds_per_step)}; {format_bytes(self.dram_bytes)} of DRAM"
+        return as_html("Placement", rows, ("array", "size", "tier", "transfers of a step", "reason"), below)
 
     def explain(self) -> str:
         """Return a table with the tier, bytes, transfer time and reason of each array. The text below the table gives

@@ -13,6 +13,7 @@ from outcrop.cli import (
     agg,
     bench,
     completion,
+    export,
     gather,
     info,
     options,
@@ -28,8 +29,8 @@ from outcrop.cli import (
 from outcrop.cli.main import INTERRUPTED
 
 COMMANDS = (
-    run.run, plan.plan, run.resume, watch.watch, info.info, verify.verify, plot.plot, view.view, gather.gather,
-    stencils.stencils, tiers.tiers, bench.bench, completion.completion,
+    run.run, plan.plan, run.resume, watch.watch, info.info, verify.verify, plot.plot, view.view, export.export,
+    gather.gather, stencils.stencils, tiers.tiers, bench.bench, completion.completion,
 )  # fmt: skip
 
 # Newer versions of Typer contain a copy of click, and older versions use the installed click. In all versions, the base

@@ -13,6 +13,7 @@ from typer import Option
 from outcrop.cli import options
 from outcrop.paths import require_directory
 from outcrop.run.progress import can_draw
+from outcrop.tiers.tier import LASTS
 from outcrop.units import format_bytes
 
 if TYPE_CHECKING:
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 
 HEADS = ("tier", "kind", "where", "capacity", "free", "read", "write", "random read", "random write", "latency",
          "lasts until")  # fmt: skip
-LASTS = ("process ends", "reboot", "job ends", "removed")
-"""For each value of Persistence, the event that destroys the stored data."""
 
 Declared = Annotated[
     Path | None,

@@ -27,7 +27,7 @@ from urllib.parse import parse_qs, urlsplit
 import numpy as np
 from numpy.typing import NDArray
 
-from outcrop.cli.plot import parse_slice
+from outcrop.cli.picture import parse_slices
 from outcrop.cli.watch import MAX_CURVE_COLUMNS, Follower, page
 from outcrop.errors import InputError, OutcropError
 
@@ -145,7 +145,7 @@ def draw_slice(place: Path, name: str, cut: str | None) -> tuple[bytes, str]:
     shape = tuple(view.shape[len(index) :])
     thinned: list[int | slice] = [slice(None, None, -(-size // MAX_PIXELS)) for size in shape]
     if len(shape) == 3:
-        axis, at = parse_slice(cut, (shape[0], shape[1], shape[2]))
+        axis, at = parse_slices(cut, (shape[0], shape[1], shape[2]))[0] if cut else ("z", shape[0] // 2)
         thinned["zyx".index(axis)] = at
         about += f", {axis} = {at}"
     elif cut:

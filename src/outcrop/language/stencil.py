@@ -22,12 +22,13 @@ import hashlib
 import json
 import operator
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from outcrop.axes import PLACES
+from outcrop.axes import NAMES, PLACES
+from outcrop.display import Described, escaped, joined
 from outcrop.errors import InputError, shown
 from outcrop.language import schema
 from outcrop.language.program import Stage, Storage, storage_of
@@ -110,7 +111,7 @@ class Copies:
 
 
 @dataclass(frozen=True, init=False)
-class Stencil:
+class Stencil(Described):
     """One explicit time step. Equal stencils compute the same bits.
 
     `fields` starts with the fields that are updated, in the order of their first updates. The fields that are only read
@@ -286,6 +287,36 @@ class Stencil:
         except (ValueError, InputError) as error:
             raise InputError(f"not the description of a stencil: {error}") from None
         return stencil
+
+    @property
+    def latex(self) -> str:
+        """The equation as LaTeX, in an environment `aligned`. The text is "" if the formulas are too long to be read.
+        """
+        from outcrop.language.mathematics import equations
+
+        lines = [one.replace(" = ", " &= ", 1) for one in equations(self)]
+        return r"\begin{aligned} " + r" \\ ".join(lines) + r" \end{aligned}" if lines else ""
+
+    def _title(self) -> str:
+        return self.name
+
+    def _repr_html_(self) -> str:
+        formula = self.latex
+        below = f"<p>$\\displaystyle {escaped(formula, len(formula))}$</p>" if formula else ""
+        return f"{super()._repr_html_()}{below}"
+
+    def _rows(self) -> Iterator[tuple[str, str]]:
+        yield "equation", self.equation
+        static = [field.name for field, one in zip(self.fields, self.storage, strict=True) if one.is_static]
+        yield "updates", joined([field.name for field in self.fields if field.name not in static])
+        if static:
+            yield "only reads", joined(static)
+        if self.parameters:
+            yield "parameters", joined([f"{one.name} = {one.default:g}" for one in self.parameters])
+        if self.signals:
+            yield "signals", joined(self.signals)
+        yield "axes", ", ".join(NAMES[self.ndim])
+        yield "radius", ", ".join(str(self.radii[place]) for place in PLACES[self.ndim])
 
     def digest(self) -> str:
         """Return a hash of everything in the stencil except its name and the text of its equation."""

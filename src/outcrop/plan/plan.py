@@ -3,13 +3,15 @@ plan without its actions. A `Scheme` object is the interface between a file in `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from outcrop.display import Described
 from outcrop.plan.actions import Action, Block, Update
 from outcrop.plan.memory import NO_ACQUISITION_MEMORY, AcquisitionMemory, Window
 from outcrop.plan.problem import Problem
+from outcrop.units import counted, format_bytes, format_seconds
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Described):
     """All decisions of a run that are made before its first transfer."""
 
     problem: Problem
@@ -140,6 +142,25 @@ class Plan:
         """The number of blocks of the first pass, without blocks that only send planes."""
         blocks = {one for one in self.passes[0].actions if isinstance(one, Block) and not one.only_sends}
         return max(1, len(blocks))
+
+    def _title(self) -> str:
+        return f"plan for {self.problem.stencil}"
+
+    def _rows(self) -> Iterator[tuple[str, str]]:
+        return self.rows()
+
+    def rows(self) -> Iterator[tuple[str, str]]:
+        """Yield rows of text for users: the sizes and the predicted cost."""
+        problem, guess = self.problem, self.predicted
+        steps = counted(problem.steps_of(self.passes[0].levels), "step") if self.passes else "no steps"
+        yield "grid", f"{' x '.join(map(str, reversed(problem.own_shape)))} cells, {problem.dtype}"
+        yield "scheme", f"{self.scheme}: {counted(len(self.passes), 'pass', 'es')} of {steps}"
+        slab = counted(self.sizes.slab, "row" if problem.ndim == 2 else "plane")
+        yield "slabs", f"{slab} each, {counted(self.blocks_per_pass, 'block')}"
+        yield "memory", format_bytes(self.memory_bytes)
+        yield "read", format_bytes(guess.bytes_read)
+        yield "written", format_bytes(guess.bytes_written)
+        yield "time", f"about {format_seconds(guess.seconds)}"
 
     def to_json(self) -> dict[str, Any]:
         """Describe the plan, without its actions, for the report."""

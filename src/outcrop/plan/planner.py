@@ -3,10 +3,11 @@ budget."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from outcrop.display import Described
 from outcrop.errors import BudgetError, InputError
 from outcrop.plan.actions import round_up
 from outcrop.plan.given_sizes import FREE, GivenSizes, with_sizes
@@ -22,7 +23,7 @@ from outcrop.units import format_bytes
 
 
 @dataclass(frozen=True)
-class Planned:
+class Planned(Described):
     """The result of planning, for this machine or for another machine: a plan that stays within `budget_bytes` and has
     the sizes `given`.
 
@@ -56,6 +57,16 @@ class Planned:
                 f"written; please report it with the arguments of the run and with {self.plan.sizes}"
             ) from None
         return True
+
+    def _title(self) -> str:
+        return f"plan for {self.problem.stencil}"
+
+    def _rows(self) -> Iterator[tuple[str, str]]:
+        yield from self.plan.rows()
+        yield "budget", f"{format_bytes(self.budget_bytes)}, {self.thread_layout}"
+        yield "updates", self.updates_origin
+        yield "storage", self.machine.device.origin
+        yield from ((f"assumed: {what}", why) for what, why in self.assumed.items())
 
     @property
     def thread_layout(self) -> str:

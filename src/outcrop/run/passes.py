@@ -9,6 +9,7 @@ The second Ctrl-C stops the pass immediately."""
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 import signal
@@ -43,6 +44,9 @@ from outcrop.run.report import Report, make_report, of_all_ranks
 from outcrop.run.setup import Setup
 from outcrop.run.stable import growing, refuse_unstable_change, refuse_unstable_run
 from outcrop.run.user_values import decode_signals, require_steps
+from outcrop.units import counted, format_bytes
+
+LOG = logging.getLogger("outcrop")
 
 
 def execute(
@@ -81,6 +85,7 @@ def execute(
             peers = RankPeers(group, links) if group else None
             recorder = Recorder(state, [one.name for one in stencil.fields], description.settings.io, peers, updated)
             engine = stack.enter_context(_engine(setup, state, prepared, links))
+        _log_start(state, prepared, engine)
         runner = PassRunner(engine, state, prepared.plan, recorder, on_snapshot, group)
         seconds_setup = time.perf_counter() - start
         cells = step_cells * problem.steps
@@ -99,6 +104,20 @@ def execute(
         warning = (growing(stencil, state) or "") if state.manifest.unstable else ""
         report = make_report(state.manifest, prepared, engine, runner, seconds_setup, warning)
         return of_all_ranks(group, report, description.whole_shape, cells) if group else report
+
+
+def _log_start(state: State, prepared: Prepared, engine: Engine) -> None:
+    """Log the beginning of a run. Settings that were preferred but not possible are logged as warnings."""
+    plan, manifest = prepared.plan, state.manifest
+    LOG.info(
+        "%s: %s from step %d: %s in %s, scheme %s, %s, %s, %s of memory", state.path, prepared.problem.stencil,
+        manifest.step, counted(prepared.problem.steps, "step"), counted(len(plan.passes), "pass", "es"), plan.scheme,
+        engine.io, prepared.thread_layout, format_bytes(plan.memory_bytes),
+    )  # fmt: skip
+    if engine.store.note:
+        LOG.warning("%s: %s", state.path, engine.store.note)
+    for what, why in prepared.assumed.items():
+        LOG.info("%s: the plan assumes the speed of %s: %s", state.path, what, why)
 
 
 def _engine(setup: Setup, state: State, prepared: Prepared, links: Links) -> Engine:
@@ -169,6 +188,7 @@ class PassRunner:
                 while not self._ended.wait(INTERVAL_SECONDS):
                     progress.show(self._standing(share))
                     self._show_snapshots()
+                progress.show(self._standing(share))
                 self._show_snapshots()
             except BaseException as error:  # if the display fails, the worker must end before the error is raised
                 if self._group is not None:
@@ -206,6 +226,7 @@ class PassRunner:
                 manifest, steps = self._state.manifest, self._plan.problem.steps_of(one.levels)
                 acquisition = self._recorder.before(manifest.step, steps)
                 seeds = Seeds(*self._state.seeds())
+                LOG.debug("%s: pass %d of %d begins", self._state.path, index + 1, len(self._plan.passes))
                 results = self._engine.run_pass(
                     index, manifest.current, manifest.step, acquisition, seeds, self._wait_for_ranks
                 )
@@ -216,12 +237,20 @@ class PassRunner:
                 sample = self._engine.sample()
                 pace = with_measured(manifest.pace, before - start, sample.bytes_read, sample.bytes_written)
                 self._state.commit(manifest.step + steps, sums=sums, pace=pace)
-                self.seconds_commit += time.perf_counter() - before
+                seconds = time.perf_counter() - before
+                self.seconds_commit += seconds
                 self._passes_done += 1
+                now = self._state.manifest
+                LOG.info(
+                    "%s: pass %d of %d, committed step %d as generation %d in %.3f s", self._state.path, index + 1,
+                    len(self._plan.passes), now.step, now.generation, seconds,
+                )  # fmt: skip
                 if self._agreement is not None:
                     self._agreement.begin()
             self._wait_for_ranks()
         except BaseException as error:  # `run` raises this error in the calling thread
+            LOG.warning("%s: stopped after step %d: %s", self._state.path, self._state.manifest.step,
+                        str(error) or type(error).__name__)  # fmt: skip
             self._error = error
         self.seconds = time.perf_counter() - start
         self._ended.set()

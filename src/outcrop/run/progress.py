@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
+from outcrop.display import escaped
 from outcrop.units import format_rate, format_seconds
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ class LineProgress(Progress):
 
 
 class BarProgress(Progress):
-    """Shows the progress as a bar in a terminal or a notebook."""
+    """Shows the progress as a bar in a terminal."""
 
     def __init__(self, *run: Any, bar: Bar) -> None:
         super().__init__(*run)
@@ -140,6 +141,39 @@ class BarProgress(Progress):
 
     def __exit__(self, *error: object) -> None:
         self._bar.stop()
+
+
+class NotebookProgress(Progress):
+    """Shows the progress in the output of a notebook cell, as HTML. Needs no package beside IPython. At the end, a
+    summary of one line remains."""
+
+    def __init__(self, *run: Any) -> None:
+        super().__init__(*run)
+        self._place: Any = None
+        self._standing: Standing | None = None
+
+    def show(self, standing: Standing) -> None:
+        self._standing = standing
+        fraction, texts = self._fraction(standing), self._texts(standing)
+        bar = f"<progress max='1' value='{fraction:.3f}'></progress> {fraction:.0%}"
+        self._write(f"{bar} {escaped(', '.join(texts))}", f"{fraction:.0%} {', '.join(texts)}")
+
+    def __exit__(self, *error: object) -> None:
+        if self._standing is None:
+            return
+        _, rates = self._texts(self._standing)
+        seconds = format_seconds(time.perf_counter() - self._start)
+        text = f"step {self._first_step + self._standing.steps_done}/{self._last_step} after {seconds}, {rates}"
+        self._write(escaped(text), text)
+
+    def _write(self, html: str, text: str) -> None:
+        from IPython.display import display
+
+        content = {"text/html": f"<div>{html}</div>", "text/plain": text}
+        if self._place is None:
+            self._place = display(content, raw=True, display_id=True)
+        else:
+            self._place.update(content, raw=True)
 
 
 class _Optional(Progress):
@@ -163,7 +197,8 @@ class _Optional(Progress):
         try:
             if self._display is not None:
                 getattr(self._display, method)(*values)
-        except (OSError, ValueError, SystemExit):  # Rich raises SystemExit if the pipe or file is closed
+        # Rich raises SystemExit if the pipe or file is closed, and IPython may be a part of another program
+        except (OSError, ValueError, SystemExit, ImportError, AttributeError):
             self._display = None
 
 
@@ -174,7 +209,9 @@ def make_progress(
     of `whole`. `kind` is one of KINDS."""
     assert kind in KINDS
     run = (passes, first_step, last_step, cells_in_all, whole)
-    if kind != "none" and (can_draw() or _in_notebook()):
+    if kind != "none" and _in_notebook():
+        return _Optional(NotebookProgress(*run))
+    if kind != "none" and can_draw():
         return _Optional(BarProgress(*run, bar=_make_bar()))
     as_lines = kind == "lines" or (kind == "auto" and _is_terminal())
     return _Optional(LineProgress(*run, stream=sys.stderr)) if as_lines else Progress(*run)
@@ -209,7 +246,9 @@ def can_draw() -> bool:
 
 def _in_notebook() -> bool:
     shell = sys.modules.get("IPython")
-    return shell is not None and type(shell.get_ipython()).__name__ == "ZMQInteractiveShell"
+    if shell is None or not hasattr(shell, "get_ipython"):
+        return False
+    return any(one.__name__ == "ZMQInteractiveShell" for one in type(shell.get_ipython()).__mro__)
 
 
 def _make_bar() -> Bar:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from outcrop.display import Described, as_html
 from outcrop.errors import InputError
 from outcrop.paths import as_path, make_directory, remove_made
 from outcrop.units import counted, format_bytes, format_rate, format_seconds
@@ -33,7 +35,7 @@ class Predicted:
 
 
 @dataclass(frozen=True)
-class Report:
+class Report(Described):
     """The measured figures of one `run`. The names of the fields are the keys of the JSON report.
 
     `seconds` is the wall-clock time of all passes, from the first read to the last commit. `seconds_setup` is the time
@@ -138,9 +140,22 @@ class Report:
             raise InputError(f"report {path} cannot be written: {error.strerror}; {self.standing}") from None
 
     def __str__(self) -> str:
+        lines = [self.headline, f"  {'':<22}{'measured':>14}{'predicted':>14}"]
+        lines += [f"  {name:<22}{measured:>14}{expected:>14}".rstrip() for name, measured, expected in self._figures()]
+        return "\n".join([*lines, *(f"  {line}" for line in self._remarks())])
+
+    def _repr_html_(self) -> str:
+        return as_html(self.headline, self._figures(), ("", "measured", "predicted"), "; ".join(self._remarks()))
+
+    @property
+    def headline(self) -> str:
+        """The problem, the time and the update rate, in one line of text."""
         size = " x ".join(map(str, reversed(self.shape)))
         head = f"{self.stencil} {size} {self.dtype}: {counted(self.steps, 'step')} in {format_seconds(self.seconds)}, "
-        head += f"{format_rate(self.cell_updates_per_second)}cell/s"
+        return head + f"{format_rate(self.cell_updates_per_second)}cell/s"
+
+    def _figures(self) -> list[tuple[str, str, str]]:
+        """Return rows with the name of a figure, its measured value and its predicted value."""
         guess = self.predicted
         rows = [
             ("time", format_seconds(self.seconds), format_seconds(guess.seconds)),
@@ -158,29 +173,30 @@ class Report:
         ]
         if self.ranks == 1:
             rows = [row for row in rows if not row[0].endswith(" links")]
-        lines = [head, f"  {'':<22}{'measured':>14}{'predicted':>14}"]
-        lines += [f"  {name:<22}{measured:>14}{expected:>14}".rstrip() for name, measured, expected in rows]
-        cache = "" if self.direct_io else ", through the page cache"
-        lines.append(
-            f"  scheme {self.scheme}, {counted(self.plan['steps_per_pass'], 'step')} a pass, {self.thread_layout}, "
+        return rows
+
+    def _remarks(self) -> Iterator[str]:
+        """Yield lines of text about the plan and about the figures."""
+        guess, cache = self.predicted, "" if self.direct_io else ", through the page cache"
+        yield (
+            f"scheme {self.scheme}, {counted(self.plan['steps_per_pass'], 'step')} a pass, {self.thread_layout}, "
             f"{self.io}{cache}, budget {format_bytes(self.memory_budget_bytes)}"
         )
         if self.ranks > 1:
-            lines.append(
-                f"  {self.ranks} ranks; bytes of all ranks, times of rank {self.slowest_rank}, which waited least; "
+            yield (
+                f"{self.ranks} ranks; bytes of all ranks, times of rank {self.slowest_rank}, which waited least; "
                 "memory and threads of each rank"
             )
         for why in dict.fromkeys(guess.assumed.values()):
             what = " and ".join(name for name, reason in guess.assumed.items() if reason == why)
-            lines.append(f"  note: the prediction assumes the speed of {what}: {why}")
+            yield f"note: the prediction assumes the speed of {what}: {why}"
         if self.steps_repeated:
-            lines.append(
-                f"  note: {counted(self.steps_repeated, 'step')} of the forward run were repeated in "
+            yield (
+                f"note: {counted(self.steps_repeated, 'step')} of the forward run were repeated in "
                 f"{format_seconds(self.seconds_repeated)}, predicted {format_seconds(guess.seconds_repeated)}"
             )
         if self.warning:
-            lines.append(f"  note: {self.warning}")
-        return "\n".join(lines)
+            yield f"note: {self.warning}"
 
 
 def make_report(

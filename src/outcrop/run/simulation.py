@@ -16,12 +16,13 @@ import contextlib
 import math
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from outcrop.axes import Shape
+from outcrop.display import Described
 from outcrop.errors import InputError, by_caller, shown
 from outcrop.language.stencil import Stencil
 from outcrop.run.acquisition.history import HistoryView, as_history, begin_history
@@ -50,6 +51,7 @@ from outcrop.run.replay import parts_of, run_segments
 from outcrop.run.report import Report
 from outcrop.run.setup import Setup, as_steps, set_up
 from outcrop.run.stable import Ranges, refuse_unstable, watched
+from outcrop.run.summaries import run_rows
 from outcrop.run.user_values import Coordinates, decode_signals, require_mapping, require_steps
 
 if TYPE_CHECKING:
@@ -57,7 +59,7 @@ if TYPE_CHECKING:
     from outcrop.run.misfit import MisfitFunction
 
 
-class Simulation:
+class Simulation(Described):
     """A run of a stencil on a grid, kept in a directory or on a raw block device.
 
     The arguments are the options of `RunOptions`, in the same order, or a single `RunOptions` object. All arguments are
@@ -79,6 +81,12 @@ class Simulation:
 
     def __repr__(self) -> str:
         return f"<Simulation of {self.stencil.name} on {self.shape} in {str(self.directory)!r} at step {self.step}>"
+
+    def _title(self) -> str:
+        return f"Simulation of {self.stencil.name}"
+
+    def _rows(self) -> Iterator[tuple[str, str]]:
+        return run_rows(self._description, self._state.manifest if self._state else None, self.directory)
 
     @property
     def setup(self) -> Setup:

@@ -10,10 +10,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
+
+from outcrop.display import Described
+from outcrop.units import format_bytes, format_rate
 
 MEMORY_KINDS = ("hbm", "dram", "cxl", "nvm")
 """Kinds of memory in NUMA nodes. `nvm` is non-volatile memory that is used like volatile memory."""
@@ -30,6 +34,10 @@ class Persistence(IntEnum):
     REBOOT = 1
     JOB = 2
     PERMANENT = 3
+
+
+LASTS = ("process ends", "reboot", "job ends", "removed")
+"""For each value of Persistence, the event that destroys the stored data."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +67,7 @@ class Figures:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tier(Figures):
+class Tier(Described, Figures):
     """A memory or a file system, with its figures. `note` says why some figures are not measured."""
 
     name: str
@@ -98,6 +106,24 @@ class Tier(Figures):
         """The numbers that the operating system gives to the NUMA nodes of the tier. The tuple is empty for a file
         system."""
         return tuple(int(number) for number in re.findall(r"\d+", self.where)) if self.is_memory else ()
+
+    def _title(self) -> str:
+        return f"tier {self.name}"
+
+    def _rows(self) -> Iterator[tuple[str, str]]:
+        yield "kind", f"{self.kind}{', declared' if self.is_declared else ''}"
+        yield "where", self.where
+        yield "capacity", f"{format_bytes(self.capacity_bytes)}, {format_bytes(self.free_bytes)} free"
+        rates = [
+            (self.read_bytes_per_second, "read"), (self.write_bytes_per_second, "write"),
+            (self.random_read_bytes_per_second, "random read"), (self.random_write_bytes_per_second, "random write"),
+        ]  # fmt: skip
+        known = [f"{what} {format_rate(rate)}B/s" for rate, what in rates if rate is not None]
+        yield "speed", f"{', '.join(known)} ({self.origin})" if known else "not measured"
+        durable = "" if self.primitive == "none" else f", made durable by {self.primitive}"
+        yield "lasts until", f"{LASTS[self.persistence]}{durable}"
+        if self.note:
+            yield "note", self.note
 
     def to_json(self) -> dict[str, Any]:
         return {"name": self.name, **asdict(self), "persistence": self.persistence.name.lower()}

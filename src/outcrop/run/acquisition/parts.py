@@ -289,9 +289,10 @@ def read_of_all(
     return found
 
 
-def joined_trace(owner: NDArray[np.int64], steps: int, parts: Sequence[bytes]) -> NDArray[np.float64]:
+def joined_trace(owner: NDArray[np.int64], parts: Sequence[bytes]) -> NDArray[np.float64]:
     """Return a trace of shape (steps, points) from the records of all parts. `owner` contains the rank of each
     point."""
+    steps = sum(map(len, parts)) // (8 * len(owner))
     whole = np.empty((steps, len(owner)))
     for rank, data in enumerate(parts):
         own = owner == rank

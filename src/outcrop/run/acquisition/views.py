@@ -10,10 +10,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outcrop.errors import StorageError, shown
+from outcrop.display import as_html, joined
+from outcrop.errors import CorruptionError, StorageError, shown
 from outcrop.run.acquisition.definitions import read_definitions
 from outcrop.run.acquisition.parts import Everyone, cuts_of, joined_trace, owners, rounded_norms
-from outcrop.run.disk.acquisition_files import NORMS, read_rows, snapshot_name
+from outcrop.run.disk.acquisition_files import (
+    NORMS,
+    damage_of,
+    read_rows,
+    read_some_rows,
+    snapshot_damage,
+    snapshot_name,
+)
 from outcrop.run.disk.entries import SnapshotsEntry
 from outcrop.run.disk.manifest import Description
 from outcrop.run.disk.state import State
@@ -32,6 +40,8 @@ class Records(Mapping[str, NDArray[Any]], ABC):
 
     kind: str
     """The first part of the names of the files."""
+    title: str
+    """What a notebook shows as title."""
     dtype: np.dtype[Any]
 
     def __init__(
@@ -65,7 +75,12 @@ class Records(Mapping[str, NDArray[Any]], ABC):
         return len(self._shapes)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__.lower()} {', '.join(self._shapes) or 'none'}>"
+        return f"<{self.title.lower()} {joined(list(self._shapes)) or 'none'}>"
+
+    def _repr_html_(self) -> str:
+        step = self._state.manifest.step if self._state else 0
+        rows = [(name, " x ".join(map(str, shape)) or "1") for name, shape in self._shapes.items()]
+        return as_html(f"{self.title} up to step {step}", rows, ("name", "values at each step"))
 
     @staticmethod
     @abstractmethod
@@ -81,19 +96,38 @@ class Traces(Records):
     """A mapping from the names of receivers to their traces. Each trace is a float64 array of shape (committed steps,
     points). If a part of a run is opened alone, a trace has only the points of this part."""
 
-    kind, dtype = "trace", np.dtype("<f8")
+    kind, title, dtype = "trace", "Traces", np.dtype("<f8")
 
     @staticmethod
     def _known(manifest: Description) -> dict[str, tuple[int, ...]]:
         return {name: (points,) for name, points in manifest.taps.traces.items()}
 
+    def rows(self, name: str, first: int, end: int) -> NDArray[np.float64]:
+        """Return the rows first <= row < end of a trace, without a test of the checksum. Only one process may read."""
+        every = self._every_state()
+        parts = [read_some_rows(one.records, one.manifest, f"{self.kind}-{name}", first, end) for one in every]
+        return self._joined(every[0], name, parts)
+
+    def require_intact(self, name: str) -> None:
+        """Raise CorruptionError if a file of a trace is damaged, and StorageError if it cannot be read."""
+        for one in self._every_state():
+            if damage := damage_of(one.records, one.manifest, f"{self.kind}-{name}"):
+                raise CorruptionError(f"{damage}; restore a copy")
+
+    def _every_state(self) -> Sequence[State]:
+        assert self._state is not None and self._everyone is None
+        if self._parts is not None:
+            return self._parts()
+        self._state.refresh()
+        return [self._state]
+
     def _joined(self, state: State, name: str, parts: Sequence[bytes]) -> NDArray[Any]:
         manifest = state.manifest
         if len(parts) == 1:
-            return np.frombuffer(parts[0], self.dtype).reshape(manifest.step, manifest.own_taps.traces[name])
+            return np.frombuffer(parts[0], self.dtype).reshape(-1, manifest.own_taps.traces[name])
         assert manifest.part is not None
         owner = owners(read_definitions(state.records, manifest).samplings, cuts_of(manifest))[name]
-        return joined_trace(owner, manifest.step, parts)
+        return joined_trace(owner, parts)
 
 
 class NormRecords(Records):
@@ -101,7 +135,7 @@ class NormRecords(Records):
     `max` for each recorded step. If a part of a run is opened alone, the norms include only the cells that the rank of
     this part has counted."""
 
-    kind, dtype = "norms", NORMS
+    kind, title, dtype = "norms", "Norms", NORMS
 
     @staticmethod
     def _known(manifest: Description) -> dict[str, tuple[int, ...]]:
@@ -180,6 +214,11 @@ class SnapshotView:
             "other states, or the limit had no room for them; run again with a history without a limit"
         )
 
+    def require_intact(self, time: int) -> None:
+        """Raise CorruptionError if the file of snapshot `time` is damaged, and StorageError if it is missing. Indexing
+        does not test checksums."""
+        require_intact_snapshot(self._state, self._entry, self._field, self._numbers()[time])
+
     def __iter__(self) -> Iterator[NDArray[Any]]:
         return (self[number] for number in range(len(self)))
 
@@ -189,7 +228,9 @@ class SnapshotView:
         return np.asarray(self[:], dtype=dtype)
 
     def __repr__(self) -> str:
-        return f"<snapshots of {self._name!r} {self.shape} {self.dtype}>"
+        # no file is read here, so that the text also works for a removed run
+        shape = (len(self._entry.numbers(self._state.manifest.step)), *self._entry.shape)
+        return f"<snapshots of {self._name!r} {shape} {self.dtype}>"
 
 
 def new_snapshots(state: State, first: int, last: int) -> Iterator[tuple[int, dict[str, NDArray[Any]]]]:
@@ -219,6 +260,25 @@ def mapped(state: State, entry: SnapshotsEntry, field: str, number: int) -> NDAr
         raise StorageError(f"{state.records.path / name} cannot be read: {reason}") from None
 
 
+def own_entry(state: State, entry: SnapshotsEntry) -> tuple[SnapshotsEntry, tuple[slice, ...]] | None:
+    """Return the entry for the files of a run or of one of its parts, and the cells of the box of `entry` that these
+    files have. Return None for a part that has no cells of the box."""
+    manifest = state.manifest
+    if manifest.part is None:
+        return entry, tuple(slice(0, count) for count in entry.shape)
+    own = entry.of_rows(*manifest.rows, manifest.planes)
+    if 0 in own.shape:
+        return None
+    first = (max(manifest.planes[0] - entry.box[0][0], 0), max(manifest.rows[0] - entry.box[1][0], 0), 0)
+    return own, tuple(slice(begin, begin + count) for begin, count in zip(first, own.shape, strict=True))
+
+
+def require_intact_snapshot(state: State, entry: SnapshotsEntry, field: str, number: int) -> None:
+    """Raise CorruptionError if snapshot `number` of a field is damaged. `entry` is the entry of this run or part."""
+    if damage := snapshot_damage(state.records, state.manifest, entry, field, number):
+        raise CorruptionError(f"{damage}; restore a copy")
+
+
 class SnapshotViews(Mapping[str, SnapshotView]):
     """A mapping with the snapshots of all fields. A key is the name of a field, such as "u". If the snapshots have a
     name, such as "side", the key is "side/u".
@@ -245,6 +305,16 @@ class SnapshotViews(Mapping[str, SnapshotView]):
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._places)
+
+    def __repr__(self) -> str:
+        return f"<snapshots {joined(list(self._places)) or 'none'}>"
+
+    def _repr_html_(self) -> str:
+        step, rows = self._state.manifest.step if self._state else 0, []
+        for name, (entry, _) in self._places.items():
+            times, box = entry.numbers(step), " x ".join(map(str, reversed(entry.shape)))
+            rows.append((name, str(len(times)), str(entry.every), box))
+        return as_html(f"Snapshots up to step {step}", rows, ("name", "times", "every", "cells (x first)"))
 
     def __len__(self) -> int:
         return len(self._places)

@@ -158,6 +158,19 @@ def read_rows(directory: Directory, manifest: Manifest, name: str) -> bytes:
     return data
 
 
+def read_some_rows(directory: Directory, manifest: Manifest, name: str, first: int, end: int) -> bytes:
+    """Return the rows first <= row < end of a record. The function does not test the checksum (`damage_of`). Raises
+    StorageError."""
+    row_bytes, count = manifest.own_taps.records(manifest.step)[name]
+    assert 0 <= first <= end <= count
+    path, size = directory.path / ACQUISITION / name, row_bytes * (end - first)
+    with os_errors_as(StorageError, f"{path} cannot be read"), directory.opened(f"{ACQUISITION}/{name}") as handle:
+        data = directory.read_from(handle, row_bytes * first, size)
+    if len(data) < size:
+        raise StorageError(f"{path} is too short")
+    return data
+
+
 def _valid_bytes(manifest: Manifest) -> dict[str, int]:
     """Return a dictionary from the name of each file to the number of its valid bytes at the manifest's step."""
     rows = manifest.own_taps.records(manifest.step)
@@ -206,6 +219,18 @@ def damaged_snapshots(directory: Directory, manifest: Manifest) -> Iterator[tupl
             for number in entry.numbers(manifest.step):
                 name = snapshot_name(entry, field, number)
                 yield name, _snapshot_damage(directory, name, size, index, sums[number])
+
+
+def snapshot_damage(
+    directory: Directory, manifest: Manifest, entry: SnapshotsEntry, field: str, number: int
+) -> str:
+    """Return a description of the damage of snapshot `number`, or "" if it is intact. Raises StorageError when the
+    record with its checksum cannot be read."""
+    (expected,) = np.frombuffer(
+        read_some_rows(directory, manifest, entry.record(field), number, number + 1), "<u4"
+    ).tolist()
+    size, index = math.prod(entry.shape) * np.dtype(manifest.dtype).itemsize, snapshot_end(manifest, entry)
+    return _snapshot_damage(directory, snapshot_name(entry, field, number), size, index, expected)
 
 
 def _snapshot_damage(directory: Directory, name: str, size: int, index: bytes, expected: int) -> str:

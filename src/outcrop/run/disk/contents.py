@@ -161,7 +161,7 @@ def snapshot_files(manifest: Manifest, part: PartEntry | None = None) -> dict[st
     below: dict[str, dict[str, Any]] = {}
     for entry in manifest.own_taps.snapshots:
         group, arrays = f"{SNAPSHOTS}/{entry.prefix}", _snapshot_metadata(manifest, entry, part)
-        for name, cells in _box_coordinates(manifest, entry).items():
+        for name, cells in box_coordinates(manifest, entry).items():
             files[f"{group}{name}/c/0"] = cells.astype("<f8").tobytes()
         for name, values in _times(manifest, entry).items():
             files[f"{group}{name}"] = values
@@ -252,7 +252,7 @@ def _coordinate(axis: str, count: int, chunk: int, dtype: str, units: str) -> di
     return plain_metadata((count,), (chunk,), dtype, (axis,), {"units": units} if units else {})
 
 
-def _box_coordinates(manifest: Manifest, entry: SnapshotsEntry) -> dict[str, NDArray[np.float64]]:
+def box_coordinates(manifest: Manifest, entry: SnapshotsEntry) -> dict[str, NDArray[np.float64]]:
     """Return the coordinates of the values of a snapshot along each axis: the centres of cells or of groups of cells.
     If the run has no coordinates, return the numbers of the cells in the user's grid."""
     found = {}

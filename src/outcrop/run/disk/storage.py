@@ -29,6 +29,7 @@ from typing import TypeAlias
 
 from outcrop.durable import Directory
 from outcrop.errors import InputError, StorageError, os_errors_as
+from outcrop.paths import refuse_url
 from outcrop.run.disk.acquisition_files import check_sizes, has_freed_history, remove_freed_history
 from outcrop.run.disk.contents import (
     SCRATCH,
@@ -227,6 +228,7 @@ class RunFolder(RunStorage):
             try:
                 self._opened = Directory.open(self.path)
             except (FileNotFoundError, NotADirectoryError):
+                refuse_url(self.path)
                 raise InputError(f"{self.path} holds no Outcrop run ({MANIFEST} is missing)") from None
             except (OSError, ValueError) as error:
                 reason = error.strerror if isinstance(error, OSError) else error

@@ -277,6 +277,11 @@ class FieldView(PlanesView):
                 return result
         raise InputError(f"{state.path} changes faster than it can be read: another process is running it")
 
+    @property
+    def generation(self) -> int:
+        """The generation of the values that were read last."""
+        return self._state.manifest.generation
+
     def __repr__(self) -> str:
         manifest = self._state.manifest
         return f"<field {self.name!r} {self.shape} {self.dtype} at step {manifest.step}>"

@@ -13,6 +13,7 @@ other copies, so `PartsView` reads the state of generation g (agreement.py).
 from __future__ import annotations
 
 import contextlib
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
 from functools import partial
@@ -25,7 +26,7 @@ from numpy.typing import NDArray
 from outcrop.axes import Shape
 from outcrop.errors import CorruptionError, InputError, OutcropError, StorageError
 from outcrop.plan.schemes import RANK_SCHEMES
-from outcrop.run.acquisition.views import SnapshotView, mapped
+from outcrop.run.acquisition.views import SnapshotView, mapped, require_intact_snapshot
 from outcrop.run.disk.entries import SnapshotsEntry
 from outcrop.run.disk.layout import stripe_planes
 from outcrop.run.disk.manifest import MANIFEST, Description, Manifest
@@ -103,6 +104,11 @@ class WholeView(PlanesView):
 
     def __init__(self, first: Manifest, name: str) -> None:
         self.name, self.shape, self.dtype = name, first.whole_shape, np.dtype(first.dtype)
+
+    @property
+    @abstractmethod
+    def generation(self) -> int:
+        """The generation of the values that were read last."""
 
     def _read(self, wanted: range) -> Iterator[NDArray[Any]]:
         for z in wanted:
@@ -266,6 +272,10 @@ class PartsView(WholeView):
         path = self._parts.states[0].path.parent
         raise InputError(f"{path} changes faster than it can be read: other processes are running it")
 
+    @property
+    def generation(self) -> int:
+        return self._parts.states[0].manifest.generation
+
     def __repr__(self) -> str:
         step = self._parts.states[0].manifest.step
         return f"<field {self.name!r} {self.shape} {self.dtype} of all parts at step {step}>"
@@ -293,6 +303,12 @@ class PartsSnapshots(SnapshotView):
                 result[plane, places.start : places.stop] = block
         found: NDArray[Any] = request.shaped(result, axes)
         return found
+
+    def require_intact(self, time: int) -> None:
+        for state in self._parts.states:
+            own = [one for one in state.manifest.own_taps.snapshots if one.name == self._entry.name]
+            if own:  # a part without rows of the box has no snapshots
+                require_intact_snapshot(state, own[0], self._field, own[0].numbers(self._state.manifest.step)[time])
 
 
 class _Request(NamedTuple):
@@ -397,6 +413,10 @@ class GroupView(WholeView):
             return _Request(self.name, chosen), axes
 
         return _read_together(self._group, self._state, self.name, self.dtype, select)
+
+    @property
+    def generation(self) -> int:
+        return self._state.manifest.generation
 
     def __repr__(self) -> str:
         return f"<field {self.name!r} {self.shape} {self.dtype} of all ranks at step {self._state.manifest.step}>"

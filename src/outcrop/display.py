@@ -1,0 +1,93 @@
+"""Show objects as short text, and as HTML in notebooks.
+
+All texts can come from a run of a stranger. Therefore the HTML is escaped, and its size is bounded. The functions read
+no files, so they also work for a run that was removed.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
+
+MAX_ROWS = 40
+"""The maximum number of rows that are shown. The last row then says how many rows were left out."""
+MAX_CELL = 300
+"""The maximum number of characters that are shown of one text."""
+
+Rows: TypeAlias = Iterable[Sequence[str]]
+"""The rows of a table. Each row has a text for each column."""
+
+
+class Described:
+    """The base of classes whose objects have a short text and a table. A subclass defines `_title` and `_rows`.
+
+    `print` shows the text, IPython shows it in a terminal, and notebooks show the table."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        # IPython prefers the `__repr__` of a subclass to a method of a base
+        cls._repr_pretty_ = Described._repr_pretty_  # type: ignore[method-assign]
+
+    def _title(self) -> str:
+        raise NotImplementedError
+
+    def _rows(self) -> Rows:
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return as_text(self._title(), self._rows())
+
+    def _repr_html_(self) -> str:
+        return as_html(self._title(), self._rows())
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(str(self))
+
+
+def as_text(title: str, rows: Rows) -> str:
+    """Return a title and a table as plain text. The columns are aligned."""
+    kept = _bounded(rows)
+    columns = max((len(row) for row in kept), default=0)
+    widths = [max(len(row[at]) for row in kept if at < len(row)) for at in range(columns)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False)).rstrip() for row in kept]
+    return "\n".join([_cut(title), *(f"  {line}" for line in lines)])
+
+
+def as_html(title: str, rows: Rows, head: Sequence[str] = (), below: str = "") -> str:
+    """Return a title and a table as HTML. `head` are the names of the columns. `below` is text below the table."""
+    lines = [f"<b>{escaped(title)}</b>", "<table>"]
+    if head:
+        lines.append(f"<tr>{''.join(f'<th>{escaped(one)}</th>' for one in head)}</tr>")
+    for row in _bounded(rows):
+        first, *others = (escaped(cell) for cell in row)
+        cells = f"<th style='text-align:left'>{first}</th>" + "".join(
+            f"<td style='text-align:left'>{cell}</td>" for cell in others
+        )
+        lines.append(f"<tr>{cells}</tr>")
+    lines.append("</table>")
+    if below:
+        lines.append(f"<p>{escaped(below, 10 * MAX_CELL)}</p>")
+    return "<div>" + "\n".join(lines) + "</div>"
+
+
+def escaped(text: object, max_length: int = MAX_CELL) -> str:
+    """Return text that HTML shows as it is, without control characters, and shortened to `max_length` characters."""
+    return html.escape(_cut(str(text), max_length))
+
+
+def joined(names: Sequence[object], max_names: int = 12) -> str:
+    """Return names with commas between them. If there are more than `max_names`, the rest is only counted."""
+    shown = ", ".join(str(one) for one in names[:max_names])
+    return shown if len(names) <= max_names else f"{shown} and {len(names) - max_names} more"
+
+
+def _bounded(rows: Rows) -> list[list[str]]:
+    every = [[_cut(cell) for cell in row] for row in rows]
+    left = len(every) - MAX_ROWS
+    return every if left <= 0 else [*every[:MAX_ROWS], [f"... and {left} more"]]
+
+
+def _cut(text: str, max_length: int = MAX_CELL) -> str:
+    plain = "".join(letter if letter.isprintable() else " " for letter in text[: 2 * max_length])
+    return plain if len(plain) <= max_length and len(text) <= max_length else f"{plain[: max_length - 4]} ..."

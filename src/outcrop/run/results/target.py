@@ -1,0 +1,159 @@
+"""Write a file or a folder that gets its name only when it is complete.
+
+    .result.nc.partial/        made first, and locked while this process writes
+    .result.nc.partial/result.nc   ──► fsync ──► rename to result.nc ──► fsync folder
+
+If the process is killed, the folder .result.nc.partial remains, and the name result.nc is not used. The next export to
+the same name removes this folder. The lock of a killed process is free, so the folder of another process is not
+removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from outcrop.errors import InputError, StorageError, os_errors_as
+from outcrop.paths import is_there, made_directory, require_directory
+from outcrop.units import format_bytes
+
+
+def check_target(target: Path, force: bool, is_folder: bool = False) -> None:
+    """Raise InputError if `new_target` cannot make the file or the folder `target`. The function changes nothing. Only
+    a regular file or a folder with the mark of an earlier export can be replaced, and only if `force` is true."""
+    if target.name in ("", ".", ".."):
+        raise InputError(f"{target} is not the name of a file")
+    require_directory(target.absolute().parent)
+    if not os.path.lexists(target):
+        return
+    if not force:
+        raise InputError(f"{target} exists; give --force to replace it, or another name")
+    kind = target.lstat().st_mode
+    if is_folder and not (stat.S_ISDIR(kind) and is_there(target / MARK)):
+        raise InputError(f"{target} exists, and no export has made it; remove it, or give another name")
+    if not is_folder and not stat.S_ISREG(kind):
+        raise InputError(f"{target} exists and is not a regular file; give another name")
+
+
+MARK = ".outcrop-export"
+"""The file that marks a folder or prefix that an export has made. Only such a folder can be replaced."""
+
+
+def require_room(folder: Path, needed_bytes: int) -> None:
+    """Raise InputError if a file system has less than `needed_bytes` free bytes."""
+    place = folder.absolute()
+    while not place.exists():
+        place = place.parent
+    found = os.statvfs(place)
+    free = found.f_bavail * found.f_frsize
+    if needed_bytes > free:
+        raise InputError(
+            f"the export needs {format_bytes(needed_bytes)}, and {place} has {format_bytes(free)} free; choose fields "
+            "or a coarser grid, or another file system"
+        )
+
+
+@contextlib.contextmanager
+def new_target(target: Path, force: bool, is_folder: bool = False) -> Iterator[Path]:
+    """Yield the path at which the body of the `with` makes the file or the folder. If the body ends without an error,
+    the result gets the name `target`. Otherwise it is removed. Raises InputError and StorageError."""
+    check_target(target, force, is_folder)
+    parent = target.absolute().parent
+    with (
+        made_directory(parent),
+        os_errors_as(StorageError, f"{target} cannot be written"),
+        _partial_folder(parent / f".{target.name}.partial") as partial,
+    ):
+        made = partial / target.name
+        yield made
+        _flush(made)
+        _publish(made, target, force, is_folder)
+        _flush_one(parent)
+
+
+@contextlib.contextmanager
+def _partial_folder(folder: Path) -> Iterator[Path]:
+    """Make a folder and lock it. At the end, remove the folder. A folder that a killed process has left is emptied."""
+    for _ in range(3):
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir()
+        try:
+            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue  # another export has removed it
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)
+            break
+        except OSError as error:
+            if error.errno not in (errno.ENOTSUP, errno.ENOLCK, errno.ENOSYS):
+                os.close(handle)
+                raise
+        try:
+            if not folder.exists() or not os.path.samestat(os.fstat(handle), os.stat(folder)):
+                continue
+            for one in list(folder.iterdir()):
+                _remove(one)
+            try:
+                yield folder
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+            return
+        finally:
+            os.close(handle)
+    raise InputError(f"another process writes {folder.name.removeprefix('.').removesuffix('.partial')}; wait for it")
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+
+
+def _publish(made: Path, target: Path, force: bool, is_folder: bool) -> None:
+    """Give the result its name. Without `force`, a file that another process has made meanwhile is kept."""
+    check_target(target, force, is_folder)
+    if is_folder:
+        if os.path.lexists(target):
+            os.rename(target, made.with_name(f"{made.name}.old"))  # it is removed with the partial folder
+        os.rename(made, target)
+        return
+    if not force:
+        try:
+            os.link(made, target)
+            return
+        except FileExistsError:
+            raise InputError(f"{target} was made by another process meanwhile; give another name") from None
+        except OSError as error:
+            if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK):
+                raise
+    os.replace(made, target)
+
+
+def _flush(made: Path) -> None:
+    if made.is_dir():
+        for folder, _, names in os.walk(made):
+            for name in names:
+                _flush_one(Path(folder, name))
+            _flush_one(Path(folder))
+    else:
+        _flush_one(made)
+
+
+def _flush_one(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # some file systems cannot flush folders
+            raise
+    finally:
+        os.close(handle)

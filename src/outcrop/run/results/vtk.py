@@ -1,0 +1,133 @@
+"""Write the results of a run as VTK image data, for ParaView and programs that use VTK.
+
+    result.vti            fields: one image, with the values at its points
+    movie.pvd             snapshots: a list of times and of images
+    movie.pvd.images/     0000000.vti, 0000001.vti, ...
+
+An image begins with a description in XML. The values follow as raw bytes, each array after its number of bytes, so
+files of any size are written plane by plane. The step and the time are arrays of field data.
+
+Format: VTK File Formats (VTK User's Guide, Kitware 2010, pages 487 to 497), appended data with encoding "raw" and
+header_type UInt64.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+from xml.sax.saxutils import quoteattr
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcrop.run.results.contents import Coordinate, ResultGroup, Variable, block_indices
+from outcrop.run.results.hdf5 import Advance
+from outcrop.run.results.target import MARK
+
+IMAGES = ".images"
+"""The ending of the folder with the images of a collection."""
+
+_TYPES = {"float32": "Float32", "float64": "Float64"}
+
+
+def write_image(path: Path, groups: Sequence[ResultGroup], advance: Advance) -> None:
+    """Write the group of fields as one image. Raises OSError."""
+    (group,) = groups
+    numbers = {name: group.attributes[name] for name in ("step", "time") if name in group.attributes}
+    with path.open("xb") as file:
+        _write(file, group, (), numbers, advance)
+
+
+def write_images(folder: Path, group: ResultGroup, advance: Advance) -> str:
+    """Write each snapshot of a group as an image to a new folder, and return the text of the list of images. Raises
+    OSError."""
+    folder.mkdir()
+    (folder / MARK).write_text("This folder was written by outcrop export.\n")
+    times = {one.name: one.values for one in group.coordinates if one.axis == "time"}
+    entries = []
+    for number in range(group.sizes["time"]):
+        numbers = {name: values[number] for name, values in times.items()}
+        name = f"{number:07d}.vti"
+        with (folder / name).open("xb") as file:
+            _write(file, group, (number,), numbers, advance)
+        time, place = float(numbers.get("time", numbers["step"])), quoteattr(f"{folder.name}/{name}")
+        entries.append(f'    <DataSet timestep="{time!r}" part="0" file={place}/>\n')
+    head = '<?xml version="1.0"?>\n<VTKFile type="Collection" version="0.1">\n  <Collection>\n'
+    return f"{head}{''.join(entries)}  </Collection>\n</VTKFile>\n"
+
+
+def _write(
+    file: BinaryIO, group: ResultGroup, outer: tuple[int, ...], numbers: dict[str, Any], advance: Advance
+) -> None:
+    """Write one image. `outer` is the place of its values on the axes of the arrays that an image does not have."""
+    first = group.variables[0]
+    shape = first.shape[len(outer) :]
+    axes = first.axes[len(outer) :]
+    origin, spacing = zip(*(_along(group.coordinates, axis) for axis in axes), strict=True)
+    missing = 3 - len(shape)
+    sizes = [*reversed(shape), *[1] * missing]
+    extent = " ".join(f"0 {size - 1}" for size in sizes)
+    offset, arrays = 0, []
+    for variable in group.variables:
+        kind = _TYPES[variable.dtype.name]
+        arrays.append(
+            f'        <DataArray type="{kind}" Name={quoteattr(variable.name)} format="appended" offset="{offset}"/>\n'
+        )
+        offset += 8 + _image_bytes(variable, shape)
+    order = "LittleEndian" if sys.byteorder == "little" else "BigEndian"
+    head = (
+        f'<?xml version="1.0"?>\n'
+        f'<VTKFile type="ImageData" version="1.0" byte_order="{order}" header_type="UInt64">\n'
+        f'  <ImageData WholeExtent="{extent}" Origin="{_three(origin, missing, 0.0)}" '
+        f'Spacing="{_three(spacing, missing, 1.0)}">\n'
+        f"    <FieldData>\n{''.join(_field_data(numbers))}    </FieldData>\n"
+        f'    <Piece Extent="{extent}">\n      <PointData Scalars={quoteattr(first.name)}>\n'
+        f"{''.join(arrays)}      </PointData>\n    </Piece>\n  </ImageData>\n"
+        f'  <AppendedData encoding="raw">\n_'
+    )
+    file.write(head.encode())
+    for variable in group.variables:
+        file.write(np.uint64(_image_bytes(variable, shape)).tobytes())
+        for values in _blocks(variable, outer):
+            file.write(np.ascontiguousarray(values).data)
+            advance(values.nbytes)
+    file.write(b"\n  </AppendedData>\n</VTKFile>\n")
+
+
+def _blocks(variable: Variable, outer: tuple[int, ...]) -> Iterator[NDArray[Any]]:
+    if not outer:
+        yield from (values for _, values in variable.blocks())
+        return
+    before = tuple(slice(one, one + 1) for one in outer)
+    shape, itemsize = variable.shape[len(outer) :], variable.dtype.itemsize
+    for index in block_indices(shape, itemsize, variable.unit_axes):
+        yield variable.read_checked((*before, *index))
+
+
+def _image_bytes(variable: Variable, shape: Sequence[int]) -> int:
+    return int(np.prod(shape, dtype=np.int64)) * variable.dtype.itemsize
+
+
+def _field_data(numbers: dict[str, Any]) -> Iterator[str]:
+    """Yield the arrays of field data. Programs that use VTK read the time from the array TimeValue."""
+    names = {"step": "step", "time": "TimeValue"}
+    for key, value in numbers.items():
+        kind = "Int64" if key == "step" else "Float64"
+        text = str(int(value)) if key == "step" else repr(float(value))
+        about = f'type="{kind}" Name="{names[key]}" NumberOfTuples="1" format="ascii"'
+        yield f"      <DataArray {about}>{text}</DataArray>\n"
+
+
+def _along(coordinates: Sequence[Coordinate], axis: str) -> tuple[float, float]:
+    """Return the first coordinate along an axis, and the distance between two cells."""
+    for one in coordinates:
+        if one.name == axis:
+            values = one.values
+            return float(values[0]), float((values[-1] - values[0]) / (len(values) - 1)) if len(values) > 1 else 1.0
+    return 0.0, 1.0
+
+
+def _three(values: Sequence[float], missing: int, default: float) -> str:
+    return " ".join(repr(one) for one in [*reversed(values), *[default] * missing])

@@ -1,0 +1,438 @@
+"""Check exports to NetCDF, HDF5, VTK and Zarr: the same bits as in the run, complete files, and refusals without
+changes."""
+
+import functools
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray
+from hypothesis import given
+from hypothesis import strategies as st
+
+import outcrop as oc
+from images import make_image, simulation
+from outcrop.cli.main import call
+from outcrop.errors import CorruptionError, InputError, StorageError
+from outcrop.run.places import open_state
+from outcrop.run.ranks.group import RankGroup
+from outcrop.run.results.contents import block_indices
+from rank_processes import ranks
+
+SHAPES: list[Any] = [(5, 6, 7), (9, 16, 16), (11, 19), (37,)]
+BOX = {3: (slice(1, 4), slice(0, 6), slice(2, 5)), 2: (slice(1, 9), slice(3, 12)), 1: (slice(4, 30),)}
+
+
+def make_run(where: Path | list[Path], shape: Any = (5, 6, 7), steps: int = 6, **more: Any) -> oc.Simulation:
+    """Make a run with snapshots of the whole grid and of a box, and with receivers."""
+    ndim, name = len(shape), {3: "acoustic4", 2: "acoustic4_2d", 1: "acoustic4_1d"}[len(shape)]
+    kept = [oc.Snapshots(2, time_units="s"), oc.Snapshots(3, name="side", box=BOX[ndim], initial=False)]
+    points = np.full((2, ndim), 2.0) * 10
+    sim = oc.Simulation(
+        name, shape, directory=where, memory="8MiB", spacing=10.0, units="m", snapshots=kept, threads=1,
+        receivers=[oc.Receivers("line", "u", points)], **more,
+    )  # fmt: skip
+    sim.assign({"u": np.random.default_rng(3).random(shape, "float32"), "v": 2000.0})
+    sim.run(steps, progress="none")
+    return sim
+
+
+@pytest.fixture(scope="module")
+def known_runs(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., oc.Simulation]:
+    """Return a function that makes a run of a shape, or returns the run that an earlier test has made. Tests must not
+    change such a run."""
+
+    @functools.cache
+    def known(*shape: int) -> oc.Simulation:
+        return make_run(tmp_path_factory.mktemp("runs") / "run.oc", shape)
+
+    return known
+
+
+def values_in(target: Path | str, group: str) -> xarray.Dataset:
+    """Return a group of an export, with all its values in memory."""
+    path = str(target)
+    if path.endswith((".nc", ".h5")):
+        return xarray.open_dataset(path, engine="h5netcdf", group=group or None, phony_dims="sort").load()
+    return xarray.open_zarr(path, group=group or None, chunks=None).load()
+
+
+def require_same(target: Path | str, sim: oc.Simulation) -> None:
+    """Check that an export has the bits of all fields, snapshots and traces of a run."""
+    for group, found in {"": ("u", "v"), "snapshots": ("u",), "snapshots/side": ("u",)}.items():
+        data = values_in(target, group)
+        for name in found:
+            expected = sim.snapshots[f"side/{name}" if "side" in group else name] if group else sim[name]
+            np.testing.assert_array_equal(data[name].values, expected[...], f"{group} {name}")
+        assert data["x"].attrs["units"] == "m" and float(data["x"][1] - data["x"][0]) == 10
+    traces = values_in(target, "traces")
+    np.testing.assert_array_equal(traces["line"].values, sim.traces["line"])
+    assert traces["step"].values.tolist() == list(range(1, sim.step + 1))
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("name", ["a.nc", "a.h5", "copy.h5", "a.zarr"])
+def test_an_export_has_the_same_bits(tmp_path: Path, known_runs: Any, shape: Any, name: str) -> None:
+    """Checks fields, snapshots of a box and traces, on grids of one to three axes, with and without padding of rows."""
+    if name == "a.zarr":
+        pytest.importorskip("zarr")
+    sim, target = known_runs(*shape), tmp_path / "new" / name
+    is_view = name == "a.h5"
+    done = oc.export(sim, target, snapshots="all", traces=True, copy=name == "copy.h5")
+    assert (done.is_view, done.format) == (is_view, {"nc": "netcdf", "h5": "hdf5"}.get(name.partition(".")[2], "zarr"))
+    require_same(target, sim)
+    about = values_in(target, "").attrs
+    assert about["parameter_dt"] == 0.001 and about["boundary"] == "fixed"
+    assert about.get("step") == (None if is_view else 6)
+    assert values_in(target, "snapshots").coords["step"].values.tolist() == [0, 2, 4, 6]
+    assert [path.name for path in target.parent.iterdir()] == [name], "no other files remain"
+
+
+def test_a_view_shows_later_steps_and_shards_in_several_directories(tmp_path: Path) -> None:
+    """Checks that a view has no values of its own, and that it shows the copy of the last commit after each pass."""
+    h5py = pytest.importorskip("h5py")
+    shape = (25, 256, 1024)
+    sim = oc.Simulation("heat7", shape, directory=[tmp_path / "a", tmp_path / "b"], memory="64MiB")
+    sim["u"] = "random:1"
+    done = oc.export(sim, tmp_path / "a.h5")
+    assert done.is_view and (tmp_path / "a.h5").stat().st_size < 100_000
+    for _ in range(2):
+        with h5py.File(tmp_path / "a.h5") as file:
+            np.testing.assert_array_equal(file["u"][7:19, ::50], sim["u"][7:19, ::50])
+            assert "step" not in file.attrs, "the step would be wrong after the next pass"
+        sim.run(1, progress="none")
+
+
+def image(path: Path) -> tuple[dict[str, str], dict[str, np.ndarray]]:
+    """Return the attributes and the arrays of a VTK image, read as the format describes it."""
+    content = path.read_bytes()
+    start = content.index(b"_", content.index(b"<AppendedData")) + 1
+    head = content[:start].decode()
+    (about,) = re.findall(r"<ImageData ([^>]*)>", head)
+    found = dict(re.findall(r'(\w+)="([^"]*)"', about))
+    extent = [int(one) for one in found["WholeExtent"].split()]
+    shape = [extent[2 * axis + 1] - extent[2 * axis] + 1 for axis in (2, 1, 0)]
+    arrays = {}
+    array = re.compile(r'<DataArray type="(\w+)" Name="([^"]*)" format="appended" offset="(\d+)"')
+    for kind, name, offset in array.findall(head):
+        begin = start + int(offset)
+        size = int(np.frombuffer(content, "<u8", 1, begin)[0])
+        dtype = np.dtype({"Float32": "<f4", "Float64": "<f8"}[kind])
+        arrays[name] = np.frombuffer(content, dtype, size // dtype.itemsize, begin + 8).reshape(shape)
+    return found, arrays
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_vtk_images_have_the_same_bits(tmp_path: Path, known_runs: Any, shape: Any) -> None:
+    """Checks the images of fields and of snapshots against the description of the format."""
+    sim = known_runs(*shape)
+    oc.export(sim, tmp_path / "a.vti")
+    about, arrays = image(tmp_path / "a.vti")
+    assert about["Spacing"].split()[: len(shape)] == ["10.0"] * len(shape)
+    assert list(arrays) == ["u", "v"]
+    for name, values in arrays.items():
+        np.testing.assert_array_equal(values.reshape(shape), sim[name][...])
+    oc.export(sim, tmp_path / "movie.pvd", snapshots="side")
+    named = re.findall(r'timestep="([^"]*)" part="0" file="([^"]*)"', (tmp_path / "movie.pvd").read_text())
+    assert [time for time, _ in named] == ["0.003", "0.006"]
+    for number, (_, file) in enumerate(named):
+        about, arrays = image(tmp_path / file)
+        kept = sim.snapshots["side/u"][number]
+        np.testing.assert_array_equal(arrays["u"].reshape(kept.shape), kept)
+        assert float(about["Origin"].split()[0]) == 10.0 * BOX[len(shape)][-1].start
+
+
+def test_vtk_itself_reads_an_image(tmp_path: Path, known_runs: Any) -> None:
+    """Checks an image with the package vtk, which ParaView uses."""
+    vtk = pytest.importorskip("vtk")
+    from vtk.util.numpy_support import vtk_to_numpy
+
+    sim = known_runs(5, 6, 7)
+    oc.export(sim, tmp_path / "a.vti")
+    reader = vtk.vtkXMLImageDataReader()
+    reader.SetFileName(str(tmp_path / "a.vti"))
+    reader.Update()
+    found = reader.GetOutput()
+    assert found.GetDimensions() == (7, 6, 5)
+    np.testing.assert_array_equal(vtk_to_numpy(found.GetPointData().GetArray("u")).reshape(5, 6, 7), sim["u"][...])
+
+
+def test_an_object_store_gets_a_group_that_is_complete(tmp_path: Path, known_runs: Any) -> None:
+    """Checks that a prefix is not a Zarr group before all arrays are there, and that only an export is replaced."""
+    pytest.importorskip("zarr")
+    fsspec = pytest.importorskip("fsspec")
+    url, sim = f"memory://results{tmp_path}/run", known_runs(5, 6, 7)
+    files, root = fsspec.core.url_to_fs(url)
+    begun: list[bool] = []
+
+    def stop(done: int, whole: int) -> None:
+        begun.append(files.exists(f"{root}/zarr.json"))
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        oc.export(sim, url, snapshots="all", traces=True, progress=stop)
+    assert begun == [False] and not files.exists(f"{root}/zarr.json") and files.exists(f"{root}/u/zarr.json")
+    with pytest.raises(InputError, match="holds an export that was interrupted; give --force"):
+        oc.export(sim, url)
+    oc.export(sim, url, snapshots="all", traces=True, force=True)
+    require_same(url, sim)
+    with pytest.raises(InputError, match="exists; give --force"):
+        oc.export(sim, url)
+    oc.export(sim, f"file://{tmp_path}/run.zarr")
+    np.testing.assert_array_equal(values_in(tmp_path / "run.zarr", "")["u"].values, sim["u"][...])
+    files.pipe_file(f"{root}-other/mine.txt", b"mine")
+    with pytest.raises(InputError, match="holds other objects"):
+        oc.export(sim, f"{url}-other", force=True)
+    assert files.cat_file(f"{root}-other/mine.txt") == b"mine"
+
+
+def make_parts(group: RankGroup, where: Path, along: Any) -> None:
+    points = [[20.0, 20.0, 20.0], [30.0, 120.0, 40.0]]
+    kept = [oc.Snapshots(2, box=(slice(1, 9), slice(3, 12), slice(0, 7))), oc.Snapshots(3, name="side")]
+    sim = oc.Simulation(
+        "acoustic4", (12, 17, 9), directory=where, memory="4MiB", spacing=10.0, units="m", snapshots=kept, comm=group,
+        ranks=along, receivers=[oc.Receivers("line", "u", points)], threads=1,
+    )  # fmt: skip
+    sim.assign({"u": "random:3", "v": 2000.0})
+    sim.run(6, progress="none")
+
+
+@pytest.mark.parametrize("along", [2, (1, 2)], ids=["y", "z"])
+def test_parts_of_several_ranks_are_one_grid(tmp_path: Path, along: Any) -> None:
+    """Checks a view, a copy and the backend of xarray on all parts of a run, although they have different numbers of
+    rows."""
+    where = tmp_path / "parts"
+    ranks(2, make_parts, where, along)
+    sim = oc.open(where)
+    for name in ("a.h5", "a.nc"):
+        done = oc.export(where, tmp_path / name, snapshots="all", traces=True)
+        assert done.is_view == (name == "a.h5")
+        require_same(tmp_path / name, sim)
+    data = xarray.open_dataset(where, engine="outcrop")
+    np.testing.assert_array_equal(data["u"][::-2, 3:, ::3].values, sim["u"][::-2, 3:, ::3])
+    with pytest.raises(InputError, match="part of rank 0 of 2; name the directory of all parts"):
+        oc.export(where / "rank-0", tmp_path / "b.nc")
+
+
+def test_a_run_on_a_device_is_copied(tmp_path: Path, images: None) -> None:
+    """Checks that an HDF5 file of a run on a device is a copy, because a device has no link to the current copy."""
+    device = make_image(tmp_path / "disk.img")
+    sim = simulation([device])
+    sim["u"] = "random:1"
+    done = oc.export(device, tmp_path / "a.h5")
+    assert not done.is_view and "block device" in done.why_copy
+    np.testing.assert_array_equal(values_in(tmp_path / "a.h5", "")["u"].values, sim["u"][...])
+    data = xarray.open_dataset(device, engine="outcrop")
+    np.testing.assert_array_equal(data["u"][20, ::5].values, sim["u"][20, ::5])
+
+
+@given(
+    st.lists(st.integers(0, 6), min_size=1, max_size=4).map(tuple), st.integers(0, 2), st.sampled_from([4, 8]),
+    st.integers(1, 4000),
+)  # fmt: skip
+def test_blocks_are_all_cells_in_order(shape: tuple[int, ...], unit_axes: int, itemsize: int, max_bytes: int) -> None:
+    """Checks that blocks have each cell once and in C order, and that only a single unit is larger than the limit."""
+    unit_axes = min(unit_axes, len(shape))
+    cells = np.arange(int(np.prod(shape))).reshape(shape)
+    blocks = [cells[index] for index in block_indices(shape, itemsize, unit_axes, max_bytes)]
+    found = np.concatenate([one.ravel() for one in blocks]) if blocks else np.empty(0)
+    np.testing.assert_array_equal(found, cells.ravel())
+    unit = int(np.prod(shape[len(shape) - unit_axes :]))
+    assert all(one.size * itemsize <= max_bytes or one.size == unit for one in blocks)
+
+
+REFUSALS = [
+    (["--netcdf", "there.nc"], "there.nc exists; give --force"),
+    (["--netcdf", "folder", "--force"], "folder exists and is not a regular file"),
+    (["--netcdf", "run.oc/a.nc"], "inside the run"),
+    (["--zarr", "run.oc", "--force"], "is the run itself"),
+    (["--zarr", "folder", "--force"], "no export has made it"),
+    (["--zarr", "there.nc", "--force"], "no export has made it"),
+    (["--netcdf", "a.nc", "--field", "w"], "no field 'w'; there are: u, u.previous, v"),
+    (["--netcdf", "a.nc", "--field", "u", "--no-fields"], "contradict each other"),
+    (["--netcdf", "a.nc", "--no-fields"], "nothing to export"),
+    (["--netcdf", "a.nc", "--snapshots", "w"], "no snapshots 'w'; there are: u, side/u"),
+    (["--netcdf", "a.nc", "--copy"], "copy is for HDF5 files"),
+    (["--netcdf", "s3://bucket/a.nc"], "an object store can hold only the format zarr"),
+    (["--netcdf", "there.nc/a.nc"], "there.nc is a file"),
+    (["--netcdf", "."], "not the name of a file"),
+    (["--vtk", "a.vtk"], "needs the ending .vti for fields, or .pvd for snapshots"),
+    (["--vtk", "a.vti", "--snapshots", "u"], "holds only one time"),
+    (["--vtk", "a.vti", "--traces"], "traces cannot be written to VTK"),
+    (["--vtk", "a.pvd"], "a .pvd file holds snapshots"),
+    (["--vtk", "a.pvd", "--snapshots", "all"], "one box of cells"),
+    (["--vtk", "a.pvd", "--snapshots", "u", "--field", "u"], "holds only snapshots"),
+    (["--zarr", "what://bucket/run"], "what://bucket/run: Protocol not known"),
+    (["--zarr", "memory://"], "names a whole store; name a prefix"),
+    (["--netcdf", "a.nc", "--hdf5", "a.h5"], "exactly one of"),
+    ([], "exactly one of"),
+]
+
+
+def test_wrong_arguments_are_one_line_and_make_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Checks the message of each refusal, and that no file was made or changed."""
+    pytest.importorskip("zarr")
+    monkeypatch.chdir(tmp_path)
+    make_run(Path("run.oc"))
+    Path("folder").mkdir()
+    Path("there.nc").write_text("mine")
+    before = sorted(os.listdir())
+    for words, message in REFUSALS:
+        assert call(["export", "run.oc", *words]) == 2, words
+        error = capsys.readouterr().err
+        assert message in error and error.count("\n") == 1, (words, error)
+        assert sorted(os.listdir()) == before and Path("there.nc").read_text() == "mine", words
+    for run in ("nothing.oc", "there.nc", "s3://bucket/run.oc"):
+        assert call(["export", run, "--netcdf", "a.nc"]) == 2
+        assert capsys.readouterr().err.count("\n") == 1 and sorted(os.listdir()) == before
+    for words, message in [
+        ({"format": "grib"}, "format 'grib' is unknown"),
+        ({"target": "a.txt"}, "the ending names no format"),
+        ({"fields": "u"}, "fields 'u' must be a list of names"),
+        ({"fields": [["u"]]}, "fields .* must be a list of names"),
+        ({"snapshots": 3}, "snapshots 3 must be a list of names"),
+        ({"storage_options": {"key": "1"}}, "options of an object store"),
+        ({"target": 3}, "target 3 is not a path"),
+    ]:
+        with pytest.raises(InputError, match=message):
+            oc.export("run.oc", **{"target": "a.nc", **words})
+        assert sorted(os.listdir()) == before
+
+
+@pytest.mark.parametrize(("package", "name", "extra"), [
+    ("h5netcdf", "a.nc", "netcdf"), ("h5py", "a.h5", "netcdf"), ("fsspec", "s3://bucket/run", "s3"),
+    ("s3fs", "s3://bucket/run", "s3"),
+])  # fmt: skip
+def test_a_missing_package_is_named_with_its_extra(
+    tmp_path: Path, known_runs: Any, monkeypatch: pytest.MonkeyPatch, package: str, name: str, extra: str
+) -> None:
+    """Checks that a missing optional package is one line, which names the pip extra."""
+    if extra == "s3":
+        pytest.importorskip("zarr")
+    sim = known_runs(5, 6, 7)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(InputError, match=rf"pip install 'outcrop\[{extra}\]'"):
+        oc.export(sim, name)
+    assert not os.listdir()
+
+
+def test_force_replaces_only_after_the_new_export_is_complete(tmp_path: Path) -> None:
+    """Checks that a failed export keeps the older file and leaves no other files, and that damage is found."""
+    sim, target = make_run(tmp_path / "run.oc"), tmp_path / "a.nc"
+    oc.export(sim, target, fields=["v"])
+    before = target.read_bytes()
+    state = open_state(tmp_path / "run.oc")
+    shard, snapshot = str(state.current_files_of("u")[0]), tmp_path / "run.oc/snapshots.zarr/u/c/1/0/0/0"
+    for damaged, more in ((Path(shard), {}), (snapshot, {"fields": ["v"], "snapshots": "u"})):
+        right = damaged.read_bytes()
+        damaged.write_bytes(bytes([right[0] ^ 1]) + right[1:])
+        with pytest.raises(CorruptionError, match=r"plane 0|checksum mismatch"):
+            oc.export(sim, target, force=True, **more)
+        damaged.write_bytes(right)
+        assert target.read_bytes() == before and sorted(os.listdir(tmp_path)) == ["a.nc", "run.oc"]
+    oc.export(sim, target, force=True)
+    assert "u" in values_in(target, "")
+    with pytest.raises(StorageError, match="cannot be written"):
+        oc.export(sim, target, force=True, progress=lambda done, whole: os.stat(tmp_path / "missing"))
+
+
+WAIT = """
+import sys, time
+import outcrop as oc
+def wait(done, whole):
+    print("begun", flush=True)
+    time.sleep(60)
+oc.export("run.oc", sys.argv[1], progress=wait)
+"""
+
+
+def test_a_killed_export_leaves_no_file_under_the_final_name(tmp_path: Path) -> None:
+    """Kills an export, and checks that the next export removes what it has left. An export that is still running is
+    not disturbed."""
+    make_run(tmp_path / "run.oc")
+    with subprocess.Popen([sys.executable, "-c", WAIT, "a.nc"], cwd=tmp_path, stdout=subprocess.PIPE, text=True) as one:
+        assert one.stdout is not None and one.stdout.readline() == "begun\n"
+        with pytest.raises(InputError, match=r"another process writes a\.nc"):
+            oc.export(tmp_path / "run.oc", tmp_path / "a.nc")
+        one.send_signal(signal.SIGKILL)
+        one.wait()
+    assert sorted(os.listdir(tmp_path)) == [".a.nc.partial", "run.oc"]
+    oc.export(tmp_path / "run.oc", tmp_path / "a.nc")
+    assert sorted(os.listdir(tmp_path)) == ["a.nc", "run.oc"]
+
+
+def test_a_run_that_is_being_run_is_not_exported(tmp_path: Path) -> None:
+    """Checks that fields wait for the end of a run, and that snapshots can be exported meanwhile."""
+    make_run(tmp_path / "run.oc")
+    with open_state(tmp_path / "run.oc").locked():
+        with pytest.raises(InputError, match="in use by another process"):
+            oc.export(tmp_path / "run.oc", tmp_path / "a.nc")
+        oc.export(tmp_path / "run.oc", tmp_path / "a.nc", fields=[], snapshots="u")
+    assert list(values_in(tmp_path / "a.nc", "snapshots")) == ["u"]
+
+
+def test_memory_does_not_grow_with_the_grid(tmp_path: Path) -> None:
+    """Checks that an export needs memory for a few planes, not for the grid of 64 MiB."""
+    for name, planes in (("thin.oc", 4), ("thick.oc", 64)):
+        sim = oc.Simulation("heat7", (planes, 512, 512), directory=tmp_path / name, memory="16MiB")
+        sim["u"] = "zeros"
+    program = """
+import resource
+import outcrop as oc
+for name in ("thin.oc", "thick.oc"):
+    for target in ("a.nc", "a.vti", "a.h5"):
+        oc.export(name, target, copy=target == "a.h5", force=True)
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
+    thin, thick = (int(line) * 1024 for line in done.stdout.split())
+    assert thick - thin < 30 << 20
+
+
+def test_too_little_space_is_told_before_anything_is_written(
+    tmp_path: Path, known_runs: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Checks the message about a full file system."""
+    sim = known_runs(5, 6, 7)
+    real = os.statvfs
+
+    def full(path: Any) -> Any:
+        found = list(real(path))
+        found[4] = 0
+        return os.statvfs_result(found)
+
+    monkeypatch.setattr(os, "statvfs", full)
+    with pytest.raises(InputError, match=r"the export needs .* free"):
+        oc.export(sim, tmp_path / "a.nc")
+    assert not os.listdir(tmp_path)
+
+
+def test_the_command_says_what_it_has_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Checks the output of the command, for a copy and for a view that its run was removed from."""
+    monkeypatch.chdir(tmp_path)
+    make_run(Path("run.oc"))
+    assert call(["export", "run.oc", "--netcdf", "a.nc", "--snapshots", "side", "--traces"]) == 0
+    assert re.fullmatch(r"a\.nc: [\d.]+ KiB\n", capsys.readouterr().out)
+    assert call(["export", "run.oc", "--hdf5", "a.h5"]) == 0
+    assert "a view of run.oc, which must stay where it is" in capsys.readouterr().out
+    assert call(["export", "run.oc", "--hdf5", "b.h5", "--copy", "--quiet"]) == 0
+    assert capsys.readouterr() == ("", "")
+    shutil.rmtree("run.oc")
+    h5py = pytest.importorskip("h5py")
+    with h5py.File("a.h5") as view, pytest.raises(OSError, match="external"):
+        view["u"][0]
+    with h5py.File("b.h5") as copy:
+        assert copy["u"][0].shape == (6, 7)
