@@ -25,9 +25,14 @@ NAMES = (
 COMMANDS = rf"\boutcrop ({NAMES})\b([^`\n]*)"
 
 
+def shown(page: Path) -> str:
+    """Return the text of a page without HTML comments, which readers do not see."""
+    return re.sub(r"<!--.*?-->", "", page.read_text(), flags=re.S)
+
+
 def python_blocks(page: Path) -> list[str]:
     """Return the text of each ```python block of a page, in order."""
-    return re.findall(r"^```python\n(.*?)^```", page.read_text(), flags=re.M | re.S)
+    return re.findall(r"^```python\n(.*?)^```", shown(page), flags=re.M | re.S)
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if python_blocks(page)], ids=lambda page: page.name)
@@ -64,7 +69,7 @@ def test_commands_and_options_named_exist() -> None:
     """Checks that each `outcrop COMMAND` and each option in README and manual exists."""
     helps: dict[str, str] = {}
     for page in PAGES:
-        for command, rest in re.findall(COMMANDS, page.read_text()):
+        for command, rest in re.findall(COMMANDS, shown(page)):
             if command not in helps:
                 done = subprocess.run(
                     [sys.executable, "-m", "outcrop.cli.main", *command.split(), "--help"],
@@ -95,7 +100,7 @@ def anchors(page: Path) -> set[str]:
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "ARCHITECTURE.md", ROOT / "CHANGELOG.md"], ids=lambda page: page.name)
 def test_links_lead_to_files_and_headings(page: Path) -> None:
     """Checks that the target of each relative link in the README, the manual and ARCHITECTURE.md exists."""
-    for link in re.findall(r"\]\((?!\w+:)([^)\s]+)\)", page.read_text()):
+    for link in re.findall(r"\]\((?!\w+:)([^)\s]+)\)", shown(page)):
         path, _, anchor = link.partition("#")
         target = (page.parent / path).resolve() if path else page
         assert target.exists(), f"{page.name} links to {link}"
