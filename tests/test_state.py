@@ -12,8 +12,10 @@ from types import SimpleNamespace
 
 import pytest
 
+import outcrop as oc
 from folders import everything_below
 from manifests import make_manifest
+from outcrop.cli.main import call
 from outcrop.durable import SYSTEM, Directory, System
 from outcrop.errors import InputError, StorageError
 from outcrop.run.disk.manifest import FORMAT, MANIFEST, Manifest
@@ -302,3 +304,21 @@ def test_ctrl_c_closes_no_descriptor_twice(tmp_path: Path, monkeypatch: pytest.M
     with Directory.open(tmp_path) as directory, monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(System, "close", staticmethod(close))
         directory.names("a/b/c")
+
+
+def test_a_copy_without_links_is_refused_with_the_remedy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Checks a run whose link to an array was replaced by a copy of the array, as `scp -r` does. The message must name
+    the commands that repair the run, and these commands must work."""
+    where = tmp_path / "run.oc"
+    oc.Simulation("heat7", shape=(8, 8, 8), memory="1MiB", directory=where).run(2, progress="none")
+    (where / "u").unlink()
+    (where / "u").mkdir()
+    for command in (["resume", where, "-t", "2", "--quiet"], ["verify", "--repair", where]):
+        assert call([str(word) for word in command]) == 2
+        said = capsys.readouterr().err
+        assert "u is a directory, but must be a link" in said and f"outcrop verify --repair {where}" in said
+    assert not (where / "u.tmp").exists()
+    (where / "u").rmdir()
+    assert call(["verify", "--repair", str(where), "--quiet"]) == 0
+    oc.open(where).run(2, progress="none")
+    assert (where / "u").is_symlink()

@@ -268,13 +268,17 @@ class Directory:
             raise
 
     def link(self, name: str, target: str) -> None:
-        """Make the link `name` atomically. An existing file or link with this name is replaced. A folder is not
-        replaced."""
+        """Make the link `name` atomically. An existing file or link with this name is replaced. Raises
+        IsADirectoryError if there is a folder with this name."""
         beside = name + ".tmp"
         self.remove(beside)
         with self._parent(name) as (folder, last), self._named(name):
             self._system.symlink(target, last + ".tmp", dir_fd=folder)
-            self._system.rename(last + ".tmp", last, src_dir_fd=folder, dst_dir_fd=folder)
+            try:
+                self._system.rename(last + ".tmp", last, src_dir_fd=folder, dst_dir_fd=folder)
+            except IsADirectoryError:
+                self._system.unlink(last + ".tmp", dir_fd=folder)
+                raise
 
     def remove(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError), self._parent(name) as (folder, last), self._named(name):

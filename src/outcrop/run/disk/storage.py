@@ -185,7 +185,14 @@ class RunFolder(RunStorage):
         for entry in manifest.state:
             if not self._is_linked(manifest, entry):
                 with os_errors_as(StorageError, f"cannot link {self.path / entry.name}"):
-                    self._directory.link(entry.name, array_folder(entry, manifest.current))
+                    try:
+                        self._directory.link(entry.name, array_folder(entry, manifest.current))
+                    except IsADirectoryError:
+                        raise StorageError(
+                            f"{self.path / entry.name} is a directory, but must be a link, because the run was copied "
+                            f"without its links; remove this directory, and then run: outcrop verify --repair "
+                            f"{self.path}"
+                        ) from None
 
     def untidy(self, manifest: Manifest) -> list[str]:
         files = outdated(self._directory, derived_files(manifest))
