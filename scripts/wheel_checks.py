@@ -149,7 +149,7 @@ def check_tree(suite: str, packages: Sequence[str]) -> None:
 def inside(tree: Path, script: str, what: str) -> str:
     """Run a script of the shell in the tree. The mounts that it needs end with it. Raises Failure."""
     folder = shlex.quote(str(tree))
-    mounts = f"mount -t proc proc {folder}/proc && mount --rbind /dev {folder}/dev"
+    mounts = f"mount -t proc proc {folder}/proc && mount --rbind /dev {folder}/dev && mount --rbind /sys {folder}/sys"
     enter = f"{mounts} && exec chroot {folder} /bin/sh -c {shlex.quote(script)}"
     return run(["unshare", "--mount", "sh", "-c", enter], what, PATH="/usr/sbin:/usr/bin:/sbin:/bin")
 

