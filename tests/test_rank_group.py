@@ -323,10 +323,10 @@ def test_a_launcher_that_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch
     """Checks the errors if the launcher belongs to another MPI library, and if mpi4py or its MPI is missing."""
     monkeypatch.setenv("PMI_SIZE", "2")
     monkeypatch.setitem(sys.modules, "mpi4py", None)
-    with pytest.raises(InputError, match=r"need mpi4py, which is not installed: pip install 'outcrop\[mpi\]'; for runs"):
+    with pytest.raises(InputError, match=r"need mpi4py, which is not .*: pip install 'outcrop\[mpi\]'; for runs"):
         launch.join()
     monkeypatch.setitem(sys.modules, "mpi4py", WithoutLibrary("mpi4py"))
-    with pytest.raises(InputError, match=r"\(cannot load MPI library\): install the MPI whose .* pip install mpich; for"):
+    with pytest.raises(InputError, match=r"\(cannot load MPI library\): install the .* pip install mpich; for"):
         launch.join()
     assert launch.join(1) is None  # the launcher has started two independent runs
     kind = type("Intracomm", (), {"Get_size": lambda self: 1})
