@@ -4,6 +4,7 @@
 #   make run        solve a heat problem of 2 GiB in 256 MiB of memory, and write a report and a picture
 #   make test       run ruff, mypy, clang-format, the C++ tests and the Python tests
 #   make test-mpi   install four builds of MPI, and run the tests of several ranks with each build
+#   make wheels     build the wheels and the source archive into dist, and check them in environments and bare systems
 #   make bench      run a benchmark; benchmark=core sets its name, and options=... sets its options
 #   make lint       run ruff, mypy and clang-format
 #   make docs       write HTML pages to docs/_build
@@ -28,7 +29,7 @@ RUN_PROBLEM := heat7 -n 1024 1024 512 -t $(RUN_STEPS) -d $(RUN_DIRECTORY) --memo
 cpp_files := $(shell find core aggregate bindings tests/core -name '*.?pp' -o -name '*.h' 2>/dev/null)
 built_from := CMakeLists.txt aggregate/CMakeLists.txt pyproject.toml $(filter-out tests/% aggregate/tests/%,$(cpp_files))
 
-.PHONY: install run test test-core test-python test-mpi bench lint format docs sanitize hostile soak clean
+.PHONY: install run test test-core test-python test-mpi bench lint format docs wheels sanitize hostile soak clean
 .DELETE_ON_ERROR:
 
 install: $(VENV)/.built
@@ -92,6 +93,14 @@ format: $(VENV)/.lint
 docs: $(VENV)/.docs
 	$(BIN)/python -m sphinx -q -W -b html docs docs/_build/html
 
+# By default, each Python of this machine gets a wheel, and the bare system is the release of Debian or Ubuntu of this
+# machine. `make wheels pythons="python3.10 python3.13" processors=x86_64 trees="bookworm trixie"` names them.
+processors ?= x86_64 aarch64
+wheels:
+	$(PYTHON) scripts/wheels.py --processors $(processors) $(if $(pythons),--pythons $(pythons))
+	$(PYTHON) scripts/wheel_checks.py $(if $(pythons),--pythons $(pythons)) \
+	  $(if $(filter undefined,$(origin trees)),,--trees $(trees))
+
 sanitize: $(VENV)/.packages
 	for kind in address,undefined thread; do \
 	  cmake -S . -B build/$$kind -DCMAKE_BUILD_TYPE=RelWithDebInfo -DOUTCROP_PYTHON=OFF -DOUTCROP_TESTS=ON \
@@ -113,5 +122,5 @@ soak: install
 	OUTCROP_SOAK=20 OUTCROP_HOSTILE=2000 OUTCROP_KILLS=500 OUTCROP_TRIALS=500 $(BIN)/python -m pytest -q --timeout 0
 
 clean:
-	rm -rf build docs/_build $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf build dist docs/_build $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

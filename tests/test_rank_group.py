@@ -6,7 +6,7 @@ import socket
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -312,11 +312,21 @@ def test_a_process_alone_does_not_import_mpi4py(monkeypatch: pytest.MonkeyPatch)
         launch.join(4)
 
 
+class WithoutLibrary(ModuleType):
+    """Acts as an mpi4py that finds no MPI library. Its error has several lines."""
+
+    def __getattr__(self, name: str) -> object:
+        raise RuntimeError("cannot load MPI library\nlibmpi.so: cannot open shared object file")
+
+
 def test_a_launcher_that_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Checks the errors if the launcher belongs to another MPI library, and if mpi4py is missing."""
+    """Checks the errors if the launcher belongs to another MPI library, and if mpi4py or its MPI is missing."""
     monkeypatch.setenv("PMI_SIZE", "2")
     monkeypatch.setitem(sys.modules, "mpi4py", None)
-    with pytest.raises(InputError, match="need mpi4py and its MPI: pip install"):
+    with pytest.raises(InputError, match=r"need mpi4py, which is not .*: pip install 'outcrop\[mpi\]'; for runs"):
+        launch.join()
+    monkeypatch.setitem(sys.modules, "mpi4py", WithoutLibrary("mpi4py"))
+    with pytest.raises(InputError, match=r"\(cannot load MPI library\): install the .* pip install mpich; for"):
         launch.join()
     assert launch.join(1) is None  # the launcher has started two independent runs
     kind = type("Intracomm", (), {"Get_size": lambda self: 1})

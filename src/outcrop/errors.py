@@ -59,6 +59,17 @@ def os_errors_as(kind: type[OutcropError], what: str, names_file: bool = False) 
         raise kind(f"{what}: {error.strerror}{f' ({error.filename})' if names_file else ''}") from error
 
 
+def without_mpi(error: Exception) -> InputError:
+    """Return the error of a program that needs several ranks. `error` is the exception that `from mpi4py import MPI`
+    has raised. The message names the package to install."""
+    if isinstance(error, ModuleNotFoundError) and error.name == "mpi4py":
+        return InputError("several ranks need mpi4py, which is not installed: pip install 'outcrop[mpi]'")
+    first = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return InputError(
+        f"mpi4py cannot load an MPI library ({first}): install the MPI whose mpirun you use, or run: pip install mpich"
+    )
+
+
 def shown(value: object, max_length: int = 120) -> str:
     """Return the `repr` of a user's value on one line, for messages. If the text is longer than `max_length`, its
     middle is omitted.

@@ -123,8 +123,8 @@ constexpr Shift make_shift() {
 
 #if defined(__x86_64__)
 #define OUTCROP_STEP64(state, word) static_cast<std::uint32_t>(_mm_crc32_u64(state, word))
-__attribute__((target("sse4.2"))) std::uint32_t update_instruction(std::uint32_t state, const std::byte *data,
-                                                                   std::size_t length) {
+__attribute__((target("sse4.2,crc32"))) std::uint32_t update_instruction(std::uint32_t state, const std::byte *data,
+                                                                         std::size_t length) {
   OUTCROP_UPDATE_BY_INSTRUCTION(OUTCROP_STEP64, _mm_crc32_u8);
 }
 #elif defined(__aarch64__) && defined(__linux__)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from outcrop.errors import InputError, OutcropError
+from outcrop.errors import InputError, OutcropError, without_mpi
 
 COUNTS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS")
 """Environment variables in which Open MPI, MPICH and similar libraries store the number of processes."""
@@ -94,7 +94,7 @@ def all_ranks() -> Iterator[Ranks]:
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
-        raise InputError(f"several ranks need mpi4py and its MPI: pip install 'outcrop[mpi]' ({error})") from None
+        raise without_mpi(error) from None
     ranks = MpiRanks(MPI)
     started = max((int(os.environ[name]) for name in COUNTS if os.environ.get(name, "").isdecimal()), default=1)
     if ranks.size == 1 < started:  # otherwise each process would act as rank 0

@@ -24,11 +24,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from outcrop.errors import InputError
+from outcrop.errors import InputError, without_mpi
 
 OPEN_MPI, MPICH, ABI = "Open MPI", "MPICH", "MPI ABI"
 WRAPPERS = ("mpicc", "mpicc.openmpi", "mpicc.mpich", "mpicc_abi")
-REMEDY = "install its development package, or set MPICC to its mpicc"
+PACKAGES = {OPEN_MPI: "libopenmpi-dev", MPICH: "libmpich-dev"}
+"""The packages with the headers of an MPI, as Debian names them. Fedora names them openmpi-devel and mpich-devel."""
 PROGRAMS = ("mpirun", "mpiexec", "mpirun.openmpi", "mpirun.mpich")
 OPEN_MPI_FLAGS = ("--oversubscribe", "--bind-to", "none")
 """These options allow more ranks than cores, and do not bind ranks to cores. If ranks were bound, the ranks of all
@@ -97,8 +98,7 @@ def import_mpi(initialize: bool = True) -> Any:
         mpi4py.rc.initialize = mpi4py.rc.initialize and initialize
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
-        first = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(f"several ranks need mpi4py and its MPI: pip install 'outcrop[mpi]' ({first})") from None
+        raise without_mpi(error) from None
     return MPI
 
 
@@ -130,10 +130,12 @@ def find_headers(library: MpiLibrary, compiler: tuple[str, ...]) -> MpiHeaders:
     fitting = [headers for headers in found if headers.version.fits(library.version)]
     if fitting:
         return next((headers for headers in fitting if headers.version == library.version), fitting[0])
+    package = PACKAGES.get(library.version.name)
+    remedy = f"install its headers{f' ({package} on Debian)' if package else ''}, or set MPICC to its mpicc"
     if found:
         others = ", ".join(dict.fromkeys(f"{headers.version} ({headers.origin})" for headers in found))
-        raise InputError(f"this process uses {library.version} ({library.path}), but mpi.h is of {others}: {REMEDY}")
-    raise InputError(f"no mpi.h found for {library.version} ({library.path}): {REMEDY}")
+        raise InputError(f"this process uses {library.version} ({library.path}), but mpi.h is of {others}: {remedy}")
+    raise InputError(f"no mpi.h found for {library.version} ({library.path}): {remedy}")
 
 
 class _SymbolInfo(ctypes.Structure):

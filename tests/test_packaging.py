@@ -1,0 +1,101 @@
+"""Check what a user of the installed package needs: the marker of types, `python -m outcrop`, and the choice of wheels.
+
+`make wheels` itself needs the network, and runs a program with each wheel. These tests only check its decisions."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import outcrop
+
+SCRIPTS = Path(__file__).parent.parent / "scripts"
+
+
+@pytest.fixture
+def wheels(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return the module `scripts/wheels.py`."""
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    import wheels
+
+    return wheels
+
+
+@pytest.fixture
+def wheel_checks(wheels: Any) -> Any:
+    """Return the module `scripts/wheel_checks.py`."""
+    import wheel_checks
+
+    return wheel_checks
+
+
+def interpreter(folder: Path, name: str, *words: str) -> str:
+    """Write a program that prints what an interpreter answers to the probe of wheels.py. Return its path."""
+    program = folder / name
+    program.write_text(f"#!/bin/sh\necho {' '.join(words)}\n")
+    program.chmod(0o755)
+    return str(program)
+
+
+def test_type_checkers_find_the_marker() -> None:
+    assert Path(outcrop.__file__).with_name("py.typed").is_file()
+
+
+def test_the_package_is_a_command() -> None:
+    """Checks that `python -m outcrop` does the same as `outcrop`, including its exit code."""
+    done = subprocess.run([sys.executable, "-m", "outcrop", "info", "none.oc"], capture_output=True, text=True)
+    assert done.returncode == 2 and done.stderr.startswith("outcrop: ") and done.stderr.count("\n") == 1
+
+
+def test_each_python_gets_one_wheel(wheels: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Checks that CPython 3.10 and 3.11 get their own wheels, and that all later versions share the wheel of the
+    earliest one. Other interpreters get no wheel."""
+    given = [interpreter(tmp_path, f"p{minor}", "3", minor, "cpython", "True", "None") for minor in ("14", "12", "10")]
+    found = wheels.find_pythons(given)
+    assert [(python.name, python.command) for python in found] == [("cp310", given[2]), ("cp312", given[1])]
+    assert "CPython 3.11," in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("3", "9", "cpython", "True", "None"),
+        ("3", "12", "pypy", "True", "None"),
+        ("3", "12", "cpython", "False", "None"),  # without headers
+        ("3", "14", "cpython", "True", "1"),  # free-threaded
+        ("pyenv:",),
+    ],
+)
+def test_a_given_interpreter_that_cannot_be_used_is_refused(wheels: Any, tmp_path: Path, words: list[str]) -> None:
+    command = interpreter(tmp_path, "python", *words)
+    with pytest.raises(wheels.Failure, match=f"{command} is not a CPython 3.10 or later with headers"):
+        wheels.find_pythons([command])
+    with pytest.raises(wheels.Failure, match="python-none is not"):
+        wheels.find_pythons(["python-none"])
+
+
+def test_lists_of_apt_name_the_sources(wheels: Any) -> None:
+    """Checks both formats of the lists of apt. Comments, keys and options stay."""
+    modern = "Types: deb\n# Types: deb\nURIs: x\nSigned-By: /k.gpg\n\nTypes: deb deb-src\nURIs: y\n"
+    named = "Types: deb-src\n# Types: deb\nURIs: x\nSigned-By: /k.gpg\n\nTypes: deb-src\nURIs: y\n"
+    assert wheels.with_sources(modern) == named
+    older = "deb [arch=amd64] x debian main\n# deb y\ndeb-src x debian main\n"
+    assert wheels.with_sources(older) == "deb-src [arch=amd64] x debian main\n# deb y\n"
+
+
+def test_a_python_gets_the_wheel_that_pip_would_choose(
+    wheel_checks: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Checks the wheel that is installed for each version of Python, and the message if it is missing."""
+    names = [f"outcrop-0.1.0-{tag}-manylinux_2_28_{processor}.whl" for processor in ("aarch64", "x86_64")
+             for tag in ("cp310-cp310", "cp311-cp311", "cp312-abi3")]  # fmt: skip
+    for name in names:
+        (tmp_path / name).touch()
+    monkeypatch.setattr(wheel_checks, "OUTPUT", tmp_path)
+    monkeypatch.setattr(wheel_checks.platform, "machine", lambda: "x86_64")
+    assert [wheel_checks.wheel_for((3, minor)).name for minor in (10, 11, 12, 14)] == [*names[3:], names[5]]
+    monkeypatch.setattr(wheel_checks.platform, "machine", lambda: "riscv64")
+    with pytest.raises(wheel_checks.Failure, match=r"dist has no wheel for CPython 3\.12 on riscv64"):
+        wheel_checks.wheel_for((3, 12))
