@@ -104,7 +104,8 @@ class SnapshotDemand:
     """Describes snapshots that have the same box and the same interval. After every `every` steps, a run keeps a box of
     `planes` planes of each of `fields` fields. A plane of the box has `rows` rows of `row_bytes`. If `initial` is true,
     the run also keeps the initial values. If `steps` is given, the run keeps boxes only after these steps. The steps
-    are in ascending order."""
+    are in ascending order. The first box is kept after step `offset`, which is less than `every`, or after step `every`
+    if `offset` is 0."""
 
     every: int
     fields: int
@@ -113,6 +114,7 @@ class SnapshotDemand:
     row_bytes: int
     initial: bool = False
     steps: tuple[int, ...] | None = None
+    offset: int = 0
 
     @property
     def box_bytes(self) -> int:
@@ -123,7 +125,8 @@ class SnapshotDemand:
         if self.steps is not None:
             first = bisect_right(self.steps, first_step) if first_step else 0
             return self.fields * (bisect_right(self.steps, first_step + steps) - first)
-        kept = (first_step + steps) // self.every - first_step // self.every
+        before = first_step + -self.offset % self.every
+        kept = (before + steps) // self.every - before // self.every
         return self.fields * (kept + (self.initial and first_step == 0))
 
 

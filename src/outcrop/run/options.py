@@ -396,6 +396,13 @@ class RunOptions:
             details="If the communicator has several ranks, these ranks compute the run together.", in_files=False,
         ),
     ] = None
+    saved: Annotated[
+        Any,
+        Option(
+            "problem", "the simulation that has computed the saved functions of Devito's equations",
+            details="This simulation must keep the history \"all\".", in_files=False,
+        ),
+    ] = None
 
 
 SIZES = {

@@ -322,4 +322,6 @@ def demand_of(
 def _snapshot_demand(entry: SnapshotsEntry, item_bytes: int) -> SnapshotDemand:
     planes, rows, cells = grid_shape(entry.shape)
     steps = tuple(map(entry.step_of, entry.kept)) if entry.slots else None
-    return SnapshotDemand(entry.every, len(entry.fields), planes, rows, cells * item_bytes, entry.initial, steps)
+    return SnapshotDemand(
+        entry.every, len(entry.fields), planes, rows, cells * item_bytes, entry.initial, steps, entry.offset
+    )

@@ -322,7 +322,7 @@ def _with_later_members(content: dict[str, Any]) -> dict[str, Any]:
             content["part"] = {"traces": {}, "planes": [], **part}
     match content:
         case {"taps": {"snapshots": [*entries]} as taps}:
-            new = {"recompute": False, "slots": 0, "kept": []}
+            new = {"recompute": False, "slots": 0, "offset": 0, "kept": []}
             later = [{**new, **one} if isinstance(one, dict) else one for one in entries]
             content["taps"] = {**taps, "snapshots": later}
     return content
@@ -356,6 +356,9 @@ def _check_derived(manifest: Manifest) -> None:
         "taps: recompute": any(
             one.recompute and not (one.is_history and one.fields == tuple(entry.name for entry in manifest.state))
             for one in acquisition.snapshots
+        ),
+        "taps: offset": any(
+            one.offset >= one.every or (one.offset and (one.initial or one.is_history)) for one in acquisition.snapshots
         ),
         "taps: slots": any(
             one.slots == 1
