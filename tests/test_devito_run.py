@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import xarray
 
 import outcrop as oc
 from devito_scripts import DTYPES, close, dv, fill, make_grid
@@ -347,3 +348,37 @@ def test_computed_fields_can_be_assigned(tmp_path: Path) -> None:
     third.assign({"u": "gaussian", "theta": 0.1})  # `theta.data` does not belong to these values
     with pytest.raises(InputError, match="cos_theta, which has no values"):
         third.run(3)
+
+
+@pytest.mark.parametrize("shape", [(30,), (20, 14), (20, 12, 13)])
+def test_readers_of_zarr_see_devitos_grid(shape: tuple[int, ...], tmp_path: Path) -> None:
+    """Checks that other programs see the arrays without the halo, with the names and coordinates of Devito's
+    dimensions. Shards in several directories show the halo."""
+    grid = make_grid(shape, np.float32)
+    u = dv.TimeFunction(name="u", grid=grid, space_order=4)
+    fill(u)
+    heat = dv.Eq(u.forward, u + 5.0 * u.laplace)
+    run = tmp_path / "run.oc"
+    sim = oc.Simulation(heat, dt=1.0, directory=run, memory="1MiB", units="m", snapshots=oc.Snapshots(2))
+    sim.run(4)
+    shown = xarray.open_zarr(run)
+    names = ("x", "y", "z")[: len(shape)]
+    assert shown.u.dims == names
+    np.testing.assert_array_equal(shown.u.values, sim["u"][...])
+    for axis, name in enumerate(names):
+        places = float(grid.origin[axis]) + 10.0 * np.arange(shape[axis])
+        np.testing.assert_allclose(shown[name].values, places)
+    kept = xarray.open_zarr(run / "snapshots.zarr").u
+    assert kept.dims == ("time", *names)
+    np.testing.assert_array_equal(kept[-1].values, sim["u"][...])
+    assert oc.open(run).run(2).steps == 2
+    np.testing.assert_array_equal(xarray.open_zarr(run).u.values, oc.open(run)["u"][...])
+
+    places = [tmp_path / name for name in ("a.oc", "b.oc")]
+    striped = oc.Simulation(heat, dt=1.0, directory=places, memory="1MiB")
+    striped.run(4)
+    hidden = len(shape) == 1  # an array of one axis has a single shard
+    whole = xarray.open_zarr(places[0]).u.values
+    inner = tuple(slice(0 if hidden else 2, n + (0 if hidden else 2)) for n in shape)
+    assert whole.shape == tuple(n + (0 if hidden else 4) for n in shape)
+    np.testing.assert_array_equal(whole[inner], striped["u"][...])

@@ -21,7 +21,6 @@ def info(
     ],
 ) -> None:
     """Describe the run in WHERE: grid, stencil, parameters, fields, step."""
-    from outcrop.axes import NAMES
     from outcrop.language.boundary import as_boundary, boundary_text
     from outcrop.run.acquisition.history import repeated_steps
     from outcrop.run.disk.manifest import IN_FLIGHT, NEW, resume_command
@@ -47,7 +46,7 @@ def info(
         state = f"step {run.step}, finished"
     chosen = ", ".join(f"{name} = {value:g}" for name, value in run.parameters.items())
     boundary = boundary_text(as_boundary(run.boundary), len(run.shape))
-    size, axes = " x ".join(map(str, reversed(run.own_shape))), ", ".join(reversed(NAMES[len(run.shape)]))
+    size, axes = " x ".join(map(str, reversed(run.own_shape))), ", ".join(reversed(run.axis_names))
     rows = [
         ("stencil", f"{run.stencil.get('name', '?')}{f' with {chosen}' if chosen else ''}, boundary {boundary}"),
         ("grid", f"{size} cells ({axes}), {run.dtype}{_rim(run)}"),

@@ -53,7 +53,8 @@ class Definition:
     """All properties of a run that determine its result.
 
     `shape` is the shape of the arrays on disk, which extend `padding` cells beyond the user's grid at both ends of each
-    axis. `boundary` contains the boundaries of the engine's three axes (z, y, x). `signals` contains the texts that
+    axis. `boundary` contains the boundaries of the engine's three axes (z, y, x). `axes` contains the names of Devito's
+    dimensions, or is empty without Devito. `signals` contains the texts that
     `encode_signals` returns."""
 
     stencil: Stencil
@@ -67,6 +68,7 @@ class Definition:
     acquisition: AcquisitionDefinitions
     lowered: Lowered | None = None
     states: StatesEntry | None = None
+    axes: tuple[str, ...] = ()
 
     @property
     def own_shape(self) -> Shape:
@@ -152,7 +154,7 @@ def definition_beside(manifest: Description, stencil: Stencil, acquisition: Acqu
     """Return the definition of a run on disk, but with another stencil or another acquisition."""
     return Definition(
         stencil, manifest.shape, manifest.padding, manifest.dtype, as_boundary(manifest.boundary), manifest.parameters,
-        manifest.signals, manifest.coordinates, acquisition,
+        manifest.signals, manifest.coordinates, acquisition, axes=manifest.axes,
     )  # fmt: skip
 
 
@@ -330,7 +332,7 @@ def _of_equations(options: RunOptions) -> Definition:
     texts = encode_signals(stencil, lowered.signals)
     return Definition(
         stencil, shape, padding, lowered.dtype, sides, grid.parameters, texts, grid.coordinates, acquisition, lowered,
-        _saved_states(lowered, shape, options.saved),
+        _saved_states(lowered, shape, options.saved), tuple(lowered.dimensions[place] for place in places),
     )  # fmt: skip
 
 

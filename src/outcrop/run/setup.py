@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from outcrop import _core
-from outcrop.axes import NAMES as AXES
 from outcrop.axes import Shape, grid_shape
 from outcrop.errors import BudgetError, InputError, shown
 from outcrop.language.boundary import as_boundary
@@ -169,8 +168,11 @@ def set_up_definition(
         options = replace(options, force=options.force or is_unfinished_start(group, directories[0]))
     require_readable(description)
     for array in description.arrays if description.coordinates else ():
-        if array.name in AXES[len(description.shape)]:
+        if array.name in description.axis_names:
             raise InputError(f"field {array.name!r} has the name of an axis; leave out spacing, origin and units")
+    for kept in description.taps.snapshots:
+        if kept.name in description.axis_names:
+            raise InputError(f"snapshots: name {kept.name!r} is the name of an axis; choose another")
     setup = Setup(
         definition.stencil, description, tuple(directories), options.steps, initial, bool(options.check_finite),
         definition.acquisition, definition.lowered, bool(options.force), bool(options.raw_device), group=group,
@@ -428,6 +430,7 @@ def _describe(
         rim=definition.padding if any(definition.padding) else (),
         unstable=bool(options.unstable),
         states=definition.states,
+        axes=definition.axes,
         records=str(as_place(records, "records").absolute()) if records is not None else None,
     )
 
