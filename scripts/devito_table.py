@@ -134,7 +134,7 @@ def _tried(devito: Any, report: Any) -> Iterator[None]:
         try:
             trial = Trial(operator, options)
         except Exception as error:
-            report({"operator": operator.name, "result": f"refused: {error}"})
+            report({"operator": operator.name, "result": f"refused: {str(error) or repr(error)}"})
             return apply(operator, **options)
         summary = apply(operator, **options)
         report({"operator": operator.name, "result": trial.compare()})
@@ -144,6 +144,10 @@ def _tried(devito: Any, report: Any) -> Iterator[None]:
     devito.Operator.__call__ = spy
     yield
     devito.Operator.apply = devito.Operator.__call__ = apply
+
+
+SAVED: list[Trial] = []
+"""The runs that keep all their states. Later Operators can read these states."""
 
 
 class Trial:
@@ -168,14 +172,25 @@ class Trial:
         steps = self.times[1] - self.times[0] + 1
         dt = float(known.get("dt", 1.0))
         self.folder = tempfile.TemporaryDirectory()
-        self.sim = oc.Simulation(operator, dt=dt, directory=f"{self.folder.name}/run.oc", memory="1GiB", unstable=True)
+        run: dict[str, Any] = {"dt": dt, "directory": f"{self.folder.name}/run.oc", "memory": "1GiB", "unstable": True}
+        try:
+            self.sim = oc.Simulation(operator, **run)
+        except oc.errors.InputError as error:
+            if "of another run" not in str(error) or not SAVED:
+                raise
+            given = {name: one.name for name, one in options.items() if type(getattr(one, "save", None)) is int}
+            names = {name: there for name, there in given.items() if name != there}
+            self.sim = oc.Simulation(operator, **run, saved=(SAVED[-1].sim, names))
         lowered = self.lowered = self.sim.setup.lowered
         assert lowered is not None
         first = self.times[0] if lowered.direction == 1 else self.times[1]
         if lowered.first_time != first and (lowered.injections or lowered.samplings or lowered.signals):
             raise ValueError(f"the script starts at time {first}, and Outcrop at time {lowered.first_time}")
         self.steps = steps
-        self.sim.run(steps, progress="none")
+        saves = any(not one.name for one in lowered.saved)
+        self.sim.run(steps, progress="none", history="all" if saves else None)
+        if saves:
+            SAVED.append(self)
 
     def compare(self) -> str:
         """Return the largest difference of all fields and receivers, relative to the largest value."""
@@ -190,7 +205,6 @@ class Trial:
         rows = first + lowered.direction * np.arange(self.steps)
         for name in lowered.receivers:
             worst = max(worst, _difference(self.sim.traces[name], np.asarray(self.results[name].data)[rows]))
-        self.folder.cleanup()
         return f"{worst:.1e}"
 
 

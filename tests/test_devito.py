@@ -366,7 +366,7 @@ def test_backward_in_time() -> None:
         seen.interpolate(expr=v),
     ]
     lowered = check(equations, 0.1, steps, np.float64)
-    assert (lowered.first_time, lowered.direction, lowered.max_steps) == (steps + 1, -1, steps + 1)
+    assert (lowered.first_time, lowered.direction, lowered.max_steps) == (steps + 1, -1, steps + 2)
     seen.data[:] = -1.0
     lowered.put_traces({"rec": np.array([[3.0], [4.0]])})
     assert seen.data[-4:, 0].tolist() == [-1, 4, 3, -1]

@@ -320,6 +320,8 @@ def test_an_image_from_two_operators(tmp_path: Path) -> None:
     imaging = oc.Simulation(
         operators[1], dt=0.2, directory=tmp_path / "image.oc", memory="500KiB", saved=oc.open(tmp_path / "wave.oc")
     )
+    with pytest.raises(InputError, match=r"has no field 'w'; .* give saved=\(simulation, \{'u0': 'u'\}\)"):
+        oc.Simulation(operators[1], dt=0.2, directory=tmp_path / "other.oc", memory="1MiB", saved=(sim, {"u": "w"}))
     assert imaging.run(STEPS).plan["passes"] > 1
 
     operators[0].apply(dt=0.2)

@@ -337,8 +337,9 @@ def _of_equations(options: RunOptions) -> Definition:
 
 
 def _saved_states(lowered: Lowered, shape: Shape, saved: Any) -> StatesEntry | None:
-    """Return the states of the simulation `saved` that the equations read, or None if they read no saved functions.
-    Raises InputError if the simulation does not keep these states."""
+    """Return the states of another simulation that the equations read, or None if they read no saved functions. `saved`
+    is the simulation, or a pair of the simulation and a mapping from the names of functions to the names that the
+    fields have in the simulation. Raises InputError if the simulation does not keep these states."""
     from outcrop.run.simulation import Simulation
 
     names = ", ".join(dict.fromkeys(one.function for one in lowered.reads))
@@ -347,33 +348,41 @@ def _saved_states(lowered: Lowered, shape: Shape, saved: Any) -> StatesEntry | N
             raise InputError("saved= is given, but no equation reads a saved function that another run computes")
         return None
     remedy = f"give saved=, the simulation that has computed {names} with run(steps, history='all')"
-    if not isinstance(saved, Simulation):
+    simulation, renamed = saved if isinstance(saved, tuple) and len(saved) == 2 else (saved, {})
+    if not isinstance(simulation, Simulation):
         raise InputError(f"the equations read {names} of another run; {remedy}")
+    require_mapping(renamed, "saved: the names of fields", "u0")
+    if unknown := [one for one in renamed if one not in {read.function for read in lowered.reads}]:
+        raise InputError(f"saved: the equations read no saved function {shown(unknown[0])}; there are: {names}")
+    fields = {one.function: renamed.get(one.function, one.function) for one in lowered.reads}
     if lowered.direction == 1:
         raise InputError(f"the equations read {names} of another run; only equations for u.backward can do this")
-    state = saved.reader()
+    state = simulation.reader()
     history = state.manifest.taps.history if state else None
     if state is None or history is None or history.every != 1:
-        raise InputError(f"{saved.directory} does not keep all its states; {remedy}")
+        raise InputError(f"{simulation.directory} does not keep all its states; {remedy}")
     manifest = state.manifest
     if (manifest.shape, manifest.dtype) != (shape, lowered.dtype):
         raise InputError(
-            f"{saved.directory} has arrays of {manifest.dtype} and shape {manifest.shape}, including the halo; these "
-            f"equations need {lowered.dtype} and {shape}, so use the same grid and space_order"
+            f"{simulation.directory} has arrays of {manifest.dtype} and shape {manifest.shape}, including the halo; "
+            f"these equations need {lowered.dtype} and {shape}, so use the same grid and space_order"
         )
-    if missing := [one.function for one in lowered.reads if one.function not in history.fields]:
-        raise InputError(f"the history of {saved.directory} has no field {missing[0]}")
-    own = saved.setup.lowered
+    if missing := [one for one in fields.values() if one not in history.fields]:
+        raise InputError(
+            f"the history of {simulation.directory} has no field {shown(missing[0])}; if the field has another name "
+            "there, give saved=(simulation, {'u0': 'u'})"
+        )
+    own = simulation.setup.lowered
     first = own.first_time if own else int(any(entry.is_previous for entry in manifest.state))
     newest = {one.name: lowered.first_time + one.shift - first for one in lowered.reads}  # in step 0 of this run
     last = max(newest.values())
     if manifest.step < last:
-        raise InputError(f"{saved.directory} is at step {manifest.step}, but these equations need step {last}")
+        raise InputError(f"{simulation.directory} is at step {manifest.step}, but these equations need step {last}")
     steps = min(manifest.step, last + 1)
     if steps - min(newest.values()) > MAX_STATE:
         raise InputError(f"the equations read {names} at more than {MAX_STATE + 1} times in a step")
-    fields = tuple(StateField(one.name, one.function, steps - newest[one.name]) for one in lowered.reads)
-    return StatesEntry(str(state.path.absolute()), manifest.identity, steps, fields)
+    reads = tuple(StateField(one.name, fields[one.function], steps - newest[one.name]) for one in lowered.reads)
+    return StatesEntry(str(state.path.absolute()), manifest.identity, steps, reads)
 
 
 def initial_planes(lowered: Lowered | None, manifest: Description, filled: Collection[str]) -> dict[str, PlaneSource]:

@@ -400,7 +400,8 @@ class RunOptions:
         Any,
         Option(
             "problem", "the simulation that has computed the saved functions of Devito's equations",
-            details="This simulation must keep the history \"all\".", in_files=False,
+            details="This simulation must keep the history \"all\". If a function has another name in this simulation, "
+            "give a pair with the simulation and the names: `saved=(forward, {\"u0\": \"u\"})`.", in_files=False,
         ),
     ] = None
 

@@ -132,8 +132,8 @@ def _evaluate(node: Any, arrays: Mapping[Any, NDArray[np.float64]], values: Symb
     if node in arrays:
         return arrays[node]
     if node.is_Symbol:
-        known = values.of(node)
-        return float(known if known.is_Number else known.default)  # type: ignore[union-attr]
+        known: Any = values.of(node)
+        return float(known if known.is_Number else known.default)
     if node.is_Number or node.is_NumberSymbol:
         return float(node)
     parts = [_evaluate(one, arrays, values) for one in node.args]

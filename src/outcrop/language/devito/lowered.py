@@ -139,10 +139,9 @@ class Lowered:
         return min(lengths, default=None)
 
     def _room(self, receiver: Any, step: int) -> int:
-        """Return the number of rows of a receiver for step `step` and all later steps. Devito's loop backward in time
-        ends before row 0."""
+        """Return the number of rows of a receiver for step `step` and all later steps."""
         first = self.first_time + self.direction * step
-        return int(receiver.shape[0]) - first if self.direction == 1 else first
+        return int(receiver.shape[0]) - first if self.direction == 1 else first + 1
 
     def put_traces(self, traces: Mapping[str, NDArray[np.float64]], first_step: int = 0) -> None:
         """Copy each trace to `.data` of the receiver with the same name, in the rows that Devito uses. A trace has the

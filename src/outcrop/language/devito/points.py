@@ -49,18 +49,18 @@ class Points:
     changing: frozenset[str]
 
     def from_start(self, name: str, data: Any) -> NDArray[np.float64]:
-        """Return the rows of `data` that the steps use, in the order of the steps. A loop backward in time ends before
-        row 0. Raises InputError if `data` has no row for the first step."""
+        """Return the rows of `data` that the steps use, in the order of the steps. Raises InputError if `data` has no row for the first step."""
         rows = np.asarray(data, np.float64)
         if self.direction == -1 and self.first_time >= len(rows):
             raise InputError(f"{name} has {len(rows)} rows, but the first step uses row {self.first_time}")
-        return rows[self.first_time :] if self.direction == 1 else rows[self.first_time : 0 : -1]
+        return rows[self.first_time :: self.direction]
 
     def injections(self, operation: Any, position: int) -> Iterator[tuple[Injection, tuple[Any, ...]]]:
         """Yield the injections of one inject operation. Each injection comes with the functions that its factor
         reads."""
         sparse = operation.interpolator.sfunction
-        fields = operation.field if isinstance(operation.field, tuple | list) else (operation.field,)
+        several = isinstance(operation.field, tuple | list) or getattr(operation.field, "is_Matrix", False)
+        fields = tuple(operation.field) if several else (operation.field,)
         given = operation.expr if isinstance(operation.expr, tuple | list) else (operation.expr,)
         expressions = list(given) * len(fields) if len(given) == 1 else list(given)
         for target, expression in zip(fields, expressions, strict=True):

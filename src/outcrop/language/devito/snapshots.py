@@ -67,7 +67,7 @@ def saved_steps(
     computes."""
     written = dict.fromkeys(update.field for update in updates)
     functions = {update.field: update.function for update in updates}
-    found = []
+    found: list[SavedSteps] = []
     for one in kept:
         if one.field not in written:
             raise InputError(f"{one.where}: {one.name} keeps {one.field}, but no equation computes it")
