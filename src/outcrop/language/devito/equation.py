@@ -15,11 +15,14 @@ from typing import Any, TypeAlias
 import numpy as np
 import sympy
 from devito.ir.equations.algorithms import lower_exprs
+from devito.symbolics import Cast
 from devito.types import Indexed
 
 from outcrop.errors import InputError
 from outcrop.language.devito.expression import shown
 
+MAX_ROWS = 16
+"""The maximum number of rows of cells for which an equation with mirrored indices is written out."""
 MAX_ORDER = 3
 """The maximum `time_order` of a TimeFunction. With 4, `u.forward` is u(t + 2 dt)."""
 
@@ -164,7 +167,7 @@ def direction_of(lines: Sequence[Lines], grid: Any) -> int:
 def updates_of(lines: Lines, grid: Any, direction: int) -> Iterator[FieldUpdate]:
     """Yield the updates of a lowered Eq or Inc. Raises InputError if a part cannot be lowered."""
     step = "u.forward" if direction == 1 else "u.backward"
-    for one in lines.equations:
+    for one in [row for given in lines.equations for row in _rows(given, grid)]:
         place = lines.where if len(lines.equations) == 1 else _where(lines.position, one.lhs)
         if not isinstance(one.lhs, Indexed):
             raise InputError(f"{place}: {one.lhs} is not a TimeFunction; equations can only assign to {step}")
@@ -183,6 +186,27 @@ def updates_of(lines: Lines, grid: Any, direction: int) -> Iterator[FieldUpdate]
         if one.is_Reduction:
             expression, reads = one.lhs + one.rhs, {**reads, one.lhs: target}
         yield FieldUpdate(place, lines.position, target.function, expression, reads, direction, box)
+
+
+def _rows(equation: Any, grid: Any) -> list[Any]:
+    """Return one equation for each row of cells if an equation for a thin SubDomain has mirrored indices, such as
+    u[t, x, Abs(iz - 1)] for a free surface. In each row, such an index is the number of a cell. Return other equations
+    unchanged."""
+    mirrored = {part for read in equation.rhs.atoms(Indexed) for index in read.indices for part in index.atoms(Cast)}
+    thin = {one for part in mirrored for one in part.free_symbols if getattr(one, "is_Sub", False)}
+    if len(thin) != 1:
+        return [equation]
+    (dimension,) = thin
+    extent = int(grid.shape[grid.dimensions.index(dimension.parent)])
+    first, end = _range(str(equation.lhs), dimension, dimension.parent, extent)
+    if end - first > MAX_ROWS:
+        return [equation]
+    found = []
+    for number in range(first, end):
+        cell = {dimension: sympy.Integer(number)}
+        numbers = {part: part.base.xreplace(cell).doit() for part in mirrored}
+        found.append(equation.func(equation.lhs.xreplace(cell), equation.rhs.xreplace(numbers).xreplace(cell)))
+    return found
 
 
 def _where(position: int, target: Any) -> str:

@@ -22,6 +22,7 @@ from devito.types import Indexed
 from numpy.typing import NDArray
 from sympy.core.function import AppliedUndef
 
+from outcrop.axes import PLACES
 from outcrop.errors import InputError
 from outcrop.language.devito.equation import Access, Cell, FieldUpdate, access_of
 from outcrop.language.devito.expression import Conversion, SymbolValues, shown
@@ -49,11 +50,18 @@ class Points:
     changing: frozenset[str]
 
     def from_start(self, name: str, data: Any) -> NDArray[np.float64]:
-        """Return the rows of `data` that the steps use, in the order of the steps. Raises InputError if `data` has no row for the first step."""
+        """Return the rows of `data` that the steps use, in the order of the steps. Raises InputError if `data` has no
+        row for the first step."""
         rows = np.asarray(data, np.float64)
         if self.direction == -1 and self.first_time >= len(rows):
             raise InputError(f"{name} has {len(rows)} rows, but the first step uses row {self.first_time}")
         return rows[self.first_time :: self.direction]
+
+    def used(self, points: Injection | Sampling) -> NDArray[np.int64]:
+        """Return the cells of Devito's grid in which sources or receivers have a weight other than 0, in an array of
+        shape (cells, axes)."""
+        found: NDArray[np.int64] = (points.cells - np.array(self.padding))[points.weights != 0]
+        return found[:, list(PLACES[self.grid.dim])]
 
     def injections(self, operation: Any, position: int) -> Iterator[tuple[Injection, tuple[Any, ...]]]:
         """Yield the injections of one inject operation. Each injection comes with the functions that its factor
@@ -122,8 +130,7 @@ class Points:
                 0.5 * h if shift != 0 else 0.0 for shift, h in zip(shifts or [0] * grid.dim, grid.spacing, strict=True)
             ]
             origin = [float(o) + move for o, move in zip(grid.origin, moved, strict=True)]
-            points = np.asarray(sparse.coordinates.data, np.float64)
-            cells, weights = linear(where, points, grid.shape, [float(h) for h in grid.spacing], origin)
+            cells, weights = _linear(where, sparse, grid, origin)
         elif type(interpolator) is PrecomputedInterpolator and sparse.gridpoints_data is not None:
             cells, weights = _precomputed(sparse)
         elif isinstance(interpolator, SincInterpolator):
@@ -213,6 +220,19 @@ def _lowered(where: str, expression: Any, target: Any) -> Any:
         raise InputError(f"{where}: Devito cannot evaluate it: {' '.join(str(error).split())}") from None
 
 
+def _linear(
+    where: str, sparse: Any, grid: Any, origin: Sequence[float]
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return the corners of points with linear interpolation. Devito computes the position of a point, in cells, in the
+    dtype of the grid. In float32, the weights then have relative errors of about 1e-5 in a large grid, which a source
+    passes on to the whole field. Outcrop rounds in the same way, so that the results agree."""
+    points, spacing = np.asarray(sparse.coordinates.data, np.float64), [float(h) for h in grid.spacing]
+    linear(where, points, grid.shape, spacing, origin)  # checks the points; messages show coordinates
+    dtype = np.dtype(grid.dtype).type
+    cells = (points.astype(dtype) - np.asarray(origin, dtype)) / np.asarray(spacing, dtype)
+    return linear(where, cells, grid.shape, [1.0] * grid.dim, [0.0] * grid.dim)
+
+
 def _precomputed(sparse: Any) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return the corners of a precomputed sparse function. The corners of a point lie around the point's own cell.
     Their weights are products of the coefficients along each axis."""
@@ -255,12 +275,23 @@ def _around(
 
 @dataclass(frozen=True)
 class PointOperation:
-    """A source in `field` at t + dt, or a receiver of this field, with its position in the user's list."""
+    """A source in `field` at t + dt, or a receiver of this field, with its position in the user's list. `cells`
+    contains the cells of Devito's grid that it uses, in an array of shape (cells, axes)."""
 
     position: int
     where: str
     field: str
     is_source: bool
+    cells: NDArray[np.int64]
+
+    def is_disturbed(self, update: FieldUpdate) -> bool:
+        """Return True if an update of the field after this operation overwrites or reads its cells."""
+        if update.box is None:
+            return True
+        reads = [read.offset for read in update.reads.values() if (read.field, read.shift) == (self.field, 1)]
+        low, end = np.array(update.box).T
+        moved = [np.zeros(len(low), np.int64), *map(np.array, reads)]
+        return any(bool(((self.cells >= low + one) & (self.cells < end + one)).all(axis=1).any()) for one in moved)
 
 
 def check_order(operations: Sequence[PointOperation], updates: Sequence[FieldUpdate]) -> None:
@@ -271,7 +302,8 @@ def check_order(operations: Sequence[PointOperation], updates: Sequence[FieldUpd
         written = [update.position for update in updates if update.field == name]
         if not written or min(written) > one.position:
             raise InputError(f"{one.where}: {new} has no value yet; put it behind the equation that computes it")
-        if max(written) > one.position:
+        later = [update for update in updates if update.field == name and update.position > one.position]
+        if any(map(one.is_disturbed, later)):
             raise InputError(f"{one.where}: a later equation overwrites {new}; put it behind all equations")
         if not one.is_source:
             continue

@@ -303,13 +303,15 @@ def _points(
             for injection, read in points.injections(one, position):
                 injections.append(injection)
                 functions |= {function.name: function for function in read}
-                order.append(PointOperation(position, _text(position, one, "inject"), injection.field, True))
+                cells = points.used(injection)
+                order.append(PointOperation(position, _text(position, one, "inject"), injection.field, True, cells))
         elif isinstance(one, Interpolation):
             for sampling, access in points.samplings(one, position):
                 samplings.append(sampling)
                 functions[access.field] = access.function
                 if not sampling.before:
-                    order.append(PointOperation(position, _text(position, one, "interpolate"), sampling.field, False))
+                    where, cells = _text(position, one, "interpolate"), points.used(sampling)
+                    order.append(PointOperation(position, where, sampling.field, False, cells))
     check_order(order, updates)
     return tuple(injections), tuple(samplings), functions
 

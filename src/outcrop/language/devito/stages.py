@@ -67,7 +67,7 @@ def _merge(updates: Sequence[FieldUpdate]) -> list[FieldUpdate]:
         for access in reads.values():
             if access.shift == 1 and not access.version and not _is_read_only(access, updates):
                 raise InputError(f"{update.where}: reads {update.at(access)}, which no earlier equation writes")
-            if access.field == name and access.near and (access.shift == 1 or (access.shift == 0 and latest.get(name))):
+            if access.field == name and access.near and access.shift == 1:
                 near = True
             _check_overwritten(update, access)
             if access.shift == 1 and access.field != name:
