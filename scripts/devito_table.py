@@ -268,8 +268,8 @@ Operator of an example. The number is the largest difference between a field or 
 the run, divided by the largest value. Other rows have the message with which Outcrop refuses the Operator.
 
 The table was made with Devito {version} in float32. Differences above 1e-5 are rounding errors. Devito multiplies the
-factors of an equation in another order, and writes 1/h with six digits into the positions of sources. For such rows, the
-table also has the difference in float64.
+factors of an equation in another order, and writes 1/h with six digits into the positions of sources. For such rows,
+the table also has the difference in float64.
 
 | example | Operator | difference, or message |
 |---|---|---|

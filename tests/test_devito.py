@@ -127,7 +127,9 @@ def test_equations_happen_in_the_order_given(dtype: Any) -> None:
         dv.Eq(b.forward, dv.Max(dv.Min(b.forward, 0.8), -0.5) + 0.01 * dv.Abs(c)),
     ]
     lowered = check(equations, 0.1, 11, dtype)
-    assert len(lowered.stencil.stages) == 4  # u is written again after equation 3 has read it
+    number = [field.name for field in lowered.stencil.fields].index("u")
+    writes = [number in stage.targets for stage in lowered.stencil.stages]
+    assert writes == [True, True, False]  # equation 4 writes u again after equation 3 has read it
     assert lowered.shape == (16, 1, 19)
     for function in (u, a, b, c):
         fill(function, -1.0)
@@ -411,3 +413,37 @@ def test_sinc_interpolation() -> None:
     )  # fmt: skip
     wave = dv.Eq(u.forward, 2 * u - u.backward + 0.1 * u.laplace)
     check([wave, source.inject(field=u.forward, expr=source), seen.interpolate(expr=u)], 0.1, steps, np.float64)
+
+
+def test_a_free_surface() -> None:
+    """Checks rows of cells with mirrored indices, as in Devito's free surface, and a source before the equation of a
+    boundary that does not change the cells of the source."""
+
+    class Surface(dv.SubDomain):  # type: ignore[misc]
+        name = "surface"
+
+        def define(self, dimensions: Any) -> dict[Any, Any]:
+            x, y = dimensions
+            return {x: x, y: ("left", 2)}
+
+    grid = dv.Grid(shape=(14, 15), extent=(13.0, 14.0), dtype=np.float64, subdomains=(Surface(),))
+    x = grid.dimensions[0]
+    t, top = grid.stepping_dim, grid.subdomains["surface"]
+    u = dv.TimeFunction(name="u", grid=grid, space_order=4)
+    fill(u)
+    u.data[:] = u.data[0]
+    row = top.dimensions[1]
+    above, sign = dv.symbolics.INT(abs(row - 2)), dv.finite_differences.elementary.sign(row - 2)
+    source = wavelet("src", grid, 9, [[5.5, 7.25]])
+    equations = [
+        dv.Eq(u.forward, u + 0.1 * u.laplace),
+        source.inject(field=u.forward, expr=source),
+        dv.Eq(u.forward, u + 0.05 * (u[t, x, row + 1] - sign * u[t, x, above]),
+              subdomain=top),
+        dv.Eq(u[t + 1, x, 0], 0),
+    ]  # fmt: skip
+    lowered = check(equations, 0.1, 9, np.float64)
+    assert len(lowered.stencil.stages) == 1
+    source.coordinates.data[:] = [[5.5, 1.25]]
+    with pytest.raises(InputError, match=r"a later equation overwrites u\.forward"):
+        from_devito(equations, dt=0.1)
