@@ -117,6 +117,8 @@ REFUSED: list[tuple[str, Callable[[SimpleNamespace], Any]]] = [
     (r"reads u\(t \+ dt\), which no earlier equation writes", lambda s: dv.Inc(s.u.forward, s.u)),
     (r"reads u\(t \+ dt\) at neighbours", lambda s: [step(s), dv.Eq(s.u.forward, s.u.forward.dx)]),
     (r"reads v\(t - dt\), but v has time_order=1", lambda s: dv.Eq(s.v.forward, s.v.backward)),
+    (r"u_before_1 is the name of older values; give the function another name",
+     lambda s: dv.Eq(s.u.forward, s.u.backward.dx + dv.Function(name="u_before_1", grid=s.grid))),
     (r"reads u\(t - 2\*dt\), but u has time_order=2", lambda s: dv.Eq(s.u.forward, s.u.backward.backward)),
     (r"reads u\(t \+ 2\*dt\); a step computes only one new value", lambda s: dv.Eq(s.u.forward, s.u.forward.forward)),
     (r"ReduceMax is not available", lambda s: [step(s), dv.ReduceMax(s.u.forward, s.u)]),

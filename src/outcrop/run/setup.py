@@ -188,7 +188,7 @@ def _part_for(
 ) -> Description:
     """Return the description of the part of this rank. Raises InputError on all ranks when the ranks have different
     options, when the grid has too few rows, and for options that runs of several ranks do not support yet."""
-    if whole.rim or (definition.lowered and whole.taps):
+    if whole.rim or (definition.lowered and (whole.taps or whole.states)):
         raise InputError("runs of several ranks cannot have a halo, padding or sources yet; run one process")
     settings = whole.settings
     require_equal(

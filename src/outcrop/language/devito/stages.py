@@ -47,7 +47,11 @@ def stages_of(updates: Sequence[FieldUpdate]) -> Stages:
         found = _assign([*(copies.in_place(one) for one in merged), *copies.updates(merged)])
         if not copies.add_missing(found):
             break
+    own = {one.name for one in copies.fields.values()}
     for update, stage in zip(found.updates, found.numbers, strict=True):
+        for name, function in ((one.field, one.function) for one in (update, *update.accesses)):
+            if name in own and not isinstance(function, OlderValues):
+                raise InputError(f"{update.where}: {name} is the name of older values; give the function another name")
         for access in update.accesses:
             _check_read(update, access, stage, found)
     return found
