@@ -70,7 +70,8 @@ SOLVERS = {
     ),
     "seismic/self_adjoint": _solver(
         "self_adjoint.example_iso", "acoustic_sa_setup", _SMALL, "rec, u, _ = s.forward(save=True)",
-        "s.adjoint(rec)", _BORN, "s.jacobian_adjoint(rec, u)",
+        "s.adjoint(rec)", "import devito; dm = devito.Function(name='dm', grid=s.model.grid, space_order=8)",
+        "dm.data[:] = 0.1; s.jacobian(dm)", "s.jacobian_adjoint(rec, u)",
     ),
 } | {
     f"seismic/viscoacoustic, {kernel}, order {order} in time": _solver(
@@ -239,7 +240,7 @@ def results(tree: Path, name: str) -> list[dict[str, str]]:
     large = [row["result"] for row in rows if row["result"][:1].isdigit() and float(row["result"]) > LARGE]
     if large:
         for row, double in zip(rows, rows_of(tree, name, "--double"), strict=False):
-            if row["result"] in large:
+            if row["result"] in large and double["result"][:1].isdigit():
                 row["result"] += f" (in float64: {double['result']})"
     return rows
 
