@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import xarray
 
 import outcrop as oc
 from devito_scripts import DTYPES, close, dv, fill, make_grid
 from outcrop.errors import InputError
+from outcrop.language.devito import keep_equations
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Devito itself causes these warnings
 STEPS = 40
@@ -252,3 +254,133 @@ def test_what_was_taken_may_not_change(changed: str, tmp_path: Path) -> None:
         assert one.step == (6 if one is sim else 0)
     assert not (tmp_path / "fresh.oc").exists()
     oc.Simulation(equations, dt=1.0, directory=tmp_path / "fresh.oc", memory="1MiB").run(3)
+
+
+def test_saved_functions_become_snapshots(tmp_path: Path) -> None:
+    """Checks functions with `save=` and with a ConditionalDimension, for values before and after a step."""
+    grid = make_grid((20, 12), np.float64, 1.0)
+    sub = dv.ConditionalDimension("sub", parent=grid.time_dim, factor=3)
+    u = dv.TimeFunction(name="u", grid=grid, space_order=2, time_order=2, save=STEPS + 2)
+    v = dv.TimeFunction(name="v", grid=grid, space_order=2)
+    before, after = (dv.TimeFunction(name=one, grid=grid, save=15, time_dim=sub) for one in ("before", "after"))
+    fill(v)
+    u.data[0], u.data[1] = v.data[0], v.data[0]
+    equations = [
+        dv.Eq(u.forward, dv.solve(u.dt2 - 0.1 * u.laplace, u.forward)), dv.Eq(v.forward, 0.9 * v + 0.1 * u),
+        dv.Eq(before, u), dv.Eq(after, v.forward),
+    ]  # fmt: skip
+    sim = oc.Simulation(equations, dt=1.0, directory=tmp_path / "run.oc", memory="300KiB")
+    assert sim.run(STEPS).plan["passes"] > 1
+    dv.Operator(equations, opt="noop").apply(dt=1.0, time_M=STEPS)
+    close("u", sim.snapshots["u"][...], np.array(u.data[1:]), np.float64)
+    rows = slice(1, STEPS // 3 + 1)  # Devito's loop begins at time 1, so it does not keep time 0
+    close("before", sim.snapshots["before/u"][...], np.array(before.data[rows]), np.float64)
+    close("after", sim.snapshots["after/v"][...], np.array(after.data[rows]), np.float64)
+    with pytest.raises(InputError, match="snapshots: two have the name 'before'"):
+        oc.Simulation(
+            equations, dt=1.0, directory=tmp_path / "other.oc", snapshots=oc.Snapshots(5, name="before"), memory="1MiB"
+        )
+
+
+def wave_and_image(grid: Any) -> tuple[list[Any], list[Any], Any, Any]:
+    """Return the equations of a wave, and the equations that send its records back and correlate both waves. The model
+    has a layer that absorbs waves, and a SubDomain that is the whole grid."""
+    nt = STEPS + 2
+    options: dict[str, Any] = {"grid": grid, "space_order": 4, "time_order": 2}
+    u, v = dv.TimeFunction(name="u", save=nt, **options), dv.TimeFunction(name="v", **options)
+    m, damp = dv.Function(name="m", grid=grid), dv.Function(name="damp", grid=grid)
+    image = dv.Function(name="image", grid=grid)
+    m.data[:], m.data[10:] = 0.4, 0.2
+    damp.data[:], damp.data[:3], damp.data[-3:] = 0.0, 0.05, 0.05
+    src = dv.SparseTimeFunction(name="src", grid=grid, npoint=1, nt=nt, coordinates=np.array([[5.2, 8.0]]))
+    rec = dv.SparseTimeFunction(name="rec", grid=grid, npoint=1, nt=nt, coordinates=np.array([[4.0, 6.5]]))
+    src.data[:, 0] = np.exp(-(((np.arange(nt) - 8) / 3.0) ** 2))
+    scale = grid.stepping_dim.spacing**2 / m
+    wave = dv.Eq(u.forward, dv.solve(m * u.dt2 - u.laplace + damp * u.dt, u.forward))
+    back = dv.Eq(v.backward, dv.solve(m * v.dt2 - v.laplace + damp * v.dt.T, v.backward))
+    forward = [wave, src.inject(field=u.forward, expr=src * scale), rec.interpolate(expr=u)]
+    return forward, [back, rec.inject(field=v.backward, expr=rec * scale), dv.Inc(image, -u * v.dt2)], image, rec
+
+
+def test_an_image_from_two_operators(tmp_path: Path) -> None:
+    """Checks Operators that keep their equations. The second Operator runs backward in time and reads the states that
+    the first run keeps."""
+    with keep_equations():
+        forward, back, image, rec = wave_and_image(make_grid((20, 16), np.float64, 1.0))
+        operators = [dv.Operator(one, opt="noop") for one in (forward, back)]
+    sim = oc.Simulation(operators[0], dt=0.2, directory=tmp_path / "wave.oc", memory="500KiB")
+    with pytest.raises(InputError, match=r"wave.oc does not keep all its states; give saved=, the simulation"):
+        oc.Simulation(operators[1], dt=0.2, directory=tmp_path / "image.oc", memory="1MiB", saved=sim)
+    sim.run(STEPS, history="all")
+    assert np.abs(rec.data).max() > 0
+    with pytest.raises(InputError, match=r"the equations read u of another run; give saved="):
+        oc.Simulation(operators[1], dt=0.2, directory=tmp_path / "image.oc", memory="1MiB")
+    with pytest.raises(InputError, match=r"saved= is given, but no equation reads"):
+        oc.Simulation(operators[0], dt=0.2, directory=tmp_path / "image.oc", memory="1MiB", saved=sim)
+    imaging = oc.Simulation(
+        operators[1], dt=0.2, directory=tmp_path / "image.oc", memory="500KiB", saved=oc.open(tmp_path / "wave.oc")
+    )
+    with pytest.raises(InputError, match=r"has no field 'w'; .* give saved=\(simulation, \{'u0': 'u'\}\)"):
+        oc.Simulation(operators[1], dt=0.2, directory=tmp_path / "other.oc", memory="1MiB", saved=(sim, {"u": "w"}))
+    assert imaging.run(STEPS).plan["passes"] > 1
+
+    operators[0].apply(dt=0.2)
+    operators[1].apply(dt=0.2)
+    close("image", imaging["image"][...], np.array(image.data), np.float64)
+
+
+def test_computed_fields_can_be_assigned(tmp_path: Path) -> None:
+    """Checks that a function of a static field is computed from `.data`, and must be assigned if the field has no
+    values."""
+    grid = make_grid((20, 12), np.float64, 1.0)
+    u, theta = dv.TimeFunction(name="u", grid=grid, space_order=2), dv.Function(name="theta", grid=grid)
+    heat = dv.Eq(u.forward, u + 0.1 * dv.cos(theta) * u.laplace + 0.01 * theta)
+    sim = oc.Simulation(heat, dt=1.0, directory=tmp_path / "one.oc", memory="1MiB")
+    sim.assign({"u": "gaussian", "theta": 0.5})
+    with pytest.raises(InputError, match=r"cos_theta, which has no values; assign sim\['cos_theta'\]"):
+        sim.run(3)
+    sim["cos_theta"] = np.full(grid.shape, np.cos(0.5))
+    sim.run(3)
+    theta.data[:] = 0.5
+    other = oc.Simulation(heat, dt=1.0, directory=tmp_path / "two.oc", memory="1MiB")
+    other["u"] = "gaussian"
+    other.run(3)
+    np.testing.assert_array_equal(other["u"][1:-1, 1:-1], sim["u"][1:-1, 1:-1])
+    third = oc.Simulation(heat, dt=1.0, directory=tmp_path / "three.oc", memory="1MiB")
+    third.assign({"u": "gaussian", "theta": 0.1})  # `theta.data` does not belong to these values
+    with pytest.raises(InputError, match="cos_theta, which has no values"):
+        third.run(3)
+
+
+@pytest.mark.parametrize("shape", [(30,), (20, 14), (20, 12, 13)])
+def test_readers_of_zarr_see_devitos_grid(shape: tuple[int, ...], tmp_path: Path) -> None:
+    """Checks that other programs see the arrays without the halo, with the names and coordinates of Devito's
+    dimensions. Shards in several directories show the halo."""
+    grid = make_grid(shape, np.float32)
+    u = dv.TimeFunction(name="u", grid=grid, space_order=4)
+    fill(u)
+    heat = dv.Eq(u.forward, u + 5.0 * u.laplace)
+    run = tmp_path / "run.oc"
+    sim = oc.Simulation(heat, dt=1.0, directory=run, memory="1MiB", units="m", snapshots=oc.Snapshots(2))
+    sim.run(4)
+    shown = xarray.open_zarr(run)
+    names = ("x", "y", "z")[: len(shape)]
+    assert shown.u.dims == names
+    np.testing.assert_array_equal(shown.u.values, sim["u"][...])
+    for axis, name in enumerate(names):
+        places = float(grid.origin[axis]) + 10.0 * np.arange(shape[axis])
+        np.testing.assert_allclose(shown[name].values, places)
+    kept = xarray.open_zarr(run / "snapshots.zarr").u
+    assert kept.dims == ("time", *names)
+    np.testing.assert_array_equal(kept[-1].values, sim["u"][...])
+    assert oc.open(run).run(2).steps == 2
+    np.testing.assert_array_equal(xarray.open_zarr(run).u.values, oc.open(run)["u"][...])
+
+    places = [tmp_path / name for name in ("a.oc", "b.oc")]
+    striped = oc.Simulation(heat, dt=1.0, directory=places, memory="1MiB")
+    striped.run(4)
+    hidden = len(shape) == 1  # an array of one axis has a single shard
+    whole = xarray.open_zarr(places[0]).u.values
+    inner = tuple(slice(0 if hidden else 2, n + (0 if hidden else 2)) for n in shape)
+    assert whole.shape == tuple(n + (0 if hidden else 4) for n in shape)
+    np.testing.assert_array_equal(whole[inner], striped["u"][...])

@@ -59,6 +59,7 @@ def facts(where: Path) -> dict[str, Any]:
         "stencil": run.stencil.get("name", "?"),
         "parameters": dict(run.parameters),
         "boundary": boundary_text(as_boundary(run.boundary), len(run.shape)),
+        "axes": list(run.axis_names),
         "shape": list(run.own_shape),
         "padding": list(run.padding),
         "dtype": run.dtype,
@@ -199,10 +200,8 @@ def _acquisition(run: Manifest, state: Any) -> dict[str, Any]:
 
 def as_text(found: dict[str, Any]) -> list[tuple[str, str]]:
     """Return the facts as rows of a name and a text."""
-    from outcrop.axes import NAMES
-
     chosen = ", ".join(f"{name} = {value:g}" for name, value in found["parameters"].items())
-    size, axes = " x ".join(map(str, reversed(found["shape"]))), ", ".join(reversed(NAMES[len(found["shape"])]))
+    size, axes = " x ".join(map(str, reversed(found["shape"]))), ", ".join(reversed(found["axes"]))
     arrays, shards = found["arrays_on_disk"], found["shards_per_array"]
     rows = [
         ("stencil", f"{found['stencil']}{f' with {chosen}' if chosen else ''}, boundary {found['boundary']}"),

@@ -250,13 +250,27 @@ def largest_step(
     one = limit or Limit()
     start = dict(zip((p.name for p in stencil.parameters), stencil.scalars(values), strict=True))[one.parameter]
 
-    def is_stable(step: float) -> bool | None:
-        found = [growth(stencil, {**values, one.parameter: step}, state) for state in states]
-        return None if None in found else all(rate is not None and rate <= max_growth(stencil) for rate in found)
+    def rates(step: float, of: Sequence[State]) -> list[float | None]:
+        return [growth(stencil, {**values, one.parameter: step}, state) for state in of]
 
-    if not states or is_stable(abs(start) or 1.0) is None:
+    def is_stable(step: float) -> bool:
+        return all(rate is not None and rate <= max_growth(stencil) for rate in rates(step, worst))
+
+    begin = abs(start) or 1.0
+    found = rates(begin, states)
+    if not states or None in found:
         return None
-    return _bisect(lambda step: bool(is_stable(step)), abs(start) or 1.0, one.is_minimum)
+    worst: list[State] = []
+    while True:  # usually, one state is the worst for each step, so the limit of few states is the limit of all
+        worst.append(states[max(range(len(states)), key=lambda i: found[i] or 0.0)])
+        step = _bisect(is_stable, begin, one.is_minimum)
+        if len(worst) == len(states) or not 0 < step < math.inf:
+            break
+        found = rates(step, states)
+        if all(rate is not None and rate <= max_growth(stencil) for rate in found):
+            return step
+    worst = list(states)
+    return _bisect(is_stable, begin, one.is_minimum)
 
 
 def _bisect(is_stable: Callable[[float], bool], start: float, is_minimum: bool) -> float:

@@ -106,7 +106,8 @@ class SnapshotDemand:
     `planes` planes of each of `fields` fields. A plane of the box has `rows` rows of `row_bytes`. If `initial` is true,
     the run also keeps the initial values. If `steps` is given, the run keeps boxes only after these steps. `steps` is
     in ascending order. If a box has means of groups of cells, `mean_cells` is the number of cells whose means are
-    computed. `planes`, `rows` and `row_bytes` are then the numbers of the means."""
+    computed. `planes`, `rows` and `row_bytes` are then the numbers of the means. The first box is kept after step
+    `offset`, which is less than `every`, or after step `every` if `offset` is 0."""
 
     every: int
     fields: int
@@ -116,6 +117,7 @@ class SnapshotDemand:
     initial: bool = False
     steps: tuple[int, ...] | None = None
     mean_cells: int = 0
+    offset: int = 0
 
     @property
     def box_bytes(self) -> int:
@@ -126,7 +128,8 @@ class SnapshotDemand:
         if self.steps is not None:
             first = bisect_right(self.steps, first_step) if first_step else 0
             return self.fields * (bisect_right(self.steps, first_step + steps) - first)
-        kept = (first_step + steps) // self.every - first_step // self.every
+        before = first_step + -self.offset % self.every
+        kept = (before + steps) // self.every - before // self.every
         return self.fields * (kept + (self.initial and first_step == 0))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 
 from outcrop.axes import NAMES, ORDERS, PLACES, Shape, axes_text, option_text
 from outcrop.errors import InputError, by_caller, shown
@@ -22,7 +22,7 @@ from outcrop.language.stencil import Stencil
 from outcrop.paths import as_path
 from outcrop.plan.problem import FieldPlan, Operand, Problem, StagePlan
 from outcrop.run.acquisition.definitions import AcquisitionDefinitions, Grid, define
-from outcrop.run.disk.entries import StatesEntry
+from outcrop.run.disk.entries import MAX_STATE, SnapshotsEntry, StateField, StatesEntry
 from outcrop.run.disk.layout import PlaneLayout
 from outcrop.run.disk.manifest import Description
 from outcrop.run.disk.planes import PlaneSource
@@ -53,7 +53,8 @@ class Definition:
     """All properties of a run that determine its result.
 
     `shape` is the shape of the arrays on disk, which extend `padding` cells beyond the user's grid at both ends of each
-    axis. `boundary` contains the boundaries of the engine's three axes (z, y, x). `signals` contains the texts that
+    axis. `boundary` contains the boundaries of the engine's three axes (z, y, x). `axes` contains the names of Devito's
+    dimensions, or is empty without Devito. `signals` contains the texts that
     `encode_signals` returns."""
 
     stencil: Stencil
@@ -67,6 +68,7 @@ class Definition:
     acquisition: AcquisitionDefinitions
     lowered: Lowered | None = None
     states: StatesEntry | None = None
+    axes: tuple[str, ...] = ()
 
     @property
     def own_shape(self) -> Shape:
@@ -77,6 +79,8 @@ def definition_of(options: RunOptions, shape: Shape | None = None) -> Definition
     """Return the definition of a run. `shape` is used when the options have no shape. Raises InputError for wrong
     options and for options that contradict each other."""
     if not are_equations(options.stencil):
+        if options.saved is not None:
+            raise InputError("saved= is only for Devito's equations that read saved functions")
         return _of_stencil(options, shape)
     for name in ("shape", "params", "signals", "spacing", "origin"):
         if (value := getattr(options, name)) is not None:
@@ -150,7 +154,7 @@ def definition_beside(manifest: Description, stencil: Stencil, acquisition: Acqu
     """Return the definition of a run on disk, but with another stencil or another acquisition."""
     return Definition(
         stencil, manifest.shape, manifest.padding, manifest.dtype, as_boundary(manifest.boundary), manifest.parameters,
-        manifest.signals, manifest.coordinates, acquisition,
+        manifest.signals, manifest.coordinates, acquisition, axes=manifest.axes,
     )  # fmt: skip
 
 
@@ -320,11 +324,66 @@ def _of_equations(options: RunOptions) -> Definition:
     own = tuple(n - 2 * pad for n, pad in zip(shape, padding, strict=True))
     coordinates = as_coordinates(spacing, origin, options.units, stencil.ndim)
     grid = Grid(stencil, own, padding, sides, coordinates, as_parameters(stencil, {}), lowered.dtype)
-    acquisition = _acquisition(grid, options, AcquisitionDefinitions(lowered.injections, lowered.samplings))
+    box = tuple((pad, pad + n) for pad, n in zip(padding, own, strict=True))
+    kept = tuple(
+        SnapshotsEntry(one.every, one.fields, box, initial=one.initial, name=one.name, offset=one.offset)
+        for one in lowered.saved
+    )
+    acquisition = _acquisition(grid, options, AcquisitionDefinitions(lowered.injections, lowered.samplings, kept))
     texts = encode_signals(stencil, lowered.signals)
     return Definition(
-        stencil, shape, padding, lowered.dtype, sides, grid.parameters, texts, grid.coordinates, acquisition, lowered
-    )
+        stencil, shape, padding, lowered.dtype, sides, grid.parameters, texts, grid.coordinates, acquisition, lowered,
+        _saved_states(lowered, shape, options.saved), tuple(lowered.dimensions[place] for place in places),
+    )  # fmt: skip
+
+
+def _saved_states(lowered: Lowered, shape: Shape, saved: Any) -> StatesEntry | None:
+    """Return the states of another simulation that the equations read, or None if they read no saved functions. `saved`
+    is the simulation, or a pair of the simulation and a mapping from the names of functions to the names that the
+    fields have in the simulation. Raises InputError if the simulation does not keep these states."""
+    from outcrop.run.simulation import Simulation
+
+    names = ", ".join(dict.fromkeys(one.function for one in lowered.reads))
+    if not names:
+        if saved is not None:
+            raise InputError("saved= is given, but no equation reads a saved function that another run computes")
+        return None
+    remedy = f"give saved=, the simulation that has computed {names} with run(steps, history='all')"
+    simulation, renamed = saved if isinstance(saved, tuple) and len(saved) == 2 else (saved, {})
+    if not isinstance(simulation, Simulation):
+        raise InputError(f"the equations read {names} of another run; {remedy}")
+    require_mapping(renamed, "saved: the names of fields", "u0")
+    if unknown := [one for one in renamed if one not in {read.function for read in lowered.reads}]:
+        raise InputError(f"saved: the equations read no saved function {shown(unknown[0])}; there are: {names}")
+    fields = {one.function: renamed.get(one.function, one.function) for one in lowered.reads}
+    if lowered.direction == 1:
+        raise InputError(f"the equations read {names} of another run; only equations for u.backward can do this")
+    state = simulation.reader()
+    history = state.manifest.taps.history if state else None
+    if state is None or history is None or history.every != 1:
+        raise InputError(f"{simulation.directory} does not keep all its states; {remedy}")
+    manifest = state.manifest
+    if (manifest.shape, manifest.dtype) != (shape, lowered.dtype):
+        raise InputError(
+            f"{simulation.directory} has arrays of {manifest.dtype} and shape {manifest.shape}, including the halo; "
+            f"these equations need {lowered.dtype} and {shape}, so use the same grid and space_order"
+        )
+    if missing := [one for one in fields.values() if one not in history.fields]:
+        raise InputError(
+            f"the history of {simulation.directory} has no field {shown(missing[0])}; if the field has another name "
+            "there, give saved=(simulation, {'u0': 'u'})"
+        )
+    own = simulation.setup.lowered
+    first = own.first_time if own else int(any(entry.is_previous for entry in manifest.state))
+    newest = {one.name: lowered.first_time + one.shift - first for one in lowered.reads}  # in step 0 of this run
+    last = max(newest.values())
+    if manifest.step < last:
+        raise InputError(f"{simulation.directory} is at step {manifest.step}, but these equations need step {last}")
+    steps = min(manifest.step, last + 1)
+    if steps - min(newest.values()) > MAX_STATE:
+        raise InputError(f"the equations read {names} at more than {MAX_STATE + 1} times in a step")
+    reads = tuple(StateField(one.name, fields[one.function], steps - newest[one.name]) for one in lowered.reads)
+    return StatesEntry(str(state.path.absolute()), manifest.identity, steps, reads)
 
 
 def initial_planes(lowered: Lowered | None, manifest: Description, filled: Collection[str]) -> dict[str, PlaneSource]:
@@ -334,15 +393,16 @@ def initial_planes(lowered: Lowered | None, manifest: Description, filled: Colle
     `.data` are then ignored, too. A function of Devito has one array for each point in time. Raises InputError when the
     arrays of a function have different halos."""
 
-    def planes_of(array: NDArray[Any]) -> PlaneSource:
-        return lambda z0, z1: array[z0:z1]
-
     if lowered is None:
         return {}
     assigned = {manifest.entry(name).field for name in filled}
-    names = [name for name in lowered.state_names if manifest.entry(name).field not in assigned]
-    arrays = {name: lowered.initial(name) for name in names}
-    return {name: planes_of(array) for name, array in arrays.items() if array is not None}
+    found = {}
+    for name in lowered.state_names:
+        # The values of a computed field come from `.data`. They would contradict values that the user has assigned.
+        sources = lowered.computed[name].functions if name in lowered.computed else ()
+        if assigned.isdisjoint({manifest.entry(name).field, *sources}):
+            found[name] = lowered.planes(name)
+    return {name: planes for name, planes in found.items() if planes is not None}
 
 
 def require_unchanged(lowered: Lowered | None) -> None:

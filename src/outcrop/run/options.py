@@ -402,6 +402,14 @@ class RunOptions:
             details="If the communicator has several ranks, these ranks compute the run together.", in_files=False,
         ),
     ] = None
+    saved: Annotated[
+        Any,
+        Option(
+            "problem", "the simulation that has computed the saved functions of Devito's equations",
+            details="This simulation must keep the history \"all\". If a function has another name in this simulation, "
+            "give a pair with the simulation and the names: `saved=(forward, {\"u0\": \"u\"})`.", in_files=False,
+        ),
+    ] = None
 
 
 SIZES = {

@@ -167,11 +167,12 @@ class NotebookProgress(Progress):
         self._write(escaped(text), text)
 
     def _write(self, html: str, text: str) -> None:
-        from IPython.display import display
+        from IPython import display
 
+        show: Any = display.display  # IPython has no type for this function
         content = {"text/html": f"<div>{html}</div>", "text/plain": text}
         if self._place is None:
-            self._place = display(content, raw=True, display_id=True)
+            self._place = show(content, raw=True, display_id=True)
         else:
             self._place.update(content, raw=True)
 

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from outcrop import _core
-from outcrop.axes import NAMES as AXES
 from outcrop.axes import Shape, grid_shape
 from outcrop.errors import BudgetError, InputError, by_caller, shown
 from outcrop.language.boundary import as_boundary
@@ -169,8 +168,11 @@ def set_up_definition(
         options = replace(options, force=options.force or is_unfinished_start(group, directories[0]))
     require_readable(description)
     for array in description.arrays if description.coordinates else ():
-        if array.name in AXES[len(description.shape)]:
+        if array.name in description.axis_names:
             raise InputError(f"field {array.name!r} has the name of an axis; leave out spacing, origin and units")
+    for kept in description.taps.snapshots:
+        if kept.name in description.axis_names:
+            raise InputError(f"snapshots: name {kept.name!r} is the name of an axis; choose another")
     setup = Setup(
         definition.stencil, description, tuple(directories), options.steps, initial, bool(options.check_finite),
         definition.acquisition, definition.lowered, bool(options.force), bool(options.raw_device), group=group,
@@ -187,7 +189,7 @@ def _part_for(
     """Return the description of the part of this rank. Raises InputError on all ranks when the ranks have different
     options, or when the grid has too few rows. Also raises InputError for options that runs of several ranks do not
     support yet."""
-    if whole.rim or (definition.lowered and whole.taps):
+    if whole.rim or (definition.lowered and (whole.taps or whole.states)):
         raise InputError("runs of several ranks cannot have a halo, padding or sources yet; run one process")
     if any(one.coarsen for one in whole.taps.snapshots):
         raise InputError("snapshots: runs of several ranks cannot have coarsen yet; leave it out, or run one process")
@@ -464,6 +466,7 @@ def _describe(
         rim=definition.padding if any(definition.padding) else (),
         unstable=bool(options.unstable),
         states=definition.states,
+        axes=definition.axes,
         records=str(as_place(records, "records").absolute()) if records is not None else None,
     )
 

@@ -29,6 +29,10 @@ from outcrop.run.inputs.input_array import plane_groups
 Ranges = dict[str, tuple[float, float]]
 """A dictionary with the minimum and the maximum of each field. The key is the name of the field."""
 
+_MAX_COMBINED = 6
+"""The maximum number of fields whose extremes are combined. Each field doubles the number of combinations, and the
+analysis of a combination can take milliseconds."""
+
 
 def refuse_unstable(stencil: Stencil, manifest: Description, ranges: Mapping[str, tuple[float, float]]) -> None:
     """Raise InputError before the first step when waves certainly grow, or when a field that is only read has a value
@@ -44,7 +48,7 @@ def refuse_unstable(stencil: Stencil, manifest: Description, ranges: Mapping[str
         if limit_of(stencil) and not all(map(math.isfinite, seen)):
             wrong = next(value for value in seen if not math.isfinite(value))
             raise _refusal(f"{name} holds {wrong}, which would spread through the whole grid")
-    if not all(name in ranges for name in names):
+    if len(names) > _MAX_COMBINED or not all(name in ranges for name in names):
         return
     ends = corners({name: ranges[name] for name in names})
     if (text := _judged(stencil, manifest.parameters, ends)) is None:
@@ -86,7 +90,7 @@ def growing(stencil: Stencil, state: State) -> str | None:
     values."""
     manifest = state.manifest
     names = [entry.name for entry in manifest.static]
-    if all(name in manifest.ranges for name in names):
+    if len(names) <= _MAX_COMBINED and all(name in manifest.ranges for name in names):
         ends = corners({name: manifest.ranges[name] for name in names})
         text = _judged(stencil, manifest.parameters, ends)
         if text is None or len(names) < 2:

@@ -6,8 +6,9 @@
 Devito evaluates derivatives and staggered positions (`Eq.evaluate`) and converts them to offsets in whole cells
 (`lower_exprs`). This package performs the other steps:
 
-    Eq, Inc ──► equation ──► stages, by dependency ──► Stencil
+    Eq, Inc ──► equation ──► stages, by dependency ──► expression ──► Stencil
     inject, interpolate ──► points ──► Injection, Sampling
+    save=, ConditionalDimension ──► snapshots
 
 The package is imported only if a user passes Devito's equations. Devito is an optional dependency.
 """
@@ -17,8 +18,10 @@ from __future__ import annotations
 from outcrop.errors import InputError
 
 try:
-    from outcrop.language.devito.program import Lowered, from_devito
+    from outcrop.language.devito.lowered import Lowered
+    from outcrop.language.devito.operators import keep_equations
+    from outcrop.language.devito.program import from_devito
 except ImportError as error:
     raise InputError(f"Devito is missing, or is another version ({error}): pip install 'outcrop[devito]'") from None
 
-__all__ = ["Lowered", "from_devito"]
+__all__ = ["Lowered", "from_devito", "keep_equations"]

@@ -1,39 +1,55 @@
-"""Turn Devito's equations into updates, assign each update to a stage of a step, and convert expressions to Outcrop's
-fields and parameters.
+"""Turn Devito's equations into updates of fields.
 
-Devito executes the equations of a step one after another, in their order. Outcrop computes all updates of a stage from
-the values that exist before the stage. So an update that reads a value at t + dt must be in a later stage than the
-update that computes the value. If an update overwrites a value at t - dt, the other updates that read this value must
-be in the same stage or in an earlier stage.
+An equation computes all cells of the grid, or the cells of a box. The box comes from a SubDomain, or from numbers in
+the equation, such as u[t + 1, 0, y]. Most equations compute u.forward from values at t and before. An Operator that
+runs backward in time computes u.backward from values at t and after. Its steps are counted backward, so that the rest
+of the package sees an equation for the next step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
+import numpy as np
 import sympy
 from devito.ir.equations.algorithms import lower_exprs
+from devito.symbolics import Cast
 from devito.types import Indexed
 
 from outcrop.errors import InputError
-from outcrop.language.lower import FUNCTIONS, SUPPORTED
-from outcrop.language.symbols import Parameter
+from outcrop.language.devito.expression import shown
 
-ORDERS = (1, 2)
-_MAX_SHOWN = 80  # characters
-_KEPT = (sympy.Abs, sympy.Min, sympy.Max, sympy.atan, *FUNCTIONS)
+MAX_ROWS = 16
+"""The maximum number of rows of cells for which an equation with mirrored indices is written out."""
+MAX_ORDER = 3
+"""The maximum `time_order` of a TimeFunction. With 4, `u.forward` is u(t + 2 dt)."""
+
+Box: TypeAlias = tuple[tuple[int, int], ...]
+"""A half-open range of cells along each axis of Devito's grid."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The cell that an equation computes. `base` contains the cell's index along each axis of Devito, without the halo:
+    a dimension, or the number of a cell. `direction` is 1, or -1 if the equations run backward in time."""
+
+    grid: Any
+    direction: int
+    base: tuple[Any, ...]
 
 
 @dataclass(frozen=True)
 class Access:
-    """A value that an expression reads. `shift` is the number of steps after t, or 0 for a value that does not depend
-    on time. `offset` is in cells along the grid's axes, or () for a value that all cells share."""
+    """A value that an expression reads. `shift` is the number of steps after the beginning of the step, or 0 for a
+    value that does not depend on time. `offset` is in cells along the grid's axes, or () for a value that all cells
+    share. If several updates of a step write the field, `version` is the number of updates before the access."""
 
     function: Any
     shift: int
     offset: tuple[int, ...]
+    version: int = 0
 
     @property
     def field(self) -> str:
@@ -46,17 +62,42 @@ class Access:
 
 
 @dataclass(frozen=True)
+class OlderValues:
+    """A field that keeps the values that `function` had `steps` steps before the beginning of the step. A stencil keeps
+    only one previous value of a field, and a field cannot read this value at neighbours during its own update."""
+
+    function: Any
+    steps: int
+    is_TimeFunction = True
+    save = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.function.name}_before_{self.steps}"
+
+    @property
+    def dimensions(self) -> tuple[Any, ...]:
+        return tuple(self.function.dimensions)
+
+
+@dataclass(frozen=True)
 class FieldUpdate:
-    """An update that sets `function` at t + dt to `expression`. `reads` describes each Indexed of the expression. An
-    update can continue an earlier update of the same field: it reads the result of the earlier update in the same cell.
-    `earlier` is the earlier update, or None."""
+    """An update that sets `function` at the end of the step to `expression`, in the cells of `box`, or in all cells if
+    `box` is None. `reads` describes each Indexed of the expression. An update can continue an earlier update of the
+    same field: it reads the result of the earlier update in the same cell. `earlier` is the earlier update, or None.
+    The `version` of the first update of a field in a step is 1. If `copied` is given, the update copies this value, and
+    has no expression. `direction` is 1, or -1 if the equations run backward in time."""
 
     where: str
     position: int
     function: Any
     expression: Any
     reads: Mapping[Any, Access]
+    direction: int = 1
+    box: Box | None = None
     earlier: FieldUpdate | None = None
+    version: int = 1
+    copied: Access | None = None
 
     @property
     def field(self) -> str:
@@ -67,90 +108,200 @@ class FieldUpdate:
         """The values that this update reads. If this update continues earlier updates, the values that those updates
         read are included."""
         own = [one for one in self.reads.values() if not self.continues(one)]
-        return (*own, *(self.earlier.accesses if self.earlier else ()))
+        return (*own, *([self.copied] if self.copied else ()), *(self.earlier.accesses if self.earlier else ()))
 
     def continues(self, access: Access) -> bool:
         """Return True if `access` reads the result of the earlier update."""
-        return access.field == self.field and access.shift == 1
+        return self.earlier is not None and access.field == self.field and access.shift == 1
+
+    def at(self, access: Access) -> str:
+        """Return the name of the field and the time of an access, for messages: u(t - dt)."""
+        if not getattr(access.function, "is_TimeFunction", False):
+            return access.field
+        steps = access.shift * self.direction
+        time = "t" if not steps else f"t {'+' if steps > 0 else '-'} {'' if abs(steps) == 1 else f'{abs(steps)}*'}dt"
+        return f"{access.field}({time})"
 
 
-def updates_of(equation: Any, position: int, grid: Any) -> Iterator[FieldUpdate]:
-    """Yield the updates of an Eq or Inc, one for each component of a vector or tensor. `position` is the equation's
-    index in the user's list. Raises InputError if a part cannot be lowered."""
+@dataclass(frozen=True)
+class Lines:
+    """The lowered equations of one Eq or Inc, one for each component of a vector or tensor. `position` is the index of
+    the equation in the user's list."""
+
+    position: int
+    where: str
+    equations: tuple[Any, ...]
+
+
+def lines_of(equation: Any, position: int) -> Lines:
+    """Lower an Eq or Inc. Raises InputError if Devito cannot evaluate the equation."""
     where = _where(position, str(equation.lhs))  # the user's text, before lowering
-    _check(where, equation)
+    if equation.is_Reduction and type(equation).__name__ != "Inc":
+        raise InputError(f"{where}: {type(equation).__name__} is not available; there are Eq and Inc")
+    if equation.implicit_dims:
+        raise InputError(f"{where}: implicit_dims are not available")
     try:
         flat = lower_exprs(equation._evaluate(expand=True)._flatten)
     except (AttributeError, NotImplementedError, TypeError, ValueError) as error:
         raise InputError(f"{where}: Devito cannot evaluate it: {' '.join(str(error).split())}") from None
-    for one in flat:
-        place = where if len(flat) == 1 else _where(position, one.lhs)
+    return Lines(position, where, tuple(flat))
+
+
+def direction_of(lines: Sequence[Lines], grid: Any) -> int:
+    """Return 1 if the equations write u.forward, or -1 if they write u.backward. Raises InputError for a list of both
+    kinds."""
+    found: dict[int, str] = {}
+    for one in lines:
+        for equation in one.equations:
+            if isinstance(equation.lhs, Indexed) and is_updatable(equation.lhs.function):
+                steps = _distance(equation.lhs.indices[0], equation.lhs.function.dimensions[0])
+                if steps in (-1, 1):
+                    found.setdefault(steps, one.where)
+    if len(found) == 2:
+        raise InputError(
+            f"{found[-1]}: it runs backward in time, and {found[1]} forward; use one simulation for each direction"
+        )
+    return next(iter(found), 1)
+
+
+def updates_of(lines: Lines, grid: Any, direction: int) -> Iterator[FieldUpdate]:
+    """Yield the updates of a lowered Eq or Inc. Raises InputError if a part cannot be lowered."""
+    step = "u.forward" if direction == 1 else "u.backward"
+    for one in [row for given in lines.equations for row in _rows(given, grid)]:
+        place = lines.where if len(lines.equations) == 1 else _where(lines.position, one.lhs)
         if not isinstance(one.lhs, Indexed):
-            raise InputError(f"{place}: {one.lhs} is not a TimeFunction; equations can only assign to u.forward")
-        target = access_of(place, one.lhs, grid)
-        if not is_updatable(target.function) or target.shift != 1 or target.near or not target.offset:
-            raise InputError(f"{place}: equations can only assign to u.forward of a TimeFunction u, in every cell")
-        reads = reads_of(place, one.rhs, grid)
-        expression = one.rhs
+            raise InputError(f"{place}: {one.lhs} is not a TimeFunction; equations can only assign to {step}")
+        function, axes = one.lhs.function, grid.dim
+        if getattr(function, "is_SparseFunction", False) or len(function.dimensions) < axes:
+            raise InputError(f"{place}: equations can only assign to {step} of a TimeFunction u, or to a Function")
+        check_function(place, function, grid)
+        halo = [int(left) for left in function._size_nodomain.left][-axes:]
+        base = tuple(sympy.Add(i, -left) for i, left in zip(one.lhs.indices[-axes:], halo, strict=True))
+        base, box = _cells(place, base, grid)
+        cell = Cell(grid, direction, base)
+        if is_updatable(function) and _distance(one.lhs.indices[0], function.dimensions[0]) != direction:
+            raise InputError(f"{place}: equations can only assign to {step} of a TimeFunction u")
+        target = Access(function, 1, (0,) * axes)
+        expression, reads = one.rhs, reads_of(place, one.rhs, cell)
         if one.is_Reduction:
             expression, reads = one.lhs + one.rhs, {**reads, one.lhs: target}
-        yield FieldUpdate(place, position, target.function, expression, reads)
+        yield FieldUpdate(place, lines.position, target.function, expression, reads, direction, box)
+
+
+def _rows(equation: Any, grid: Any) -> list[Any]:
+    """Return one equation for each row of cells if an equation for a thin SubDomain has mirrored indices, such as
+    u[t, x, Abs(iz - 1)] for a free surface. In each row, such an index is the number of a cell. Return other equations
+    unchanged."""
+    mirrored = {part for read in equation.rhs.atoms(Indexed) for index in read.indices for part in index.atoms(Cast)}
+    thin = {one for part in mirrored for one in part.free_symbols if getattr(one, "is_Sub", False)}
+    if len(thin) != 1:
+        return [equation]
+    (dimension,) = thin
+    extent = int(grid.shape[grid.dimensions.index(dimension.parent)])
+    first, end = _range(str(equation.lhs), dimension, dimension.parent, extent)
+    if end - first > MAX_ROWS:
+        return [equation]
+    found = []
+    for number in range(first, end):
+        cell = {dimension: sympy.Integer(number)}
+        numbers = {part: part.base.xreplace(cell).doit() for part in mirrored}
+        found.append(equation.func(equation.lhs.xreplace(cell), equation.rhs.xreplace(numbers).xreplace(cell)))
+    return found
 
 
 def _where(position: int, target: Any) -> str:
     return f"equation {position + 1}, for {shown(target)}"
 
 
-def _check(where: str, equation: Any) -> None:
-    if equation.is_Reduction and type(equation).__name__ != "Inc":
-        raise InputError(f"{where}: {type(equation).__name__} is not available; there are Eq and Inc")
-    if equation.subdomain is not None:
+def _cells(where: str, base: Sequence[Any], grid: Any) -> tuple[tuple[Any, ...], Box | None]:
+    """Return the index of the computed cell along each axis, and the box of all computed cells, or None for the whole
+    grid. Raises InputError if the cells are not a box inside the grid."""
+    found, box = [], []
+    for given, dimension, extent in zip(base, grid.dimensions, grid.shape, strict=True):
+        index = given if given == dimension else _numbered(given, grid)
+        box.append(_range(where, index, dimension, int(extent)))
+        found.append(index)
+    whole = all(one == (0, int(extent)) for one, extent in zip(box, grid.shape, strict=True))
+    return tuple(found), None if whole else tuple(box)
+
+
+def _numbered(index: Any, grid: Any) -> Any:
+    """Return the index, with numbers in place of Devito's symbols for the first and the last cell of an axis."""
+    ends: dict[Any, Any] = {}
+    for dimension, extent in zip(grid.dimensions, grid.shape, strict=True):
+        ends |= {dimension.symbolic_min: sympy.Integer(0), dimension.symbolic_max: sympy.Integer(int(extent) - 1)}
+    return sympy.sympify(index).xreplace(ends)
+
+
+def _range(where: str, index: Any, dimension: Any, extent: int) -> tuple[int, int]:
+    """Return the cells that an equation computes along one axis."""
+    if index == dimension:
+        return 0, extent
+    if getattr(index, "is_Integer", False):
+        first, end = int(index), int(index) + 1
+    elif getattr(index, "is_Sub", False) and index.parent == dimension:
+        low, high = (None if one is None or one.value is None else int(one.value) for one in index.thickness)
+        first, end = low or 0, extent - (high or 0)
+        if index.is_left:
+            first, end = 0, low or 0
+        elif index.is_right:
+            first, end = extent - (high or 0), extent
+    else:
         raise InputError(
-            f"{where}: subdomain {equation.subdomain.name!r} is not available; leave it out, "
-            "boundary= says what the rim does"
+            f"{where}: an equation computes the whole grid, a box of a SubDomain, or cells with fixed numbers, "
+            f"not {shown(index)} along {dimension}"
         )
-    if equation.implicit_dims:
-        raise InputError(f"{where}: implicit_dims are not available")
+    if not 0 <= first < end <= extent:
+        raise InputError(
+            f"{where}: cells {first} to {end - 1} along {dimension} are not in the grid, of {extent} cells"
+        )
+    return first, end
 
 
-def reads_of(where: str, expression: Any, grid: Any) -> dict[Any, Access]:
+def reads_of(where: str, expression: Any, cell: Cell) -> dict[Any, Access]:
     """Return a mapping from each Indexed of a lowered expression to the Access that describes it."""
     found = sorted(sympy.sympify(expression).atoms(Indexed), key=str)
-    return {one: access_of(where, one, grid) for one in found}
+    return {one: access_of(where, one, cell) for one in found}
 
 
 def is_updatable(function: Any) -> bool:
     return bool(getattr(function, "is_TimeFunction", False)) and len(function.dimensions) > 1
 
 
-def access_of(where: str, indexed: Any, grid: Any) -> Access:
+def is_saved(function: Any) -> bool:
+    """Return True for a TimeFunction that keeps the values of all steps, with `save=nt`."""
+    return is_updatable(function) and type(function.save) is int
+
+
+def access_of(where: str, indexed: Any, cell: Cell) -> Access:
     """Convert an Indexed to an Access. Raises InputError if the Indexed does not read a field of the grid at a fixed
     distance."""
-    function = indexed.function
+    function, grid = indexed.function, cell.grid
     if getattr(function, "is_SparseFunction", False):
         raise InputError(f"{where}: {function.name} lies at points; only its inject and interpolate can be used")
-    time = [grid.time_dim] if tuple(function.dimensions) == (grid.time_dim,) else []
-    if time:
+    if tuple(function.dimensions) == (grid.time_dim,):
         if _distance(indexed.indices[0], grid.time_dim) != 0:
             raise InputError(f"{where}: {shown(indexed)} is not read at the step's own time")
         return Access(function, 0, ())
     check_function(where, function, grid)
-    dimensions = function.dimensions
-    steps = [_distance(i, d) for i, d in zip(indexed.indices, dimensions, strict=True)]
+    time = function.dimensions[:1] if is_updatable(function) else ()
+    steps = [_distance(i, d) for i, d in zip(indexed.indices, (*time, *cell.base), strict=True)]
+    if None in steps:
+        numbered = [_numbered(index, grid) for index in indexed.indices]
+        steps = [_distance(i, d) for i, d in zip(numbered, (*time, *cell.base), strict=True)]
     if any(step is None for step in steps):
         raise InputError(f"{where}: {shown(indexed)} is not at a fixed distance from the cell that is computed")
     halo = [int(left) for left in function._size_nodomain.left]
     offsets = [int(step) - left for step, left in zip(steps, halo, strict=True)]  # type: ignore[arg-type]
-    if not is_updatable(function):
+    if not time:
         return Access(function, 0, tuple(offsets))
-    return Access(function, offsets[0], tuple(offsets[1:]))
+    return Access(function, offsets[0] * cell.direction, tuple(offsets[1:]))
 
 
-def _distance(index: Any, dimension: Any) -> int | None:
-    """Return the number that an index adds to its dimension: 2 for x + 2. Return None if the index has another form."""
-    rest = sympy.Add(*(term for term in sympy.Add.make_args(index) if term != dimension))
-    has_it = dimension in sympy.Add.make_args(index)
-    return int(rest) if has_it and rest.is_Integer else None
+def _distance(index: Any, base: Any) -> int | None:
+    """Return the number that an index adds to `base`: 2 for x + 2. Return None if the index has another form."""
+    rest = sympy.Add(index, sympy.Mul(-1, base))
+    return int(rest) if rest.is_Integer else None
 
 
 def check_function(where: str, function: Any, grid: Any) -> None:
@@ -168,211 +319,11 @@ def check_function(where: str, function: Any, grid: Any) -> None:
         if len(function.dimensions) != len(grid.dimensions):
             raise InputError(f"{where}: {name} has more dimensions than the grid; use one Function for each component")
         return
-    if function.save is not None:
-        raise InputError(
-            f"{where}: {name} has save={function.save}: steps are not kept; leave it out and take snapshots"
-        )
-    if function.time_order not in ORDERS:
-        raise InputError(f"{where}: {name} has time_order={function.time_order}; there are 1 and 2")
-    if function.dimensions[0] is not grid.stepping_dim:
+    if not 0 < function.time_order <= MAX_ORDER:
+        raise InputError(f"{where}: {name} has time_order={function.time_order}; there are 1 to {MAX_ORDER}")
+    if not any(function.dimensions[0] is one for one in (grid.stepping_dim, grid.time_dim)):
         raise InputError(f"{where}: {name} steps along {function.dimensions[0]}, not along the grid's own time")
 
 
 def _dtype(thing: Any) -> str:
-    return str(getattr(thing.dtype, "__name__", thing.dtype))
-
-
-def merge(updates: Sequence[FieldUpdate]) -> list[FieldUpdate]:
-    """Return one update for each field. If a field has a second update, such as an Inc, the second update continues the
-    first update. Raises InputError if an update reads a value at t + dt before this value is computed, or if the order
-    of equations cannot be kept."""
-    found: dict[str, FieldUpdate] = {}
-    read_since: dict[str, str] = {}
-    for update in updates:
-        name = update.field
-        for access in update.reads.values():
-            if access.shift == 1 and access.field not in found:
-                raise InputError(f"{update.where}: reads {access.field}(t + dt), which no earlier equation writes")
-            if update.continues(access) and access.near:
-                raise InputError(f"{update.where}: reads {name}(t + dt) at neighbours, while it overwrites it")
-            if access.shift == 1 and access.field != name:
-                read_since[access.field] = update.where
-        if name in found and name in read_since:
-            raise InputError(f"{update.where}: writes {name}(t + dt) again after {read_since[name]} has read it")
-        found[name] = replace(update, earlier=found.pop(name, None))  # `pop` moves the field to the end
-    return list(found.values())
-
-
-def assign(updates: Sequence[FieldUpdate]) -> dict[str, int]:
-    """Return the stage of each field's update. Raises InputError if an update reads a value that an earlier stage
-    overwrites."""
-    stages: dict[str, int] = {}
-    for number, update in enumerate(updates):
-        stage = max((stages[access.field] + 1 for access in update.accesses if access.shift == 1), default=0)
-        for earlier in updates[:number]:
-            oldest = [read for read in earlier.accesses if (read.field, read.shift) == (update.field, -1)]
-            if oldest:
-                stage = max(stage, stages[earlier.field] + any(read.near for read in oldest))
-        stages[update.field] = stage
-    for update in updates:
-        for access in update.accesses:
-            _check_read(update, access, stages)
-    return stages
-
-
-def age(access: Access, stage: int, stages: dict[str, int]) -> int:
-    """Return the age that the value of `access` has in this stage. The age is 0 for the newest value of the field, and
-    1 for the value before the field's latest update."""
-    if access.field not in stages:
-        return 0
-    return (stages[access.field] < stage) - access.shift
-
-
-def _check_read(update: FieldUpdate, access: Access, stages: dict[str, int]) -> None:
-    name = access.field
-    if access.function.is_TimeFunction and access.offset and name not in stages:
-        raise InputError(
-            f"{update.where}: no equation writes {name}.forward; make {name} a Function if it does not change"
-        )
-    if access.shift not in (-1, 0, 1):
-        raise InputError(f"{update.where}: reads {name} {access.shift} steps from t; there are t - dt, t and t + dt")
-    if access.shift == -1 and access.function.time_order < 2:
-        raise InputError(f"{update.where}: reads {name}(t - dt), but {name} has time_order=1")
-    if access.shift != -1:
-        return
-    if stages[name] < stages[update.field]:
-        raise InputError(
-            f"{update.where}: reads {name}(t - dt), which {name}(t + dt) has replaced by then; read {name}(t)"
-        )
-    if access.near and stages[name] == stages[update.field]:
-        raise InputError(
-            f"{update.where}: reads {name}(t - dt) at neighbours while {name} is updated; "
-            "only at the cell itself is possible"
-        )
-
-
-@dataclass(frozen=True)
-class SymbolValues:
-    """The values of symbols. The grid's spacings become numbers. Therefore products with equal spacings are computed
-    only once. The time step and Constants become Parameters. `constants` maps names to the Constants that the
-    expressions contain."""
-
-    grid: Any
-    dt: float
-    constants: dict[str, Any] = field(default_factory=dict)
-
-    def of(self, symbol: Any) -> sympy.Expr | None:
-        """Return the number or Parameter for a symbol, or None if the symbol is unknown."""
-        if symbol == self.grid.time_dim.spacing:
-            return Parameter(str(symbol), self.dt)
-        spacings = dict(zip(self.grid.spacing_symbols, self.grid.spacing, strict=True))
-        if symbol in spacings:
-            return number(sympy.Float(float(spacings[symbol])))
-        if getattr(symbol, "is_Constant", False):
-            self.constants[str(symbol.name)] = symbol
-            return Parameter(str(symbol.name), _value_of(symbol))
-        return None
-
-
-def _value_of(constant: Any) -> float:
-    """Return the number in a Constant. Raises InputError if Devito cannot convert the Constant's value to a number."""
-    try:
-        return float(constant.data)
-    except (TypeError, ValueError, OverflowError, MemoryError):
-        raise InputError(f"Constant {constant.name} holds {shown(constant._value)}, which is not a number") from None
-
-
-def number(value: Any) -> sympy.Expr:
-    """Convert a number to the value that Devito prints into its code. Devito prints weights with nine digits, and whole
-    numbers exactly."""
-    if not value.is_Float:
-        return value
-    decimal = float(str(value))
-    return sympy.Integer(int(decimal)) if decimal.is_integer() and abs(decimal) < 2**53 else sympy.Float(decimal)
-
-
-def convert(where: str, node: Any, values: SymbolValues, leaf: Callable[[Any], sympy.Expr]) -> sympy.Expr:
-    """Convert the expression `node`. Each Indexed is replaced by the result of `leaf`. Raises InputError if no kernel
-    can compute a term. The message contains this term."""
-    if isinstance(node, Indexed):
-        return leaf(node)
-    if node.is_Number or node.is_NumberSymbol:
-        return number(node)
-    arguments = [convert(where, one, values, leaf) for one in node.args] if not node.is_Symbol else []
-    if node.is_Add:
-        return sympy.Add(*arguments)
-    if node.is_Mul:
-        return _product(sympy.Mul(*arguments))
-    if node.is_Pow:
-        return _power(*arguments)
-    if isinstance(node, sympy.Function) and type(node).__name__ == "sqrt":
-        return sympy.sqrt(arguments[0])
-    for kind in _KEPT:
-        if isinstance(node, kind):
-            return kind(*arguments)
-    known = values.of(node) if node.is_Symbol else None
-    if known is None:
-        raise InputError(f"{where}: {shown(node)} {_why(node)}")
-    return known
-
-
-def _product(product: sympy.Expr) -> sympy.Expr:
-    """Multiply out sums in which terms cancel: dt**2/m * (2*m*u/dt**2 + s) becomes 2*u + dt**2/m*s. Devito's `solve`
-    returns solutions of the first form. The factor of u must be exactly 2. An error in the last digit of this factor
-    would act on u like a force in each step, and would become visible in long runs."""
-    factors = sympy.Mul.make_args(product)
-    for number, factor in enumerate(factors):
-        rest = sympy.Mul(*factors[:number], *factors[number + 1 :])
-        terms = sympy.Add.make_args(factor)
-        cancelled = [term for term in terms if len(terms) > 1 and _cancels(rest, term)]
-        if cancelled:
-            left = sympy.Add(*(term for term in terms if term not in cancelled))
-            return sympy.Add(*(_product(rest * term) for term in cancelled), _product(rest * left))
-    return product
-
-
-def _cancels(factor: sympy.Expr, term: sympy.Expr) -> bool:
-    """Return True if the numerator of one expression and the denominator of the other expression have a common
-    factor."""
-    powers = term.as_powers_dict()
-    return any(
-        not base.is_Number and exponent.could_extract_minus_sign() != powers[base].could_extract_minus_sign()
-        for base, exponent in factor.as_powers_dict().items()
-        if base in powers
-    )
-
-
-def _power(base: sympy.Expr, exponent: sympy.Expr) -> sympy.Expr:
-    if exponent.is_Float and float(2 * exponent).is_integer():
-        exponent = sympy.Rational(int(2 * exponent), 2)
-    return base**exponent
-
-
-def _why(node: Any) -> str:
-    if getattr(node, "is_Dimension", False):
-        return "is a position in the grid or a time; keep what depends on it in a Function"
-    if node.is_Symbol:
-        return "has no value; make it a Constant"
-    reads = node.atoms(Indexed)
-    changes = any(one.function.is_TimeFunction for one in reads)
-    remedy = "; its values can be kept in a Function" if reads and not changes else ""
-    return f"cannot be computed; there are {SUPPORTED}{remedy}"
-
-
-def shown(term: Any) -> str:
-    """Return a lowered term, or text, as one short line for a message. Indices are shown without the halo: u[t, x + 1]
-    for u[t, x + 9] with a halo of 8."""
-    if not isinstance(term, sympy.Basic):
-        return _cut(str(term))
-    return _cut(str(term.xreplace({one: sympy.Symbol(_without_halo(one)) for one in term.atoms(Indexed)})))
-
-
-def _without_halo(indexed: Any) -> str:
-    halo = indexed.function._size_nodomain.left
-    indices = [index - int(left) for index, left in zip(indexed.indices, halo, strict=True)]
-    return f"{indexed.function.name}[{', '.join(map(str, indices))}]"
-
-
-def _cut(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _MAX_SHOWN else line[: _MAX_SHOWN - 3] + "..."
+    return str(getattr(thing.dtype, "__name__", np.dtype(thing.dtype).name))

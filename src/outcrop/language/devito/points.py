@@ -10,41 +10,65 @@ not come before a source.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
 import numpy as np
 import sympy
 from devito.ir.equations.algorithms import lower_exprs
-from devito.operations.interpolators import LinearInterpolator, PrecomputedInterpolator
+from devito.operations.interpolators import LinearInterpolator, PrecomputedInterpolator, SincInterpolator
 from devito.types import Indexed
 from numpy.typing import NDArray
 from sympy.core.function import AppliedUndef
 
+from outcrop.axes import PLACES
 from outcrop.errors import InputError
-from outcrop.language.devito.equation import Access, FieldUpdate, SymbolValues, access_of, convert, shown
+from outcrop.language.devito.equation import Access, Cell, FieldUpdate, access_of
+from outcrop.language.devito.expression import Conversion, SymbolValues, shown
 from outcrop.language.lower import lower
 from outcrop.language.sparse import Injection, Sampling, SourceFactor, linear, spread
 from outcrop.language.stencil import Field
 from outcrop.language.symbols import Parameter
 
+_NEAR = 1e-6
+"""Places that differ by less than this part of a cell are the same place."""
+
 
 @dataclass(frozen=True)
 class Points:
     """Makes Injections and Samplings for the arrays of one run. Along each axis, the arrays have `padding` cells before
-    the grid and as many cells behind the grid. `first_time` is the number that Devito gives to Outcrop's step 0."""
+    the grid and as many cells behind the grid. `first_time` is the number that Devito gives to Outcrop's step 0, and
+    `direction` is -1 if the equations run backward in time. `changing` contains the names of the fields that equations
+    write."""
 
     grid: Any
     values: SymbolValues
     padding: tuple[int, ...]
     first_time: int
+    direction: int
+    changing: frozenset[str]
+
+    def from_start(self, name: str, data: Any) -> NDArray[np.float64]:
+        """Return the rows of `data` that the steps use, in the order of the steps. Raises InputError if `data` has no
+        row for the first step."""
+        rows = np.asarray(data, np.float64)
+        if self.direction == -1 and self.first_time >= len(rows):
+            raise InputError(f"{name} has {len(rows)} rows, but the first step uses row {self.first_time}")
+        return rows[self.first_time :: self.direction]
+
+    def used(self, points: Injection | Sampling) -> NDArray[np.int64]:
+        """Return the cells of Devito's grid in which sources or receivers have a weight other than 0, in an array of
+        shape (cells, axes)."""
+        found: NDArray[np.int64] = (points.cells - np.array(self.padding))[points.weights != 0]
+        return found[:, list(PLACES[self.grid.dim])]
 
     def injections(self, operation: Any, position: int) -> Iterator[tuple[Injection, tuple[Any, ...]]]:
         """Yield the injections of one inject operation. Each injection comes with the functions that its factor
         reads."""
         sparse = operation.interpolator.sfunction
-        fields = operation.field if isinstance(operation.field, tuple | list) else (operation.field,)
+        several = isinstance(operation.field, tuple | list) or getattr(operation.field, "is_Matrix", False)
+        fields = tuple(operation.field) if several else (operation.field,)
         given = operation.expr if isinstance(operation.expr, tuple | list) else (operation.expr,)
         expressions = list(given) * len(fields) if len(given) == 1 else list(given)
         for target, expression in zip(fields, expressions, strict=True):
@@ -52,11 +76,11 @@ class Points:
             self._check(where, operation, sparse)
             access = self._access(where, target)
             if access.shift != 1:
-                raise InputError(f"{where}: sources can only be added to u.forward")
+                step = "u.forward" if self.direction == 1 else "u.backward"
+                raise InputError(f"{where}: sources can only be added to {step}")
             scale, functions = self._scale(where, sparse, _lowered(where, expression, target))
             cells, weights = self._corners(where, sparse, access.function)
-            values = np.asarray(sparse.data, np.float64)[self.first_time :]
-            yield Injection(access.field, cells, weights, values, scale), functions
+            yield Injection(access.field, cells, weights, self.from_start(sparse.name, sparse.data), scale), functions
 
     def samplings(self, operation: Any, position: int) -> Iterator[tuple[Sampling, Access]]:
         """Yield the samplings of one interpolate operation, one for each field and time in its expression."""
@@ -91,7 +115,10 @@ class Points:
         indexed = lower_exprs(function)
         if not isinstance(indexed, Indexed):
             raise InputError(f"{where}: {function} is not a field")
-        return access_of(where, indexed, self.grid)
+        return self._read(where, indexed)
+
+    def _read(self, where: str, indexed: Any) -> Access:
+        return access_of(where, indexed, Cell(self.grid, self.direction, self.grid.dimensions))
 
     def _corners(self, where: str, sparse: Any, target: Any) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Return the cells and weights of the corners. For a staggered target, the corners are shifted relative to the
@@ -103,12 +130,13 @@ class Points:
                 0.5 * h if shift != 0 else 0.0 for shift, h in zip(shifts or [0] * grid.dim, grid.spacing, strict=True)
             ]
             origin = [float(o) + move for o, move in zip(grid.origin, moved, strict=True)]
-            points = np.asarray(sparse.coordinates.data, np.float64)
-            cells, weights = linear(where, points, grid.shape, [float(h) for h in grid.spacing], origin)
+            cells, weights = _linear(where, sparse, grid, origin)
         elif type(interpolator) is PrecomputedInterpolator and sparse.gridpoints_data is not None:
             cells, weights = _precomputed(sparse)
+        elif isinstance(interpolator, SincInterpolator):
+            cells, weights = _sinc(where, sparse, grid, target)
         else:
-            raise InputError(f"{where}: only linear and precomputed interpolation, by gridpoints, are available")
+            raise InputError(f"{where}: only linear, sinc and precomputed interpolation, by gridpoints, are available")
         cells = cells + np.array(self.padding)
         self._check_cells(where, cells, weights, (0, 0, 0))
         return cells, weights
@@ -138,15 +166,15 @@ class Points:
                 return source
             if indexed.function.is_SparseFunction:
                 raise InputError(f"{where}: {indexed.function.name} cannot be a part of what {sparse.name} injects")
-            access = access_of(where, indexed, self.grid)
-            if access.function.is_TimeFunction or not access.offset:
+            access = self._read(where, indexed)
+            if access.function.is_TimeFunction or access.field in self.changing or not access.offset:
                 raise InputError(
                     f"{where}: the factor of a source may only contain fields that do not change, not {access.field}"
                 )
             functions[access.field] = access.function
             return Field(access.field)[access.offset]
 
-        converted = convert(where, expression, self.values, leaf)
+        converted = Conversion(where, self.values, leaf).convert(expression)
         factor = sympy.diff(converted, source)
         if factor == 0 or factor.has(source) or converted.subs(source, 0) != 0:
             raise InputError(f"{where}: {shown(expression)} is not a multiple of {sparse.name}")
@@ -164,14 +192,16 @@ class Points:
         found: dict[Any, Access] = {}
 
         def leaf(indexed: Any) -> sympy.Expr:
-            access = access_of(where, indexed, self.grid)
+            access = self._read(where, indexed)
+            if access.field in self.changing and not access.function.is_TimeFunction:
+                access = replace(access, shift=1)  # the value of a Function at the end of the step
             if access.shift not in (0, 1) or not access.offset:
                 raise InputError(f"{where}: {shown(indexed)} cannot be received; there are u and u.forward")
             load = Field(f"{access.field}_at_{access.shift}")[access.offset]
             found[load] = access
             return load
 
-        converted = sympy.expand(convert(where, expression, self.values, leaf))
+        converted = sympy.expand(Conversion(where, self.values, leaf).convert(expression))
         factors = {load: sympy.diff(converted, load) for load in found}
         rest = converted.subs(dict.fromkeys(found, 0))
         if not found or rest != 0 or any(factor.has(AppliedUndef) for factor in factors.values()):
@@ -190,53 +220,101 @@ def _lowered(where: str, expression: Any, target: Any) -> Any:
         raise InputError(f"{where}: Devito cannot evaluate it: {' '.join(str(error).split())}") from None
 
 
+def _linear(
+    where: str, sparse: Any, grid: Any, origin: Sequence[float]
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return the corners of points with linear interpolation. Devito computes the position of a point, in cells, in the
+    dtype of the grid. In float32, the weights then have relative errors of about 1e-5 in a large grid, which a source
+    passes on to the whole field. Outcrop rounds in the same way, so that the results agree."""
+    points, spacing = np.asarray(sparse.coordinates.data, np.float64), [float(h) for h in grid.spacing]
+    linear(where, points, grid.shape, spacing, origin)  # checks the points; messages show coordinates
+    dtype = np.dtype(grid.dtype).type
+    cells = (points.astype(dtype) - np.asarray(origin, dtype)) / np.asarray(spacing, dtype)
+    return linear(where, cells, grid.shape, [1.0] * grid.dim, [0.0] * grid.dim)
+
+
 def _precomputed(sparse: Any) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return the corners of a precomputed sparse function. The corners of a point lie around the point's own cell.
     Their weights are products of the coefficients along each axis."""
-    points = np.asarray(sparse.gridpoints_data, np.int64)
     coefficients = np.asarray(sparse.interpolation_coeffs.data, np.float64)  # (points, axes, 2 r)
-    axes = points.shape[1]
+    return _around(np.asarray(sparse.gridpoints_data, np.int64), coefficients)
+
+
+def _sinc(where: str, sparse: Any, grid: Any, target: Any) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return the corners of points with windowed sinc interpolation. Devito computes the weights from the distance of a
+    point to a multiple of the spacing. Raises InputError if the cells of the field are not at these multiples, because
+    the weights would then belong to another place."""
+    interpolator, spacing = sparse.interpolator, np.asarray(grid.spacing, np.float64)
+    shifts = (interpolator._field_shifts(target) if target is not None else ()) or (0,) * grid.dim
+    moved = [0.5 * float(h) if shift != 0 else 0.0 for shift, h in zip(shifts, spacing, strict=True)]
+    start = (np.asarray(grid.origin, np.float64) + moved) / spacing
+    if (np.abs(start - np.round(start)) > _NEAR).any():
+        raise InputError(
+            f"{where}: with sinc interpolation, the cells of the field must be at multiples of the spacing; "
+            "use linear interpolation"
+        )
+    points = np.asarray(sparse.coordinates.data)
+    tables = interpolator._arg_defaults(coords=points, sfunc=sparse)
+    coefficients = np.stack([tables[one.name] for one in interpolator.interpolation_coeffs], axis=1).astype(np.float64)
+    low = np.floor(points / np.array(grid.spacing)) - np.round(start)  # Devito's weights have the same floor
+    return _around(low.astype(np.int64), coefficients)
+
+
+def _around(
+    points: NDArray[np.int64], coefficients: NDArray[np.float64]
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return the cells around the cells `points`, of shape (points, axes), and their weights. `coefficients` contains
+    factors of the weights along each axis. Its shape is (points, axes, 2 r)."""
+    axes, radius = points.shape[1], coefficients.shape[2] // 2
     numbers = np.array(list(product(range(coefficients.shape[2]), repeat=axes)))
     weights = np.ones((len(points), len(numbers)))
     for axis in range(axes):
         weights *= coefficients[:, axis, :][:, numbers[:, axis]]
-    return spread(points[:, None, :] + numbers - sparse.r + 1), weights
+    return spread(points[:, None, :] + numbers - radius + 1), weights
 
 
 @dataclass(frozen=True)
 class PointOperation:
-    """A source in `field` at t + dt, or a receiver of this field, with its position in the user's list."""
+    """A source in `field` at t + dt, or a receiver of this field, with its position in the user's list. `cells`
+    contains the cells of Devito's grid that it uses, in an array of shape (cells, axes)."""
 
     position: int
     where: str
     field: str
     is_source: bool
+    cells: NDArray[np.int64]
+
+    def is_disturbed(self, update: FieldUpdate) -> bool:
+        """Return True if an update of the field after this operation overwrites or reads its cells."""
+        if update.box is None:
+            return True
+        reads = [read.offset for read in update.reads.values() if (read.field, read.shift) == (self.field, 1)]
+        low, end = np.array(update.box).T
+        moved = [np.zeros(len(low), np.int64), *map(np.array, reads)]
+        return any(bool(((self.cells >= low + one) & (self.cells < end + one)).all(axis=1).any()) for one in moved)
 
 
 def check_order(operations: Sequence[PointOperation], updates: Sequence[FieldUpdate]) -> None:
     """Raise InputError if Outcrop's fixed order within a step differs from the order of the user's list."""
+    step = "backward" if any(update.direction == -1 for update in updates) else "forward"
     for one in operations:
-        name = one.field
+        name, new = one.field, f"{one.field}.{step}"
         written = [update.position for update in updates if update.field == name]
         if not written or min(written) > one.position:
-            raise InputError(
-                f"{one.where}: {name}.forward has no value yet; put it behind the equation that computes it"
-            )
-        if max(written) > one.position:
-            raise InputError(f"{one.where}: a later equation overwrites {name}.forward; put it behind all equations")
+            raise InputError(f"{one.where}: {new} has no value yet; put it behind the equation that computes it")
+        later = [update for update in updates if update.field == name and update.position > one.position]
+        if any(map(one.is_disturbed, later)):
+            raise InputError(f"{one.where}: a later equation overwrites {new}; put it behind all equations")
         if not one.is_source:
             continue
         if any(update.position < one.position and _reads_new(update, name) for update in updates):
             raise InputError(
-                f"{one.where}: an equation before it reads {name}.forward; "
-                f"put it right behind the update of {name}"
+                f"{one.where}: an equation before it reads {new}; put it right behind the update of {name}"
             )
         for other in operations:
             if other.field == name and not other.is_source and other.position < one.position:
-                raise InputError(
-                    f"{other.where}: a later source is added to {name}.forward; put receivers behind sources"
-                )
+                raise InputError(f"{other.where}: a later source is added to {new}; put receivers behind sources")
 
 
 def _reads_new(update: FieldUpdate, field: str) -> bool:
-    return any(read.field == field and read.shift == 1 for read in update.reads.values())
+    return update.field != field and any(read.field == field and read.shift == 1 for read in update.reads.values())

@@ -127,15 +127,15 @@ def define(
     snapshots: Snapshots | Sequence[Snapshots] | None = None, norms: Norms | None = None,
     more: AcquisitionDefinitions | None = None,
 ) -> AcquisitionDefinitions:  # fmt: skip
-    """Check the options for sources, receivers, snapshots and norms, and return the acquisition. The result also has
-    the sources and receivers in `more`. Raises InputError for invalid options."""
+    """Check the options of the acquisition, and return the acquisition that they define. The result also has the
+    sources, receivers and snapshots of `more`. Raises InputError for invalid options."""
     injections = [*(more.injections if more else ()), *(_injection(grid, *one) for one in enumerate(_list(sources)))]
     samplings = list(more.samplings if more else ())
     for one in _list(receivers):
         samplings.append(_sampling(grid, one, {other.name for other in samplings}))
     for number, injection in enumerate(injections):
         _check_rim(grid, number, injection)
-    kept = _all_snapshots(grid, [] if snapshots is None else _list(snapshots))
+    kept = _all_snapshots(grid, [] if snapshots is None else _list(snapshots), more.snapshots if more else ())
     added_up = _norms(grid, norms) if norms is not None else None
     return AcquisitionDefinitions(tuple(injections), tuple(samplings), kept, added_up)
 
@@ -239,12 +239,11 @@ def _check_rim(grid: Grid, number: int, source: Injection) -> None:
         )
 
 
-def _all_snapshots(grid: Grid, given: Sequence[Any]) -> tuple[SnapshotsEntry, ...]:
-    """Return the entries of all snapshots. Raises InputError if two snapshots have the same name, or if another array
-    in snapshots.zarr has this name."""
+def _all_snapshots(grid: Grid, given: Sequence[Any], more: Sequence[SnapshotsEntry]) -> tuple[SnapshotsEntry, ...]:
+    """Return the entries of all snapshots, beginning with `more`. Raises InputError if two snapshots have the same
+    name, or if another array in snapshots.zarr has this name."""
     found: dict[str, SnapshotsEntry] = {}
-    for one in given:
-        entry = _snapshots(grid, one)
+    for entry in (*more, *(_snapshots(grid, one) for one in given)):
         if entry.name in found:
             which = f"two have the name {entry.name!r}" if entry.name else "at most one can be without a name"
             raise InputError(f"snapshots: {which}; give oc.Snapshots(..., name=...)")

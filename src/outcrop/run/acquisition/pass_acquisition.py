@@ -337,4 +337,6 @@ def _snapshot_demand(entry: SnapshotsEntry, item_bytes: int) -> SnapshotDemand:
     planes, rows, cells = grid_shape(entry.shape)
     steps = tuple(map(entry.step_of, entry.kept)) if entry.slots else None
     means = math.prod(end - begin for begin, end in entry.box) if entry.coarsen else 0
-    return SnapshotDemand(entry.every, len(entry.fields), planes, rows, cells * item_bytes, entry.initial, steps, means)
+    return SnapshotDemand(
+        entry.every, len(entry.fields), planes, rows, cells * item_bytes, entry.initial, steps, means, entry.offset
+    )

@@ -81,7 +81,7 @@ def array_folders(manifest: Description) -> list[str]:
 
 def coordinate_folders(manifest: Description) -> list[str]:
     """Return the folders of the coordinates, which are in the run's own directory."""
-    return list(NAMES[len(manifest.shape)]) if manifest.coordinates else []
+    return list(manifest.axis_names) if manifest.coordinates else []
 
 
 def acquisition_folders(manifest: Description) -> list[str]:
@@ -143,12 +143,13 @@ def derived_files(manifest: Manifest, part: PartEntry | None = None) -> dict[str
     the parts of several ranks form one Zarr array, `part` is one of these parts. Each shard of the array then has only
     the rows of one part (run/ranks/shared.py)."""
     attributes, part_rows = _attributes(manifest), part.chunk_rows if part else None
-    metadata = array_metadata(manifest.layout, len(manifest.shape), attributes, part_rows)
+    metadata = array_metadata(manifest.layout, manifest.axis_names, attributes, part_rows)
     files = {f"{array_folder(entry, copy)}/{GROUP}": to_json(metadata) for entry, copy in manifest.copies}
     arrays: dict[str, dict[str, Any]] = {entry.name: metadata for entry in manifest.arrays}
     for axis, name in enumerate(coordinate_folders(manifest)):
-        assert manifest.coordinates is not None
-        cells = manifest.coordinates.along(axis, manifest.shape[axis])
+        where = manifest.own_coordinates if any(manifest.layout.hidden) else manifest.coordinates
+        assert where is not None and manifest.coordinates is not None
+        cells = where.along(axis, arrays[manifest.arrays[0].name]["shape"][axis])
         arrays[name] = _coordinate(name, len(cells), len(cells), "float64", manifest.coordinates.units)
         files |= {f"{name}/c/0": cells.astype("<f8").tobytes(), f"{name}/{GROUP}": to_json(arrays[name])}
     return files | snapshot_files(manifest, part) | {GROUP: to_json(group_metadata(arrays, attributes))}
@@ -226,7 +227,7 @@ def _snapshot_metadata(
 ) -> dict[str, dict[str, Any]]:
     """Return a dictionary from the name of each array of a group to the content of its zarr.json at the manifest's
     step."""
-    count, axes, box = entry.count(manifest.step), NAMES[len(manifest.shape)], entry.shape
+    count, axes, box = entry.count(manifest.step), manifest.axis_names, entry.shape
     shard, rows = box, _snapshot_rows(manifest, entry)
     if part is not None:
         rows = chunk_rows([rows for _, rows in rows_of_parts(entry, part.cut)])
@@ -257,7 +258,7 @@ def box_coordinates(manifest: Manifest, entry: SnapshotsEntry) -> dict[str, NDAr
     If the run has no coordinates, return the numbers of the cells in the user's grid."""
     found = {}
     first_row, first_plane = manifest.rows[0], manifest.planes[0]
-    for axis, name in enumerate(NAMES[len(manifest.shape)]):
+    for axis, name in enumerate(manifest.axis_names):
         begin, end = entry.box[axis]
         cells = np.arange(manifest.shape[axis], dtype=np.float64) - manifest.padding[axis]
         cells += {"y": first_row, "z": first_plane}.get(name, 0) if manifest.part else 0

@@ -80,6 +80,10 @@ class ArrayEntry:
         return "." in self.name
 
 
+MAX_STATE = 2
+"""The maximum number of steps between state t and the state that a step of an adjoint run reads."""
+
+
 @dataclass(frozen=True)
 class StateField:
     """A field of an adjoint run with values from the forward run. A step of the adjoint run goes back from state t of
@@ -88,7 +92,7 @@ class StateField:
 
     name: Name
     field: Name
-    state: Annotated[int, Meta(ge=0, le=2)]
+    state: Annotated[int, Meta(ge=0, le=MAX_STATE)]
     later: Annotated[int, Meta(ge=-1, le=1024)] = 0
 
 
@@ -267,11 +271,12 @@ class SnapshotsEntry:
     is not empty, snapshots have the means of groups of cells. `coarsen` contains the number of cells of a group along
     each axis.
 
-    If `initial` is true, there is also a snapshot of the initial values. `name` is the name of the group inside
-    snapshots.zarr, or "" for snapshots.zarr itself. `recompute` can be true only for a history. In this case, `fields`
-    contains the names of all arrays of the state, such as "u" and "u.previous". If `slots` is not 0, at most `slots`
-    snapshots exist at the same time (plan/history.py). `kept` contains the numbers of the snapshots that exist or that
-    later steps will keep."""
+    The first snapshot is taken after step `offset`, which is less than `every`. If `offset` is 0, the first snapshot is
+    taken after step `every`. If `initial` is true, there is also a snapshot of the initial values. `name` is the name
+    of the group inside snapshots.zarr, or "" for snapshots.zarr itself. `recompute` can be true only for a history. In
+    this case, `fields` contains the names of all arrays of the state, such as "u" and "u.previous". If `slots` is not
+    0, at most `slots` snapshots exist at the same time (plan/history.py). `kept` contains the numbers of the snapshots
+    that exist or that later steps will keep."""
 
     every: Positive
     fields: SeveralArrays
@@ -281,6 +286,7 @@ class SnapshotsEntry:
     name: OptionalName = ""
     recompute: bool = False
     slots: Count = 0
+    offset: Count = 0
     kept: Annotated[tuple[Count, ...], Meta(max_length=1 << 20)] = ()
     coarsen: Annotated[tuple[Positive, ...], Meta(max_length=3)] = ()
 
@@ -317,7 +323,7 @@ class SnapshotsEntry:
     def count(self, step: int) -> int:
         """Return the number of snapshots of a field after `step` steps. The first pass writes the initial values, so
         the number is 0 before this pass."""
-        return step // self.every + self.initial if step > 0 else 0
+        return (step + -self.offset % self.every) // self.every + self.initial if step > 0 else 0
 
     def numbers(self, step: int, first_step: int = 0) -> Sequence[int]:
         """Return the numbers of the snapshots that exist after `step` steps, but not after `first_step` steps, in
@@ -327,7 +333,7 @@ class SnapshotsEntry:
 
     def step_of(self, number: int) -> int:
         """Return the step of snapshot `number`. Snapshots are counted from 0."""
-        return (number + (not self.initial)) * self.every
+        return (number + (not self.initial and not self.offset)) * self.every + self.offset
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from outcrop import _core
-from outcrop.axes import NAMES, PLACES
+from outcrop.axes import PLACES
 from outcrop.errors import InputError
 
 PITCH_BYTES = 64
@@ -68,7 +68,8 @@ def round_up(count: int, multiple: int) -> int:
 @dataclass(frozen=True)
 class PlaneLayout:
     """The layout of an array of shape (nz, ny, nx) that is stored in shards of `shard_planes` planes. On disk, a plane
-    has `chunk_rows` rows, of which the first ny belong to the array."""
+    has `chunk_rows` rows, of which the first ny belong to the array. Readers of Zarr do not see the outermost `hidden`
+    cells at both ends of each axis."""
 
     shape: tuple[int, int, int]
     dtype: str
@@ -77,6 +78,13 @@ class PlaneLayout:
     record_bytes: int
     shard_planes: int
     chunk_rows: int
+    hidden: tuple[int, int, int] = (0, 0, 0)
+
+    @property
+    def shown(self) -> tuple[int, int, int]:
+        """The shape of the array that readers of Zarr see."""
+        nz, ny, nx = (size - 2 * hidden for size, hidden in zip(self.shape, self.hidden, strict=True))
+        return nz, ny, nx
 
     @property
     def shards(self) -> int:
@@ -109,8 +117,9 @@ class PlaneLayout:
 
 
 def make_layout(
-    shape: tuple[int, int, int], dtype: str, shard_planes: int | None = None, chunk_rows: int | None = None
-) -> PlaneLayout:
+    shape: tuple[int, int, int], dtype: str, shard_planes: int | None = None, chunk_rows: int | None = None,
+    hidden: tuple[int, int, int] = (0, 0, 0),
+) -> PlaneLayout:  # fmt: skip
     """Return the layout of an array. By default, one shard holds all planes, and a plane has only the rows of the
     array. Raises InputError for sizes below 1, for a dtype that is not in DTYPES, and for a grid that is too large for
     files."""
@@ -125,7 +134,8 @@ def make_layout(
     record_bytes = round_up(plane_bytes + CHECKSUM_BYTES, RECORD_BYTES)
     if nz * record_bytes >= 2**62 or nz > MAX_PLANES:
         raise InputError(f"grid {nz} x {ny} x {nx} (nz, ny, nx) is beyond what files can hold")
-    return PlaneLayout((nz, ny, nx), dtype, pitch_bytes, plane_bytes, record_bytes, min(shard_planes or nz, nz), rows)
+    planes = min(shard_planes or nz, nz)
+    return PlaneLayout((nz, ny, nx), dtype, pitch_bytes, plane_bytes, record_bytes, planes, rows, hidden)
 
 
 def stripe_planes(shape: tuple[int, int, int], dtype: str, directories: int) -> int:
@@ -141,9 +151,25 @@ def stripe_planes(shape: tuple[int, int, int], dtype: str, directories: int) -> 
 
 def index_parts(layout: PlaneLayout, shard: int) -> Iterator[bytes]:
     """Yield the bytes of a shard's index in parts: (offset, length) of each plane, then the CRC32C of all these
-    entries."""
-    length = layout.plane_bytes + CHECKSUM_BYTES
-    yield from _index(layout.shard_planes, layout.records(shard), layout.record_bytes, length)
+    entries. If cells are hidden, zeros take the place of the entries of hidden planes, because readers look for the
+    index at the end of the file."""
+    if not any(layout.hidden):
+        length = layout.plane_bytes + CHECKSUM_BYTES
+        yield from _index(layout.shard_planes, layout.records(shard), layout.record_bytes, length)
+        return
+    planes, rows, _ = layout.shown
+    z, y, x = layout.hidden
+    itemsize = np.dtype(layout.dtype).itemsize
+    first = z * layout.record_bytes + y * layout.pitch_bytes + x * itemsize
+    yield bytes(16 * 2 * z)
+    yield from _index(planes, planes, layout.record_bytes, rows * _shown_pitch(layout) * itemsize, first)
+
+
+def _shown_pitch(layout: PlaneLayout) -> int:
+    """Return the number of cells from one row to the next in the chunks that readers of Zarr see, if cells are hidden.
+    If a plane has several rows, the chunk of a plane begins at the first shown cell, and each row ends with cells that
+    lie beyond the array."""
+    return layout.pitch_cells if layout.shown[1] > 1 else layout.shown[2]
 
 
 def snapshot_index(shape: tuple[int, ...], itemsize: int, chunk_rows: int | None = None) -> bytes:
@@ -160,14 +186,14 @@ def snapshot_index(shape: tuple[int, ...], itemsize: int, chunk_rows: int | None
     return b"".join([bytes((rows - shape[1]) * row_bytes), *index])
 
 
-def _index(count: int, present: int, stride: int, length: int) -> Iterator[bytes]:
+def _index(count: int, present: int, stride: int, length: int, offset: int = 0) -> Iterator[bytes]:
     """Yield the parts of an index of `count` entries. The first `present` entries describe chunks of `length` bytes at
-    distances of `stride` bytes. The other entries describe chunks that do not exist."""
+    distances of `stride` bytes, from byte `offset` on. The other entries describe chunks that do not exist."""
     checksum = 0
     for first in range(0, count, _PART_PLANES):
         entries = np.full((min(_PART_PLANES, count - first), 2), _NO_CHUNK, dtype="<u8")
         here = max(0, min(present - first, len(entries)))
-        entries[:here, 0] = np.arange(first, first + here, dtype="<u8") * np.uint64(stride)
+        entries[:here, 0] = np.arange(first, first + here, dtype="<u8") * np.uint64(stride) + np.uint64(offset)
         entries[:here, 1] = length
         part = entries.tobytes()
         checksum = _core.crc32c(part, checksum)
@@ -176,18 +202,24 @@ def _index(count: int, present: int, stride: int, length: int) -> Iterator[bytes
 
 
 def array_metadata(
-    layout: PlaneLayout, ndim: int, attributes: dict[str, Any], part_rows: int | None = None
+    layout: PlaneLayout, axes: Sequence[str], attributes: dict[str, Any], part_rows: int | None = None
 ) -> dict[str, Any]:
-    """Return the metadata (zarr.json) of an array that is stored in planes, on a grid of `ndim` axes. With `part_rows`,
-    the grid is divided into parts of `part_rows` rows, and each shard holds only rows of one part."""
-    ny = part_rows or layout.chunk_rows
+    """Return the metadata (zarr.json) of an array that is stored in planes, on a grid with these axes. With
+    `part_rows`, the grid is divided into parts of `part_rows` rows, and each shard holds only rows of one part.
+
+    If cells are hidden, the chunk of a plane is a part of the plane. The checksum behind the plane belongs to the whole
+    plane, so the chunk has no checksum."""
+    ny, ndim = part_rows or layout.chunk_rows, len(axes)
 
     def own(sizes: tuple[int, int, int]) -> list[int]:
         return [sizes[place] for place in PLACES[ndim]]
 
     chunk, inner = own((layout.shard_planes, ny, layout.pitch_cells)), own((1, ny, layout.pitch_cells))
     codecs = _sharding(inner, [_BYTES, _CHECKSUM])
-    return _array(own(layout.shape), chunk, layout.dtype, NAMES[ndim], codecs, attributes)
+    if any(layout.hidden):
+        pitch = _shown_pitch(layout)
+        chunk, codecs = own((*layout.shown[:2], pitch)), _sharding(own((1, layout.shown[1], pitch)), [_BYTES])
+    return _array(own(layout.shown), chunk, layout.dtype, axes, codecs, attributes)
 
 
 def plain_metadata(

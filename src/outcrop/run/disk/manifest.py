@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Meta
 
 from outcrop import _core
-from outcrop.axes import Shape, grid_shape
+from outcrop.axes import NAMES, Shape, grid_shape, inside
 from outcrop.durable import MAX_TEXT_BYTES, Directory, sealed, unsealed
 from outcrop.errors import CorruptionError, InputError, StorageError, shown
 from outcrop.plan.given_sizes import NAMES as SIZES
@@ -104,8 +104,9 @@ class Description:
     `max_step` is the last step that the run can have, or 0 if there is no limit. `states` says which states of a
     forward run the steps read, or is None.
 
-    If `part` is given, the arrays have only the rows and planes of one rank. `boundary` is still the boundary of the
-    whole grid."""
+    `axes` contains the names that Devito's dimensions have, or is empty if the axes have the names of the stencil's
+    axes. If `part` is given, the arrays have only the rows and planes of one rank. `boundary` is still the boundary of
+    the whole grid."""
 
     stencil: dict[str, Any]
     parameters: dict[Name, float]
@@ -126,11 +127,25 @@ class Description:
     max_step: Count = 0
     states: StatesEntry | None = None
     part: PartEntry | None = None
+    axes: Annotated[tuple[Name, ...], Meta(max_length=3)] = ()
 
     @property
     def layout(self) -> PlaneLayout:
         rows = None if self.part is None else self.part.chunk_rows
-        return make_layout(grid_shape(self.shape), self.dtype, self.shard_planes, rows)
+        return make_layout(grid_shape(self.shape), self.dtype, self.shard_planes, rows, self._hidden)
+
+    @property
+    def _hidden(self) -> tuple[int, int, int]:
+        """The padding that readers of Zarr do not see. A shard can hide planes only if it is the only shard. If a plane
+        has several rows, the rows that are shown must not reach beyond the plane."""
+        z, y, x = inside(self.padding, 0)
+        is_single = self.shard_planes >= grid_shape(self.shape)[0]
+        return (z, y, x) if self.axes and is_single and (y or not x or len(self.shape) < 3) else (0, 0, 0)
+
+    @property
+    def axis_names(self) -> tuple[str, ...]:
+        """The names of the axes that readers of Zarr see."""
+        return self.axes or NAMES[len(self.shape)]
 
     @property
     def whole_shape(self) -> Shape:
@@ -316,7 +331,8 @@ def parse_manifest(data: bytes, path: Path) -> Manifest:
 
 def _with_later_members(content: dict[str, Any]) -> dict[str, Any]:
     """Return the content of a manifest. Members that earlier versions of Outcrop did not write get default values."""
-    content = {"max_step": 0, "states": None, "begun": None, "part": None, "before": None, "pace": None, **content}
+    content = {"max_step": 0, "states": None, "begun": None, "part": None, "before": None, "pace": None,
+               "axes": [], **content}  # fmt: skip
     match content:
         case {"states": {"fields": [*fields]} as states}:
             named = [{"later": 0, **one} if isinstance(one, dict) else one for one in fields]
@@ -326,7 +342,7 @@ def _with_later_members(content: dict[str, Any]) -> dict[str, Any]:
             content["part"] = {"traces": {}, "planes": [], **part}
     match content:
         case {"taps": {"snapshots": [*entries]} as taps}:
-            new = {"recompute": False, "slots": 0, "kept": [], "coarsen": []}
+            new = {"recompute": False, "slots": 0, "offset": 0, "kept": [], "coarsen": []}
             later = [{**new, **one} if isinstance(one, dict) else one for one in entries]
             content["taps"] = {**taps, "snapshots": later}
     return content
@@ -352,6 +368,8 @@ def _check_derived(manifest: Manifest) -> None:
         "step": manifest.phase == NEW and manifest.step > 0,
         "target_step": manifest.target_step < manifest.step,
         "rim": bool(manifest.rim) and (len(manifest.rim) != ndim or min(manifest.own_shape) < 1),
+        "axes": bool(manifest.axes)
+        and (len({*manifest.axes} - {"time", "step", *names}) != ndim or manifest.part is not None),
         "coordinates": manifest.coordinates is not None
         and (len(manifest.coordinates.spacing), len(manifest.coordinates.origin)) != (ndim, ndim),
         "begun": not (manifest.begun or {}).keys() <= set(names),
@@ -360,6 +378,9 @@ def _check_derived(manifest: Manifest) -> None:
         "taps: recompute": any(
             one.recompute and not (one.is_history and one.fields == tuple(entry.name for entry in manifest.state))
             for one in acquisition.snapshots
+        ),
+        "taps: offset": any(
+            one.offset >= one.every or (one.offset and (one.initial or one.is_history)) for one in acquisition.snapshots
         ),
         "taps: slots": any(
             one.slots == 1

@@ -120,7 +120,7 @@ def common_identity(group: RankGroup) -> str:
 
 
 def as_part(whole: Description, part: PartEntry) -> Description:
-    """Return the description of one part of the run `whole`."""
+    """Return the description of one part of the run `whole`. The axes of parts have the names of the stencil's axes."""
     nz, _, nx = whole.shape
     (first, end), (low, high) = part.rows, part.own_planes or (0, nz)
     shape = high - low, end - first, nx
@@ -130,7 +130,7 @@ def as_part(whole: Description, part: PartEntry) -> Description:
         z, y, x = where.origin
         where = replace(where, origin=(z + low * where.spacing[0], y + first * where.spacing[1], x))
     planes = stripe_planes(layout.shape, whole.dtype, len(whole.directories))
-    return replace(whole, shape=shape, shard_planes=planes, coordinates=where, part=part)
+    return replace(whole, shape=shape, shard_planes=planes, coordinates=where, part=part, axes=())
 
 
 def is_unfinished_start(group: RankGroup, place: Path) -> bool:

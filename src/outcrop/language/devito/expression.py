@@ -1,0 +1,170 @@
+"""Convert expressions of Devito to expressions of Outcrop's fields and parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import sympy
+from devito.types import Indexed
+from sympy.core.function import AppliedUndef
+
+from outcrop.errors import InputError
+from outcrop.language.lower import FUNCTIONS, SUPPORTED
+from outcrop.language.symbols import Parameter
+
+_MAX_SHOWN = 80  # characters
+_KEPT = (sympy.Abs, sympy.Min, sympy.Max)
+_SLOW = (sympy.atan, *FUNCTIONS)
+"""Functions that kernels can compute. If their value never changes, it is computed only once."""
+
+
+@dataclass(frozen=True)
+class SymbolValues:
+    """The values of symbols. The grid's spacings become numbers. Therefore products with equal spacings are computed
+    only once. The time step and Constants become Parameters. `constants` maps names to the Constants that the
+    expressions contain. `given` contains the numbers that the `subs` of an Operator set."""
+
+    grid: Any
+    dt: float
+    constants: dict[str, Any] = field(default_factory=dict)
+    given: Mapping[Any, float] = field(default_factory=dict)
+
+    def of(self, symbol: Any) -> sympy.Expr | None:
+        """Return the number or Parameter for a symbol, or None if the symbol is unknown."""
+        if symbol in self.given:
+            return number(sympy.Float(self.given[symbol]))
+        if symbol == self.grid.time_dim.spacing:
+            return Parameter(str(symbol), self.dt)
+        spacings = dict(zip(self.grid.spacing_symbols, self.grid.spacing, strict=True))
+        if symbol in spacings:
+            return number(sympy.Float(float(spacings[symbol])))
+        if getattr(symbol, "is_Constant", False):
+            self.constants[str(symbol.name)] = symbol
+            return Parameter(str(symbol.name), _value_of(symbol))
+        return None
+
+
+def _value_of(constant: Any) -> float:
+    """Return the number in a Constant. Raises InputError if Devito cannot convert the Constant's value to a number."""
+    try:
+        return float(constant.data)
+    except (TypeError, ValueError, OverflowError, MemoryError):
+        raise InputError(f"Constant {constant.name} holds {shown(constant._value)}, which is not a number") from None
+
+
+def number(value: Any) -> sympy.Expr:
+    """Convert a number to the value that Devito prints into its code. Devito prints weights with nine digits, and whole
+    numbers exactly."""
+    if not value.is_Float:
+        return value
+    decimal = float(str(value))
+    return sympy.Integer(int(decimal)) if decimal.is_integer() and abs(decimal) < 2**53 else sympy.Float(decimal)
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """Converts the expressions of one equation. `leaf` returns the replacement of an Indexed. `once` returns the
+    replacement of a term that no kernel computes but whose value never changes (computed.py), or None if the value
+    changes. `where` names the equation in messages."""
+
+    where: str
+    values: SymbolValues
+    leaf: Callable[[Any], sympy.Expr]
+    once: Callable[[Any], sympy.Expr | None] = lambda node: None
+
+    def convert(self, node: Any) -> sympy.Expr:
+        """Convert the expression `node`. Raises InputError if no kernel can compute a term. The message contains this
+        term."""
+        if isinstance(node, Indexed):
+            return self.leaf(node)
+        if node.is_Number or node.is_NumberSymbol:
+            return number(node)
+        if (kept := self._in_kernel(node)) is not None:
+            return kept
+        known = self.values.of(node) if node.is_Symbol else self.once(node)
+        if known is None:
+            raise InputError(f"{self.where}: {shown(node)} {_why(node)}")
+        return known
+
+    def _in_kernel(self, node: Any) -> sympy.Expr | None:
+        """Convert a term that kernels can compute. Return None for other terms."""
+        if node.is_Add:
+            return sympy.Add(*map(self.convert, node.args))
+        if node.is_Mul:
+            return _product(sympy.Mul(*map(self.convert, node.args)))
+        if node.is_Pow:
+            return self._power(node)
+        if isinstance(node, sympy.Function) and type(node).__name__ == "sqrt":
+            return sympy.sqrt(self.convert(node.args[0]))
+        for kind in _KEPT:
+            if isinstance(node, kind):
+                return kind(*map(self.convert, node.args))
+        for kind in _SLOW:
+            if isinstance(node, kind):
+                known = self.once(node)
+                return kind(*map(self.convert, node.args)) if known is None else known
+        return None
+
+    def _power(self, node: Any) -> sympy.Expr:
+        base, exponent = map(self.convert, node.args)
+        if exponent.is_Float and float(2 * exponent).is_integer():
+            exponent = sympy.Rational(int(2 * exponent), 2)
+        whole = exponent.is_Integer or abs(exponent) == sympy.Rational(1, 2)
+        if not whole and base.has(AppliedUndef) and (known := self.once(node)) is not None:
+            return known
+        return base**exponent
+
+
+def _product(product: sympy.Expr) -> sympy.Expr:
+    """Multiply out sums in which terms cancel: dt**2/m * (2*m*u/dt**2 + s) becomes 2*u + dt**2/m*s. Devito's `solve`
+    returns solutions of the first form. The factor of u must be exactly 2. An error in the last digit of this factor
+    would act on u like a force in each step, and would become visible in long runs."""
+    factors = sympy.Mul.make_args(product)
+    for number, factor in enumerate(factors):
+        rest = sympy.Mul(*factors[:number], *factors[number + 1 :])
+        terms = sympy.Add.make_args(factor)
+        cancelled = [term for term in terms if len(terms) > 1 and _cancels(rest, term)]
+        if cancelled:
+            left = sympy.Add(*(term for term in terms if term not in cancelled))
+            return sympy.Add(*(_product(rest * term) for term in cancelled), _product(rest * left))
+    return product
+
+
+def _cancels(factor: sympy.Expr, term: sympy.Expr) -> bool:
+    """Return True if the numerator of one expression and the denominator of the other expression have a common
+    factor."""
+    powers = term.as_powers_dict()
+    return any(
+        not base.is_Number and exponent.could_extract_minus_sign() != powers[base].could_extract_minus_sign()
+        for base, exponent in factor.as_powers_dict().items()
+        if base in powers
+    )
+
+
+def _why(node: Any) -> str:
+    if getattr(node, "is_Dimension", False):
+        return "is a position in the grid or a time; keep what depends on it in a Function"
+    if node.is_Symbol:
+        return "has no value; make it a Constant"
+    return f"cannot be computed for values that change; there are {SUPPORTED}"
+
+
+def shown(term: Any) -> str:
+    """Return a lowered term, or text, as one short line for a message. Indices are shown without the halo: u[t, x + 1]
+    for u[t, x + 9] with a halo of 8."""
+    if not isinstance(term, sympy.Basic):
+        return _cut(str(term))
+    return _cut(str(term.xreplace({one: sympy.Symbol(_without_halo(one)) for one in term.atoms(Indexed)})))
+
+
+def _without_halo(indexed: Any) -> str:
+    halo = indexed.function._size_nodomain.left
+    indices = [index - int(left) for index, left in zip(indexed.indices, halo, strict=True)]
+    return f"{indexed.function.name}[{', '.join(map(str, indices))}]"
+
+
+def _cut(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _MAX_SHOWN else line[: _MAX_SHOWN - 3] + "..."

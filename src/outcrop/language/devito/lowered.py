@@ -1,0 +1,264 @@
+"""`Lowered`: a stencil made from Devito's equations, and all other data that a run needs.
+
+Devito reads sources, coordinates, Constants and functions of time each time an operator is applied. Outcrop reads these
+values only once. A later change would have no effect, so Outcrop detects and reports it.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from outcrop.axes import inside
+from outcrop.errors import InputError
+from outcrop.language.boundary import Boundary
+from outcrop.language.devito.computed import ComputedField
+from outcrop.language.devito.equation import Box, OlderValues, is_updatable
+from outcrop.language.sparse import Injection, Sampling
+from outcrop.language.stencil import PREVIOUS, Stencil
+
+
+class ReadValues:
+    """Checksums of the values that were read from Constants, functions of time and sparse functions. The data of
+    receivers are not included. An object that is both a source and a receiver counts as a receiver."""
+
+    def __init__(
+        self, constants: Mapping[str, Any], signals: Mapping[str, Any], sources: Sequence[Any], receivers: Sequence[Any]
+    ) -> None:
+        parts = [(name, one, "data") for name, one in {**constants, **signals}.items()]
+        parts += [(one.name, one, "data") for one in sources if not any(one is other for other in receivers)]
+        for one in (*sources, *receivers):
+            if getattr(one, "gridpoints_data", None) is not None:  # precomputed
+                parts += [(one.name, one, "gridpoints_data"), (one.name, one, "interpolation_coeffs.data")]
+            else:
+                parts.append((one.name, one, "coordinates.data"))
+        self._readers = {f"{name}.{part}": partial(attrgetter(part), one) for name, one, part in parts}
+        self._before = {name: _digest(read()) for name, read in self._readers.items()}
+
+    def changed(self) -> str | None:
+        """Return the first name whose values have changed, or None if no values have changed."""
+        return next((name for name, read in self._readers.items() if _digest(read()) != self._before[name]), None)
+
+
+def _digest(values: Any) -> int:
+    return zlib.crc32(np.ascontiguousarray(values).data)
+
+
+@dataclass(frozen=True)
+class SavedSteps:
+    """Snapshots that the equations ask for, with `save=` or a ConditionalDimension. The fields are kept after the steps
+    `offset`, `offset` + `every`, and so on. If `initial` is true, the initial values are kept, too."""
+
+    name: str
+    fields: tuple[str, ...]
+    every: int
+    offset: int
+    initial: bool
+
+
+@dataclass(frozen=True)
+class SavedRead:
+    """A static field whose values belong to another run. In the step with Devito's number t, the field has the values
+    of `function` at t + `shift`."""
+
+    name: str
+    function: str
+    shift: int
+
+
+@dataclass(frozen=True, eq=False)
+class Lowered:
+    """A stencil, and all other data that a run needs.
+
+    Arrays have `shape` (nz, ny, nx): Devito's grid, with `padding` cells before and behind it along each axis. Devito's
+    first dimension is z and its last is x. A grid of two dimensions has ny = 1. For a grid of one dimension, nz and ny
+    are 1. `spacing`, `origin` and `dimensions` are in the order z, y, x. `origin` is the position of the arrays' cell
+    (0, 0, 0), in the grid's units. `dimensions` contains the names of Devito's dimensions, and "" for an axis that
+    Devito's grid does not have.
+
+    Devito updates every cell of its grid, and also reads a halo around the grid. No equation changes the halo, whose
+    values are 0 unless the user has assigned other values. The padding of the arrays holds this halo. The boundary is
+    `fixed`. The rim of this boundary and the padding are both as thick as the stencil's radii. So exactly the cells of
+    Devito's grid are updated, and these cells get the same values as in Devito. If all equations leave out the same
+    number of cells at both ends of an axis, the padding is thinner by this number. If the caller of `from_devito` has
+    given another boundary, the arrays have no padding, and the halo is not used.
+
+    `first_time` is the number that Devito gives to Outcrop's step 0. It is 1 if an equation reads t - dt, otherwise 0.
+    Step k has the number `first_time` + k * `direction`. `direction` is -1 if the equations run backward in time. The
+    values of `injections` and `signals` begin with step 0. `functions` maps names of fields to Devito's objects, and
+    `receivers` maps names of samplings to Devito's objects. `older`, `computed` and `regions` describe fields that
+    Devito does not have. `saved` contains the snapshots that the equations ask for. `reads` contains the fields whose
+    values another run has saved. They are the last fields of the stencil. `boxes` contains the boxes in which the
+    equations compute each field, or None for the whole grid. `read_values` detects whether a user has changed values
+    after Outcrop read them.
+    """
+
+    stencil: Stencil
+    shape: tuple[int, int, int]
+    padding: tuple[int, int, int]
+    dtype: str
+    spacing: tuple[float, float, float]
+    origin: tuple[float, float, float]
+    dimensions: tuple[str, str, str]
+    boundary: Boundary
+    injections: tuple[Injection, ...]
+    samplings: tuple[Sampling, ...]
+    signals: Mapping[str, NDArray[np.float64]]
+    static_fields: tuple[str, ...]
+    functions: Mapping[str, Any]
+    receivers: Mapping[str, Any]
+    first_time: int
+    direction: int
+    older: Mapping[str, OlderValues]
+    computed: Mapping[str, ComputedField]
+    regions: Mapping[str, Box]
+    boxes: Mapping[str, tuple[Box | None, ...]]
+    saved: tuple[SavedSteps, ...]
+    reads: tuple[SavedRead, ...]
+    read_values: ReadValues
+
+    @property
+    def inside(self) -> tuple[slice, slice, slice]:
+        """The slices of the arrays that select Devito's grid."""
+        z, y, x = (slice(pad, extent - pad) for pad, extent in zip(self.padding, self.shape, strict=True))
+        return z, y, x
+
+    @property
+    def max_steps(self) -> int | None:
+        """The maximum number of steps for which all sources, signals and receivers have values or room. None if the
+        program has no sources, signals and receivers."""
+        lengths = [one.steps for one in self.injections] + [len(values) for values in self.signals.values()]
+        lengths += [self._room(one, 0) for one in self.receivers.values()]
+        return min(lengths, default=None)
+
+    def _room(self, receiver: Any, step: int) -> int:
+        """Return the number of rows of a receiver for step `step` and all later steps."""
+        first = self.first_time + self.direction * step
+        return int(receiver.shape[0]) - first if self.direction == 1 else first + 1
+
+    def put_traces(self, traces: Mapping[str, NDArray[np.float64]], first_step: int = 0) -> None:
+        """Copy each trace to `.data` of the receiver with the same name, in the rows that Devito uses. A trace has the
+        shape (steps, points).
+
+        Raises InputError if a receiver does not have room for these steps. In this case, no receiver is changed.
+        """
+        first = self.first_time + self.direction * first_step
+        for name, trace in traces.items():
+            room = self._room(self.receivers[name], first_step)
+            if len(trace) > room:
+                raise InputError(f"{name} has room for {room} of {len(trace)} steps; make its nt larger")
+        for name, trace in traces.items():
+            low = first if self.direction == 1 else first - len(trace) + 1
+            self.receivers[name].data[low : low + len(trace)] = trace[:: self.direction]
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        """The names of all initial arrays: "u" for each field u, and also "u.previous" if a step needs two values of
+        u."""
+        reads = {one.name for one in self.reads}
+        names = [field.name for field in self.stencil.fields if field.name not in reads]
+        pairs = zip(names, self.stencil.storage, strict=False)  # the fields in `reads` are the last
+        return (*names, *(name + PREVIOUS for name, storage in pairs if storage.history == 2))
+
+    def planes(self, name: str) -> Callable[[int, int], NDArray[Any]] | None:
+        """Return a function that returns planes of the initial values of an array, or None if `initial` returns
+        None."""
+        if name in self.regions:
+            return lambda z0, z1: self._region(self.regions[name], z0, z1)
+        array = self.initial(name)
+        return None if array is None else lambda z0, z1: array[z0:z1]
+
+    def initial(self, name: str) -> NDArray[np.floating] | None:
+        """Return the values in a Function's `.data`, with its halo, as an array of `shape`. Return None if the user has
+        not accessed `.data`. In this case, Devito's values are 0.
+
+        `name` is one of `state_names`. Raises InputError if cells that no equation computes, such as the halo, differ
+        between the times of a field. Devito stores these cells for each time, but Outcrop stores only one value.
+        """
+        field = name.removesuffix(PREVIOUS)
+        if field in self.regions:
+            return self._region(self.regions[field], 0, self.shape[0])
+        if field in self.computed:
+            return self._computed(self.computed[field])
+        kept = self.older.get(field)
+        function = self.functions[field if kept is None else str(kept.function.name)]
+        if not has_values(function):
+            return None
+        if not is_updatable(function):
+            return self._padded(function, (), self.padding)
+        back = kept.steps if kept else int(name.endswith(PREVIOUS))
+        self._require_same_outside(field, function)
+        return self._padded(function, (self._row(function, back),), self.padding)
+
+    def _row(self, function: Any, back: int) -> int:
+        """Return the index in `.data` of the values that are `back` steps older than the first step."""
+        return int((self.first_time - self.direction * back) % function.shape_allocated[0])
+
+    def _require_same_outside(self, field: str, function: Any) -> None:
+        times = range(function.shape_allocated[0])
+        if type(function.save) is int:  # values at other times are not initial values
+            times = sorted({self._row(function, back) for back in range(function.time_order)})  # type: ignore[assignment]
+        if len({self._outside(field, function, time).tobytes() for time in times}) > 1:
+            where = "its halo differs" if None in self.boxes.get(field, (None,)) else "cells without an equation differ"
+            raise InputError(f"{field}: {where} between time steps; give all of {field}.data_with_halo the same")
+
+    def _outside(self, field: str, function: Any, time: int) -> NDArray[np.floating]:
+        """Return the values at one time, with zeros in the cells that equations compute."""
+        array = self._padded(function, (time,), self.padding)
+        for box in self.boxes.get(field, (None,)):
+            array[self.inside if box is None else self._cells(box)] = 0
+        return array
+
+    def _cells(self, box: Box) -> tuple[slice, ...]:
+        """Return the slices of the arrays that select the cells of a box."""
+        ranges = inside(box, (0, 1))
+        return tuple(slice(first + pad, end + pad) for (first, end), pad in zip(ranges, self.padding, strict=True))
+
+    def _region(self, box: Box, z0: int, z1: int) -> NDArray[np.floating]:
+        z, y, x = self._cells(box)
+        planes = np.zeros((z1 - z0, *self.shape[1:]), self.dtype)
+        planes[max(0, z.start - z0) : max(0, z.stop - z0), y, x] = 1
+        return planes
+
+    def _computed(self, one: ComputedField) -> NDArray[np.floating] | None:
+        if not all(map(has_values, one.functions.values())):
+            return None
+        around = tuple(pad + one.reach * bool(name) for pad, name in zip(self.padding, self.dimensions, strict=True))
+
+        def read(function: Any, offset: tuple[int, ...]) -> NDArray[Any]:
+            wide = self._padded(function, (), around)
+            starts = [
+                more - pad + step for more, pad, step in zip(around, self.padding, inside(offset, 0), strict=True)
+            ]
+            return wide[tuple(slice(a, a + n) for a, n in zip(starts, self.shape, strict=True))]
+
+        found: NDArray[np.floating] = np.broadcast_to(one.evaluate(read), self.shape).astype(self.dtype)
+        return found
+
+    def _padded(self, function: Any, time: tuple[int, ...], padding: tuple[int, ...]) -> NDArray[np.floating]:
+        """Return the values of a function at one time, extended by the padding. The padding has the values of the halo.
+        Cells of the padding beyond the halo are zero. No equation reads these cells."""
+        axes = [axis for axis in range(3) if self.dimensions[axis]]
+        halo = [sizes[0] for sizes in function._size_inhalo[-len(axes) :]]
+        index: list[int | slice] = [*time]
+        missing = []
+        for axis, left, extent in zip(axes, halo, function.grid.shape, strict=True):
+            kept = min(left, padding[axis])
+            index.append(slice(left - kept, left + extent + kept))
+            missing.append(padding[axis] - kept)
+        values = np.asarray(function.data_with_halo)[tuple(index)]
+        whole = [n + 2 * (more - pad) for n, more, pad in zip(self.shape, padding, self.padding, strict=True)]
+        return np.pad(values, [(width, width) for width in missing]).reshape(whole)
+
+
+def has_values(function: Any) -> bool:
+    """Return True if the user has given values to a function. Access to `.data` of another function would allocate its
+    array."""
+    return function._data is not None or function._initializer is not None
