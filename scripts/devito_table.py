@@ -270,7 +270,8 @@ the run, divided by the largest value. Other rows have the message with which Ou
 
 The table was made with Devito {version} in float32. Differences above 1e-5 are rounding errors. Devito multiplies the
 factors of an equation in another order, and writes 1/h with six digits into the positions of sources. For such rows,
-the table also has the difference in float64.
+the table also has the difference in float64. In a trial, the acoustic solver of Devito in float32 differed by 2.1e-5
+from Devito in float64, and Outcrop in float32 differed by 3.9e-6 (layers, 2-D, order 4, h = 15 m, 37 steps).
 
 | example | Operator | difference, or message |
 |---|---|---|

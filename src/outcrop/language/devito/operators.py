@@ -7,16 +7,15 @@ the equations are rearranged. Inside `with keep_equations():`, new Operators kee
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import devito
 
 from outcrop.errors import InputError, shown
 
-_KEPT: WeakKeyDictionary[Any, tuple[Any, Mapping[Any, Any]]] = WeakKeyDictionary()
-"""The equations and the substitutions of each Operator that was built inside `keep_equations`."""
+_KEPT = "_outcrop_equations"
+"""The attribute of an Operator with the equations and the substitutions from which the Operator was built."""
 
 
 @contextlib.contextmanager
@@ -33,7 +32,7 @@ def keep_equations() -> Iterator[None]:
     def build_and_keep(cls: type, expressions: Any, **options: Any) -> Any:
         built = build(cls, expressions, **options)
         if expressions is not None:
-            _KEPT[built] = expressions, dict(options.get("subs") or {})
+            setattr(built, _KEPT, (expressions, dict(options.get("subs") or {})))
         return built
 
     devito.Operator.__new__ = staticmethod(build_and_keep)
@@ -46,13 +45,13 @@ def keep_equations() -> Iterator[None]:
 def equations_of(operator: Any) -> tuple[Any, dict[Any, float]]:
     """Return the equations of an Operator, and the numbers that replace symbols. Raises InputError if the Operator does
     not keep its equations, or if a symbol has no number."""
-    try:
-        equations, substitutions = _KEPT[operator]
-    except KeyError:
+    kept = getattr(operator, _KEPT, None)
+    if kept is None:
         raise InputError(
             f"the Operator {operator.name} does not keep its equations; build it inside "
             "`with outcrop.language.devito.keep_equations():`, or give the list of its equations"
-        ) from None
+        )
+    equations, substitutions = kept
     numbers = {}
     for symbol, value in substitutions.items():
         try:

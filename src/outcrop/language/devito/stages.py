@@ -49,7 +49,8 @@ def stages_of(updates: Sequence[FieldUpdate]) -> Stages:
             break
     own = {one.name for one in copies.fields.values()}
     for update, stage in zip(found.updates, found.numbers, strict=True):
-        for name, function in ((one.field, one.function) for one in (update, *update.accesses)):
+        named = {update.field: update.function} | {one.field: one.function for one in update.accesses}
+        for name, function in named.items():
             if name in own and not isinstance(function, OlderValues):
                 raise InputError(f"{update.where}: {name} is the name of older values; give the function another name")
         for access in update.accesses:
