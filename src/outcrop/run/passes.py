@@ -188,7 +188,7 @@ class PassRunner:
                 while not self._ended.wait(INTERVAL_SECONDS):
                     progress.show(self._standing(share))
                     self._show_snapshots()
-                progress.show(self._standing(share))
+                progress.finish(self._standing(share))
                 self._show_snapshots()
             except BaseException as error:  # if the display fails, the worker must end before the error is raised
                 if self._group is not None:

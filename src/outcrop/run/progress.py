@@ -77,6 +77,9 @@ class Progress:
     def show(self, standing: Standing) -> None:
         """Show the current counters."""
 
+    def finish(self, standing: Standing) -> None:
+        """Take the last counters, after all passes have ended. A display that leaves a summary uses them."""
+
     def __enter__(self) -> Progress:
         return self
 
@@ -158,6 +161,9 @@ class NotebookProgress(Progress):
         bar = f"<progress max='1' value='{fraction:.3f}'></progress> {fraction:.0%}"
         self._write(f"{bar} {escaped(', '.join(texts))}", f"{fraction:.0%} {', '.join(texts)}")
 
+    def finish(self, standing: Standing) -> None:
+        self._standing = standing
+
     def __exit__(self, *error: object) -> None:
         if self._standing is None:
             return
@@ -186,6 +192,9 @@ class _Optional(Progress):
 
     def show(self, standing: Standing) -> None:
         self._attempt("show", standing)
+
+    def finish(self, standing: Standing) -> None:
+        self._attempt("finish", standing)
 
     def __enter__(self) -> Progress:
         self._attempt("__enter__")
