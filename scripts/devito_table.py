@@ -264,14 +264,17 @@ def rows_of(tree: Path, name: str, *options: str) -> list[dict[str, str]]:
 BEGIN = """# Devito's examples
 
 This page is for users of [Devito](../how-to/devito.md) who want to know what runs. `scripts/devito_table.py` runs the
-solvers in Devito's folder `examples/seismic` on small grids, and tutorials as they are. The table has a row for each
-Operator of an example. The number is the largest difference between a field or receiver of Outcrop and of Devito after
-the run, divided by the largest value. Other rows have the message with which Outcrop refuses the Operator.
+solvers in Devito's folder `examples/seismic` on small grids. It also runs the code of Devito's tutorials. The table has
+a row for each Operator of an example. If Outcrop runs the Operator, the row contains a number. To compute this number,
+the script compares each field and each receiver of Outcrop with Devito after the run. It divides the largest difference
+by the largest value. If Outcrop refuses the Operator, the row contains the message of Outcrop.
 
 The table was made with Devito {version} in float32. Differences above 1e-5 are rounding errors. Devito multiplies the
-factors of an equation in another order, and writes 1/h with six digits into the positions of sources. For such rows,
-the table also has the difference in float64. In a trial, the acoustic solver of Devito in float32 differed by 2.1e-5
-from Devito in float64, and Outcrop in float32 differed by 3.9e-6 (layers, 2-D, order 4, h = 15 m, 37 steps).
+factors of an equation in another order. It also rounds 1/h to six digits when it computes the positions of sources. For
+most of these rows, the table also has the difference in float64.
+
+In one test, Devito in float32 differed by 2.1e-5 from Devito in float64. Outcrop in float32 differed by 3.9e-6 from
+Devito in float64. This test used the acoustic solver with layers, two axes, order 4, h = 15 m and 37 steps.
 
 | example | Operator | difference, or message |
 |---|---|---|

@@ -180,11 +180,11 @@ def test_an_object_store_gets_a_group_that_is_complete(tmp_path: Path, known_run
     with pytest.raises(KeyboardInterrupt):
         oc.export(sim, url, snapshots="all", traces=True, progress=stop)
     assert begun == [False] and not files.exists(f"{root}/zarr.json") and files.exists(f"{root}/u/zarr.json")
-    with pytest.raises(InputError, match="holds an export that was interrupted; give --force"):
+    with pytest.raises(InputError, match="holds an export that was interrupted; give force=True"):
         oc.export(sim, url)
     oc.export(sim, url, snapshots="all", traces=True, force=True)
     require_same(url, sim)
-    with pytest.raises(InputError, match="exists; give --force"):
+    with pytest.raises(InputError, match="exists; give force=True"):
         oc.export(sim, url)
     oc.export(sim, f"file://{tmp_path}/run.zarr")
     np.testing.assert_array_equal(values_in(tmp_path / "run.zarr", "")["u"].values, sim["u"][...])

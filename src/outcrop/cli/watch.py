@@ -48,7 +48,7 @@ def watch(
     """Show the progress of a run that another process computes. The command only reads, and never disturbs the run.
 
     The page shows the committed steps, the time left, rates beside their prediction, traces and norms. The run need not
-    exist yet. The command ends when the run has finished. Ctrl-C ends the command, and not the run.
+    exist yet. Without --web, the command ends when the run has finished. Ctrl-C ends the command, and not the run.
     """
     from outcrop.run.watch import Watcher
 
@@ -56,6 +56,8 @@ def watch(
         raise InputError(f"--interval {interval:g}: give {MIN_SECONDS:g} to {MAX_SECONDS:.0f} seconds")
     if once and (web or keep):
         raise InputError(f"--once ends at once; leave out {'--web' if web else '--keep'}")
+    if web and keep:
+        raise InputError("--web goes on until Ctrl-C; leave out --keep")
     if port and not web:
         raise InputError("--port is for the page in a browser; give --web, too")
     watcher = Watcher(where)

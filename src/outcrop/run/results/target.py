@@ -19,7 +19,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from outcrop.errors import InputError, StorageError, os_errors_as
+from outcrop.errors import InputError, StorageError, by_caller, os_errors_as
 from outcrop.paths import is_there, made_directory, require_directory
 from outcrop.units import format_bytes
 
@@ -33,7 +33,7 @@ def check_target(target: Path, force: bool, is_folder: bool = False) -> None:
     if not os.path.lexists(target):
         return
     if not force:
-        raise InputError(f"{target} exists; give --force to replace it, or another name")
+        raise InputError(f"{target} exists; give {by_caller('--force', 'force=True')} to replace it, or another name")
     kind = target.lstat().st_mode
     if is_folder and not (stat.S_ISDIR(kind) and is_there(target / MARK)):
         raise InputError(f"{target} exists, and no export has made it; remove it, or give another name")

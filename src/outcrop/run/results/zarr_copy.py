@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from outcrop.errors import InputError, OutcropError, StorageError
+from outcrop.errors import InputError, OutcropError, StorageError, by_caller
 from outcrop.run.disk.contents import GROUP
 from outcrop.run.disk.layout import group_metadata, to_json
 from outcrop.run.results.contents import ResultGroup, Variable
@@ -70,7 +70,8 @@ class ObjectStore:
             if not force:
                 is_complete = GROUP in found
                 what = "exists" if is_complete else "holds an export that was interrupted"
-                raise InputError(f"{self.url} {what}; give --force to replace it, or another prefix")
+                remedy = by_caller("--force", "force=True")
+                raise InputError(f"{self.url} {what}; give {remedy} to replace it, or another prefix")
 
     def begin(self, force: bool) -> Any:
         """Remove an older export, write the mark, and return a Zarr store for the prefix."""
