@@ -303,7 +303,7 @@ def test_what_cannot_be_extruded_is_refused(section: np.ndarray, axis: str, axes
 @pytest.mark.parametrize(
     ("text", "shape", "words"),
     [
-        ("a.npy@resample", None, "-n NX NY NZ"),
+        ("a.npy@resample", None, "give shape="),
         ("a.npy@resample:ab", (2, 2, 2), "different letters"),
         ("b.npy@resample", (2, 2, 2), "no such file"),
         ("a.npy", (2, 2, 2), "write FILE@resample"),

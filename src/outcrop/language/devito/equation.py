@@ -124,7 +124,7 @@ class FieldUpdate:
 
 
 @dataclass(frozen=True)
-class Lines:
+class LoweredEquation:
     """The lowered equations of one Eq or Inc, one for each component of a vector or tensor. `position` is the index of
     the equation in the user's list."""
 
@@ -133,7 +133,7 @@ class Lines:
     equations: tuple[Any, ...]
 
 
-def lines_of(equation: Any, position: int) -> Lines:
+def lines_of(equation: Any, position: int) -> LoweredEquation:
     """Lower an Eq or Inc. Raises InputError if Devito cannot evaluate the equation."""
     where = _where(position, str(equation.lhs))  # the user's text, before lowering
     if equation.is_Reduction and type(equation).__name__ != "Inc":
@@ -144,10 +144,10 @@ def lines_of(equation: Any, position: int) -> Lines:
         flat = lower_exprs(equation._evaluate(expand=True)._flatten)
     except (AttributeError, NotImplementedError, TypeError, ValueError) as error:
         raise InputError(f"{where}: Devito cannot evaluate it: {' '.join(str(error).split())}") from None
-    return Lines(position, where, tuple(flat))
+    return LoweredEquation(position, where, tuple(flat))
 
 
-def direction_of(lines: Sequence[Lines], grid: Any) -> int:
+def direction_of(lines: Sequence[LoweredEquation], grid: Any) -> int:
     """Return 1 if the equations write u.forward, or -1 if they write u.backward. Raises InputError for a list of both
     kinds."""
     found: dict[int, str] = {}
@@ -164,7 +164,7 @@ def direction_of(lines: Sequence[Lines], grid: Any) -> int:
     return next(iter(found), 1)
 
 
-def updates_of(lines: Lines, grid: Any, direction: int) -> Iterator[FieldUpdate]:
+def updates_of(lines: LoweredEquation, grid: Any, direction: int) -> Iterator[FieldUpdate]:
     """Yield the updates of a lowered Eq or Inc. Raises InputError if a part cannot be lowered."""
     step = "u.forward" if direction == 1 else "u.backward"
     for one in [row for given in lines.equations for row in _rows(given, grid)]:

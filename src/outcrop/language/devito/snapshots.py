@@ -17,7 +17,7 @@ from typing import Any
 from devito.types import Indexed
 
 from outcrop.errors import InputError
-from outcrop.language.devito.equation import Cell, FieldUpdate, Lines, access_of, is_updatable
+from outcrop.language.devito.equation import Cell, FieldUpdate, LoweredEquation, access_of, is_updatable
 from outcrop.language.devito.expression import shown
 from outcrop.language.devito.lowered import SavedSteps
 
@@ -34,7 +34,7 @@ class Kept:
     shift: int
 
 
-def is_kept(lines: Lines) -> bool:
+def is_kept(lines: LoweredEquation) -> bool:
     """Return True if an equation writes a TimeFunction along a ConditionalDimension."""
     return any(
         isinstance(one.lhs, Indexed) and one.lhs.function.dimensions and one.lhs.function.dimensions[0].is_Conditional
@@ -42,7 +42,7 @@ def is_kept(lines: Lines) -> bool:
     )
 
 
-def kept_of(lines: Lines, grid: Any, direction: int) -> list[Kept]:
+def kept_of(lines: LoweredEquation, grid: Any, direction: int) -> list[Kept]:
     """Return the values that an equation keeps. Raises InputError if they are not a field at regular steps."""
     found = []
     for one in lines.equations:
