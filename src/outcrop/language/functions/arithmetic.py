@@ -13,6 +13,7 @@ bits. All of these operations are exact or round once, by the rules of IEEE 754,
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -71,7 +72,7 @@ class NumberFormat:
 FORMATS = {"float32": NumberFormat(23, 32), "float64": NumberFormat(52, 64)}
 
 
-class Arithmetic:
+class Arithmetic(ABC):
     """The operations that are the same for both arithmetics. They are composed of the operations that differ."""
 
     def __init__(self, dtype: str) -> None:
@@ -81,36 +82,36 @@ class Arithmetic:
 
     # --- operations that differ --------------------------------------------------------------------------------------
 
+    @abstractmethod
     def number(self, value: float) -> Value:
         """Return a number, rounded to the dtype."""
-        raise NotImplementedError
 
+    @abstractmethod
     def whole(self, value: int) -> Value:
         """Return bits with the value of a whole number."""
-        raise NotImplementedError
 
-    def bits(self, number: Value) -> Value:
-        raise NotImplementedError
+    @abstractmethod
+    def bits(self, number: Value) -> Value: ...
 
-    def from_bits(self, bits: Value) -> Value:
-        raise NotImplementedError
+    @abstractmethod
+    def from_bits(self, bits: Value) -> Value: ...
 
+    @abstractmethod
     def where(self, a: Value, b: Value, then: Value, other: Value) -> Value:
         """Return `then` where a > b, and `other` elsewhere, also where a or b is NaN."""
-        raise NotImplementedError
 
+    @abstractmethod
     def where_equal(self, a: Value, b: Value, then: Value, other: Value) -> Value:
         """Return `then` where a == b, and `other` elsewhere, also where a or b is NaN."""
-        raise NotImplementedError
 
+    @abstractmethod
     def entry(self, table: Sequence[int], index: Value) -> Value:
         """Return the entries of a table at the places that the bits `index` give, as numbers."""
-        raise NotImplementedError
 
+    @abstractmethod
     def rarely(self, a: Value, b: Value, values: Sequence[Value], compute: Compute) -> list[Value]:
         """Return the values that `compute` returns where a > b, and `values` elsewhere. If a > b nowhere, the
         operations of `compute` are not performed."""
-        raise NotImplementedError
 
     # --- operations that are composed --------------------------------------------------------------------------------
 
