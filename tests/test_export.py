@@ -150,6 +150,30 @@ def test_vtk_images_have_the_same_bits(tmp_path: Path, known_runs: Any, shape: A
         assert float(about["Origin"].split()[0]) == 10.0 * BOX[len(shape)][-1].start
 
 
+def test_coarse_snapshots_keep_their_coordinates(tmp_path: Path) -> None:
+    """Checks the backend of xarray, a NetCDF file and VTK images of coarse snapshots. The last group of cells along an
+    axis is smaller than the others, but images have equal distances."""
+    kept = oc.Snapshots(2, ["u"], coarsen=4, name="small")
+    where = tmp_path / "run.oc"
+    sim = oc.Simulation("heat7", (10, 9, 11), directory=where, memory="1MiB", spacing=10.0, snapshots=[kept])
+    sim.assign({"u": "random:1"})
+    sim.run(4, progress="none")
+    values = np.asarray(sim.snapshots["small/u"])
+    oc.export(sim, tmp_path / "a.nc", snapshots="all")
+    for found in (
+        xarray.open_dataset(where, engine="outcrop", group="snapshots/small"),
+        xarray.open_dataset(tmp_path / "a.nc", group="snapshots/small"),
+    ):
+        np.testing.assert_array_equal(found["u"], values)
+        np.testing.assert_array_equal(found["z"], [15.0, 55.0, 85.0])
+        found.close()
+    oc.export(sim, tmp_path / "movie.pvd", snapshots="small")
+    first, *_ = re.findall(r'file="([^"]*)"', (tmp_path / "movie.pvd").read_text())
+    about, arrays = image(tmp_path / first)
+    np.testing.assert_array_equal(arrays["u"].reshape(values[0].shape), values[0])
+    assert (about["Origin"], about["Spacing"]) == ("15.0 15.0 15.0", "40.0 40.0 40.0")
+
+
 def test_vtk_itself_reads_an_image(tmp_path: Path, known_runs: Any) -> None:
     """Checks an image with the package vtk, which ParaView uses."""
     vtk = pytest.importorskip("vtk")

@@ -121,10 +121,11 @@ def _field_data(numbers: dict[str, Any]) -> Iterator[str]:
 
 
 def _along(coordinates: Sequence[Coordinate], axis: str) -> tuple[float, float]:
-    """Return the first coordinate along an axis, and the distance between two cells."""
+    """Return the first coordinate along an axis, and the distance between two cells. The last value is not used if
+    there are more than two values, because the last group of cells of a coarse snapshot can be smaller."""
     for one in coordinates:
         if one.name == axis:
-            values = one.values
+            values = one.values if len(one.values) < 3 else one.values[:-1]
             return float(values[0]), float((values[-1] - values[0]) / (len(values) - 1)) if len(values) > 1 else 1.0
     return 0.0, 1.0
 
