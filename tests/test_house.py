@@ -214,7 +214,7 @@ def test_imports_that_count_are_told_from_those_that_do_not(source: str, needs: 
 
 
 PURE_MODULES = {
-    "__future__", "bisect", "collections", "contextlib", "dataclasses", "fractions", "functools", "hashlib",
+    "__future__", "abc", "bisect", "collections", "contextlib", "dataclasses", "fractions", "functools", "hashlib",
     "importlib", "itertools", "json", "math", "operator", "re", "typing", "zlib", "devito", "numpy", "outcrop", "sympy",
 }  # fmt: skip
 """Modules that pure files of the package may import. None of them needs a file, a thread or a clock."""

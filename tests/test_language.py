@@ -284,3 +284,16 @@ def test_what_depends_on_no_cell_is_no_vector_operation() -> None:
     pairs = zip(program.operations, program.uniform, strict=True)
     of_cells = [one.operator for one, uniform in pairs if isinstance(one, Apply) and not uniform]
     assert sorted(of_cells) == ["add", "mul", "sub"]
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda u, dt: u + dt, lambda u, dt: dt * u, lambda u, dt: -u, lambda u, dt: 1 - u, lambda u, dt: u**2,
+        lambda u, dt: sympy.sin(u),
+    ],
+)  # fmt: skip
+def test_a_field_without_an_offset_is_refused(write: Callable[[Field, Parameter], object]) -> None:
+    """Checks that the message says how to write the value of the cell itself."""
+    with pytest.raises(InputError, match=r"u is a field and not a value: write u\[0, 0, 0\]"):
+        write(Field("u"), Parameter("dt", 0.1))

@@ -25,7 +25,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from outcrop.axes import NAMES, PLACES
 from outcrop.display import Described, escaped, joined
@@ -64,6 +64,17 @@ class Field:
     def previous(self) -> PreviousField:
         """The values before the latest update."""
         return PreviousField(self)
+
+    def _refuse(self, *others: object) -> NoReturn:
+        name = self.name
+        raise InputError(
+            f"{name} is a field and not a value: write {name}[0, 0, 0] for the value of the cell itself "
+            f"({name}[0, 0] on two axes, {name}[0] on one axis)"
+        )
+
+    # SymPy calls `_sympy_` to convert an operand
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __pow__ = _refuse
+    __rpow__ = __neg__ = __abs__ = _sympy_ = _refuse
 
 
 @dataclass(frozen=True)
