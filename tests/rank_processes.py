@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import multiprocessing
 import os
 import signal
@@ -56,7 +57,9 @@ class RankProcesses:
             except (EOFError, OSError):  # the process was killed, perhaps while it sent its result
                 found.append(None)
             process.join(SECONDS_MOST)
-            if process.exitcode is None:
+            if process.exitcode is None and process.pid is not None:
+                os.kill(process.pid, signal.SIGUSR1)  # print where all threads of the process are
+                process.join(1)
                 process.kill()
                 found[-1] = "it did not end"
         return found
@@ -104,6 +107,7 @@ def _main(
             end.send(text)
         return text
 
+    faulthandler.register(signal.SIGUSR1)
     try:
         group = RankGroup(rank, size, spread)
         result = program(group, *arguments)

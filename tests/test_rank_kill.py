@@ -191,7 +191,7 @@ def test_runs_that_are_killed_again_and_again_have_the_same_bits(undisturbed: An
                 started.kill(killed)
             begin = time.monotonic()
             found = started.results
-            assert time.monotonic() - begin < SECONDS_TO_END or not kills_now
+            assert time.monotonic() - begin < SECONDS_TO_END or not kills_now, (killed, options, found)
             kills += started.processes[killed].exitcode == -signal.SIGKILL
             if found[killed] is None and isinstance(found[killed - 1][0], str):
                 require_told(found, killed)
