@@ -95,8 +95,8 @@ Stages to_stages(nb::handle grid, const Calls &calls, const Fields &fields, Step
 }
 
 Tiling to_tiling(nb::handle sizes) {
-  return Tiling{get<long>(sizes, "diamond"), get<long>(sizes, "sweep_rows"), get<long>(sizes, "planes_per_call"),
-                get<long>(sizes, "chunk"), get<long>(sizes, "rows_at_once")};
+  return Tiling{get<long>(sizes, "diamond"), get<long>(sizes, "sweep_rows"),   get<long>(sizes, "planes_per_call"),
+                get<long>(sizes, "chunk"),   get<long>(sizes, "rows_at_once"), get<bool>(sizes, "prefetch")};
 }
 
 Rectangle to_rectangle(nb::handle cells) {

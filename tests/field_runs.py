@@ -123,6 +123,7 @@ def field_runs(
         keeps_statics=keeps,
         chunk=draw(st.sampled_from([0, 0, 0, 0, 1, 2, 5, 12])),
         rows_at_once=draw(st.sampled_from([1, 2, 4])),
+        prefetch=draw(st.booleans()),
     )
     scheme = draw(schemes_for(problem))
     if scheme.name != "wavefront":

@@ -25,6 +25,8 @@ class Block(ctypes.Structure):
         *((name, ctypes.c_long) for name in ("planes", "y0", "y1", "x0", "x1", "nx", "ny", "pitch")),
         ("scalars", ctypes.c_void_p),
         ("rows_at_once", ctypes.c_long),
+        ("prefetch", ctypes.c_void_p),
+        ("prefetch_rows", ctypes.c_long),
     ]
 
 
@@ -93,6 +95,7 @@ def call_loop(
     block = Block(
         ctypes.addressof(target_of_field), ctypes.addressof(source_of_field),
         len(targets), *rows, x0, x1, nx, ny, pitch, values.ctypes.data, rows_at_once,
+        ctypes.addressof(source), min(nz, 2),  # the first two loops prefetch, and the others do not
     )  # fmt: skip
     ctypes.CFUNCTYPE(None, ctypes.c_void_p)(kernel.calls[0][0])(ctypes.addressof(block))
     for plane, old in zip(sources, before, strict=True):

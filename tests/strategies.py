@@ -87,6 +87,7 @@ def sizes_for(draw: st.DrawFn, problem: Problem) -> Sizes:
         block_z=draw(st.integers(0, problem.planes)),
         chunk=draw(st.sampled_from([0, 0, 0, 0, 1, 2, 5, 12])),
         rows_at_once=draw(st.sampled_from([1, 2, 4])),
+        prefetch=draw(st.booleans()),
     )
 
 

@@ -157,7 +157,7 @@ def test_small_kernel_bench_compares_the_same_computation(tmp_path: Path) -> Non
                 and one[f"{place}_ratio"] > 0
             )
     for one in figures["rows_at_once"].values():
-        assert all(rate > 0 for rows in ("1", "2", "4") for rate in one[rows].values())
+        assert all(len(one[rows]) == 3 and min(one[rows].values()) > 0 for rows in ("1", "2", "4"))
     assert [path.name for path in tmp_path.iterdir()] == ["figures.json"]
 
 

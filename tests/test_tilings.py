@@ -79,6 +79,19 @@ def test_the_tuner_takes_the_fastest_loop_of_the_kernel(fastest: int) -> None:
     assert set(measured[:3]) == {1, 2, 4} and set(measured[3:]) == {fastest}
 
 
+@pytest.mark.parametrize("gain", [0.9, 1.1])
+def test_the_tuner_prefetches_if_it_is_faster(gain: float) -> None:
+    """Checks that the tuner measures prefetches once, and uses them in all tiles if they are faster."""
+    problem, measured = make_problem((200, 100, 300), (1, 1, 1), 40), list[bool]()
+
+    def rate(sizes: Sizes) -> float:
+        measured.append(sizes.prefetch)
+        return assumed_rate(sizes) * (gain if sizes.prefetch else 1.0)
+
+    plan = make_plan(problem, MACHINE, largest_useful_bytes(problem) // 4, "auto", rate)
+    assert plan.sizes.prefetch == (gain > 1) and True in measured
+
+
 @pytest.mark.parametrize(("radius", "sides", "loops"), [(2, "fixed", {1, 2}), (1, "periodic", {1})])
 def test_only_loops_that_exist_are_measured(radius: int, sides: str, loops: set[int]) -> None:
     """Checks that loops over two rows of two planes are measured only for radius 1. Only one loop is measured on a

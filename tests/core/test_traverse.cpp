@@ -10,6 +10,7 @@
 #include <cstring>
 #include <memory>
 #include <numeric>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -237,6 +238,54 @@ TEST(Traverse, StopsAtOnceWhenCancelled) {
     traverse.update({1, 50, 20}, cancelled);
     EXPECT_EQ(check.rows_updated.load(), 0);
   }
+}
+
+// The rows that kernel calls have prefetched and that no later call has used yet.
+struct Prefetches {
+  Grid grid;
+  std::set<const void *> waiting{};
+  long rows = 0, repeated = 0;
+};
+
+// Updates nothing. Each row that a kernel would read or write is no longer waiting. The rows of this call's hint wait.
+void watching_kernel(const outcrop_block *block) {
+  Prefetches &all = **static_cast<Prefetches *const *>(block->scalars);
+  const auto use = [&](const void *plane, long y) {
+    all.waiting.erase(static_cast<const std::byte *>(plane) + static_cast<std::size_t>(y) * all.grid.pitch_bytes);
+  };
+  for (long k = 0; k < block->planes; ++k)
+    for (long y = block->y0; y < block->y1; ++y) {
+      use(block->target[0][k], y);
+      for (long dz = -all.grid.radius_z; dz <= all.grid.radius_z; ++dz)
+        for (long dy = -all.grid.radius_y; dy <= all.grid.radius_y; ++dy) use(block->source[0][k + dz], y + dy);
+    }
+  all.rows += block->prefetch_rows;
+  for (long i = 0; i < block->prefetch_rows; ++i)
+    if (!all.waiting.insert(block->prefetch[i]).second) ++all.repeated;
+}
+
+// A row that no later call uses, or a row that is prefetched twice, would waste bandwidth.
+TEST(Traverse, CallsUseEachPrefetchedRowOnce) {
+  for (long radius : {1, 2})
+    for (long diamond : {0, 1, 3, 8})
+      for (long rows_at_once : {1, 4}) {
+        const Tiling tiling{.diamond = diamond, .planes = 2, .rows_at_once = rows_at_once, .prefetch = true};
+        const Case c{40, 60, radius, radius, radius, 12, 50, tiling, 1};
+        const Grid grid = grid_of(c);
+        const Window window(grid, two_rings(grid, grid.nz));
+        Prefetches all{grid};
+        Prefetches *data = &all;
+        Stages stages{{{watching_kernel, {0}, {1}}, {watching_kernel, {1}, {0}}},
+                      {std::vector<std::byte>(sizeof data), 0}};
+        std::memcpy(stages.scalars.values.data(), &data, sizeof data);
+        Team team(1);
+        Traverse traverse(team, grid, window, stages, c.tiling, c.levels);
+        const std::atomic<bool> cancelled{false};
+        traverse.update({grid.first_plane(), grid.end_plane() + radius * (c.levels - 1), c.levels}, cancelled);
+        EXPECT_GT(all.rows, 0) << c;
+        EXPECT_EQ(all.waiting.size(), 0) << c;
+        EXPECT_EQ(all.repeated, 0) << c;
+      }
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cstdlib>
+#include <span>
 #include <thread>
 
 #include "outcrop/exec/acquisition.hpp"
@@ -25,6 +26,41 @@ long rows_down(const UpdateRegion &region, const Grid &grid, const Tiling &tilin
 
 // The pointers to the planes of all operands of a kernel call. Each thread reuses this memory for its next kernel call.
 thread_local std::vector<const void *> source_planes;
+
+// The number of inner loops of the kernel calls that update a part.
+long loops_of(const Part &part, long rows_at_once) {
+  if (part.empty()) return 0;
+  return ((part.z1 - part.z0) * part.cells.rows() + rows_at_once - 1) / rows_at_once;
+}
+
+// The first cells of the rows that the next group of a tile uses first, and the inner loops of the current group that
+// can prefetch these rows. Each inner loop prefetches at most one row. The calls divide the rows in proportion to their
+// numbers of loops, because prefetches in bursts delay the loads of the kernel.
+struct RowsAhead {
+  std::vector<const void *> rows;
+  std::vector<std::pair<long, long>> used;  // per ring: the range of rows that the listed levels use
+  std::size_t taken = 0;
+  long loops = 0;
+
+  void clear() {
+    rows.clear();
+    taken = 0;
+    loops = 0;
+  }
+
+  // Returns the rows that the next call prefetches. This call has `own` loops.
+  std::span<const void *const> take(long own) {
+    const auto left = static_cast<long>(rows.size() - taken);
+    const long count = loops > 0 ? std::min({left, own, (left * own + loops - 1) / loops}) : 0;
+    loops -= own;
+    const std::span found(rows.data() + taken, static_cast<std::size_t>(count));
+    taken += found.size();
+    return found;
+  }
+};
+
+// Each thread reuses this memory for its next group.
+thread_local RowsAhead rows_ahead;
 
 }  // namespace
 
@@ -118,30 +154,68 @@ void Traverse::await(const Tile &tile, std::uint32_t epoch, const std::atomic<bo
   }
 }
 
+Part Traverse::part_of(const Tile &tile, const UpdateRegion &region, long down, long zeta, long zeta_end,
+                       long level) const {
+  const long lag = grid_.skew_z * (level - 1), inset = tile.slope * std::labs(level - tile.centre);
+  return {std::max({grid_.first_plane(), zeta - lag, region.z_low.at(level)}),
+          std::min({grid_.end_plane(), zeta_end - lag, region.z_high.at(level)}),
+          {std::max({first_row(), tile.y_low - down + inset, region.y_low.at(level)}),
+           std::min({end_row(), tile.y_high - down - inset, region.y_high.at(level)}),
+           std::max(0L, region.x_low.at(level)), std::min(grid_.pitch_cells(), region.x_high.at(level))}};
+}
+
+// Lists the rows that the group from `zeta_end` uses first. A level reads and writes planes that lower levels have used
+// in earlier groups or in the same group. So only those rows are new that no lower level of the tile uses in the same
+// ring. At the lowest level, all rows of the next planes are new. At higher levels, the tile grows by rows on both sides.
+void Traverse::list_rows_ahead(const Tile &tile, const UpdateRegion &region, long down, long zeta, long zeta_end,
+                               long end) const {
+  constexpr long far = UpdateRegion::far;
+  rows_ahead.used.assign(window_.rings(), {far, -far});
+  const auto add = [&](std::size_t ring, long z, long y0, long y1) {
+    const Rectangle rows{std::max(y0, window_.begin_row()), std::min(y1, window_.end_row()), 0, 1};
+    for (const Rectangle &part : unfolded(grid_, rows))
+      for (long y = part.y0; y < part.y1; ++y) rows_ahead.rows.push_back(window_.cell(ring, z, y, 0));
+  };
+  const auto add_new = [&](std::size_t ring, long z0, long z1, long y0, long y1) {
+    auto &[low, high] = rows_ahead.used[ring];
+    const bool is_unused = low > high;
+    for (long z = z0; z < z1; ++z) {
+      add(ring, z, y0, std::min(low, y1));
+      if (!is_unused) add(ring, z, std::max(high, y0), y1);
+    }
+    low = std::min(low, y0);
+    high = std::max(high, y1);
+  };
+  for (long level = tile.level_first; level <= tile.level_last; ++level) {
+    rows_ahead.loops += loops_of(part_of(tile, region, down, zeta, zeta_end, level), tiling_.rows_at_once);
+    const auto [z0, z1, cells] = part_of(tile, region, down, zeta_end, std::min(zeta_end + tiling_.planes, end), level);
+    if (z0 >= z1 || cells.empty()) continue;
+    const StageCall &stage = stages_.at(level);
+    for (const std::size_t ring : stage.sources)
+      add_new(ring, z0 + grid_.radius_z, z1 + grid_.radius_z, cells.y0 - grid_.radius_y, cells.y1 + grid_.radius_y);
+    for (const std::size_t ring : stage.targets) add_new(ring, z0, z1, cells.y0, cells.y1);
+  }
+}
+
 void Traverse::update_tile(const Tile &tile, const Slab &slab, long down) {
   // the first level after the lead (problem.hpp)
   const long r = grid_.skew_z, first_level = stages_.lead.levels + 1;
   const UpdateRegion &region = slab.region;
-  const long y_low = tile.y_low - down, y_high = tile.y_high - down;
-  const long first_row = this->first_row(), end_row = this->end_row();
-  if (y_low >= end_row || y_high <= first_row) return;
+  if (tile.y_low - down >= end_row() || tile.y_high - down <= first_row()) return;
   // Outside this range of zeta, no level of the tile has planes of the grid.
   const long begin = std::max(slab.zeta0 + tile.zeta_low, grid_.first_plane() + r * (tile.level_first - 1));
   const long end = std::min({slab.zeta1, slab.zeta0 + tile.zeta_high, grid_.end_plane() + r * (tile.level_last - 1)});
   std::uint64_t updated = 0;
   for (long zeta = begin; zeta < end; zeta += tiling_.planes) {
     const long zeta_end = std::min(zeta + tiling_.planes, end);
+    // Prefetch: list the rows for the next group. The kernel calls of this group prefetch these rows.
+    rows_ahead.clear();
+    if (tiling_.prefetch && zeta_end < end) list_rows_ahead(tile, region, down, zeta, zeta_end, end);
     for (long level = tile.level_first; level <= tile.level_last; ++level) {
       // Clip: compute the part of the tile at this level that lies inside the grid and inside the region of the block.
       // If a level lies below the grid, all higher levels also lie below the grid.
       if (zeta_end - r * (level - 1) <= grid_.first_plane()) break;
-      const long z0 = std::max({grid_.first_plane(), zeta - r * (level - 1), region.z_low.at(level)});
-      const long z1 = std::min({grid_.end_plane(), zeta_end - r * (level - 1), region.z_high.at(level)});
-      const long inset = tile.slope * std::labs(level - tile.centre);
-      const Rectangle cells{std::max({first_row, y_low + inset, region.y_low.at(level)}),
-                            std::min({end_row, y_high - inset, region.y_high.at(level)}),
-                            std::max(0L, region.x_low.at(level)),
-                            std::min(grid_.pitch_cells(), region.x_high.at(level))};
+      const auto [z0, z1, cells] = part_of(tile, region, down, zeta, zeta_end, level);
       if (z0 >= z1 || cells.empty()) continue;
 
       // Check: before the first update, add the owned cells to the checksums of the arrays that the pass reads.
@@ -201,9 +275,21 @@ void Traverse::call(long level, long z0, long z1, const Rectangle &cells, const 
   const long first_row = window_.begin_row();
   for (const Rectangle &part : unfolded(grid_, cells)) {
     if (part.empty()) continue;
-    const outcrop_block block{
-        target_planes, sources,  z1 - z0, part.y0 - first_row,   part.y1 - first_row,       part.x0,
-        part.x1,       grid_.nx, rows(),  window_.pitch_cells(), stages_.scalars_of(level), tiling_.rows_at_once};
+    const auto ahead = rows_ahead.take(loops_of({z0, z1, part}, tiling_.rows_at_once));
+    const outcrop_block block{.target = target_planes,
+                              .source = sources,
+                              .planes = z1 - z0,
+                              .y0 = part.y0 - first_row,
+                              .y1 = part.y1 - first_row,
+                              .x0 = part.x0,
+                              .x1 = part.x1,
+                              .nx = grid_.nx,
+                              .ny = rows(),
+                              .pitch = window_.pitch_cells(),
+                              .scalars = stages_.scalars_of(level),
+                              .rows_at_once = tiling_.rows_at_once,
+                              .prefetch = ahead.data(),
+                              .prefetch_rows = static_cast<long>(ahead.size())};
     stage.kernel(&block);
   }
 }

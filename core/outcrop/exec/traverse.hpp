@@ -41,6 +41,7 @@ struct Tiling {
   /// number of values of zeta in a chunk, for bands and for sweeps over few rows; 0 means that only y is divided
   long chunk = 0;
   long rows_at_once = 1;  ///< number of rows that the inner loop of a kernel updates together (kernel.h)
+  bool prefetch = false;  ///< true if kernels prefetch the rows that the next group of zetas uses first (kernel.h)
   static constexpr long max_planes = 4;
 };
 
@@ -70,6 +71,14 @@ struct Slab {
 struct OwnedCells {
   long z0 = -UpdateRegion::far, z1 = UpdateRegion::far;
   Rectangle cells{-UpdateRegion::far, UpdateRegion::far, -UpdateRegion::far, UpdateRegion::far};
+};
+
+/// The cells that a thread updates at one level of a group: the planes z0 <= z < z1, and the cells of each plane.
+struct Part {
+  long z0 = 0, z1 = 0;
+  Rectangle cells;
+
+  bool empty() const { return z0 >= z1 || cells.empty(); }
 };
 
 class PlaneSums;    // transfers.hpp
@@ -124,6 +133,11 @@ class Traverse {
   Schedule make_schedule(const Chunks &chunks) const;
   Schedule &schedule(const Slab &slab);
   void update_tile(const Tile &tile, const Slab &slab, long down);
+  // Returns the part of a tile that a group updates at a level. The group has the values zeta <= value < zeta_end. The
+  // part lies inside the grid and inside the region of the block.
+  Part part_of(const Tile &tile, const UpdateRegion &region, long down, long zeta, long zeta_end, long level) const;
+  void list_rows_ahead(const Tile &tile, const UpdateRegion &region, long down, long zeta, long zeta_end,
+                       long end) const;
   void update_planes(long level, long z0, long z1, const Rectangle &cells);
   void call(long level, long z0, long z1, const Rectangle &cells, const void *const *sources) const;
   void sum_planes(const std::vector<RingSums> &sums, long z0, long z1, const Rectangle &cells) const;

@@ -55,6 +55,8 @@ struct outcrop_block {
   long planes, y0, y1, x0, x1, nx, ny, pitch;
   const void *scalars;
   long rows_at_once;
+  const void *const *prefetch;
+  long prefetch_rows;
 };
 typedef void (*outcrop_kernel)(const struct outcrop_block *);
 

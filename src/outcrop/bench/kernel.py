@@ -5,7 +5,7 @@ generated kernels with each other.
     `sweeps`   All threads sweep over arrays in memory, in blocks of rows. The kernel and the hand-written loop each use
                the number of rows with which they are fastest.
     `tiles`    All threads update a slab in memory in tiles. Each inner loop of a kernel uses the tiles with
-               which it is fastest.
+               which it is fastest. Each loop is measured without and with prefetches.
 
 Generated kernels and hand-written loops are measured alternately, and medians are compared. The hand-written loops are
 in `handwritten.c`. The results of hand-written loops must equal the results of generated kernels, except for rounding.
@@ -17,6 +17,7 @@ import ctypes
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -52,7 +53,7 @@ LOOPS: dict[str, tuple[float, ...]] = {"heat7": (0.0, 1.0), "acoustic8": (1.0, 1
 written, then the array with the newest values, then the read-only arrays."""
 LIBRARY = ("heat7", "heat4", "heat8", "acoustic2", "acoustic4", "acoustic8", "elastic4", "maxwell", "gray_scott")
 """The stencils whose inner loops are compared with each other."""
-TILES = (4, 8)
+TILES = (4, 8, 16)
 SHARE_OF_CACHE = 0.75
 MAX_ROUNDING = 1e-5
 
@@ -70,7 +71,7 @@ class KernelScale:
     """The number of levels of each slab that is updated in tiles."""
 
 
-FULL = KernelScale((72, 512, 1024), 20_000_000, turns=30, slab_shape=(64, 256, 1024), levels=16)
+FULL = KernelScale((72, 512, 1024), 20_000_000, turns=30, slab_shape=(64, 256, 1024), levels=32)
 SMALL = KernelScale((18, 32, 64), 20_000, turns=3, slab_shape=(8, 32, 64), levels=4)
 
 
@@ -94,8 +95,9 @@ def bench(directory: Path, small: bool = False) -> dict[str, Any]:
 
 
 def _loops(name: str, scale: KernelScale, threads: int) -> dict[str, dict[str, float]]:
-    """Return two rates of each inner loop of a kernel, for all threads together: the rate with all data in second-level
-    caches, and the rate of tiles in memory. The loops are measured alternately."""
+    """Return three rates of each inner loop of a kernel, for all threads together: the rate with all data in
+    second-level caches, and the rates of tiles in memory without and with prefetches. The loops are measured
+    alternately."""
     stencil = find_stencil(name)
     kernel, scalars = compile_kernel(stencil, "float32"), pack_scalars(stencil, {}, "float32")
     levels = scale.levels - scale.levels % len(stencil.stages)
@@ -104,10 +106,11 @@ def _loops(name: str, scale: KernelScale, threads: int) -> dict[str, dict[str, f
     meter = _core.UpdateMeter(
         problem, problem.fields, kernel.calls, scalars, threads, _core.UpdateMeter.planes_needed(problem, levels, slab)
     )
-    tiles = {(rows, diamond): list[float]() for rows in rates.ROWS_AT_ONCE for diamond in TILES}
+    every = product(rates.ROWS_AT_ONCE, (False, True), TILES)
+    tiles = {one: list[float]() for one in every}
     for _ in range(max(1, scale.turns // 6)):
-        for (rows, diamond), found in tiles.items():
-            sizes = Sizes(levels, slab, diamond, rows_at_once=rows)
+        for (rows, prefetch, diamond), found in tiles.items():
+            sizes = Sizes(levels, slab, diamond, rows_at_once=rows, prefetch=prefetch)
             found.append(median(meter.measure(sizes, problem.whole_plane, EVERYTHING, 2)))
     cache_bytes = discover.caches().second_bytes
     cache = {
@@ -117,16 +120,17 @@ def _loops(name: str, scale: KernelScale, threads: int) -> dict[str, dict[str, f
     return {
         str(rows): {
             "cache_cells_per_second": cache[rows],
-            "tiles_cells_per_second": max(median(tiles[rows, diamond]) for diamond in TILES),
+            "tiles_cells_per_second": max(median(tiles[rows, False, diamond]) for diamond in TILES),
+            "prefetch_cells_per_second": max(median(tiles[rows, True, diamond]) for diamond in TILES),
         }
         for rows in rates.ROWS_AT_ONCE
     }
 
 
 def _table(figures: dict[str, dict[str, dict[str, float]]]) -> str:
-    """Return a Markdown table with rates in Gcell/s, in the cache and in tiles. The columns are for the numbers of rows
-    that an inner loop updates at once."""
-    places = ("cache", "tiles")
+    """Return a Markdown table with rates in Gcell/s: in the cache, in tiles, and in tiles with prefetches. The columns
+    are for the numbers of rows that an inner loop updates at once."""
+    places = ("cache", "tiles", "prefetch")
     heads = [f"{place}, {rows} at once" for place in places for rows in rates.ROWS_AT_ONCE]
     lines = table_head(["Gcell updates/s", *heads])
     for name, loops in figures.items():

@@ -7,6 +7,9 @@ the length of rows. So the caller chooses the loop, and the tuner measures each 
 the loop over rows. So if the update of the next plane needs the same rows, these rows are still in the first-level
 cache.
 
+While an inner loop updates its rows, the loop can prefetch another row, one cache line in each iteration. The caller
+lists the rows that the next planes need (`prefetch` in kernel.h).
+
 At both ends of a row, the results of whole vectors are wrong, because these results ignore the boundary. So the right
 values of the ends are stored after the whole vectors. Cells of a fixed rim get their old values. Cells that need values
 beyond the grid are computed one by one. Padding is set to zero. The values for the ends are computed or saved before
@@ -64,6 +67,8 @@ struct outcrop_block {
   long planes, y0, y1, x0, x1, nx, ny, pitch;
   const void *scalars;
   long rows_at_once;
+  const void *const *prefetch;
+  long prefetch_rows;
 };
 /* These functions return the index of the cell whose value is used beyond the grid. */
 static inline long mirrored(long i, long n) {
@@ -77,6 +82,8 @@ static inline long wrapped(long i, long n) {
 }
 /* Prevents vectors in loops over a few cells, because vectors would only add checks. */
 #define ONE_BY_ONE __asm__ volatile("")
+/* The next row that an inner loop prefetches, or null. */
+#define NEXT_AHEAD (next < end ? (const char *)*next++ : 0)
 static inline long within(long i, long low, long high) { return i < low ? low : i > high ? high : i; }
 """
 
@@ -170,7 +177,7 @@ class _StageWriter:
             f", {self.type} *{alone}q{n}, const {self.type} *{alone}p{n}" for n, _, _ in self._targets(code)
         )
         rows = "".join(f", const {self.type} *{alone}r{i}" for i in range(len(code.rows)))
-        return f"const struct outcrop_block *b{self.once}{targets}{rows}"
+        return f"const struct outcrop_block *b{self.once}, const char *ahead{targets}{rows}"
 
     def _cell_function(self) -> Iterator[str]:
         low, high = self.boundary.x
@@ -195,6 +202,7 @@ class _StageWriter:
         yield from self._take_edges(code)
         yield from code.first_vectors()
         yield f"  for (long x = b->x0; x < b->x1; x += {code.lanes}) {{"
+        yield f"    if (ahead) __builtin_prefetch(ahead + x * (long)sizeof({self.type}), 0, 2);"
         yield from code.operations()
         for n, j, place in self._targets(code):
             yield f"    *(v *)(q{n} + x) = {code.vector(self.stage.program.results[j], place)};"
@@ -265,7 +273,8 @@ class _StageWriter:
         yield f"void {symbol(self.number)}(const struct outcrop_block *b) {{"
         if self.once:
             yield from self.cell.computed_once()
-        arguments = f"(b{self._once}, y"
+        arguments = f"(b{self._once}, NEXT_AHEAD, y"
+        yield "  const void *const *next = b->prefetch, *const *end = next + b->prefetch_rows;"
         yield "  long y = b->y0;"
         if 4 in calls:
             yield "  if (b->rows_at_once >= 4)"
@@ -286,14 +295,14 @@ class _StageWriter:
 
     def _call_function(self, code: _Expressions) -> Iterator[str]:
         head = f"static inline void call_{self.number}_{code.name}"
-        yield f"{head}(const struct outcrop_block *b{self.once}, long y, long k) {{"
+        yield f"{head}(const struct outcrop_block *b{self.once}, const char *ahead, long y, long k) {{"
         arguments = []
         for _, j, (dz, dy) in self._targets(code):
             target = self.stage.targets[j]
             arguments.append(f"({self.type} *)b->target[{j}][k + {dz}] + (y + {dy}) * b->pitch")
             arguments.append(self._row_pointer((target, 0), dz, dy))
         arguments += [self._row_pointer(*row) for row in code.rows]
-        yield f"  row_{self.number}_{code.name}(b{self._once}, " + ",\n      ".join(arguments) + ");"
+        yield f"  row_{self.number}_{code.name}(b{self._once}, ahead, " + ",\n      ".join(arguments) + ");"
         yield "}"
 
     def _row_pointer(self, operand: tuple[int, int], dz: int, dy: int) -> str:

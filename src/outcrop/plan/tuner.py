@@ -109,12 +109,13 @@ def tune(
     works: dict[tuple[str, Sizes], tuple[Window, list[tuple[int, PassWork]]]] = {}
 
     # First, use the formulas with an assumed update rate to rank all candidates. Then measure the update rate of the
-    # best candidate with each loop of the kernel, and rank all candidates again with the measured rate.
+    # best candidate with each loop of the kernel, with and without prefetches, and rank all candidates again with the
+    # measured rate.
     tried = ranking.first_measured(rate)
     rough_rate = _rough_rate(problem, rate(tried) * edge_factor(problem, tried))
 
     def with_loop(sizes: Sizes) -> Sizes:
-        return replace(sizes, rows_at_once=tried.rows_at_once)
+        return replace(sizes, rows_at_once=tried.rows_at_once, prefetch=tried.prefetch)
 
     def candidate(scheme: str, sizes: Sizes, rate: UpdateRate) -> Candidate:
         sizes = with_loop(sizes)
@@ -195,12 +196,16 @@ class _Ranking:
 
     def first_measured(self, rate: UpdateRate) -> Sizes:
         """Return the sizes of the candidate that the formulas rank first, with its most promising tiling and with the
-        fastest loop of the kernel. The rates of the loops are measured."""
+        fastest loop of the kernel. The rates of the loops are measured. The fastest loop is measured with prefetches,
+        too."""
         _, guess = next(self.ranked(_rough_rate(self._problem, ASSUMED_CELLS_PER_SECOND)))
         tiled = next(iter(tilings(self._problem, guess.scheme, guess.sizes, self._machine)))
         every = [replace(tiled, rows_at_once=rows) for rows in _rows_at_once(self._problem)]
         compare(rate, every)
-        return max(every, key=rate)
+        fastest = max(every, key=rate)
+        ahead = replace(fastest, prefetch=True)
+        compare(rate, [ahead])
+        return max(fastest, ahead, key=rate)
 
     def ranked(self, rate: UpdateRate, every: Sequence[_Listed] | None = None) -> Iterator[tuple[float, _Listed]]:
         """Yield each candidate with the seconds that the formulas predict. The fastest candidate comes first. If

@@ -52,6 +52,8 @@ class _Block(ctypes.Structure):
         *((name, ctypes.c_long) for name in ("planes", "y0", "y1", "x0", "x1", "nx", "ny", "pitch")),
         ("scalars", ctypes.c_void_p),
         ("rows_at_once", ctypes.c_long),
+        ("prefetch", ctypes.c_void_p),
+        ("prefetch_rows", ctypes.c_long),
     )
 
 
