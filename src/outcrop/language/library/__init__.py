@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING
 from outcrop.language.library.table import (
     FAMILIES,
     STENCILS,
+    did_you_mean,
     extremes_of,
     find_stencil,
     is_built_in,
     limit_of,
+    split_name,
     stability,
     stable_limit,
     weights,
@@ -53,4 +55,7 @@ def __getattr__(name: str) -> object:
     for file, names in _FILES.items():
         if name in names:
             return getattr(import_module(f"{__name__}.{file}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if split_name(name):
+        raise AttributeError(f"{name} is the name of a stencil and not a function; give the name as a text: {name!r}")
+    hint = "" if name.startswith("_") else did_you_mean(name, __all__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")

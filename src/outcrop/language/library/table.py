@@ -24,6 +24,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import cache, lru_cache
 from hashlib import sha256
 from importlib import import_module
@@ -33,13 +34,18 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from outcrop.errors import InputError, shown
+from outcrop.errors import InputError, by_caller, shown
 from outcrop.language.program import Load
 from outcrop.language.stability import Extremes, Limit, Measure, State, growth, largest_step, linearise, max_growth
 from outcrop.language.stencil import Field, Stencil
 from outcrop.user_cache import open_folder
 
 FOLDER = "stencils"
+OWN_EQUATIONS = '"Write your own equations" (docs/how-to/equations.md)'
+"""The page of the documents about equations of users, as messages name it."""
+_MAX_COMPARED = 100
+"""The maximum number of characters of an unknown name that are compared with the known names."""
+
 MAX_BYTES = 1 << 22
 """Larger files in the cache are ignored. The file of the largest built-in stencil has about 40 kB."""
 
@@ -153,7 +159,19 @@ def family_of_name(name: str) -> str:
 
 def unknown(name: object) -> InputError:
     """Return the error for the name of a stencil that does not exist."""
-    return InputError(f"stencil {shown(name)} is unknown; there are: {', '.join(map(described, FAMILIES))}")
+    every = [one for family in FAMILIES for one in family_names(family)]
+    hint, own = did_you_mean(name, [*every, *ALIASES]), by_caller("needs a Python program", "is an oc.Stencil")
+    return InputError(
+        f"stencil {shown(name)} is unknown{f'{hint} There' if hint else '; there'} are: "
+        f"{', '.join(map(described, FAMILIES))}; an equation of your own {own}, see the page {OWN_EQUATIONS}"
+    )
+
+
+def did_you_mean(name: object, names: Sequence[str]) -> str:
+    """Return a text that ends with the most similar of some names, or "" if no name is similar."""
+    plain = str(name)[:_MAX_COMPARED].lower().replace("-", "_").replace(" ", "_")
+    similar = get_close_matches(plain, names, n=1)
+    return f"; did you mean {similar[0]}?" if similar else ""
 
 
 def split_name(name: str) -> tuple[Family, dict[str, Any]] | None:
