@@ -18,10 +18,12 @@ from outcrop.language.library.table import (
     find_stencil,
     is_built_in,
     limit_of,
+    limit_text,
     split_name,
     stability,
     stable_limit,
     weights,
+    why_unknown,
 )
 
 if TYPE_CHECKING:
@@ -39,8 +41,8 @@ if TYPE_CHECKING:
 __all__ = [
     "FAMILIES", "STENCILS", "acoustic", "advection", "box27", "elastic", "extremes_of", "find_stencil", "gray_scott",
     "heat", "heat7", "heat13", "inlet_outlet", "is_built_in", "lattice_boltzmann", "lattice_directions",
-    "lattice_weights", "limit_of", "maxwell", "sharpen", "sponge", "stability", "stable_limit", "stream_function",
-    "weights",
+    "lattice_weights", "limit_of", "limit_text", "maxwell", "sharpen", "sponge", "stability", "stable_limit",
+    "stream_function", "weights", "why_unknown",
 ]  # fmt: skip
 
 _FILES = {
