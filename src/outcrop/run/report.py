@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from outcrop.display import Described, as_html
+from outcrop.display import Shown, as_html
 from outcrop.errors import InputError
 from outcrop.paths import as_path, make_directory, remove_made
 from outcrop.units import counted, format_bytes, format_rate, format_seconds
@@ -35,7 +35,7 @@ class Predicted:
 
 
 @dataclass(frozen=True)
-class Report(Described):
+class Report(Shown):
     """The measured figures of one `run`. The names of the fields are the keys of the JSON report.
 
     `seconds` is the wall-clock time of all passes, from the first read to the last commit. `seconds_setup` is the time
