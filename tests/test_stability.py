@@ -271,7 +271,7 @@ def test_a_growing_oscillation_has_a_limit() -> None:
 @pytest.mark.parametrize(
     ("stencil", "state", "text"),
     [
-        (LOGISTIC, {}, "the limit is unknown: the equation is not linear; give a state with a value for u"),
+        (LOGISTIC, {}, "the limit is unknown: the equation is not linear, so a state needs a value for u"),
         (library.acoustic(), {}, "the limit is unknown: the state has no value for v, which the equation reads"),
         (own("fed", Signal("s") * U[0]), {}, "the limit is unknown: a coefficient is a signal"),
         (own("still", U[0] / 2), {}, "the stencil has no parameter dt, whose limit could be found"),

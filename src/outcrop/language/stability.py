@@ -262,23 +262,38 @@ def _moduli(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
     """Return the sampled waves and the amplification of each wave, which is the largest modulus of an eigenvalue. The
     amplification is infinite if the update divides by zero. The result is None if the amplification is unknown."""
+    stages, slopes = _linearised(stencil, values, state)
+    if any(map(math.isinf, slopes)):
+        return np.zeros((1, 3)), np.array([math.inf])
+    if any(map(math.isnan, slopes)) or unknowns(stencil) > MAX_UNKNOWNS:
+        return None
+    step = _Amplification(stencil, stages)
+    matrices = step.matrices()
+    if len(step.unknowns) == 1:
+        return step.waves, np.abs(matrices[:, 0, 0])
+    return step.waves, np.abs(np.linalg.eigvals(matrices)).max(axis=1, initial=0.0)
+
+
+def _linearised(
+    stencil: Stencil, values: Mapping[str, float], state: State | None
+) -> tuple[list[list[Linear]], list[float]]:  # fmt: skip
+    """Return the linear part of each result of each stage, and all slopes."""
     known = state or {}
     uniform = [float(known.get(one.name, math.nan)) for one in stencil.fields]
     fixed = {number for number, storage in enumerate(stencil.storage) if storage.is_static}
     scalars = (*stencil.scalars(values), *(math.nan for _ in stencil.signals))
     stages = [linearise(stage.program, scalars, uniform, fixed) for stage in stencil.stages]
-    slopes = [slope for stage in stages for result in stage for slope in result.slopes.values()]
-    if any(map(math.isinf, slopes)):
-        return np.zeros((1, 3)), np.array([math.inf])
-    if not all(map(math.isfinite, slopes)):
-        return None
-    step = _Amplification(stencil, stages)
-    if len(step.unknowns) > MAX_UNKNOWNS:
-        return None
-    matrices = step.matrices()
-    if len(step.unknowns) == 1:
-        return step.waves, np.abs(matrices[:, 0, 0])
-    return step.waves, np.abs(np.linalg.eigvals(matrices)).max(axis=1, initial=0.0)
+    return stages, [slope for stage in stages for result in stage for slope in result.slopes.values()]
+
+
+def has_slopes(stencil: Stencil, values: Mapping[str, float], state: State | None = None) -> bool:
+    """Return True if all slopes are known. In contrast to `growth`, this function computes no eigenvalues."""
+    return not any(map(math.isnan, _linearised(stencil, values, state)[1]))
+
+
+def unknowns(stencil: Stencil) -> int:
+    """Return the number of values of one cell that a step needs (MAX_UNKNOWNS)."""
+    return sum(one.history for one in stencil.storage if not one.is_static)
 
 
 def max_growth(stencil: Stencil) -> float:

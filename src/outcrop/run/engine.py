@@ -413,6 +413,11 @@ class Engine:
         counters["cells_updated"] = counters["cells_updated"] * problem.steps // max(1, problem.levels)
         return Sample(**counters)
 
+    def not_finite(self) -> list[int]:
+        """Return the numbers of the arrays of the state into which the last pass wrote NaN or infinity. The executor
+        searches only a sample of the updated rows (PlaneSums in core/outcrop/exec/transfers.hpp)."""
+        return self._executor.not_finite()
+
     def cancel(self) -> None:
         """Stop the current `run_pass`, which then raises InterruptedRun. Any thread may call this method."""
         self._executor.cancel()

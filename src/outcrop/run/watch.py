@@ -13,8 +13,8 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +60,8 @@ class Pace:
 
     `steps` is the number of steps of the call, and `steps_done` the number of its committed steps. `seconds` is the
     time of these steps. `committed` is the time of the last commit in seconds since 1970. Rates are for one second. A
-    rate without a committed step is None."""
+    rate without a committed step is None. `not_finite` maps each field with NaN or infinity to the last step of the
+    pass after which it was found first."""
 
     steps: int
     steps_done: int
@@ -73,6 +74,7 @@ class Pace:
     predicted_seconds: float
     predicted_read: float | None
     predicted_written: float | None
+    not_finite: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def step_seconds(self) -> float | None:
@@ -266,6 +268,9 @@ def _pace_of(manifests: Sequence[Manifest]) -> Pace | None:
         return None
     step, slowest = min(paces, key=lambda pair: (pair[0] - pair[1].first_step, -pair[1].seconds))
     steps = slowest.last_step - slowest.first_step
+    not_finite: dict[str, int] = {}
+    for name, at in (item for _, one in paces for item in one.not_finite.items()):
+        not_finite[name] = min(at, not_finite.get(name, at))
     return Pace(
         steps=steps,
         steps_done=min(step - slowest.first_step, steps),
@@ -278,6 +283,7 @@ def _pace_of(manifests: Sequence[Manifest]) -> Pace | None:
         predicted_seconds=max(one.predicted_seconds for _, one in paces),
         predicted_read=_sum_of_rates([(one.predicted_bytes_read, one.predicted_seconds) for _, one in paces]),
         predicted_written=_sum_of_rates([(one.predicted_bytes_written, one.predicted_seconds) for _, one in paces]),
+        not_finite=not_finite,
     )
 
 

@@ -43,10 +43,12 @@ from outcrop.language.stability import (
     Measure,
     State,
     growth,
+    has_slopes,
     largest_step,
     linearise,
     max_growth,
     numerical_growth,
+    unknowns,
 )
 from outcrop.language.stencil import Field, Stencil
 from outcrop.user_cache import open_folder
@@ -328,23 +330,19 @@ def why_unknown(stencil: Stencil, values: Mapping[str, float], states: Sequence[
     """Return the reason why the stability of a stencil in some uniform states is unknown, or "" if it is known."""
     limit = limit_of(stencil)
     known = [{**(limit.state if limit else {}), **state} for state in states]
-    unclear = [state for state in known if growth(stencil, values, state) is None]
-    if known and not unclear:
-        return ""
-    storage = list(zip(stencil.fields, stencil.storage, strict=True))
-    state = unclear[0] if unclear else {}
-    missing = [one.name for one, stored in storage if stored.is_static and one.name not in state]
-    if sum(stored.history for _, stored in storage if not stored.is_static) > MAX_UNKNOWNS:
+    if unknowns(stencil) > MAX_UNKNOWNS:
         return f"a step needs more than {MAX_UNKNOWNS} values of each cell"
-    if missing:
+    state = next((one for one in known if not has_slopes(stencil, values, one)), None)
+    if state is None:
+        return "" if known else "there is no state"
+    storage = list(zip(stencil.fields, stencil.storage, strict=True))
+    if missing := [one.name for one, stored in storage if stored.is_static and one.name not in state]:
         return f"the state has no value for {', '.join(missing)}, which the equation reads"
-    whole = {one.name: state.get(one.name, 0.5) for one, _ in storage}
-    if stencil.signals and growth(stencil, values, whole) is None:
+    if stencil.signals and not has_slopes(stencil, values, {one.name: state.get(one.name, 0.5) for one, _ in storage}):
         return "a coefficient is a signal"
-    needed = [one.name for one, _ in storage if one.name not in state]
-    return f"the equation is not linear; give a state with a value for {', '.join(needed)}" if needed else (
-        "the equation has no derivative in this state"
-    )  # fmt: skip
+    if missing := [one.name for one, _ in storage if one.name not in state]:
+        return f"the equation is not linear, so a state needs a value for {', '.join(missing)}"
+    return "the equation has no derivative in this state"
 
 
 def stability(stencil: Stencil, values: Mapping[str, float], states: Sequence[State] = ({},)) -> str | None:
