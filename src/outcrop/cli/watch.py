@@ -60,7 +60,7 @@ def watch(
         raise InputError("--web goes on until Ctrl-C; leave out --keep")
     if port and not web:
         raise InputError("--port is for the page in a browser; give --web, too")
-    watcher = Watcher(where)
+    watcher = Watcher(where, waits=not once)
     if once:
         print("\n".join(page(watcher.look(curve_columns(), sys.maxsize))))
     elif web:

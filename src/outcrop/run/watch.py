@@ -172,10 +172,11 @@ class Glance:
 
 class Watcher:
     """Looks at the run in `place`: a directory, a block device, or the directory of all parts of a run of several
-    ranks. The object remembers what it has read, so that the next look reads only new values."""
+    ranks. The object remembers what it has read, so that the next look reads only new values. `waits` says whether the
+    caller looks again if there is no run yet."""
 
-    def __init__(self, place: Path) -> None:
-        self.place = place
+    def __init__(self, place: Path, waits: bool = False) -> None:
+        self.place, self._waits = place, waits
         self._known: dict[Path, tuple[object, Manifest]] = {}
         self._records = _Records()
 
@@ -185,7 +186,7 @@ class Watcher:
         damaged."""
         if not _has_begun(self.place):
             self._known.clear()
-            return Glance(self.place, time.time(), NOT_STARTED, f"there is no run in {self.place} yet")
+            return Glance(self.place, time.time(), NOT_STARTED, self._not_started())
         try:
             states = self._states()
         except InputError as error:
@@ -204,6 +205,14 @@ class Watcher:
             return glance
         traces, norms, left_out = self._records.look(states, columns, portion_bytes)
         return replace(glance, traces=traces, norms=norms, left_out=left_out)
+
+    def _not_started(self) -> str:
+        """Return a text for the user of a run that does not exist yet. If its name is wrong, it will never exist."""
+        outer = self.place.absolute().parent
+        hint = "" if outer.is_dir() else f" (there is no directory {outer})"
+        if self._waits:
+            return f"waiting for a run in {self.place}{hint}; Ctrl-C ends this"
+        return f"there is no run in {self.place} yet{hint}"
 
     def _states(self) -> list[State]:
         """Return the newest committed state of each part. A commit replaces the manifest by renaming, so each manifest
