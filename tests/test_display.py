@@ -86,7 +86,7 @@ def test_each_object_has_a_text_and_a_table_without_its_files(run: oc.Simulation
     placement = oc.place({"psi": oc.ArraySpec((10, 20))}, tiers=memory_of_this_machine())
     shutil.rmtree(run.directory)
     cases: dict[str, Any] = {
-        "step 4, generation 1": run, "dt = 0.001": run.stencil, "wavefront": plan, "Gcell/s with": plan,
+        "step 4, generation 1": run, "dt = 0.001": run.stencil, "wavefront": plan, "cell/s with these sizes": plan,
         "1 pass": plan.plan, "measured": report, "capacity": memory_of_this_machine()[0], "psi": placement,
     }  # fmt: skip
     for word, one in cases.items():

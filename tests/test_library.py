@@ -93,7 +93,7 @@ def test_a_family_alone_has_its_defaults() -> None:
 )
 def test_an_unknown_name_lists_what_there_is(name: str) -> None:
     """Checks that a misspelt name is refused with a list of names. It must not select another stencil."""
-    with pytest.raises(InputError, match=r"there are: heat7, heat13, box27, heat\[2,4..16\]\[_1d\]\[_2d\], acoustic"):
+    with pytest.raises(InputError, match=r"are: heat7, heat13, box27, heat\[2,4..16\]\[_1d\]\[_2d\], acoustic"):
         library.find_stencil(name)
 
 

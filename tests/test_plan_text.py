@@ -59,7 +59,7 @@ def test_a_plan_in_python_has_the_text_of_the_command(tmp_path: Path, capsys: py
     planned = sim.plan(6)
     text = plan_text(*words, capsys=capsys)
     assert f"{planned}\n" == text
-    assert re.search(r"updates +assumed: \S+ Gcell/s", text) and re.search(r"storage .*reads \S+ \SB/s, writes", text)
+    assert re.search(r"updates +\w+: \S+ \Scell/s", text) and re.search(r"storage .*reads \S+ \SB/s, writes", text)
     lines = str(planned.plan).splitlines()
     assert len(lines) == len(text.splitlines()) - 2
     assert all(line in text or line.split()[0] == "memory" for line in lines)

@@ -318,7 +318,8 @@ def test_without_a_terminal_each_commit_is_a_line(
     monkeypatch.setattr(page_module.time, "sleep", lambda seconds: next(happens) if seconds else None)
     assert call(["watch", str(where)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    expected = [r"run\.oc$", r"not started: waiting for a run in .*run\.oc; Ctrl-C", "running: step 4 of 8, 50.0%", "interrupted: step 4 of 8.*outcrop resume",
+    expected = [r"run\.oc$", r"not started: waiting for a run in .*run\.oc; Ctrl-C",
+                "running: step 4 of 8, 50.0%", "interrupted: step 4 of 8.*outcrop resume",
                 "manifest.json is damaged", "interrupted: step 4",
                 r"finished: step 8, 100.0%.*cell/s, read .*u: step 8"]  # fmt: skip
     assert len(lines) == len(expected)

@@ -172,7 +172,7 @@ def columns_of(panels: int) -> int:
 
 
 @dataclass(frozen=True)
-class Shape:
+class PictureShape:
     """The arrangement of panels in a figure. `panel` is the width and the height of a panel without its labels, and
     `figure` is the width and the height of the figure, in inches. If `is_stretched` is true, cells are not drawn as
     squares. If `has_bar_below` is true, the colour bar is below the panels, and otherwise at the right side."""
@@ -185,7 +185,7 @@ class Shape:
     has_bar_below: bool
 
     @staticmethod
-    def of(panels: Sequence[Panel]) -> Shape:
+    def of(panels: Sequence[Panel]) -> PictureShape:
         """Return the shape for the mean ratio of the sides of the panels."""
         sides = [[abs(end - begin) for begin, end in (axis.ends for axis in panel.axes)] for panel in panels]
         ratios = [across / up for up, across in sides] if len(sides[0]) == 2 else [1.5]
@@ -210,7 +210,7 @@ class Shape:
         figure = max(across, 3.2), up + (0.3 if len(panels) > 1 else 0.0)
         is_stretched = any(not 1 / MAX_RATIO <= ratio <= MAX_RATIO for ratio in ratios)
         rows = -(-len(panels) // columns)
-        return Shape(columns, rows, (width, height), figure, is_stretched, has_bar_below)
+        return PictureShape(columns, rows, (width, height), figure, is_stretched, has_bar_below)
 
 
 class Picture:
@@ -220,7 +220,7 @@ class Picture:
         from matplotlib import colormaps
         from matplotlib.figure import Figure
 
-        self._shape = shape = Shape.of(panels)
+        self._shape = shape = PictureShape.of(panels)
         self.figure: Figure = Figure(figsize=shape.figure, layout="constrained")
         self._panels, self._scale = panels, scale
         every = list(self.figure.subplots(shape.rows, shape.columns, squeeze=False).flat)

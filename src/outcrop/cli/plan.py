@@ -187,10 +187,7 @@ def describe(planned: Planned, whole: Problem | None = None, about_ranks: Sequen
     """Return the plan in a few lines of text. If the plan is for one of several ranks, `whole` is the problem of the
     whole grid, and `about_ranks` contains rows about all ranks."""
     from outcrop.cli.plan_explain import advice
-    from outcrop.display import as_text
-    from outcrop.plan.description import planned_rows, title
+    from outcrop.plan.description import planned_text
 
-    rows = [*about_ranks, *planned_rows(planned)]
-    if whole is None and (text := advice(planned)):
-        rows.append(("note", text))
-    return as_text(title(whole or planned.problem), rows)
+    note = advice(planned) if whole is None else ""
+    return planned_text(planned, whole, about_ranks, [("note", note)] if note else [])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from outcrop.display import as_text
 from outcrop.plan.cost import works_of
 from outcrop.plan.schemes import EVERY_SCHEME
 from outcrop.units import counted, format_bytes, format_rate, format_seconds
@@ -32,6 +34,15 @@ def planned_rows(planned: Planned) -> list[tuple[str, str]]:
         ("updates", f"{planned.updates_origin}: {rate}cell/s with these sizes{_because(planned, 'updates')}"),
         ("storage", f"{device.origin}: reads {reads}B/s, writes {writes}B/s{_because(planned, 'storage')}"),
     ]
+
+
+def planned_text(
+    planned: Planned, whole: Problem | None = None, before: Iterable[tuple[str, str]] = (),
+    after: Iterable[tuple[str, str]] = (),
+) -> str:  # fmt: skip
+    """Return the title and all rows as text. If the plan is for one of several ranks, `whole` is the problem of the
+    whole grid. The rows `before` and `after` are shown before and after the other rows."""
+    return as_text(title(whole or planned.problem), [*before, *planned_rows(planned), *after])
 
 
 def plan_rows(plan: Plan, budget: str = "", threads: str = "") -> list[tuple[str, str]]:
