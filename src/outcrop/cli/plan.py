@@ -108,14 +108,13 @@ def plan(
         picture = plan_ranks.draw_simulation(simulated) if simulated else draw_plan(planned)
         options.write_picture(draw, "--draw", picture, dpi=120)
     if not quiet:
+        what = "every pass is legal" if several is None else "every pass of every rank is legal"
+        proved = [("proved", f"{what}, in {format_seconds(seconds_proving)}")] if check else []
         if several is None:
-            print(describe(planned))
+            print(describe(planned, more=proved))
         else:
             about = plan_ranks.rows_about(*several) + (plan_ranks.rows_about_simulation(simulated) if simulated else [])
-            print(describe(planned, several[0].every.problem, about))
-        if check:
-            what = "every pass is legal" if several is None else "every pass of every rank is legal"
-            print(f"  {'proved':<9}{what}, in {format_seconds(seconds_proving)}")
+            print(describe(planned, several[0].every.problem, about, proved))
     if explain:
         from outcrop.cli.plan_explain import show_candidates
 
@@ -183,11 +182,14 @@ def _way_as_json(one: JudgedWay, choice: WayChoice) -> dict[str, Any]:
     }
 
 
-def describe(planned: Planned, whole: Problem | None = None, about_ranks: Sequence[tuple[str, str]] = ()) -> str:
+def describe(
+    planned: Planned, whole: Problem | None = None, about_ranks: Sequence[tuple[str, str]] = (),
+    more: Sequence[tuple[str, str]] = (),
+) -> str:  # fmt: skip
     """Return the plan in a few lines of text. If the plan is for one of several ranks, `whole` is the problem of the
-    whole grid, and `about_ranks` contains rows about all ranks."""
+    whole grid, and `about_ranks` contains rows about all ranks. The rows `more` are the last rows."""
     from outcrop.cli.plan_explain import advice
     from outcrop.plan.description import planned_text
 
     note = advice(planned) if whole is None else ""
-    return planned_text(planned, whole, about_ranks, [("note", note)] if note else [])
+    return planned_text(planned, whole, about_ranks, [*([("note", note)] if note else []), *more])
