@@ -42,6 +42,7 @@ from outcrop.run.ranks.links import Link, RankPeers, linked
 from outcrop.run.replay import forward_state
 from outcrop.run.report import Report, make_report, of_all_ranks
 from outcrop.run.setup import Setup
+from outcrop.run.speeds import keep_speeds
 from outcrop.run.stable import growing, refuse_unstable_change, refuse_unstable_run, untested
 from outcrop.run.user_values import decode_signals, require_steps
 from outcrop.units import counted, format_bytes
@@ -105,6 +106,7 @@ def execute(
         warning = "" if is_judged else growing(stencil, state) or ""
         not_tested = untested(stencil, state.manifest.parameters) if is_judged else ""
         report = make_report(state.manifest, prepared, engine, runner, seconds_setup, warning, not_tested)
+        keep_speeds(report, prepared, setup)
         return of_all_ranks(group, report, description.whole_shape, cells) if group else report
 
 

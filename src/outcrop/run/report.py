@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from outcrop.display import Shown, as_html
 from outcrop.errors import InputError, by_caller
 from outcrop.paths import as_path, make_directory, remove_made
+from outcrop.run import speeds
 from outcrop.units import counted, format_bytes, format_rate, format_seconds
 
 if TYPE_CHECKING:
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Predicted:
     """The prediction of the plan. `assumed` gives the reason for each assumed speed. Its keys are "updates" and
-    "storage"."""
+    "storage". `seconds_update`, `seconds_read` and `seconds_write` are the times that this work would take alone. For
+    several ranks, they are the times of the slowest rank."""
 
     seconds: float
     bytes_read: int
@@ -32,6 +34,9 @@ class Predicted:
     assumed: dict[str, str]
     seconds_repeated: float = 0.0
     bytes_sent: int = 0
+    seconds_update: float = 0.0
+    seconds_read: float = 0.0
+    seconds_write: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -119,7 +124,8 @@ class Report(Shown):
             sum(one.seconds for one in both), sum(one.bytes_read for one in both),
             sum(one.bytes_written for one in both), max(one.memory_bytes for one in both),
             {**self.predicted.assumed, **other.predicted.assumed}, sum(one.seconds_repeated for one in both),
-            sum(one.bytes_sent for one in both),
+            *(sum(getattr(one, name) for one in both)
+              for name in ("bytes_sent", "seconds_update", "seconds_read", "seconds_write")),
         )  # fmt: skip
         rate = added["cells_updated"] / added["seconds"] if added["seconds"] else 0.0
         not_finite = {**other.not_finite, **self.not_finite}
@@ -196,6 +202,7 @@ class Report(Shown):
         for why in dict.fromkeys(guess.assumed.values()):
             what = " and ".join(name for name, reason in guess.assumed.items() if reason == why)
             yield f"note: the prediction assumes the speed of {what}: {why}"
+        yield from speeds.remarks(self)
         if self.steps_repeated:
             yield (
                 f"note: {counted(self.steps_repeated, 'step')} of the forward run were repeated in "
@@ -244,7 +251,8 @@ def make_report(
         plan=prepared.plan.to_json(),
         predicted=Predicted(
             guess.seconds, guess.bytes_read, guess.bytes_written, guess.memory_bytes, dict(prepared.assumed),
-            bytes_sent=guess.bytes_sent,
+            bytes_sent=guess.bytes_sent, seconds_update=guess.seconds_update, seconds_read=guess.seconds_read,
+            seconds_write=guess.seconds_write,
         ),
         warning=warning,
         not_tested=not_tested,
@@ -273,6 +281,7 @@ def of_all_ranks(group: RankGroup, mine: Report, shape: tuple[int, ...], cells: 
         sum(one["bytes_written"] for one in guesses), max(one["memory_bytes"] for one in guesses),
         {what: why for one in guesses for what, why in one["assumed"].items()},
         bytes_sent=sum(one["bytes_sent"] for one in guesses),
+        **{name: guesses[slowest][name] for name in ("seconds_update", "seconds_read", "seconds_write")},
     )  # fmt: skip
     bad: dict[str, tuple[int, int]] = {}
     for one in reports:
