@@ -135,5 +135,5 @@ def test_a_run_without_spacing_has_the_numbers_of_its_cells(tmp_path: Path) -> N
     assert data["z"].values.tolist() == [0, 1, 2, 3] and data["x"].values.tolist() == list(range(6))
     np.testing.assert_array_equal(data["u"].sel(z=2).values, u[2])
     pytest.importorskip("zarr", minversion="3")
-    plain = xarray.open_zarr(sim.directory, consolidated=False)
+    plain = xarray.open_zarr(sim.directory)
     assert not plain.coords and plain["u"].dims == ("z", "y", "x")
