@@ -420,6 +420,7 @@ void bind_exec(nb::module_ &module) {
       .def("swap_rings", &Executor::swap_rings)
       .def("cancel", &Executor::cancel)
       .def("counters", &counters)
+      .def("not_finite", &Executor::not_finite)
       .def_prop_ro("memory_bytes", &Executor::memory_bytes)
       .def_prop_ro("threads_on_nodes", [](const Executor &executor) { return executor.placement().node_threads; })
       .def_prop_ro("is_bound", [](const Executor &executor) { return executor.placement().bound; });

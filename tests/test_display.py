@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import outcrop as oc
-from outcrop.display import MAX_CELL, MAX_ROWS, as_html, as_text
+from outcrop.display import MAX_CELL, MAX_ROWS, Described, as_html, as_text
 from outcrop.language import mathematics
 from outcrop.language.library.table import find_stencil
 from outcrop.language.mathematics import equations
@@ -53,6 +53,22 @@ def test_any_text_is_escaped_and_bounded(title: str, rows: list[list[str]]) -> N
     assert "\x1b" not in text and "\x1b" not in html
 
 
+def test_a_class_without_title_or_rows_cannot_make_objects() -> None:
+    """Checks that a class that forgets a part of its text fails when an object is made, and not when it is printed."""
+
+    class OnlyTitle(Described):
+        def _title(self) -> str:
+            return "title"
+
+    class Whole(OnlyTitle):
+        def _rows(self) -> list[tuple[str, str]]:
+            return [("row", "text")]
+
+    with pytest.raises(TypeError, match="_rows"):
+        OnlyTitle()  # type: ignore[abstract]
+    assert str(Whole()) == "title\n  row  text"
+
+
 @pytest.fixture
 def run(tmp_path: Path) -> oc.Simulation:
     sim = oc.Simulation(
@@ -70,8 +86,8 @@ def test_each_object_has_a_text_and_a_table_without_its_files(run: oc.Simulation
     placement = oc.place({"psi": oc.ArraySpec((10, 20))}, tiers=memory_of_this_machine())
     shutil.rmtree(run.directory)
     cases: dict[str, Any] = {
-        "step 4, generation 1": run, "dt = 0.001": run.stencil, "wavefront": plan, "budget": plan, "1 pass": plan.plan,
-        "measured": report, "capacity": memory_of_this_machine()[0], "psi": placement,
+        "step 4, generation 1": run, "dt = 0.001": run.stencil, "wavefront": plan, "cell/s with these sizes": plan,
+        "1 pass": plan.plan, "measured": report, "capacity": memory_of_this_machine()[0], "psi": placement,
     }  # fmt: skip
     for word, one in cases.items():
         table = parsed(one._repr_html_())

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import os
 import re
 import subprocess
@@ -146,7 +147,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "default that is text": (lambda: Parameter("a", "b"), "default 'b' must be a finite number"),  # type: ignore[arg-type]
     "default that is none": (lambda: Parameter("a", float("nan")), "default nan must be"),
     "bad name": (lambda: Field("two words"), "not an identifier"),
-    "unknown stencil": (lambda: find_stencil("heat9"), "there are: heat7, heat13, box27"),
+    "unknown stencil": (lambda: find_stencil("heat9"), "There are: heat7, heat13, box27"),
     "heat in 5 dimensions": (lambda: heat(ndim=5), "not available"),
     "a word of C": (lambda: Field("int"), "is a word of C"),
     "300 letters": (lambda: Field("u" * 300), "is not an identifier"),
@@ -156,8 +157,8 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "huge number": (lambda: Stencil("s", {U: CENTRE * 10**5000}), "is not a finite number"),
     "far away": (lambda: U[0, 0, 65], "at most 64 cells"),
     "control characters": (lambda: Stencil("\x1b[31m", {U: CENTRE}), "must be text on one line"),
-    "an order of 5000 digits": (lambda: find_stencil("heat" + "9" * 5000), "there are: heat7"),
-    "an order of other digits": (lambda: find_stencil("heat\u0664"), "there are: heat7"),
+    "an order of 5000 digits": (lambda: find_stencil("heat" + "9" * 5000), "are: heat7"),
+    "an order of other digits": (lambda: find_stencil("heat\u0664"), "are: heat7"),
     "half an order": (lambda: heat(2, 4.0), "not available"),  # type: ignore[arg-type]
     "yes": (lambda: heat(2, equal_spacing="no"), "there are True, False"),  # type: ignore[arg-type]
     "wide sponge": (lambda: sponge((9, 9), 10**5000, velocity=1.0, spacing=1.0), "whole number of cells"),
@@ -290,10 +291,45 @@ def test_what_depends_on_no_cell_is_no_vector_operation() -> None:
     "write",
     [
         lambda u, dt: u + dt, lambda u, dt: dt * u, lambda u, dt: -u, lambda u, dt: 1 - u, lambda u, dt: u**2,
-        lambda u, dt: sympy.sin(u),
+        lambda u, dt: sympy.sin(u), lambda u, dt: np.exp(u), lambda u, dt: np.float64(2) * u, lambda u, dt: math.sin(u),
+        lambda u, dt: float(u),
     ],
 )  # fmt: skip
 def test_a_field_without_an_offset_is_refused(write: Callable[[Field, Parameter], object]) -> None:
     """Checks that the message says how to write the value of the cell itself."""
     with pytest.raises(InputError, match=r"u is a field and not a value: write u\[0, 0, 0\]"):
         write(Field("u"), Parameter("dt", 0.1))
+
+
+def test_the_previous_value_without_an_offset_is_refused() -> None:
+    with pytest.raises(InputError, match=r"u[.]previous is a field and not a value: write u[.]previous\[0, 0, 0\]"):
+        Field("u").previous + 1  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("write", "right"),
+    [
+        (lambda u, dt: np.sin(u[0, 0]), "np.sin cannot compute with .*: use sympy.sin"),
+        (lambda u, dt: np.exp(dt), "np.exp cannot compute with dt, .*: use sympy.exp"),
+        (lambda u, dt: np.sqrt(Signal("s")), "use sympy.sqrt"),
+        (lambda u, dt: np.arctan2(u[0], 1.0), "use sympy.atan2"),
+        (lambda u, dt: np.log10(u.previous[0]), "use the functions of SymPy"),
+        (lambda u, dt: math.sin(u[0]), "not a number: use sympy.sin, not math.sin"),
+        (lambda u, dt: float(dt), "dt is a part of an equation and not a number"),
+    ],
+)
+def test_functions_of_numbers_name_the_function_of_sympy(
+    write: Callable[[Field, Parameter], object], right: str
+) -> None:  # fmt: skip
+    """Checks that functions of NumPy and of the module math end with one line that names the right function."""
+    with pytest.raises(InputError, match=right):
+        write(Field("u"), Parameter("dt", 0.1))
+
+
+def test_numbers_of_numpy_are_factors() -> None:
+    """Checks that scalars and arrays of NumPy still multiply the parts of an equation."""
+    u, dt = Field("u"), Parameter("dt", 0.1)
+    plain = Stencil("plain", {u: 0.5 * u[0] + 2.0 * dt * u[1]})
+    pair = np.array([0.5, 2.0]) * u[0]
+    assert Stencil("plain", {u: np.float64(0.5) * u[0] + u[1] * np.float32(2) * dt}) == plain
+    assert list(pair) == [0.5 * u[0], 2.0 * u[0]] and np.abs(u[0]) == abs(u[0])

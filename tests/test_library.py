@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from fields import run, zeros
+from outcrop.cli.main import call
 from outcrop.errors import InputError
 from outcrop.language import library
 from outcrop.language.library import table
@@ -92,7 +93,7 @@ def test_a_family_alone_has_its_defaults() -> None:
 )
 def test_an_unknown_name_lists_what_there_is(name: str) -> None:
     """Checks that a misspelt name is refused with a list of names. It must not select another stencil."""
-    with pytest.raises(InputError, match=r"there are: heat7, heat13, box27, heat\[2,4..16\]\[_1d\]\[_2d\], acoustic"):
+    with pytest.raises(InputError, match=r"are: heat7, heat13, box27, heat\[2,4..16\]\[_1d\]\[_2d\], acoustic"):
         library.find_stencil(name)
 
 
@@ -326,6 +327,34 @@ def test_no_part_of_a_family_is_forgotten(name: str) -> None:
         known = {field.name: 1.0 for field, storage in pairs if storage.is_static}
         limit = library.stable_limit(stencil, {}, [known])
         assert limit is not None, f"{name}: no step is refused; give its family a limit (a state, if it is not linear)"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "meant"),
+    [("grayscott", "gray_scott"), ("Acoustic-4", "acoustic4"), ("heat2_2D", "heat2_2d"),
+     ("lattice boltzman", "lattice_boltzmann")],
+)  # fmt: skip
+def test_a_misspelt_name_gets_the_right_one(wrong: str, meant: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Checks that the message for an unknown name gives the most similar name, the names of all families, and the page
+    about own equations. A name that resembles no stencil gets no proposal."""
+    with pytest.raises(InputError, match=f"did you mean {meant}[?] There are: heat7, .*an oc.Stencil.*equations.md"):
+        library.find_stencil(wrong)
+    for words in (["stencils", wrong], ["run", wrong, "-n", "8", "8", "-t", "1", "-d", "never.oc"]):
+        assert call(words) == 2
+        assert f"did you mean {meant}? There are: heat7" in (text := capsys.readouterr().err)
+        assert "needs a Python program" in text
+    with pytest.raises(InputError, match=r"stencil 'qqqq' is unknown; there are: heat7"):
+        library.find_stencil("qqqq")
+
+
+def test_a_misspelt_function_gets_the_right_one() -> None:
+    """Checks the messages for attributes that `oc.stencils` does not have: a misspelt function, and the name of a
+    stencil that is not a function."""
+    with pytest.raises(AttributeError, match=r"no attribute 'grayscott'; did you mean gray_scott[?]"):
+        _ = library.grayscott  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match=r"give the name as a text: 'acoustic8_2d'"):
+        _ = library.acoustic8_2d  # type: ignore[attr-defined]
+    assert not hasattr(library, "__path_of_nothing__")
 
 
 def test_every_function_that_makes_a_stencil_is_public() -> None:

@@ -90,7 +90,7 @@ def test_a_ring_of_ranks_is_planned_for_this_machine(capsys: pytest.CaptureFixtu
     words = ["plan", "heat7", "-n", "64", "90", "80", "-t", "6", "--memory", "1MiB", "--boundary", "periodic"]
     assert call([*words, "-d", "run.oc", "--ranks", "3", "--check"]) == 0
     said = capsys.readouterr().out
-    assert "ranks    3 parts of 30 rows" in said and "network  assumed: 1.25 GB/s" in said
+    assert re.search("ranks +3 parts of 30 rows", said) and re.search("network +assumed: 1.25 GB/s", said)
     assert "boundary periodic" in said and "proved" in said
     assert [path.name for path in Path().iterdir()] == ["node.toml"]
 
@@ -203,7 +203,7 @@ def test_split_tiling_scales_better_than_halos(capsys: pytest.CaptureFixture[str
         assert call([*grid, *words, "--scheme", scheme]) == 0
         found[scheme] = json.loads(Path("plan.json").read_text())["simulated"]["efficiency"]
     assert 0.75 < found["split"] < 1 and found["wavefront"] < found["split"] - 0.05
-    assert "updates  declared for node: 5.9" in capsys.readouterr().out
+    assert re.search("updates +declared for node: 5.9", capsys.readouterr().out)
 
 
 def test_the_time_line_of_parts_along_z_is_simulated() -> None:

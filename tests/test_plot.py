@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 from PIL import Image
 
 import outcrop as oc
@@ -60,6 +61,58 @@ def plot(run: Path, tmp_path: Path, *words: str) -> int:
 
 def images(figure: Figure) -> list[Any]:
     return [image for axes in figure.axes for image in axes.get_images()]
+
+
+@pytest.mark.parametrize(
+    ("shape", "slices", "is_wide"),
+    [
+        ((30, 30, 30), ["z=3"], True),
+        ((150, 20, 25), ["y=3"], False),
+        ((150, 20, 25), ["y=3,5,7,9"], True),
+        ((150, 20, 25), ["y=3,5", "z=10,20,100"], True),
+        ((10, 12, 200), ["z=3"], True),
+        ((10, 12, 200), ["z=1,3,5"], False),
+        ((200, 4), [], False),
+        ((5, 400), [], True),
+        ((100,), [], True),
+    ],
+)
+def test_slices_of_any_shape_fill_the_picture(
+    shape: tuple[int, ...], slices: list[str], is_wide: bool, tmp_path: Path, drawn: list[Figure]
+) -> None:
+    """Checks that panels take much of the figure, that no empty panel is drawn, and that all texts are inside the
+    figure and do not overlap."""
+    ndim, cells = len(shape), {3: "heat2", 2: "heat2_2d", 1: "heat2_1d"}
+    sim = oc.Simulation(
+        cells[ndim], shape, directory=tmp_path / "run.oc", memory="4MiB", spacing=12.5, units="m", params={"h": 12.5}
+    )
+    sim["u"] = np.random.default_rng(3).random(shape)
+    sim.run(1)
+    assert plot(tmp_path / "run.oc", tmp_path, *(word for one in slices for word in ("--slice", one))) == 0
+    (figure,) = drawn
+    width, height = figure.get_size_inches()
+    assert (width > height) == is_wide and max(width, height) <= 15
+    bars = [axes for axes in figure.axes if axes.get_label() == "<colorbar>"]
+    shown = [axes for axes in figure.axes if axes not in bars and axes.axison]
+    assert len(shown) == max(1, sum(one.count(",") + 1 for one in slices))
+    assert all(axes.get_images() or axes.get_lines() for axes in shown)
+    filled = sum(axes.get_position().width * axes.get_position().height for axes in shown)
+    assert filled > (0.15 if len(shown) > 1 else 0.3), "the panels fill the figure"
+    figure.draw_without_rendering()
+    texts = [one for one in figure.findobj(Text) if one.get_text().startswith("heat")]
+    assert texts
+    texts += [one.title for one in shown]
+    for axes in [*shown, *bars]:
+        for axis in (axes.xaxis, axes.yaxis):
+            low, high = sorted(axis.get_view_interval())
+            ticks = [one for one in axis.get_major_ticks() if low <= one.get_loc() <= high]
+            labels = [one for tick in ticks for one in (tick.label1, tick.label2) if one.get_visible()]
+            boxes = [one.get_window_extent() for one in labels]
+            assert not any(one.overlaps(other) for one, other in pairwise(boxes)), "numbers do not overlap"
+            texts += [axis.label, *labels]
+    for one in texts:
+        box = one.get_window_extent()
+        assert not one.get_text() or (box.x0 >= 0 and box.x1 <= figure.bbox.x1), f"{one.get_text()} is cut off"
 
 
 def test_colours_follow_the_signs_of_the_values(run: Path, tmp_path: Path, drawn: list[Figure]) -> None:
@@ -136,7 +189,8 @@ def test_a_gif_has_a_frame_for_each_snapshot(run: Path, tmp_path: Path, capsys: 
             frames.append(np.asarray(movie.convert("RGB")).astype(int))
     assert all((one != other).any() for one, other in pairwise(frames))
     # the colour bar at the right is the same in all frames, and has red and blue
-    bars = [frame[:, 560:590] for frame in frames]
+    width = frames[0].shape[1]
+    bars = [frame[:, int(0.895 * width) : int(0.915 * width)] for frame in frames]
     assert all((one == bars[0]).all() for one in bars)
     assert (bars[0][..., 0] - bars[0][..., 2]).max() > 100 and (bars[0][..., 2] - bars[0][..., 0]).max() > 100
     assert os.listdir(tmp_path / "new") == ["a.gif"]

@@ -196,3 +196,93 @@ def test_gray_scott_and_fluids_are_judged_near_a_uniform_state() -> None:
     assert library.stability(stencil, {}) is None
     assert "largest stable one is 1.2" in (library.stability(stencil, {"dt": 1.4}) or "")
     assert library.stability(library.lattice_boltzmann(3), {"tau": 0.51}) is None
+
+
+def own(name: str, update: sympy.Expr, other: sympy.Expr | None = None) -> Stencil:
+    """Return a stencil that updates u, and w if `other` is given."""
+    return Stencil(name, {Field("u"): update} | ({} if other is None else {Field("w"): other}))
+
+
+U, W, DT = Field("u"), Field("w"), Parameter("dt", 0.1)
+CURVED = U[0, 1] + U[0, -1] + U[1, 0] + U[-1, 0] - 4 * U[0, 0]
+GROWING = own("growing", U[0, 0] + DT * (0.5 * CURVED + 0.3 * U[0, 0]))
+LOGISTIC = own("logistic", U[0, 0] + DT * (0.5 * CURVED + 0.3 * U[0, 0] * (1 - U[0, 0])))
+
+
+@pytest.mark.parametrize(
+    ("stencil", "states", "limit"),
+    [
+        (GROWING, [{}], 2 / (8 * 0.5 - 0.3)),
+        (LOGISTIC, [{"u": 0.0}], 2 / (8 * 0.5 - 0.3)),
+        (LOGISTIC, [{"u": 0.0}, {"u": 1.0}], 2 / (8 * 0.5 + 0.3)),
+        (own("pendulum upside down", 2 * U[0] - U.previous[0] + DT**2 * (U[1] - 1.7 * U[0] + U[-1])), [{}],
+         2 / math.sqrt(4 - 0.3)),
+    ],
+)  # fmt: skip
+def test_an_equation_that_grows_by_itself_has_a_useful_limit(
+    stencil: Stencil, states: list[dict[str, float]], limit: float
+) -> None:
+    """Checks that the growth of the equation is not taken for instability. The limit is the limit of the shortest wave,
+    which does not grow by itself."""
+    assert library.stable_limit(stencil, {}, states) == pytest.approx(limit, rel=1e-5)
+    assert library.stability(stencil, {}, states) is None
+    assert "largest stable one is" in (library.stability(stencil, {"dt": 1.05 * limit}, states) or "")
+
+
+def test_the_shortest_wave_grows_above_the_limit_only() -> None:
+    """Checks the limit of an equation that grows, by steps from noise. Below the limit, the wave that alternates from
+    cell to cell decays while the mean grows. Above the limit, this wave grows."""
+    limit, steps = library.stable_limit(GROWING, {}) or 0, 200
+    signs = (-1.0) ** np.add.outer(np.arange(8), np.arange(8))[:, None, :]
+    for factor in (0.98, 1.05):
+        before = noise(GROWING, (8, 1, 8), {})
+        after = run(GROWING, before, steps, {"dt": factor * limit})["u"]
+        assert abs(after.mean()) > 100 * abs(before["u"].mean())
+        assert bool(abs((after * signs).mean()) > abs((before["u"] * signs).mean())) == (factor > 1)
+
+
+@pytest.mark.parametrize(
+    "update",
+    [
+        U[0] + DT * (U[0] - U[-1]),  # upwind differences on the wrong side
+        U[0] - DT * (U[1] - 2 * U[0] + U[-1]),  # diffusion with a negative coefficient
+        U[0] - DT * (U[1] - U[-1]) / 2,  # central differences in space, forward in time
+        2 * U[0] - U.previous[0] - DT**2 * (U[1] - 2 * U[0] + U[-1]),  # waves with an imaginary velocity
+    ],
+)
+def test_a_wrong_scheme_does_not_count_as_an_equation_that_grows(update: sympy.Expr) -> None:
+    """Checks schemes that are unstable with every step. Their shortest waves grow fastest, or the growth vanishes with
+    dt."""
+    stencil = own("wrong", update)
+    assert library.stable_limit(stencil, {}) == 0
+    assert library.limit_text(stencil, {}) == "no dt is stable with these values"
+    assert "and so is every other value" in (library.stability(stencil, {}) or "")
+
+
+def test_a_growing_oscillation_has_a_limit() -> None:
+    """Checks two fields that swing and grow. Forward steps of Euler add growth in proportion to dt. The step is stable
+    as long as the values grow at most twice as fast as the equation."""
+    swing = own("swing", U[0] + DT * (0.1 * U[0] - W[0]), W[0] + DT * (0.1 * W[0] + U[0]))
+    limit = library.stable_limit(swing, {}) or 0
+    assert 0.15 < limit < 0.3
+    assert abs(1 + limit * (0.1 + 1j)) == pytest.approx(1 + 2 * 0.1 * limit, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("stencil", "state", "text"),
+    [
+        (LOGISTIC, {}, "the limit is unknown: the equation is not linear, so a state needs a value for u"),
+        (library.acoustic(), {}, "the limit is unknown: the state has no value for v, which the equation reads"),
+        (own("fed", Signal("s") * U[0]), {}, "the limit is unknown: a coefficient is a signal"),
+        (own("still", U[0] / 2), {}, "the stencil has no parameter dt, whose limit could be found"),
+        (own("kink", U[0] - DT * sympy.Abs(U[0])), {"u": 0.0},
+         "the limit is unknown: the equation has no derivative in this state"),
+        (own("rises", U[0] * (1 + DT)), {}, "every dt is stable with these values"),
+        (own("heat", U[0] + DT * (U[1] - 2 * U[0] + U[-1])), {}, "dt <= 0.5 with these values"),
+        (library.lattice_boltzmann(2), {}, "tau >= 0.5 with these values"),
+    ],
+)  # fmt: skip
+def test_a_limit_is_a_sentence(stencil: Stencil, state: dict[str, float], text: str) -> None:
+    """Checks the text about the limit, and the reason if the limit is unknown."""
+    assert library.limit_text(stencil, {}, [state]) == text
+    assert library.why_unknown(stencil, {}, [state]) == (text.partition("unknown: ")[2])

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import outcrop as oc
+from outcrop.cli.main import call
 from outcrop.errors import InputError
 from shots import SHAPE, H, velocity
 
@@ -104,3 +105,65 @@ def test_what_divides_by_zero_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="maxwell_2d divides by zero where eps = 0"):
         sim["eps"] = np.where(np.arange(30) == 7, 0.0, 1.0) * np.ones((20, 1))
     assert not (tmp_path / "run.oc").exists()
+
+
+U, W, DT = oc.Field("u"), oc.Field("w"), oc.Parameter("dt", 0.2)
+WARMED = U[0, 0] + DT * (U[0, 1] + U[0, -1] + U[1, 0] + U[-1, 0] - 4 * U[0, 0])
+HEAT = oc.Stencil("warm", {U: WARMED})
+
+
+def printed(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """Return the output of a command."""
+    assert call(words) == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("shape", [(40, 30), (2, 3)])
+def test_nan_and_infinity_are_found(
+    wrong: float, shape: tuple[int, int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Checks that the report, `outcrop info` and `outcrop watch` name the field and the steps after which NaN or
+    infinity was found. All cells of a small grid are searched, so one wrong cell is found in the first pass."""
+    sim = oc.Simulation(
+        HEAT, shape, directory=tmp_path / "run.oc", memory="1MiB", boundary="mirror", sizes={"bt": 2}
+    )
+    start = np.ones(shape)
+    sim["u"] = start
+    report = sim.run(4)
+    assert report.not_finite == {} and "NaN" not in str(report)
+    start[1, 2] = wrong
+    sim["u"] = start
+    report = sim.run(4)
+    assert report.not_finite == {"u": (5, 6)}
+    assert "u has NaN or infinity, found after steps 5 to 6" in str(report)
+    for words in (["info"], ["watch", "--once"]):
+        assert "u has NaN or infinity, found after step 6" in printed([*words, str(tmp_path / "run.oc")], capsys)
+    assert oc.open(tmp_path / "run.oc").run(2).not_finite == {"u": (9, 10)}, "each call of run searches again"
+
+
+def test_an_overflow_in_a_large_grid_is_found_soon(tmp_path: Path) -> None:
+    """Checks a grid in which only a part of the rows is searched. A wrong cell between the searched rows is found after
+    at most 32 steps, because NaN spreads by one cell in each step."""
+    sim = oc.Simulation(
+        HEAT, (70_000, 5), directory=tmp_path / "run.oc", memory="8MiB", sizes={"bt": 4}, unstable=True
+    )
+    for row in (10_000, 64 * 500 + 32):
+        sim["u"] = lambda z0, z1, row=row: np.where(np.arange(z0, z1)[:, None] == row, np.nan, 1.0) * np.ones(5)
+        (first, last) = sim.run(40).not_finite["u"]
+        assert last - first == 3 and (last - 1) % 40 < 36
+    assert sim.step == 80
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_run_that_blows_up_says_so_and_what_was_not_tested(dtype: str, tmp_path: Path) -> None:
+    """Checks an unstable run of a nonlinear equation. Only the field that overflows is named, and a note says that the
+    stability was not tested."""
+    both = oc.Stencil("both", {U: WARMED + DT * U[0, 0] ** 2 / 10, W: W[0, 0] / 2})
+    sim = oc.Simulation(both, (30, 20), dtype=dtype, directory=tmp_path / "run.oc", memory="1MiB", params={"dt": 0.5})
+    sim.assign({"u": np.random.default_rng(2).random((30, 20)), "w": 1.0})
+    report = sim.run(1500)
+    assert list(report.not_finite) == ["u"]
+    assert "the stability was not tested: the equation is not linear, so a state needs a value for u" in str(report)
+    linear = oc.Simulation(HEAT, (30, 20), directory=tmp_path / "other.oc", memory="1MiB")
+    assert linear.run(2).not_tested == ""

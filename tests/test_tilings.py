@@ -18,7 +18,7 @@ from outcrop.plan.planner import largest_useful_bytes, make_plan
 from outcrop.plan.problem import Problem
 from outcrop.plan.schemes import SCHEMES
 from outcrop.plan.tuner import shares_planes, tilings
-from outcrop.tiers import update_rate
+from outcrop.tiers import run_speeds, update_rate
 from outcrop.tiers.update_rate import UpdateRateMeter
 from strategies import MACHINE, assumed_rate, make_problem
 
@@ -167,6 +167,29 @@ def test_rates_are_kept_for_the_same_kernel_and_planes(simulated: None, monkeypa
     monkeypatch.setattr(time, "time", lambda: later)
     old = simulated_meter("a")
     assert old(one) < known and old.origin == "measured"
+
+
+def test_later_plans_use_the_speed_of_the_last_run(simulated: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checks that rates from the cache are multiplied by the factor of the last run of this kernel. The order of sizes
+    stays the same. New measurements are not multiplied, because they are newer than the run."""
+    first, one, other = simulated_meter("a"), Sizes(40, 60, 12), Sizes(40, 60, 8)
+    first.compare([one, other])
+    rates = first(one), first(other)
+    first.keep()
+    run_speeds.keep_factor(first.key, 0.5)
+    again = simulated_meter("a", planes=900)
+    assert (again.factor, again.origin) == (0.5, "assumed")
+    assert (again(one), again(other)) == (rates[0] / 2, rates[1] / 2)
+    new = Sizes(40, 90, 12)
+    assert again(new) == pytest.approx(1e9 * 0.97 ** len(SlowingMeter.measured)), "a new rate has no factor"
+    assert simulated_meter("b").factor == 1
+    monkeypatch.setattr(update_rate, "AGAIN_SECONDS", 0)
+    again.measure_again(one)
+    assert again(one) == pytest.approx(1e9 * 0.97 ** len(SlowingMeter.measured)), "neither has a rate measured again"
+    later = time.time() + update_rate.SECONDS_KEPT
+    monkeypatch.setattr(time, "time", lambda: later)
+    old = simulated_meter("a")
+    assert old(one) == pytest.approx(1e9 * 0.97 ** len(SlowingMeter.measured)) and old.factor == 1
 
 
 def test_a_given_height_is_that_of_bands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

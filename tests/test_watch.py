@@ -263,7 +263,9 @@ def test_what_is_not_a_run_is_refused(tmp_path: Path, where: Path, capsys: pytes
     (tmp_path / "file").write_text("text")
     for name in ("empty", "none.oc", "none/none.oc"):
         assert call(["watch", str(tmp_path / name), "--once"]) == 0
-        assert f"not started: there is no run in {tmp_path / name} yet" in capsys.readouterr().out
+        text = capsys.readouterr().out
+        assert f"not started: there is no run in {tmp_path / name} yet" in text and "waiting" not in text
+        assert (f"there is no directory {tmp_path / 'none'}" in text) == (name == "none/none.oc")
     (where / "manifest.json").write_text("{}")
     for words, text in (
         ([str(tmp_path / "file"), "--once"], "holds no Outcrop run"),
@@ -316,7 +318,8 @@ def test_without_a_terminal_each_commit_is_a_line(
     monkeypatch.setattr(page_module.time, "sleep", lambda seconds: next(happens) if seconds else None)
     assert call(["watch", str(where)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    expected = [r"run\.oc$", "not started", "running: step 4 of 8, 50.0%", "interrupted: step 4 of 8.*outcrop resume",
+    expected = [r"run\.oc$", r"not started: waiting for a run in .*run\.oc; Ctrl-C",
+                "running: step 4 of 8, 50.0%", "interrupted: step 4 of 8.*outcrop resume",
                 "manifest.json is damaged", "interrupted: step 4",
                 r"finished: step 8, 100.0%.*cell/s, read .*u: step 8"]  # fmt: skip
     assert len(lines) == len(expected)

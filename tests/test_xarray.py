@@ -124,3 +124,16 @@ def test_names_of_axes_and_missing_runs_are_refused(tmp_path: Path) -> None:
     for path, message in (("nothing.oc", "holds no Outcrop run"), ("s3://bucket/run.oc", "looks like a URL")):
         with pytest.raises(InputError, match=message):
             xarray.open_dataset(path, engine="outcrop")
+
+
+def test_a_run_without_spacing_has_the_numbers_of_its_cells(tmp_path: Path) -> None:
+    """Checks what the documents say about a run without spacing: this engine shows the numbers of the cells as
+    coordinates, and other Zarr programs show no coordinates."""
+    sim = oc.Simulation("heat2", (4, 5, 6), directory=tmp_path / "run.oc", memory="1MiB")
+    sim["u"] = (u := np.random.default_rng(4).random((4, 5, 6), "float32"))
+    data = opened(sim)
+    assert data["z"].values.tolist() == [0, 1, 2, 3] and data["x"].values.tolist() == list(range(6))
+    np.testing.assert_array_equal(data["u"].sel(z=2).values, u[2])
+    pytest.importorskip("zarr", minversion="3")
+    plain = xarray.open_zarr(sim.directory)
+    assert not plain.coords and plain["u"].dims == ("z", "y", "x")

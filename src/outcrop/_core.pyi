@@ -161,6 +161,10 @@ class Executor:
         """Total updated cells, bytes read and written, bytes of faces sent and received, bytes of snapshots, and
         seconds of each component."""
 
+    def not_finite(self) -> list[int]:
+        """The numbers of the arrays of the state in which the last pass wrote NaN or infinity. Only a part of the
+        updated rows is searched (PlaneSums). Must not be called during `run`."""
+
     @property
     def memory_bytes(self) -> int:
         """The number of bytes of the window, including its guards."""

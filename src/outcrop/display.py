@@ -7,6 +7,7 @@ no files, so they also work for a run that was removed.
 from __future__ import annotations
 
 import html
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
@@ -19,30 +20,39 @@ Rows: TypeAlias = Iterable[Sequence[str]]
 """The rows of a table. Each row has a text for each column."""
 
 
-class Described:
-    """The base of classes whose objects have a short text and a table. A subclass defines `_title` and `_rows`.
-
-    `print` shows the text, IPython shows it in a terminal, and notebooks show the table."""
+class Shown(ABC):
+    """The base of classes whose objects have a text, `__str__`, and HTML, `_repr_html_`. `print` shows the text,
+    IPython shows the text in a terminal, and notebooks show the HTML."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         # IPython prefers the `__repr__` of a subclass to a method of a base
-        cls._repr_pretty_ = Described._repr_pretty_  # type: ignore[method-assign]
+        cls._repr_pretty_ = Shown._repr_pretty_  # type: ignore[method-assign]
 
-    def _title(self) -> str:
-        raise NotImplementedError
+    @abstractmethod
+    def __str__(self) -> str: ...
 
-    def _rows(self) -> Rows:
-        raise NotImplementedError
+    @abstractmethod
+    def _repr_html_(self) -> str: ...
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(str(self))
+
+
+class Described(Shown):
+    """The base of classes whose text and HTML are a title above a table."""
+
+    @abstractmethod
+    def _title(self) -> str: ...
+
+    @abstractmethod
+    def _rows(self) -> Rows: ...
 
     def __str__(self) -> str:
         return as_text(self._title(), self._rows())
 
     def _repr_html_(self) -> str:
         return as_html(self._title(), self._rows())
-
-    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        printer.text(str(self))
 
 
 def as_text(title: str, rows: Rows) -> str:

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <random>
 #include <vector>
 
@@ -93,6 +94,30 @@ TEST(PlaneSums, IncludeRowsOfZerosBehindTheLastRow) {
 
 // Rows of a block in memory are shorter than rows of the grid. The checksum depends on the place of a cell in the
 // plane, and not on its place in memory.
+// In a small grid, all cells are searched for NaN and infinity, but no padding. In a large grid, each searched row is 64
+// rows behind the previous one.
+TEST(PlaneSums, FindNanAndInfinityInSearchedRows) {
+  for (const float wrong : {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()})
+    for (long ny : {6L, 1000L}) {
+      Grid grid = grid_of(ny, 48);
+      grid.nx = 45;
+      const long between = ny == 6 ? 1 : PlaneSums::max_rows_between;
+      PlaneSums sums(grid);
+      for (long y = 0; y < std::min(ny, 70L); ++y)
+        for (long x : {0L, 20L, 44L, 45L}) {
+          std::vector<float> plane(static_cast<std::size_t>(ny * 48), std::numeric_limits<float>::max());
+          plane[static_cast<std::size_t>(y * 48 + x)] = wrong;
+          const auto *bytes = reinterpret_cast<const std::byte *>(plane.data());
+          sums.clear();
+          EXPECT_TRUE(sums.is_finite());
+          sums.search(5, bytes, grid.pitch_bytes, {0, ny / 2, 0, 16});
+          sums.search(5, bytes, grid.pitch_bytes, {0, ny / 2, 16, 48});
+          sums.search(5, bytes, grid.pitch_bytes, {ny / 2, ny, 0, 48});
+          EXPECT_EQ(sums.is_finite(), x == 45 || (5 + y) % between != 0) << ny << " rows, cell " << y << ", " << x;
+        }
+    }
+}
+
 TEST(PlaneSums, TakeRowsThatLieCloserInMemory) {
   const Grid grid = grid_of(6, 48);
   const std::vector<std::byte> plane = noise(grid.plane_bytes, 3);

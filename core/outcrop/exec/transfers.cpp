@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cassert>
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -276,6 +278,14 @@ std::uint32_t crc32c_of_zeros(std::size_t length) {
   return sum;
 }
 
+template <class Float>
+bool all_finite(const std::byte *first, long count) {
+  const auto *values = reinterpret_cast<const Float *>(first);
+  int wrong = 0;
+  for (long i = 0; i < count; ++i) wrong |= !(std::abs(values[i]) <= std::numeric_limits<Float>::max());
+  return wrong == 0;
+}
+
 }  // namespace
 
 PlaneSums::PlaneSums(const Grid &grid)
@@ -283,7 +293,9 @@ PlaneSums::PlaneSums(const Grid &grid)
       sums_(static_cast<std::size_t>(grid.nz)),
       bytes_(static_cast<std::size_t>(grid.nz)),
       row_factors_(static_cast<std::size_t>(grid.ny + 1)),
-      zeros_(crc32c_of_zeros(grid.plane_bytes - grid.rows_bytes())) {
+      zeros_(crc32c_of_zeros(grid.plane_bytes - grid.rows_bytes())),
+      rows_between_(std::clamp(grid.nz * grid.ny / min_rows_searched, 1L, max_rows_between)),
+      not_finite_(static_cast<std::size_t>(grid.nz)) {
   for (std::size_t rows = 0; rows < row_factors_.size(); ++rows)
     row_factors_[rows] = crc32c_factor(rows * grid.pitch_bytes + grid.plane_bytes - grid.rows_bytes());
 }
@@ -291,6 +303,22 @@ PlaneSums::PlaneSums(const Grid &grid)
 void PlaneSums::clear() {
   for (auto &sum : sums_) sum.store(0, std::memory_order_relaxed);
   for (auto &bytes : bytes_) bytes.store(0, std::memory_order_relaxed);
+  for (auto &wrong : not_finite_) wrong.store(false, std::memory_order_relaxed);
+}
+
+void PlaneSums::search(long z, const std::byte *origin, std::size_t pitch_bytes, const Rectangle &cells) {
+  const long columns = std::min(cells.x1, grid_.nx) - cells.x0, between = rows_between_;
+  for (long y = cells.y0 + (between - (grid_.plane(z) + cells.y0) % between) % between; y < cells.y1; y += between) {
+    const std::byte *first = origin + y * static_cast<std::ptrdiff_t>(pitch_bytes) +
+                             cells.x0 * static_cast<std::ptrdiff_t>(grid_.item_bytes);
+    const bool good =
+        grid_.item_bytes == sizeof(float) ? all_finite<float>(first, columns) : all_finite<double>(first, columns);
+    if (!good) not_finite_[index(z)].store(true, std::memory_order_relaxed);
+  }
+}
+
+bool PlaneSums::is_finite() const {
+  return std::ranges::none_of(not_finite_, [](const auto &wrong) { return wrong.load(std::memory_order_relaxed); });
 }
 
 void PlaneSums::add(long z, const std::byte *origin, std::size_t pitch_bytes, const Rectangle &cells) {
@@ -413,6 +441,13 @@ Checks::Verdict Checks::verdict(const ArrayRing &source, long z) const {
   if (crc != expected.crc) return Verdict::damaged;
   const auto plane = static_cast<std::uint64_t>(grid_.plane(z));
   return plane_seal(plane, crc, array.seed) == expected.seal ? Verdict::valid : Verdict::displaced;
+}
+
+std::vector<std::size_t> Checks::not_finite() const {
+  std::vector<std::size_t> found;
+  for (std::size_t i = 0; i < targets_.size(); ++i)
+    if (!targets_[i].sums.is_finite()) found.push_back(i);
+  return found;
 }
 
 // Completes a record with its checksum and seal. The executor may write parts of a record before all rows of the plane

@@ -233,7 +233,7 @@ void Traverse::update_tile(const Tile &tile, const Slab &slab, long down) {
       if (acquisition_ != nullptr) acquisition_->after(level, z0, z1, cells);
 
       // Sum: after the last level, add the cells to the checksums of the arrays that the pass writes.
-      if (level == slab.levels) sum_planes(targets_, z0, z1, cells);
+      if (level == slab.levels) sum_planes(targets_, z0, z1, cells, true);
 
       // Count the updated cells. Padding cells do not count.
       const long columns = std::min(grid_.nx, cells.x1) - std::min(grid_.nx, cells.x0);
@@ -294,12 +294,16 @@ void Traverse::call(long level, long z0, long z1, const Rectangle &cells, const 
   }
 }
 
-void Traverse::sum_planes(const std::vector<RingSums> &sums, long z0, long z1, const Rectangle &cells) const {
+void Traverse::sum_planes(const std::vector<RingSums> &sums, long z0, long z1, const Rectangle &cells,
+                          bool searches) const {
   // the rows of neighbouring ranks are left out, because they have no checksums here
   const Rectangle inside = intersection(cells, whole_plane(grid_));
   for (const RingSums &one : sums)
     for (const Rectangle &part : unfolded(grid_, inside))
-      for (long z = z0; z < z1; ++z) one.sums->add(z, window_.origin(one.ring, z), window_.pitch_bytes(), part);
+      for (long z = z0; z < z1; ++z) {
+        one.sums->add(z, window_.origin(one.ring, z), window_.pitch_bytes(), part);
+        if (searches) one.sums->search(z, window_.origin(one.ring, z), window_.pitch_bytes(), part);
+      }
 }
 
 }  // namespace outcrop

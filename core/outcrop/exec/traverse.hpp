@@ -140,7 +140,8 @@ class Traverse {
                        long end) const;
   void update_planes(long level, long z0, long z1, const Rectangle &cells);
   void call(long level, long z0, long z1, const Rectangle &cells, const void *const *sources) const;
-  void sum_planes(const std::vector<RingSums> &sums, long z0, long z1, const Rectangle &cells) const;
+  void sum_planes(const std::vector<RingSums> &sums, long z0, long z1, const Rectangle &cells,
+                  bool searches = false) const;
   void await(const Tile &tile, std::uint32_t epoch, const std::atomic<bool> &cancelled) const;
 
   Team &team_;

@@ -19,7 +19,7 @@ from outcrop.arrays.array import Array, check_name, check_path, make_storage, st
 from outcrop.arrays.committed import holds_array, slots_bytes, spec_of
 from outcrop.arrays.spec import ArraySpec, Persist, amount, possible_tiers
 from outcrop.arrays.storage import HEADER_BYTES, read_npy_header, subtract_reserved
-from outcrop.display import Described, as_html
+from outcrop.display import Shown, as_html
 from outcrop.errors import InputError, shown
 from outcrop.paths import as_path, nearest_existing
 from outcrop.plan import placement
@@ -105,7 +105,7 @@ class PlacedArray:
 
 
 @dataclass(frozen=True)
-class Placement(Described):
+class Placement(Shown):
     """The planned places of arrays. `print` shows the places as a table, and `make()` makes the arrays."""
 
     arrays: tuple[PlacedArray, ...]

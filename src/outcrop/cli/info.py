@@ -215,6 +215,9 @@ def as_text(found: dict[str, Any]) -> list[tuple[str, str]]:
         ),
         ("memory", f"{format_bytes(found['memory_bytes'])}, {found['threads']} threads"),
     ]
+    if found["pace"] and (bad := found["pace"]["not_finite"]):
+        texts = [f"{name} has NaN or infinity, found after step {step}" for name, step in bad.items()]
+        rows.append(("values", ", ".join(texts)))
     if part := found["part"]:
         text = f"rank {part['rank']} of {part['ranks']}, rows {part['rows'][0]} to {part['rows'][1] - 1} of "
         text += str(part["all_rows"])

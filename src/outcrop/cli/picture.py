@@ -2,13 +2,17 @@
 
 The colours depend on the signs of the values. If values have both signs, zero is in the middle of a diverging colour
 map. Otherwise, the colour map is sequential. Large slices are reduced before they are read: only every second, third,
-... cell along an axis is drawn."""
+... cell along an axis is drawn.
+
+The shape of the figure follows the shape of the slices, so that the panels fill the figure. A slice that is much longer
+than wide is stretched, because its cells would otherwise be invisible."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from outcrop.errors import InputError, shown
@@ -24,6 +28,18 @@ MAX_PIXELS = 1024
 """The maximum number of cells along a side of the picture. The picture has about as many pixels."""
 MAX_SLICES = 16
 DIVERGING, SEQUENTIAL = "RdBu_r", "viridis"
+MAX_RATIO = 8.0
+"""If a side of a slice is more than this number of times as long as the other side, the slice is stretched."""
+ONE_PANEL, SEVERAL_PANELS = (20.0, 8.0), (7.5, 4.5)
+"""The area of a panel in square inches, and its maximum side in inches, for one panel and for several panels."""
+MIN_SIDE = 1.2
+"""The minimum side of a panel in inches."""
+BESIDE, BELOW = 0.9, 0.85
+"""The space in inches for the labels of the axes of a panel: at its left side, and below and above it."""
+COLOR_BAR = 1.0
+"""The space of the colour bar in inches."""
+LETTERS_PER_INCH = 11.0
+"""The number of letters of a title of normal size in one inch. The letters of a small title are a fifth narrower."""
 NOT_FINITE = "#e040fb"
 """The colour of NaN and infinity. No common colour map has this colour."""
 
@@ -151,8 +167,50 @@ class Scale:
 
 
 def columns_of(panels: int) -> int:
-    """Return the number of panels that are beside each other."""
+    """Return the number of columns of a square arrangement of panels."""
     return math.ceil(math.sqrt(panels))
+
+
+@dataclass(frozen=True)
+class PictureShape:
+    """The arrangement of panels in a figure. `panel` is the width and the height of a panel without its labels, and
+    `figure` is the width and the height of the figure, in inches. If `is_stretched` is true, cells are not drawn as
+    squares. If `has_bar_below` is true, the colour bar is below the panels, and otherwise at the right side."""
+
+    columns: int
+    rows: int
+    panel: tuple[float, float]
+    figure: tuple[float, float]
+    is_stretched: bool
+    has_bar_below: bool
+
+    @staticmethod
+    def of(panels: Sequence[Panel]) -> PictureShape:
+        """Return the shape for the mean ratio of the sides of the panels."""
+        sides = [[abs(end - begin) for begin, end in (axis.ends for axis in panel.axes)] for panel in panels]
+        ratios = [across / up for up, across in sides] if len(sides[0]) == 2 else [1.5]
+        mean = math.exp(sum(math.log(ratio) for ratio in ratios) / len(ratios))
+        ratio = min(MAX_RATIO, max(1 / MAX_RATIO, mean))
+        area, longest = ONE_PANEL if len(panels) == 1 else SEVERAL_PANELS
+        width, height = (min(longest, max(MIN_SIDE, math.sqrt(area * part))) for part in (ratio, 1 / ratio))
+
+        def size(columns: int) -> tuple[float, float]:
+            return (width + BESIDE) * columns, (height + BELOW) * -(-len(panels) // columns)
+
+        # The best number of columns has few empty places and gives a figure that is a little wider than high.
+        def badness(columns: int) -> float:
+            across, up = size(columns)
+            empty = -(-len(panels) // columns) * columns / len(panels)
+            return abs(math.log(across / (1.3 * up))) + math.log(empty)
+
+        columns = min(range(1, len(panels) + 1), key=badness)
+        across, up = size(columns)
+        has_bar_below = across > 1.6 * up
+        across, up = (across, up + COLOR_BAR) if has_bar_below else (across + COLOR_BAR, up)
+        figure = max(across, 3.2), up + (0.3 if len(panels) > 1 else 0.0)
+        is_stretched = any(not 1 / MAX_RATIO <= ratio <= MAX_RATIO for ratio in ratios)
+        rows = -(-len(panels) // columns)
+        return PictureShape(columns, rows, (width, height), figure, is_stretched, has_bar_below)
 
 
 class Picture:
@@ -162,15 +220,13 @@ class Picture:
         from matplotlib import colormaps
         from matplotlib.figure import Figure
 
-        columns = columns_of(len(panels))
-        rows = -(-len(panels) // columns)
-        size = (6.4, 4.8) if len(panels) == 1 else (3.6 * columns + 1.2, 3.2 * rows + 0.4)
-        self.figure: Figure = Figure(figsize=size, layout="constrained")
+        self._shape = shape = PictureShape.of(panels)
+        self.figure: Figure = Figure(figsize=shape.figure, layout="constrained")
         self._panels, self._scale = panels, scale
-        every = self.figure.subplots(rows, columns, squeeze=False).flat
-        self._plots = [plot for plot, _ in zip(every, panels, strict=False)]
-        for spare in every:
-            spare.set_axis_off()
+        every = list(self.figure.subplots(shape.rows, shape.columns, squeeze=False).flat)
+        self._plots, spare = every[: len(panels)], every[len(panels) :]
+        for plot in spare:
+            plot.set_axis_off()
         colors = colormaps[scale.colors].with_extremes(bad=NOT_FINITE)
         self._drawn: list[Any] = []
         for plot, panel in zip(self._plots, panels, strict=True):
@@ -184,11 +240,17 @@ class Picture:
             up, across = panel.axes
             self._drawn.append(
                 plot.imshow([[0.0]], cmap=colors, norm=scale.norm, origin="lower", extent=(*across.ends, *up.ends),
-                            interpolation="nearest")
+                            interpolation="nearest", aspect="auto" if shape.is_stretched else "equal")
             )  # fmt: skip
             plot.set(xlabel=across.label, ylabel=up.label)
+            # each number needs some space, so a short side has few numbers
+            plot.locator_params(axis="x", nbins=max(1, min(8, int(shape.panel[0] / 0.7))))
+            plot.locator_params(axis="y", nbins=max(1, min(8, int(shape.panel[1] / 0.4))))
         if len(panels[0].axes) == 2:
-            self.figure.colorbar(self._drawn[0], ax=self._plots, label=subject.label, extend=scale.extend)
+            where = "bottom" if shape.has_bar_below else "right"
+            self.figure.colorbar(
+                self._drawn[0], ax=self._plots, label=subject.label, extend=scale.extend, location=where
+            )
 
     def show(self, title: str, values: Iterable[NDArray[Any]]) -> str:
         """Draw the values of all panels, and return the title of the picture."""
@@ -199,12 +261,18 @@ class Picture:
             drawn.set_ydata(finite) if len(panel.axes) == 1 else drawn.set_data(finite)
         if len(self._panels) == 1:
             place = self._panels[0].place
-            self._plots[0].set_title(title := f"{title}, {place}" if place else title)
+            title = f"{title}, {place}" if place else title
+            self._plots[0].set_title(self._in_lines(title, self._shape.panel[0] + 1.4 * BESIDE))
             return title
         for plot, panel in zip(self._plots, self._panels, strict=True):
-            plot.set_title(panel.place, fontsize="medium")
-        self.figure.suptitle(title)
+            plot.set_title(self._in_lines(panel.place, 1.2 * (self._shape.panel[0] + BESIDE)), fontsize="medium")
+        self.figure.suptitle(self._in_lines(title, self._shape.figure[0]))
         return f"{title}, {', '.join(panel.place for panel in self._panels)}"
+
+    @staticmethod
+    def _in_lines(text: str, width: float) -> str:
+        """Divide a title into lines of at most `width` inches."""
+        return "\n".join(wrap(text, max(12, int(LETTERS_PER_INCH * width))))
 
     def keep_layout(self) -> None:
         """Keep the places of all parts of the figure, so that they do not move in the next frames of a movie."""

@@ -12,12 +12,11 @@ from typer import Option
 
 from outcrop.cli import options
 from outcrop.errors import InputError
-from outcrop.units import counted, format_bytes, format_rate, format_seconds
+from outcrop.units import counted, format_seconds
 
 if TYPE_CHECKING:
     from outcrop.plan.gradient import JudgedWay, WayChoice
     from outcrop.plan.machine import DeclaredMachine
-    from outcrop.plan.plan import Plan
     from outcrop.plan.planner import Planned
     from outcrop.plan.problem import Problem
     from outcrop.run.options import RunOptions
@@ -109,14 +108,13 @@ def plan(
         picture = plan_ranks.draw_simulation(simulated) if simulated else draw_plan(planned)
         options.write_picture(draw, "--draw", picture, dpi=120)
     if not quiet:
+        what = "every pass is legal" if several is None else "every pass of every rank is legal"
+        proved = [("proved", f"{what}, in {format_seconds(seconds_proving)}")] if check else []
         if several is None:
-            print(describe(planned))
+            print(describe(planned, more=proved))
         else:
             about = plan_ranks.rows_about(*several) + (plan_ranks.rows_about_simulation(simulated) if simulated else [])
-            print(describe(planned, several[0].every.problem, about))
-        if check:
-            what = "every pass is legal" if several is None else "every pass of every rank is legal"
-            print(f"  {'proved':<9}{what}, in {format_seconds(seconds_proving)}")
+            print(describe(planned, several[0].every.problem, about, proved))
     if explain:
         from outcrop.cli.plan_explain import show_candidates
 
@@ -184,117 +182,14 @@ def _way_as_json(one: JudgedWay, choice: WayChoice) -> dict[str, Any]:
     }
 
 
-def describe(planned: Planned, whole: Problem | None = None, about_ranks: Sequence[tuple[str, str]] = ()) -> str:
+def describe(
+    planned: Planned, whole: Problem | None = None, about_ranks: Sequence[tuple[str, str]] = (),
+    more: Sequence[tuple[str, str]] = (),
+) -> str:  # fmt: skip
     """Return the plan in a few lines of text. If the plan is for one of several ranks, `whole` is the problem of the
-    whole grid, and `about_ranks` contains rows about all ranks."""
+    whole grid, and `about_ranks` contains rows about all ranks. The rows `more` are the last rows."""
     from outcrop.cli.plan_explain import advice
+    from outcrop.plan.description import planned_text
 
-    plan, problem, machine = planned.plan, planned.problem, planned.machine
-    guess = plan.predicted
-    budget, rate = format_bytes(planned.budget_bytes), format_rate(_cells_updated(plan) / guess.seconds_update)
-    rows = [
-        ("scheme", describe_scheme(plan)),
-        ("memory", f"{format_bytes(plan.memory_bytes)} of {budget}{_resident(plan)}, {planned.thread_layout}"),
-        ("disk", _disk(plan)),
-        ("read", format_bytes(guess.bytes_read)),
-        ("written", format_bytes(guess.bytes_written)),
-        (
-            "time",
-            f"about {format_seconds(guess.seconds)}: updates {format_seconds(guess.seconds_update)}, meanwhile "
-            f"reading {format_seconds(guess.seconds_read)} and writing {format_seconds(guess.seconds_write)}",
-        ),
-        ("updates", f"{planned.updates_origin}: {rate}cell/s with these sizes{_because(planned, 'updates')}"),
-        (
-            "storage",
-            f"{machine.device.origin}: reads {format_rate(machine.device.read_bytes_per_second)}B/s, "
-            f"writes {format_rate(machine.device.write_bytes_per_second)}B/s{_because(planned, 'storage')}",
-        ),
-    ]
-    if text := _periodic(plan):
-        rows.insert(2, ("periodic", text))
-    if fields := _fields(problem):
-        rows.insert(0, ("fields", fields))
-    if whole is None and (text := advice(planned)):
-        rows.append(("note", text))
-    problem = whole or problem
-    size = " x ".join(map(str, problem.own_shape[::-1]))
-    head = f"{problem.stencil} {size} {problem.dtype}, {counted(problem.steps, 'step')}, boundary {problem.boundary}"
-    return "\n".join([head, *(f"  {name:<9}{text}" for name, text in [*about_ranks, *rows])])
-
-
-def _because(planned: Planned, figure: str) -> str:
-    return f" ({planned.assumed[figure]})" if figure in planned.assumed else ""
-
-
-def _fields(problem: Problem) -> str:
-    if len(problem.fields) == 1 and problem.stages == 1 and problem.state_arrays == 1:
-        return ""
-    updated = len(problem.fields) - problem.statics
-    older = problem.state_arrays - updated
-    parts = [f"{updated} updated", f"{older} with previous values" * (older > 0)]
-    parts += [f"{problem.statics} only read" * (problem.statics > 0), f"{problem.stages} stages" * (problem.stages > 1)]
-    return ", ".join(part for part in parts if part)
-
-
-def _resident(plan: Plan) -> str:
-    """Return a text about the part of the window that holds fields in memory for the whole run, or "" if no such part
-    exists."""
-    if not plan.window.resident:
-        return ""
-    size = sum(ring.planes * ring.slot_bytes for ring in plan.window.resident)
-    return f" ({format_bytes(size)} for all fields that are only read)"
-
-
-def _periodic(plan: Plan) -> str:
-    """Return a text about the extra planes that a periodic streaming axis needs in the window, or "" if this axis is
-    not periodic."""
-    from outcrop.plan.planner import find_scheme
-
-    problem, sizes = plan.problem, plan.sizes
-    if not problem.periodic[0] or not problem.radius_z:
-        return ""
-    mirrored = replace(problem, sides=(("mirror", "mirror"), *problem.sides[1:]))
-    other = find_scheme(plan.scheme).window(mirrored, sizes.levels, sizes)
-    pairs = zip(plan.window.ring_planes, other.ring_planes, plan.window.copies, strict=True)
-    more = sum((own - less) * copies for own, less, copies in pairs)
-    axis, planes = ("y", counted(more, "row")) if problem.ndim == 2 else ("z", counted(more, "plane"))
-    cost = f"{planes} more in the window ({format_bytes(plan.window.bytes - other.bytes)})"
-    return f"{axis}, read from both ends alternately: {cost if more else 'the window holds the whole grid'}"
-
-
-def _cells_updated(plan: Plan) -> float:
-    """Return the number of cell updates of a run. A cell counts once for each step. If a rank also updates rows of
-    other ranks, the cells of these rows count, too."""
-    from outcrop.plan.cost import works_of
-
-    if not plan.problem.is_part:
-        return plan.problem.cells * plan.problem.steps
-    return sum(work.cells for _, work in works_of(plan.problem, plan.passes)) / plan.problem.stages
-
-
-def describe_scheme(plan: Plan) -> str:
-    """Return the scheme and the sizes of a plan in one line."""
-    problem, sizes = plan.problem, plan.sizes
-    steps = [problem.steps_of(one.levels) for one in plan.passes]
-    passes = f"{counted(len(steps), 'pass', 'es')} of {counted(steps[0], 'step')}"
-    if steps[-1] != steps[0]:
-        passes += f" (the last of {steps[-1]})"
-    slabs = counted(sizes.slab, "row" if problem.ndim == 2 else "plane")
-    tiles = "bands" if sizes.chunk else "diamonds"
-    blocking = f"{tiles} of {2 * sizes.diamond} levels" if sizes.diamond else "plain sweeps"
-    return f"{plan.scheme}: {passes}, {_blocks(plan)}slabs of {slabs}, {blocking}"
-
-
-def _disk(plan: Plan) -> str:
-    problem = plan.problem
-    arrays = problem.state_arrays * (1 if problem.in_place else 2) + problem.statics
-    text = f"{format_bytes(arrays * problem.grid_bytes)} ({counted(arrays, 'array')})"
-    return text + (f", and {format_bytes(plan.scratch_bytes)} during a pass" if plan.scratch_bytes else "")
-
-
-def _blocks(plan: Plan) -> str:
-    count, sizes = plan.blocks_per_pass, plan.sizes
-    if count == 1:
-        return ""
-    cuts = [f"{size} {cells}" for size, cells in ((sizes.block_z, "planes"), (sizes.block_y, "rows")) if size]
-    return f"{count} blocks of {' x '.join(cuts)}, "
+    note = advice(planned) if whole is None else ""
+    return planned_text(planned, whole, about_ranks, [*([("note", note)] if note else []), *more])

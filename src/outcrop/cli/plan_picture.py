@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from outcrop.bench.figures import COLORS
-from outcrop.cli.plan import describe_scheme
 from outcrop.plan.cost import Span
+from outcrop.plan.description import describe_scheme
 from outcrop.plan.draw import Patch, block_patches, drawn_zeta, regions_of, slab_patches, tile_patches, time_line
 from outcrop.plan.schemes import EVERY_SCHEME
 from outcrop.units import counted, format_seconds

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -110,17 +109,11 @@ def stable_text(
     stencil: Stencil, values: Mapping[str, float], static: Sequence[str], given: Mapping[str, float]
 ) -> str:
     """Return a text with the largest stable step for these values, or "" if the stencil has no limit."""
-    from outcrop.language.library import limit_of, stable_limit
+    from outcrop.language.library import limit_of, limit_text
 
     limit = limit_of(stencil)
     if limit is None:
         return ""
     if missing := [key for key in static if key not in given]:
         return f"give {' '.join(f'--param {key}=VALUE' for key in missing)} for the limit of {limit.parameter}"
-    step = stable_limit(stencil, values, [{key: given[key] for key in static}])
-    if step is None or not 0 < step < math.inf:
-        return f"no {limit.parameter} is stable with these values"
-    value = values[limit.parameter]
-    is_stable = value >= step if limit.is_minimum else value <= step
-    verdict = "" if is_stable else f"; {limit.parameter} = {value:g} is unstable"
-    return f"{limit.parameter} {'>=' if limit.is_minimum else '<='} {step:.5g} with these values{verdict}"
+    return limit_text(stencil, values, [{key: given[key] for key in static}])

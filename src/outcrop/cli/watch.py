@@ -60,7 +60,7 @@ def watch(
         raise InputError("--web goes on until Ctrl-C; leave out --keep")
     if port and not web:
         raise InputError("--port is for the page in a browser; give --web, too")
-    watcher = Watcher(where)
+    watcher = Watcher(where, waits=not once)
     if once:
         print("\n".join(page(watcher.look(curve_columns(), sys.maxsize))))
     elif web:
@@ -84,6 +84,7 @@ def page(now: Glance, earlier: Glance | None = None) -> list[str]:
     rows = [("status", _status(now))]
     if now.run is not None and now.run.target_step:
         rows.append(("progress", f"{_bar(now.fraction)} {now.fraction:6.1%}{_left(now)}"))
+    rows += [("values", text) for text in _not_finite(now)]
     lines += _rows(rows)
     if now.pace is not None:
         lines += ["", *_table(now.pace, _between(earlier, now))]
@@ -100,8 +101,14 @@ def line(now: Glance, earlier: Glance | None = None) -> str:
     if pace is not None and pace.updates is not None:
         texts.append(f"{_per_second(pace.updates, 'cell')}, read {_per_second(pace.read, 'B')}, "
                      f"write {_per_second(pace.written, 'B')}")  # fmt: skip
+    texts += _not_finite(now)
     texts += [f"{one.field}: {_last_norms(one)}" for one in now.norms if one.rows is not None and len(one.rows)]
     return "  ".join(texts)
+
+
+def _not_finite(now: Glance) -> list[str]:
+    found = now.pace.not_finite if now.pace else {}
+    return [f"{name} has NaN or infinity, found after step {step}" for name, step in found.items()]
 
 
 def _subject(now: Glance) -> str:

@@ -47,12 +47,19 @@ tolerance hardly changes the stable limit. If a step exceeds the limit by a smal
 about the square root of d, which is much larger.
 """
 
-_MAX_UNKNOWNS = 64
+MAX_UNKNOWNS = 64
 """The maximum number of values of one cell that a step needs. Each field counts once, or twice if the step also needs
 its previous value."""
 _PHASES_ALONE, _PHASES = 32, 8
 """The number of sampled phases between 0 and 2 pi. The first number is for stencils with one unknown in each cell,
 which need no eigenvalue solver. The second number is for stencils with several unknowns."""
+_SMOOTH = np.pi / 4 + 1e-9
+"""Waves with a change of phase of at most pi / 4 per cell along each axis are smooth. Both lattices contain this phase.
+"""
+_SMALL = 1 / 16
+"""The part of the time step for which `numerical_growth` computes the growth that the equation itself causes. The
+errors of the time step grow in proportion to dt. So with this step, they are small beside the growth with the whole
+step."""
 
 
 @dataclass(frozen=True)
@@ -214,22 +221,79 @@ def growth(stencil: Stencil, values: Mapping[str, float], state: State | None = 
     The result is also None if the update is not linear and `state` has no value for one of its fields. With more than
     64 values per cell, the analysis takes minutes, and the result is None, too.
     """
+    found = _moduli(stencil, values, state)
+    return None if found is None else float(found[1].max(initial=0.0))
+
+
+def numerical_growth(
+    stencil: Stencil, values: Mapping[str, float], state: State | None, step: str
+) -> float | None:  # fmt: skip
+    """Return the growth of the worst wave without the growth that the equation itself allows this wave.
+
+    Some equations grow by themselves, for example u + dt * u. J. von Neumann's condition therefore allows a wave with
+    wave number k a growth of 1 + c(k) dt in each step. The time step dt is the parameter `step`. The rate c(k) is twice
+    the rate at which the wave grows with a much smaller time step. It is 0 for a wave that does not grow then, and
+    c(k) is at most twice the rate of the fastest smooth wave. A smooth wave has a length of at least eight cells along
+    each axis. So the growth of short waves counts as instability if the smooth waves do not grow almost as fast. An
+    example is diffusion with a negative coefficient, in which the shortest waves grow fastest.
+
+    The result is the maximum of |g(k)| - c(k) dt, where g(k) is the amplification of a wave in a step. If the result is
+    greater than 1, the step is unstable. The result is infinite or None in the same cases as `growth`."""
+    found = _moduli(stencil, values, state)
+    if found is None:
+        return None
+    waves, moduli = found
+    given = dict(zip((one.name for one in stencil.parameters), stencil.scalars(values), strict=True)).get(step, 0.0)
+    worst = float(moduli.max(initial=0.0))
+    if worst <= max_growth(stencil) or not math.isfinite(worst) or not given:
+        return worst
+    smaller = [_moduli(stencil, {**values, step: part * given}, state) for part in (_SMALL, _SMALL / 2)]
+    first, second = (one[1] if one is not None else np.array(math.nan) for one in smaller)
+    # The difference of two small steps is used, because a growth that does not vanish with dt is not a rate.
+    rates = (first - second) / (abs(given) * _SMALL / 2)
+    if rates.shape != moduli.shape or not np.isfinite(rates).all():
+        return worst
+    smooth = rates[(np.abs(waves) < _SMOOTH).all(axis=1)].max(initial=0.0)
+    return float((moduli - 2 * abs(given) * np.clip(rates, 0.0, smooth)).max())
+
+
+def _moduli(
+    stencil: Stencil, values: Mapping[str, float], state: State | None
+) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+    """Return the sampled waves and the amplification of each wave, which is the largest modulus of an eigenvalue. The
+    amplification is infinite if the update divides by zero. The result is None if the amplification is unknown."""
+    stages, slopes = _linearised(stencil, values, state)
+    if any(map(math.isinf, slopes)):
+        return np.zeros((1, 3)), np.array([math.inf])
+    if any(map(math.isnan, slopes)) or unknowns(stencil) > MAX_UNKNOWNS:
+        return None
+    step = _Amplification(stencil, stages)
+    matrices = step.matrices()
+    if len(step.unknowns) == 1:
+        return step.waves, np.abs(matrices[:, 0, 0])
+    return step.waves, np.abs(np.linalg.eigvals(matrices)).max(axis=1, initial=0.0)
+
+
+def _linearised(
+    stencil: Stencil, values: Mapping[str, float], state: State | None
+) -> tuple[list[list[Linear]], list[float]]:  # fmt: skip
+    """Return the linear part of each result of each stage, and all slopes."""
     known = state or {}
     uniform = [float(known.get(one.name, math.nan)) for one in stencil.fields]
     fixed = {number for number, storage in enumerate(stencil.storage) if storage.is_static}
     scalars = (*stencil.scalars(values), *(math.nan for _ in stencil.signals))
     stages = [linearise(stage.program, scalars, uniform, fixed) for stage in stencil.stages]
-    slopes = [slope for stage in stages for result in stage for slope in result.slopes.values()]
-    if any(map(math.isinf, slopes)):
-        return math.inf
-    if not all(map(math.isfinite, slopes)):
-        return None
-    step = _Amplification(stencil, stages)
-    if len(step.unknowns) > _MAX_UNKNOWNS:
-        return None
-    matrices = step.matrices()
-    eigenvalues = matrices if len(step.unknowns) == 1 else np.linalg.eigvals(matrices)
-    return float(np.abs(eigenvalues).max(initial=0.0))
+    return stages, [slope for stage in stages for result in stage for slope in result.slopes.values()]
+
+
+def has_slopes(stencil: Stencil, values: Mapping[str, float], state: State | None = None) -> bool:
+    """Return True if all slopes are known. In contrast to `growth`, this function computes no eigenvalues."""
+    return not any(map(math.isnan, _linearised(stencil, values, state)[1]))
+
+
+def unknowns(stencil: Stencil) -> int:
+    """Return the number of values of one cell that a step needs (MAX_UNKNOWNS)."""
+    return sum(one.history for one in stencil.storage if not one.is_static)
 
 
 def max_growth(stencil: Stencil) -> float:
@@ -238,20 +302,23 @@ def max_growth(stencil: Stencil) -> float:
 
 
 def largest_step(
-    stencil: Stencil, values: Mapping[str, float], states: Sequence[State] = ({},), limit: Limit | None = None
-) -> float | None:
+    stencil: Stencil, values: Mapping[str, float], states: Sequence[State] = ({},), limit: Limit | None = None,
+    may_grow: bool = False,
+) -> float | None:  # fmt: skip
     """Return the largest value of `limit.parameter` that is stable for all `states`, to six digits. If the limit is a
     minimum, return the smallest stable value.
 
     The result is infinite if every value is stable, and 0 if no value is stable. If the limit is a minimum, the result
     is 0 if every value is stable, and infinite if no value is stable. The result is None if the growth is unknown. The
-    other parameters have the values in `values`, or their defaults.
+    other parameters have the values in `values`, or their defaults. If `may_grow` is true, the growth that the equation
+    itself causes does not count (`numerical_growth`).
     """
     one = limit or Limit()
+    time_step = one.parameter if may_grow else ""
     start = dict(zip((p.name for p in stencil.parameters), stencil.scalars(values), strict=True))[one.parameter]
 
     def rates(step: float, of: Sequence[State]) -> list[float | None]:
-        return [growth(stencil, {**values, one.parameter: step}, state) for state in of]
+        return [numerical_growth(stencil, {**values, one.parameter: step}, state, time_step) for state in of]
 
     def is_stable(step: float) -> bool:
         return all(rate is not None and rate <= max_growth(stencil) for rate in rates(step, worst))
@@ -265,12 +332,24 @@ def largest_step(
         worst.append(states[max(range(len(states)), key=lambda i: found[i] or 0.0)])
         step = _bisect(is_stable, begin, one.is_minimum)
         if len(worst) == len(states) or not 0 < step < math.inf:
+            worst = list(states)
+            step = _bisect(is_stable, begin, one.is_minimum)
             break
         found = rates(step, states)
         if all(rate is not None and rate <= max_growth(stencil) for rate in found):
-            return step
-    worst = list(states)
-    return _bisect(is_stable, begin, one.is_minimum)
+            break
+
+    def excess(at: float) -> float:
+        return max((rate or 0.0 for rate in rates(at, worst)), default=0.0) - 1
+
+    return 0.0 if not one.is_minimum and 0 < step < math.inf and _only_tolerated(excess, step, stencil) else step
+
+
+def _only_tolerated(excess: Callable[[float], float], step: float, stencil: Stencil) -> bool:
+    """Return True if steps below the limit `step` are unstable, too, but grow by less than the tolerance for rounding.
+    `excess` returns the growth of a step beyond 1. In contrast to rounding errors, this growth depends on the step."""
+    half, small = excess(step / 2), excess(step / 64)
+    return half > (max_growth(stencil) - 1) / 5 and small < half / 4
 
 
 def _bisect(is_stable: Callable[[float], bool], start: float, is_minimum: bool) -> float:

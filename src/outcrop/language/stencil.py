@@ -21,6 +21,7 @@ from __future__ import annotations
 import hashlib
 import json
 import operator
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -44,8 +45,28 @@ PREVIOUS = ".previous"
 """The suffix of a field's name that means the value before the latest update."""
 
 
+class _NotAValue(ABC):
+    """The base of objects that have a value only at an offset. In expressions, they are refused with a message that
+    shows how to write the offset."""
+
+    @property
+    @abstractmethod
+    def _shown_name(self) -> str: ...
+
+    def _refuse(self, *others: object, **options: object) -> NoReturn:
+        name = self._shown_name
+        raise InputError(
+            f"{name} is a field and not a value: write {name}[0, 0, 0] for the value of the cell itself "
+            f"({name}[0, 0] on two axes, {name}[0] on one axis)"
+        )
+
+    # SymPy calls `_sympy_` to convert an operand, NumPy calls `__array_ufunc__`, and the module math calls `__float__`
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __pow__ = _refuse
+    __rpow__ = __neg__ = __abs__ = _sympy_ = __array_ufunc__ = __float__ = _refuse
+
+
 @dataclass(frozen=True)
-class Field:
+class Field(_NotAValue):
     """A quantity with one value per cell.
 
     In expressions, `u[dz, dy, dx]` is the newest value at an offset. On grids with two axes, write `u[dy, dx]`. On
@@ -61,27 +82,25 @@ class Field:
         return _at(self.name, offset)
 
     @property
+    def _shown_name(self) -> str:
+        return self.name
+
+    @property
     def previous(self) -> PreviousField:
         """The values before the latest update."""
         return PreviousField(self)
 
-    def _refuse(self, *others: object) -> NoReturn:
-        name = self.name
-        raise InputError(
-            f"{name} is a field and not a value: write {name}[0, 0, 0] for the value of the cell itself "
-            f"({name}[0, 0] on two axes, {name}[0] on one axis)"
-        )
-
-    # SymPy calls `_sympy_` to convert an operand
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __pow__ = _refuse
-    __rpow__ = __neg__ = __abs__ = _sympy_ = _refuse
 
 
 @dataclass(frozen=True)
-class PreviousField:
+class PreviousField(_NotAValue):
     """The values that a field had before its latest update."""
 
     field: Field
+
+    @property
+    def _shown_name(self) -> str:
+        return self.field.name + PREVIOUS
 
     def __getitem__(self, offset: tuple[int, ...] | int) -> sympy.Expr:
         return _at(self.field.name + PREVIOUS, offset)
@@ -98,6 +117,8 @@ class ParameterValue:
 def _at(name: str, offset: tuple[int, ...] | int) -> sympy.Expr:
     import sympy
 
+    from outcrop.language.symbols import FieldValue
+
     try:
         steps = tuple(operator.index(step) for step in (offset if isinstance(offset, tuple) else (offset,)))
     except TypeError:
@@ -106,7 +127,7 @@ def _at(name: str, offset: tuple[int, ...] | int) -> sympy.Expr:
         raise InputError(f"{name}[{shown(offset)}]: an offset is one to three whole numbers, (z, y, x), (y, x) or x")
     if any(abs(step) > schema.MAX_OFFSET for step in steps):
         raise InputError(f"{name}[{shown(offset)}]: an offset reaches at most {schema.MAX_OFFSET} cells along an axis")
-    return sympy.Function(name, real=True)(*steps)
+    return sympy.Function(name, real=True, bases=(FieldValue,))(*steps)
 
 
 Updates: TypeAlias = Mapping[Field, Any]

@@ -6,7 +6,7 @@ Only new stencils need this module and SymPy. A stencil can be read from a file 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import sympy
 from sympy.core.function import AppliedUndef
@@ -27,7 +27,40 @@ _MAX_TEXT = 1_000
 """The text of expressions is cut to this number of characters."""
 
 
-class Parameter(sympy.Symbol):  # type: ignore[misc]
+_SYMPY_NAMES = {
+    "sin": "sin", "cos": "cos", "tan": "tan", "tanh": "tanh", "exp": "exp", "log": "log", "sqrt": "sqrt",
+    "arctan": "atan", "arctan2": "atan2",
+}  # fmt: skip
+_OTHER_NAMES = (
+    "arcsin", "arccos", "sinh", "cosh", "arcsinh", "arccosh", "arctanh", "exp2", "expm1", "log2", "log10", "log1p",
+    "cbrt", "hypot",
+)  # fmt: skip
+"""Functions of NumPy. For an object that is not a number, np.sin(a) calls a.sin()."""
+
+
+class _NotANumber:
+    """The base of the smallest parts of equations: values of fields, parameters and signals. Functions that compute
+    with numbers refuse them with a message that names the right function. The parts of SymPy that contain them, such as
+    2 * u[0], cannot do this."""
+
+    def __float__(self) -> float:
+        raise InputError(f"{self} is a part of an equation and not a number: use sympy.sin, not math.sin or np.sin")
+
+    def _refuse(self, name: str) -> NoReturn:
+        known = _SYMPY_NAMES.get(name)
+        use = f"sympy.{known}" if known else "the functions of SymPy that Outcrop knows, such as sympy.exp"
+        raise InputError(f"np.{name} cannot compute with {self}, which is a part of an equation: use {use}")
+
+
+for _name in (*_SYMPY_NAMES, *_OTHER_NAMES):
+    setattr(_NotANumber, _name, lambda self, *others, name=_name: self._refuse(name))
+
+
+class FieldValue(_NotANumber, AppliedUndef):  # type: ignore[misc]
+    """The value of a field at an offset, such as u[0, 1]."""
+
+
+class Parameter(_NotANumber, sympy.Symbol):  # type: ignore[misc]
     """A scalar of a stencil. Each run can set its value. Use a parameter in expressions like any SymPy symbol."""
 
     default: float
@@ -46,7 +79,7 @@ class Parameter(sympy.Symbol):  # type: ignore[misc]
         return (*super()._hashable_content(), self.default)
 
 
-class Signal(sympy.Symbol):  # type: ignore[misc]
+class Signal(_NotANumber, sympy.Symbol):  # type: ignore[misc]
     """A scalar with one value for each step, such as a wavelet or a coefficient that depends on time."""
 
     def __new__(cls, name: str) -> Signal:

@@ -61,9 +61,9 @@ class StorageRates:
     origin: str  # "measured", "cached" or "assumed": how the figures were obtained
     first_write_bytes_per_second: float | None = None
 
-    def shared_by(self, processes: int) -> StorageRates:
+    def shared_by(self, processes: float) -> StorageRates:
         """Return the rates of one of `processes` processes that use the storage at the same time. The time of a flush
-        does not depend on the number of processes."""
+        does not depend on the number of processes. The number need not be whole: the rates are divided by it."""
         first_write = self.first_write_bytes_per_second
         return replace(
             self,

@@ -3,7 +3,7 @@ plan without its actions. A `Scheme` object is the interface between a file in `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -11,7 +11,6 @@ from outcrop.display import Described
 from outcrop.plan.actions import Action, Block, Update
 from outcrop.plan.memory import NO_ACQUISITION_MEMORY, AcquisitionMemory, Window
 from outcrop.plan.problem import Problem
-from outcrop.units import counted, format_bytes, format_seconds
 
 
 @dataclass(frozen=True)
@@ -146,23 +145,14 @@ class Plan(Described):
         return max(1, len(blocks))
 
     def _title(self) -> str:
-        return f"plan for {self.problem.stencil}"
+        from outcrop.plan.description import title  # this module imports the schemes, which import this module
 
-    def _rows(self) -> Iterator[tuple[str, str]]:
-        return self.rows()
+        return title(self.problem)
 
-    def rows(self) -> Iterator[tuple[str, str]]:
-        """Yield rows of text for users: the sizes and the predicted cost."""
-        problem, guess = self.problem, self.predicted
-        steps = counted(problem.steps_of(self.passes[0].levels), "step") if self.passes else "no steps"
-        yield "grid", f"{' x '.join(map(str, reversed(problem.own_shape)))} cells, {problem.dtype}"
-        yield "scheme", f"{self.scheme}: {counted(len(self.passes), 'pass', 'es')} of {steps}"
-        slab = counted(self.sizes.slab, "row" if problem.ndim == 2 else "plane")
-        yield "slabs", f"{slab} each, {counted(self.blocks_per_pass, 'block')}"
-        yield "memory", format_bytes(self.memory_bytes)
-        yield "read", format_bytes(guess.bytes_read)
-        yield "written", format_bytes(guess.bytes_written)
-        yield "time", f"about {format_seconds(guess.seconds)}"
+    def _rows(self) -> list[tuple[str, str]]:
+        from outcrop.plan.description import plan_rows
+
+        return plan_rows(self)
 
     def to_json(self) -> dict[str, Any]:
         """Describe the plan, without its actions, for the report."""

@@ -3,13 +3,14 @@ budget."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 from outcrop.display import Described
 from outcrop.errors import BudgetError, InputError
 from outcrop.plan.actions import round_up
+from outcrop.plan.description import planned_rows, title
 from outcrop.plan.given_sizes import FREE, GivenSizes, with_sizes
 from outcrop.plan.history import STEPS, listed, steps_of_pass
 from outcrop.plan.machine import Machine, UpdateRate
@@ -59,14 +60,10 @@ class Planned(Described):
         return True
 
     def _title(self) -> str:
-        return f"plan for {self.problem.stencil}"
+        return title(self.problem)
 
-    def _rows(self) -> Iterator[tuple[str, str]]:
-        yield from self.plan.rows()
-        yield "budget", f"{format_bytes(self.budget_bytes)}, {self.thread_layout}"
-        yield "updates", self.updates_origin
-        yield "storage", self.machine.device.origin
-        yield from ((f"assumed: {what}", why) for what, why in self.assumed.items())
+    def _rows(self) -> list[tuple[str, str]]:
+        return planned_rows(self)
 
     @property
     def thread_layout(self) -> str:

@@ -118,12 +118,15 @@ def translated(plan: Plan) -> list[_core.Pass]:
 
 @dataclass(frozen=True)
 class Prepared(Planned):
-    """A plan for this machine with its kernel, its scalars and the layout of its threads."""
+    """A plan for this machine with its kernel, its scalars and the layout of its threads. All update rates of the plan
+    contain `updates_factor`, which has the key `updates_key` in the cache (tiers/run_speeds.py)."""
 
     kernel: Kernel
     scalars: Scalars
     layout: ThreadLayout
     bind: str
+    updates_key: str = ""
+    updates_factor: float = 1.0
 
     @property
     def thread_layout(self) -> str:
@@ -216,6 +219,7 @@ def prepare(setup: Setup, steps: int, first_step: int, may_write: bool = True) -
         problem, machine, budget_bytes, given, choice.plan, choice.considered,
         updates_origin=rate.origin, assumed=assumed,
         kernel=kernel, scalars=scalars, layout=lay_out(settings.threads, settings.bind), bind=settings.bind,
+        updates_key=rate.key, updates_factor=rate.factor,
     )  # fmt: skip
 
 
@@ -412,6 +416,11 @@ class Engine:
         problem = self._plan.problem  # the core counts a cell once for each level
         counters["cells_updated"] = counters["cells_updated"] * problem.steps // max(1, problem.levels)
         return Sample(**counters)
+
+    def not_finite(self) -> list[int]:
+        """Return the numbers of the arrays of the state into which the last pass wrote NaN or infinity. The executor
+        searches only a sample of the updated rows (PlaneSums in core/outcrop/exec/transfers.hpp)."""
+        return self._executor.not_finite()
 
     def cancel(self) -> None:
         """Stop the current `run_pass`, which then raises InterruptedRun. Any thread may call this method."""

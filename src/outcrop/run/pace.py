@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -40,12 +41,18 @@ def new_pace(plan: Plan, first_step: int, cells: int) -> PaceEntry:
     )
 
 
-def with_measured(pace: PaceEntry | None, seconds: float, bytes_read: int, bytes_written: int) -> PaceEntry | None:
-    """Return `pace` with the figures that were measured from the first pass until now, or None without a pace."""
+def with_measured(
+    pace: PaceEntry | None, seconds: float, bytes_read: int, bytes_written: int, not_finite: Mapping[str, int]
+) -> PaceEntry | None:
+    """Return `pace` with the figures that were measured from the first pass until now, or None without a pace.
+    `not_finite` maps each field with NaN or infinity to the last step of the pass after which it was found."""
     if pace is None:
         return None
     begun, seconds = round(max(0.0, time.time() - seconds), 3), round(seconds, 6)
-    return replace(pace, begun=begun, seconds=seconds, bytes_read=bytes_read, bytes_written=bytes_written)
+    return replace(
+        pace, begun=begun, seconds=seconds, bytes_read=bytes_read, bytes_written=bytes_written,
+        not_finite=dict(not_finite),
+    )  # fmt: skip
 
 
 def tell_stopped(state: State) -> None:

@@ -29,7 +29,7 @@ from outcrop.run.acquisition.history import StateFiles
 from outcrop.run.acquisition.parts import PartRows
 from outcrop.run.acquisition.recorder import Recorder, require_space
 from outcrop.run.acquisition.views import Traces, new_snapshots
-from outcrop.run.disk.manifest import resume_command
+from outcrop.run.disk.manifest import Manifest, resume_command
 from outcrop.run.disk.state import State
 from outcrop.run.disk.values import complete, require_fields
 from outcrop.run.engine import NO_LINKS, Engine, Lead, Links, Prepared, Seeds
@@ -42,7 +42,8 @@ from outcrop.run.ranks.links import Link, RankPeers, linked
 from outcrop.run.replay import forward_state
 from outcrop.run.report import Report, make_report, of_all_ranks
 from outcrop.run.setup import Setup
-from outcrop.run.stable import growing, refuse_unstable_change, refuse_unstable_run
+from outcrop.run.speeds import keep_speeds
+from outcrop.run.stable import growing, refuse_unstable_change, refuse_unstable_run, untested
 from outcrop.run.user_values import decode_signals, require_steps
 from outcrop.units import counted, format_bytes
 
@@ -101,8 +102,11 @@ def execute(
             if lowered is not None:
                 traces = Traces(state.reader(), description)
                 lowered.put_traces({name: traces[name][first_step:] for name in lowered.receivers}, first_step)
-        warning = (growing(stencil, state) or "") if state.manifest.unstable else ""
-        report = make_report(state.manifest, prepared, engine, runner, seconds_setup, warning)
+        is_judged = not state.manifest.unstable
+        warning = "" if is_judged else growing(stencil, state) or ""
+        not_tested = untested(stencil, state.manifest.parameters) if is_judged else ""
+        report = make_report(state.manifest, prepared, engine, runner, seconds_setup, warning, not_tested)
+        keep_speeds(report, prepared, setup)
         return of_all_ranks(group, report, description.whole_shape, cells) if group else report
 
 
@@ -156,7 +160,8 @@ class PassRunner:
     `recorder` handles the acquisition of each pass. After the commit of a pass, the thread that called `run` calls
     `on_snapshot` for the snapshots of the pass. Meanwhile, a worker thread computes the next passes. The ranks in
     `group` agree on each generation while they compute the next pass (ranks/agreement.py). `seconds_agree` is the time
-    that this rank waited for these agreements."""
+    that this rank waited for these agreements. `not_finite` maps each field in which NaN or infinity was found to the
+    first and the last step of the pass after which it was found first."""
 
     def __init__(
         self, engine: Engine, state: State, plan: Plan, recorder: Recorder, on_snapshot: OnSnapshot | None = None,
@@ -171,6 +176,7 @@ class PassRunner:
         self._error: BaseException | None = None
         self._ended = threading.Event()
         self.seconds = self.seconds_commit = self.seconds_agree = 0.0
+        self.not_finite: dict[str, tuple[int, int]] = {}
 
     def run(self, progress: Progress, share: float = 1.0) -> None:
         """Run all passes and show progress. `share` is the share of the grid that this rank has. Raises InterruptedRun
@@ -235,7 +241,11 @@ class PassRunner:
                 sums = self._recorder.after(manifest.step, results)
                 self._state.check()  # files that were deleted during the pass must not be committed
                 sample = self._engine.sample()
-                pace = with_measured(manifest.pace, before - start, sample.bytes_read, sample.bytes_written)
+                self._look_for_nan(manifest, manifest.step + steps)
+                last_steps = {name: last for name, (_, last) in self.not_finite.items()}
+                pace = with_measured(
+                    manifest.pace, before - start, sample.bytes_read, sample.bytes_written, last_steps
+                )
                 self._state.commit(manifest.step + steps, sums=sums, pace=pace)
                 seconds = time.perf_counter() - before
                 self.seconds_commit += seconds
@@ -254,6 +264,14 @@ class PassRunner:
             self._error = error
         self.seconds = time.perf_counter() - start
         self._ended.set()
+
+    def _look_for_nan(self, manifest: Manifest, last_step: int) -> None:
+        """Note the fields into which the pass that ends with step `last_step` wrote NaN or infinity."""
+        for number in self._engine.not_finite():
+            field, steps = manifest.state[number].field, (manifest.step + 1, last_step)
+            if field not in self.not_finite:
+                LOG.warning("%s: %s has NaN or infinity after steps %d to %d", self._state.path, field, *steps)
+                self.not_finite[field] = steps
 
     def _wait_for_ranks(self) -> None:
         """Wait until all ranks have committed the previous pass. Before that, this rank must not overwrite its older
@@ -303,9 +321,12 @@ class PassRunner:
 
     def _standing(self, share: float) -> Standing:
         sample = self._engine.sample()
-        counts = (sample.cells_updated, sample.bytes_read, sample.bytes_written)
         steps = self._state.manifest.step - self._first_step
-        return Standing(self._passes_done, steps, *(round(count / share) for count in counts))
+        cells, read, written = (
+            round(count / share) for count in (sample.cells_updated, sample.bytes_read, sample.bytes_written)
+        )
+        note = f"{', '.join(self.not_finite)}: NaN or infinity" if self.not_finite else ""
+        return Standing(self._passes_done, steps, cells, read, written, note)
 
     def _intact_text(self) -> str:
         manifest, path = self._state.manifest, self._state.path

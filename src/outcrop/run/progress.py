@@ -38,13 +38,14 @@ nothing."""
 @dataclass(frozen=True)
 class Standing:
     """The current figures of a run. All figures are counted from the call of `run`, and not from the beginning of the
-    run."""
+    run. `note` is a text for the user, such as "u: NaN or infinity"."""
 
     passes_done: int
     steps_done: int
     cells_updated: int
     bytes_read: int
     bytes_written: int
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,7 @@ class Progress:
             f"pass {min(self._passes_before + standing.passes_done + 1, self._passes)}/{self._passes} "
             f"step {self._first_step + standing.steps_done}/{self._last_step}, {left} left"
         )
+        place += f", {standing.note}" if standing.note else ""
         rates = (
             f"{format_rate(standing.cells_updated / seconds)}cell/s, "
             f"read {format_rate(standing.bytes_read / seconds)}B/s, "

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from outcrop.display import Described, as_html
-from outcrop.errors import InputError
+from outcrop.display import Shown, as_html
+from outcrop.errors import InputError, by_caller
 from outcrop.paths import as_path, make_directory, remove_made
+from outcrop.run import speeds
 from outcrop.units import counted, format_bytes, format_rate, format_seconds
 
 if TYPE_CHECKING:
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Predicted:
     """The prediction of the plan. `assumed` gives the reason for each assumed speed. Its keys are "updates" and
-    "storage"."""
+    "storage". `seconds_update`, `seconds_read` and `seconds_write` are the times that this work would take alone. For
+    several ranks, they are the times of the slowest rank."""
 
     seconds: float
     bytes_read: int
@@ -32,10 +34,13 @@ class Predicted:
     assumed: dict[str, str]
     seconds_repeated: float = 0.0
     bytes_sent: int = 0
+    seconds_update: float = 0.0
+    seconds_read: float = 0.0
+    seconds_write: float = 0.0
 
 
 @dataclass(frozen=True)
-class Report(Described):
+class Report(Shown):
     """The measured figures of one `run`. The names of the fields are the keys of the JSON report.
 
     `seconds` is the wall-clock time of all passes, from the first read to the last commit. `seconds_setup` is the time
@@ -47,9 +52,12 @@ class Report(Described):
     `taps_bytes` is the maximum memory for values of points and for snapshots that wait for the disk. `numa_nodes` is
     the number of NUMA nodes on which the window is distributed, and `thread_layout` describes these nodes and the
     threads. `step` is the number of steps from the initial values to the committed `generation`. `warning` is a text
-    for users if the parameters let values grow without bound, and "" otherwise. `steps_repeated` is the number of steps
-    of the forward run that an adjoint run has repeated. Steps are repeated if the limit of the history has no room for
-    all states. `seconds_repeated` is the time of the repeated steps. `seconds` does not include this time.
+    for users if the parameters let values grow without bound, and "" otherwise. `not_tested` is the reason why the
+    stability was not tested, and "" otherwise. `not_finite` maps fields to two steps: the first and the last step of
+    the first pass after which NaN or infinity was found in the field. Only a sample of the updated rows is searched.
+    `steps_repeated` is the number of steps of the forward run that an adjoint run has repeated. Steps are repeated if
+    the limit of the history has no room for all states. `seconds_repeated` is the time of the repeated steps. `seconds`
+    does not include this time.
 
     If several ranks have computed the run, bytes and `cells_updated` are sums over all `ranks`. Cells that two ranks
     compute count twice in `cells_updated`. `cell_updates_per_second` counts each cell of the grid once for each step.
@@ -89,6 +97,8 @@ class Report(Described):
     plan: dict[str, Any]
     predicted: Predicted
     warning: str = ""
+    not_tested: str = ""
+    not_finite: dict[str, tuple[int, int]] = field(default_factory=dict)
     steps_repeated: int = 0
     seconds_repeated: float = 0.0
     ranks: int = 1
@@ -114,10 +124,12 @@ class Report(Described):
             sum(one.seconds for one in both), sum(one.bytes_read for one in both),
             sum(one.bytes_written for one in both), max(one.memory_bytes for one in both),
             {**self.predicted.assumed, **other.predicted.assumed}, sum(one.seconds_repeated for one in both),
-            sum(one.bytes_sent for one in both),
+            *(sum(getattr(one, name) for one in both)
+              for name in ("bytes_sent", "seconds_update", "seconds_read", "seconds_write")),
         )  # fmt: skip
         rate = added["cells_updated"] / added["seconds"] if added["seconds"] else 0.0
-        return replace(other, **added, predicted=predicted, cell_updates_per_second=rate)
+        not_finite = {**other.not_finite, **self.not_finite}
+        return replace(other, **added, predicted=predicted, cell_updates_per_second=rate, not_finite=not_finite)
 
     @property
     def standing(self) -> str:
@@ -190,6 +202,7 @@ class Report(Described):
         for why in dict.fromkeys(guess.assumed.values()):
             what = " and ".join(name for name, reason in guess.assumed.items() if reason == why)
             yield f"note: the prediction assumes the speed of {what}: {why}"
+        yield from speeds.remarks(self)
         if self.steps_repeated:
             yield (
                 f"note: {counted(self.steps_repeated, 'step')} of the forward run were repeated in "
@@ -197,11 +210,21 @@ class Report(Described):
             )
         if self.warning:
             yield f"note: {self.warning}"
+        for name, (first, last) in self.not_finite.items():
+            check = by_caller("--check-finite", "check_finite=True")
+            yield (
+                f"note: {name} has NaN or infinity, found after steps {first} to {last}; the time step may be too "
+                f"large (oc.stencils.stable_limit), the equation may grow, or the input has such values ({check} tests "
+                "the initial values)"
+            )
+        if self.not_tested:
+            yield f"note: the stability was not tested: {self.not_tested}; see oc.stencils.stable_limit"
 
 
 def make_report(
-    manifest: Manifest, prepared: Prepared, engine: Engine, runner: PassRunner, seconds_setup: float, warning: str
-) -> Report:
+    manifest: Manifest, prepared: Prepared, engine: Engine, runner: PassRunner, seconds_setup: float, warning: str,
+    not_tested: str,
+) -> Report:  # fmt: skip
     guess, counters = prepared.plan.predicted, asdict(engine.sample())
     del counters["bytes_snapshots"]
     counters["seconds_commit"] += runner.seconds_commit + runner.seconds_agree
@@ -228,9 +251,12 @@ def make_report(
         plan=prepared.plan.to_json(),
         predicted=Predicted(
             guess.seconds, guess.bytes_read, guess.bytes_written, guess.memory_bytes, dict(prepared.assumed),
-            bytes_sent=guess.bytes_sent,
+            bytes_sent=guess.bytes_sent, seconds_update=guess.seconds_update, seconds_read=guess.seconds_read,
+            seconds_write=guess.seconds_write,
         ),
         warning=warning,
+        not_tested=not_tested,
+        not_finite=dict(runner.not_finite),
         **counters,
     )
 
@@ -255,9 +281,14 @@ def of_all_ranks(group: RankGroup, mine: Report, shape: tuple[int, ...], cells: 
         sum(one["bytes_written"] for one in guesses), max(one["memory_bytes"] for one in guesses),
         {what: why for one in guesses for what, why in one["assumed"].items()},
         bytes_sent=sum(one["bytes_sent"] for one in guesses),
+        **{name: guesses[slowest][name] for name in ("seconds_update", "seconds_read", "seconds_write")},
     )  # fmt: skip
+    bad: dict[str, tuple[int, int]] = {}
+    for one in reports:
+        for name, (first, last) in one["not_finite"].items():
+            bad[name] = min(bad.get(name, (first, last)), (first, last))
     found |= {
-        "shape": shape, "predicted": predicted, "ranks": group.size, "slowest_rank": slowest,
+        "not_finite": bad, "shape": shape, "predicted": predicted, "ranks": group.size, "slowest_rank": slowest,
         "cell_updates_per_second": sum(one for _, one in every) / found["seconds"],
     }  # fmt: skip
     return Report(**found)

@@ -16,10 +16,11 @@ import numpy as np
 
 from outcrop.axes import inside
 from outcrop.errors import InputError, by_caller
-from outcrop.language.library import extremes_of, limit_of, stability, stable_limit
+from outcrop.language.library import extremes_of, limit_of, stability, stable_limit, why_unknown
 from outcrop.language.stability import State as Uniform
 from outcrop.language.stability import corners
 from outcrop.language.stencil import Stencil
+from outcrop.run.disk.entries import static_fields
 from outcrop.run.disk.manifest import Description
 from outcrop.run.disk.planes import PlaneSource
 from outcrop.run.disk.state import State
@@ -99,6 +100,12 @@ def growing(stencil: Stencil, state: State) -> str | None:
     for z0, z1 in plane_groups(manifest.own_shape, np.dtype(manifest.dtype).itemsize):
         extremes.add({name: view[z0:z1] for name, view in views.items()})
     return _judged(stencil, manifest.parameters, extremes.states)
+
+
+def untested(stencil: Stencil, parameters: Mapping[str, float]) -> str:
+    """Return the reason why the stability of a run was not tested, or "" if it was tested."""
+    # The values of the fields that are only read do not matter here, because they are known when a run begins.
+    return why_unknown(stencil, parameters, [dict.fromkeys(static_fields(stencil), 1.0)])
 
 
 def watched(

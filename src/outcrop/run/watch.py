@@ -13,8 +13,8 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +60,8 @@ class Pace:
 
     `steps` is the number of steps of the call, and `steps_done` the number of its committed steps. `seconds` is the
     time of these steps. `committed` is the time of the last commit in seconds since 1970. Rates are for one second. A
-    rate without a committed step is None."""
+    rate without a committed step is None. `not_finite` maps each field with NaN or infinity to the last step of the
+    pass after which it was found first."""
 
     steps: int
     steps_done: int
@@ -73,6 +74,7 @@ class Pace:
     predicted_seconds: float
     predicted_read: float | None
     predicted_written: float | None
+    not_finite: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def step_seconds(self) -> float | None:
@@ -170,10 +172,11 @@ class Glance:
 
 class Watcher:
     """Looks at the run in `place`: a directory, a block device, or the directory of all parts of a run of several
-    ranks. The object remembers what it has read, so that the next look reads only new values."""
+    ranks. The object remembers what it has read, so that the next look reads only new values. `waits` says whether the
+    caller looks again if there is no run yet."""
 
-    def __init__(self, place: Path) -> None:
-        self.place = place
+    def __init__(self, place: Path, waits: bool = False) -> None:
+        self.place, self._waits = place, waits
         self._known: dict[Path, tuple[object, Manifest]] = {}
         self._records = _Records()
 
@@ -183,7 +186,7 @@ class Watcher:
         damaged."""
         if not _has_begun(self.place):
             self._known.clear()
-            return Glance(self.place, time.time(), NOT_STARTED, f"there is no run in {self.place} yet")
+            return Glance(self.place, time.time(), NOT_STARTED, self._not_started())
         try:
             states = self._states()
         except InputError as error:
@@ -202,6 +205,14 @@ class Watcher:
             return glance
         traces, norms, left_out = self._records.look(states, columns, portion_bytes)
         return replace(glance, traces=traces, norms=norms, left_out=left_out)
+
+    def _not_started(self) -> str:
+        """Return a text for the user of a run that does not exist yet. If its name is wrong, it will never exist."""
+        outer = self.place.absolute().parent
+        hint = "" if outer.is_dir() else f" (there is no directory {outer})"
+        if self._waits:
+            return f"waiting for a run in {self.place}{hint}; Ctrl-C ends this"
+        return f"there is no run in {self.place} yet{hint}"
 
     def _states(self) -> list[State]:
         """Return the newest committed state of each part. A commit replaces the manifest by renaming, so each manifest
@@ -266,6 +277,9 @@ def _pace_of(manifests: Sequence[Manifest]) -> Pace | None:
         return None
     step, slowest = min(paces, key=lambda pair: (pair[0] - pair[1].first_step, -pair[1].seconds))
     steps = slowest.last_step - slowest.first_step
+    not_finite: dict[str, int] = {}
+    for name, at in (item for _, one in paces for item in one.not_finite.items()):
+        not_finite[name] = min(at, not_finite.get(name, at))
     return Pace(
         steps=steps,
         steps_done=min(step - slowest.first_step, steps),
@@ -278,6 +292,7 @@ def _pace_of(manifests: Sequence[Manifest]) -> Pace | None:
         predicted_seconds=max(one.predicted_seconds for _, one in paces),
         predicted_read=_sum_of_rates([(one.predicted_bytes_read, one.predicted_seconds) for _, one in paces]),
         predicted_written=_sum_of_rates([(one.predicted_bytes_written, one.predicted_seconds) for _, one in paces]),
+        not_finite=not_finite,
     )
 
 

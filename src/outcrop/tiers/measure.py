@@ -43,6 +43,7 @@ from outcrop.plan.machine import StorageRates
 from outcrop.plan.plan import Sizes
 from outcrop.plan.problem import PLAIN_FIELDS, Problem
 from outcrop.tiers.discover import available_cores, last_level_bytes, numa_nodes
+from outcrop.tiers.run_speeds import factor_of
 from outcrop.tiers.storage_tiers import SCRATCH_PREFIX, cache_key, mount_of
 from outcrop.tiers.tier import Figures
 from outcrop.units import format_bytes
@@ -207,6 +208,8 @@ def device(directories: Sequence[Path], io: str, may_write: bool, problem: Probl
     every = [_one_device(folder, io, may_measure) for folder in directories]
     sources = map(source_of, directories)
     found = list(dict(zip(sources, every, strict=True)).values())
+    if (key := factor_key(directories, io)) and found[0].origin == "cached":
+        found = [found[0].shared_by(1 / factor_of(key))]
     return replace(
         found[0],
         read_bytes_per_second=sum(one.read_bytes_per_second for one in found),
@@ -215,6 +218,13 @@ def device(directories: Sequence[Path], io: str, may_write: bool, problem: Probl
         seconds_flush=max(one.seconds_flush for one in found),
         origin=ASSUMED.origin if ASSUMED in found else found[0].origin,
     )
+
+
+def factor_key(directories: Sequence[Path], io: str) -> str:
+    """Return the key of the factor that runs have measured for a disk (run_speeds.py). Return "" for raw devices, and
+    for a run in several directories, because its time does not show which of the disks is slow."""
+    folder = directories[0]
+    return f"storage {_key(folder, io)}" if len(directories) == 1 and folder.is_dir() else ""
 
 
 def source_of(folder: Path) -> str:

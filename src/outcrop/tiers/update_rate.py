@@ -22,6 +22,7 @@ from outcrop.plan.problem import NO_DEMAND, Problem
 from outcrop.plan.schemes.deep_halo import DeepHalo, bounded
 from outcrop.plan.schemes.wavefront import blocks_in_y
 from outcrop.plan.tuner import with_tiles
+from outcrop.tiers.run_speeds import factor_of
 from outcrop.user_cache import keep_figures, load_figures
 
 CACHE = "updates.json"
@@ -89,7 +90,9 @@ class UpdateRateMeter:
     an assumed rate.
 
     If `kernel` is given, the meter first looks in the cache of the user for rates that earlier runs have measured. The
-    text `kernel` must identify the code of the kernel and the processor. `keep` writes new rates to the cache.
+    text `kernel` must identify the code of the kernel and the processor. `keep` writes new rates to the cache. If the
+    first rate comes from the cache, the meter multiplies all rates by `factor`, which the last long run of this kernel
+    has measured (run_speeds.py). `key` identifies this factor in the cache, or is "" without `kernel`.
     """
 
     def __init__(
@@ -120,6 +123,8 @@ class UpdateRateMeter:
         alike = replace(problem, shape=(1, *problem.shape[1:]), steps=1, acquisition=NO_DEMAND)
         self._kernel = f"{kernel} {threads} {bind} {alike}" if kernel else ""
         self._kept = load_figures(CACHE, KeptRate) if kernel and measure else {}
+        self.key = f"updates {self._kernel}" if kernel else ""
+        self.factor = factor_of(self.key) if self._kept else 1.0
         self._only_one = only_one
         self._updates_per_measurement = int(UPDATES_PER_MEASUREMENT / work * FLOAT32_BYTES / problem.item_bytes)
         expected = problem.cells * problem.levels * work / EXPECTED_CELLS_PER_SECOND
@@ -142,10 +147,11 @@ class UpdateRateMeter:
         if not self._recall(reduced):
             if self._seconds_left <= 0:
                 return self._guess(sizes)
-            self._known[reduced] = self._timed(reduced)
+            rate = self._timed(reduced)
+            self._known[reduced] = rate / self.factor
             self._new.add(reduced)
         factors = edge_factor(problem, reduced) / edge_factor(problem, sizes)
-        return self._known[reduced] * factors
+        return self._known[reduced] * factors * self.factor
 
     def compare(self, several: Iterable[Sizes]) -> None:
         """Measure the rates of several sizes alternately, so that a change of the machine's speed affects all sizes
@@ -168,7 +174,7 @@ class UpdateRateMeter:
         # reference: sizes with a known rate keep this rate. Without a known rate, the fastest sizes get their median
         # rate.
         reference = known if known in rates else max(rates, key=lambda one: max(rates[one]))
-        usual = self._known.get(reference) or median(rates[reference])
+        usual = self._known.get(reference) or median(rates[reference]) / self.factor
         for one in unknown:
             if one in rates:
                 self._known[one] = usual * max(rates[one]) / max(rates[reference])
@@ -198,6 +204,8 @@ class UpdateRateMeter:
     def _timed(self, reduced: Sizes) -> float:
         """Measure and return the rate of sizes. Subtract the time of the measurement from the remaining time for
         measurements."""
+        if not self._known:
+            self.factor = 1.0  # these new rates are newer than the last run
         if self._meter is None:
             self._meter = _core.UpdateMeter(*self._given)
             self._settle(self._meter, reduced)
@@ -214,7 +222,7 @@ class UpdateRateMeter:
         end = time.perf_counter() + AGAIN_SECONDS
         while time.perf_counter() < end:
             rates.append(self._timed(reduced))
-        self._known[reduced] = median(rates)
+        self._known[reduced] = median(rates) / self.factor
         self._new.discard(reduced)
 
     def _reduce(self, sizes: Sizes) -> Sizes:
@@ -265,7 +273,8 @@ class UpdateRateMeter:
         if not self._known:
             return ASSUMED_CELLS_PER_SECOND
         nearest = min(self._known, key=distance)
-        return self._known[nearest] * edge_factor(self._problem, nearest) / edge_factor(self._problem, sizes)
+        factors = self.factor * edge_factor(self._problem, nearest) / edge_factor(self._problem, sizes)
+        return self._known[nearest] * factors
 
 
 def _block(problem: Problem, sizes: Sizes) -> tuple[Rectangle, UpdateRegion]:

@@ -13,13 +13,17 @@ from typing import TYPE_CHECKING
 from outcrop.language.library.table import (
     FAMILIES,
     STENCILS,
+    did_you_mean,
     extremes_of,
     find_stencil,
     is_built_in,
     limit_of,
+    limit_text,
+    split_name,
     stability,
     stable_limit,
     weights,
+    why_unknown,
 )
 
 if TYPE_CHECKING:
@@ -37,8 +41,8 @@ if TYPE_CHECKING:
 __all__ = [
     "FAMILIES", "STENCILS", "acoustic", "advection", "box27", "elastic", "extremes_of", "find_stencil", "gray_scott",
     "heat", "heat7", "heat13", "inlet_outlet", "is_built_in", "lattice_boltzmann", "lattice_directions",
-    "lattice_weights", "limit_of", "maxwell", "sharpen", "sponge", "stability", "stable_limit", "stream_function",
-    "weights",
+    "lattice_weights", "limit_of", "limit_text", "maxwell", "sharpen", "sponge", "stability", "stable_limit",
+    "stream_function", "weights", "why_unknown",
 ]  # fmt: skip
 
 _FILES = {
@@ -53,4 +57,7 @@ def __getattr__(name: str) -> object:
     for file, names in _FILES.items():
         if name in names:
             return getattr(import_module(f"{__name__}.{file}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if split_name(name):
+        raise AttributeError(f"{name} is the name of a stencil and not a function; give the name as a text: {name!r}")
+    hint = "" if name.startswith("_") else did_you_mean(name, __all__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")

@@ -12,7 +12,7 @@ versions of SymPy and Python. If the digest has not changed, the description is 
 other stencil. If the cache cannot be used, each process makes the stencil again.
 
 `stability` judges whether a stencil with given parameters is stable, and `stable_limit` finds the largest stable step.
-Both functions also accept stencils that users write.
+`limit_text` says this limit, or the reason why there is none. These functions also accept stencils that users write.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import cache, lru_cache
 from hashlib import sha256
 from importlib import import_module
@@ -33,13 +34,31 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from outcrop.errors import InputError, shown
+from outcrop.errors import InputError, by_caller, shown
 from outcrop.language.program import Load
-from outcrop.language.stability import Extremes, Limit, Measure, State, growth, largest_step, linearise, max_growth
+from outcrop.language.stability import (
+    MAX_UNKNOWNS,
+    Extremes,
+    Limit,
+    Measure,
+    State,
+    growth,
+    has_slopes,
+    largest_step,
+    linearise,
+    max_growth,
+    numerical_growth,
+    unknowns,
+)
 from outcrop.language.stencil import Field, Stencil
 from outcrop.user_cache import open_folder
 
 FOLDER = "stencils"
+OWN_EQUATIONS = '"Write your own equations" (docs/how-to/equations.md)'
+"""The page of the documents about equations of users, as messages name it."""
+_MAX_COMPARED = 100
+"""The maximum number of characters of an unknown name that are compared with the known names."""
+
 MAX_BYTES = 1 << 22
 """Larger files in the cache are ignored. The file of the largest built-in stencil has about 40 kB."""
 
@@ -153,7 +172,19 @@ def family_of_name(name: str) -> str:
 
 def unknown(name: object) -> InputError:
     """Return the error for the name of a stencil that does not exist."""
-    return InputError(f"stencil {shown(name)} is unknown; there are: {', '.join(map(described, FAMILIES))}")
+    every = [one for family in FAMILIES for one in family_names(family)]
+    hint, own = did_you_mean(name, [*every, *ALIASES]), by_caller("needs a Python program", "is an oc.Stencil")
+    return InputError(
+        f"stencil {shown(name)} is unknown{f'{hint} There' if hint else '; there'} are: "
+        f"{', '.join(map(described, FAMILIES))}; an equation of your own {own}, see the page {OWN_EQUATIONS}"
+    )
+
+
+def did_you_mean(name: object, names: Sequence[str]) -> str:
+    """Return a text that ends with the most similar of some names, or "" if no name is similar."""
+    plain = str(name)[:_MAX_COMPARED].lower().replace("-", "_").replace(" ", "_")
+    similar = get_close_matches(plain, names, n=1)
+    return f"; did you mean {similar[0]}?" if similar else ""
 
 
 def split_name(name: str) -> tuple[Family, dict[str, Any]] | None:
@@ -252,28 +283,81 @@ def _fields_of(name: str) -> tuple[Field, ...]:
 
 
 def stable_limit(stencil: Stencil, values: Mapping[str, float], states: Sequence[State] = ({},)) -> float | None:
-    """Return the largest stable value of the parameter that `limit_of` names, or the smallest value if the limit is a
-    minimum. Each of `states` contains one value for each read-only field (`Extremes.states`, `corners`). Return None if
-    the stencil has no limit, or if the growth is unknown (`stability.growth`)."""
+    """Return the largest time step with which a stencil is stable. The time step is the parameter `dt` of the stencil.
+    The unit of the result is the unit of dt.
+
+        oc.stencils.stable_limit(acoustic, {}, [{"v": 1500.0}, {"v": 4500.0}])     # v is a field that is only read
+        oc.stencils.stable_limit(reaction, {"D": 0.2}, [{"u": 0.0}, {"u": 1.0}])   # u' = u + dt (D lap u + u (1 - u))
+
+    `values` contains parameters. The other parameters have their defaults. Each of `states` is a uniform state of the
+    whole grid: a dictionary with a value for each field that is only read. If the equation is not linear, a state also
+    needs a value for each updated field. The result is the limit for the worst of these states.
+
+    In a stable step, no wave grows. An equation of your own may also grow by itself. A wave may then grow by 1 + c dt
+    in each step (von Neumann's condition). The rate c is twice the rate at which the wave grows with a sixteenth of dt,
+    but at most twice the rate of the fastest wave that is at least eight cells long. For waves that do not grow by
+    themselves, c is 0. For example, the limit of u + dt (D lap u + g u) on two axes is 2 / (8 D / h^2 - g).
+
+    The result is 0 if no step is stable, and infinite if every step is stable. The result is None if the stencil has no
+    parameter dt, or if the growth is unknown. `limit_text` then gives the reason. For a lattice Boltzmann equation, the
+    result is the smallest stable value of tau. Raises InputError for unknown parameters."""
     limit = limit_of(stencil)
     if limit is None:
         return None
-    return largest_step(stencil, values, [{**limit.state, **state} for state in states], limit)
+    return largest_step(stencil, values, [{**limit.state, **state} for state in states], limit, _may_grow(stencil))
+
+
+def limit_text(stencil: Stencil, values: Mapping[str, float], states: Sequence[State] = ({},)) -> str:
+    """Return the result of `stable_limit` as a text, such as "dt <= 0.247 with these values". If there is no limit, the
+    text gives the reason."""
+    limit = limit_of(stencil)
+    if why := why_unknown(stencil, values, states):
+        return f"the limit is unknown: {why}"
+    if limit is None:
+        return "the stencil has no parameter dt, whose limit could be found"
+    step = stable_limit(stencil, values, states)
+    if step is None or step == (math.inf if limit.is_minimum else 0.0):
+        return f"no {limit.parameter} is stable with these values"
+    if step == (0.0 if limit.is_minimum else math.inf):
+        return f"every {limit.parameter} is stable with these values"
+    value = dict(zip((one.name for one in stencil.parameters), stencil.scalars(values), strict=True))[limit.parameter]
+    is_stable = value >= step if limit.is_minimum else value <= step
+    verdict = "" if is_stable else f"; {limit.parameter} = {value:g} is unstable"
+    return f"{limit.parameter} {'>=' if limit.is_minimum else '<='} {step:.5g} with these values{verdict}"
+
+
+def why_unknown(stencil: Stencil, values: Mapping[str, float], states: Sequence[State] = ({},)) -> str:
+    """Return the reason why the stability of a stencil in some uniform states is unknown, or "" if it is known."""
+    limit = limit_of(stencil)
+    known = [{**(limit.state if limit else {}), **state} for state in states]
+    if unknowns(stencil) > MAX_UNKNOWNS:
+        return f"a step needs more than {MAX_UNKNOWNS} values of each cell"
+    state = next((one for one in known if not has_slopes(stencil, values, one)), None)
+    if state is None:
+        return "" if known else "there is no state"
+    storage = list(zip(stencil.fields, stencil.storage, strict=True))
+    if missing := [one.name for one, stored in storage if stored.is_static and one.name not in state]:
+        return f"the state has no value for {', '.join(missing)}, which the equation reads"
+    if stencil.signals and not has_slopes(stencil, values, {one.name: state.get(one.name, 0.5) for one, _ in storage}):
+        return "a coefficient is a signal"
+    if missing := [one.name for one, _ in storage if one.name not in state]:
+        return f"the equation is not linear, so a state needs a value for {', '.join(missing)}"
+    return "the equation has no derivative in this state"
 
 
 def stability(stencil: Stencil, values: Mapping[str, float], states: Sequence[State] = ({},)) -> str | None:
-    """If a wave grows with these parameters, return a line of text with the largest stable step. Return None if no wave
-    grows, or if the growth is unknown (`stability.growth`). `stable_limit` explains `states`."""
+    """If a step is unstable with these parameters, return a line of text with the largest stable step. Return None if
+    the step is stable, or if the growth is unknown (`why_unknown`). `stable_limit` explains the arguments."""
     limit = limit_of(stencil)
     known = [{**(limit.state if limit else {}), **state} for state in states]
-    rates = [growth(stencil, values, state) for state in known]
+    time_step = limit.parameter if limit and _may_grow(stencil) else ""
+    rates = [numerical_growth(stencil, values, state, time_step) for state in known]
     if math.inf in rates:
         return _infinite(stencil, values, known[rates.index(math.inf)])
-    found = [one for one in rates if one is not None]
-    worst = max(found, default=0.0)
-    if worst <= max_growth(stencil):
+    worst = max(range(len(rates)), key=lambda place: rates[place] or 0.0, default=0)
+    if not rates or (rates[worst] or 0.0) <= max_growth(stencil):
         return None
-    grows = f"the worst wave grows by a factor {worst:.6g} per step"
+    grows = f"the worst wave grows by a factor {growth(stencil, values, known[worst]):.6g} per step"
     if limit is None:
         return f"these parameters are unstable: {grows}"
     names = [parameter.name for parameter in stencil.parameters]
@@ -283,6 +367,11 @@ def stability(stencil: Stencil, values: Mapping[str, float], states: Sequence[St
         return f"{limit.parameter}={given:g} is unstable, and so is every other value with these parameters: {grows}"
     extreme = "smallest" if limit.is_minimum else "largest"
     return f"{limit.parameter}={given:g} is unstable: {grows}; the {extreme} stable one is {_shortened(step, limit)}"
+
+
+def _may_grow(stencil: Stencil) -> bool:
+    """Return True for equations of users. No built-in equation grows by itself with useful parameters."""
+    return _family_of(stencil) is None
 
 
 def _infinite(stencil: Stencil, values: Mapping[str, float], state: State) -> str:

@@ -192,7 +192,8 @@ class PaceEntry:
     cells. `begun` is the time at which the first pass began, in seconds since 1970. `seconds`, `bytes_read` and
     `bytes_written` were measured from this time to the last commit. The predicted figures are for the whole call.
     `process` identifies the process that computes the steps (run/pace.py), or is "" if it is not known. If
-    `is_stopped` is True, the call has ended before `last_step`."""
+    `is_stopped` is True, the call has ended before `last_step`. `not_finite` has the fields in which NaN or infinity
+    was found. Each of these fields has the last step of the first pass after which it was found."""
 
     begun: Seconds
     first_step: Count
@@ -207,6 +208,7 @@ class PaceEntry:
     bytes_read: Count = 0
     bytes_written: Count = 0
     is_stopped: bool = False
+    not_finite: dict[Name, Count] = member(default_factory=dict)
 
 
 def static_fields(stencil: Stencil) -> list[str]:

@@ -341,6 +341,9 @@ def _with_later_members(content: dict[str, Any]) -> dict[str, Any]:
         case {"part": dict() as part}:
             content["part"] = {"traces": {}, "planes": [], **part}
     match content:
+        case {"pace": dict() as pace}:
+            content["pace"] = {"not_finite": {}, **pace}
+    match content:
         case {"taps": {"snapshots": [*entries]} as taps}:
             new = {"recompute": False, "slots": 0, "offset": 0, "kept": [], "coarsen": []}
             later = [{**new, **one} if isinstance(one, dict) else one for one in entries]
@@ -400,10 +403,14 @@ def _check_derived(manifest: Manifest) -> None:
         ),
         "sums": manifest.sums.keys() != set(manifest.own_taps.files),
         "before": manifest.before is not None and not _is_before(manifest, manifest.before),
-        "pace": manifest.pace is not None and manifest.pace.first_step > manifest.pace.last_step,
+        "pace": manifest.pace is not None and not _is_pace(manifest.pace, fields),
     }
     if found := [name for name, is_wrong in wrong.items() if is_wrong]:
         raise ValueError(f"{found[0]} contradicts the rest")
+
+
+def _is_pace(pace: PaceEntry, fields: set[str]) -> bool:
+    return pace.first_step <= pace.last_step and pace.not_finite.keys() <= fields
 
 
 def _is_part(manifest: Manifest, part: PartEntry) -> bool:

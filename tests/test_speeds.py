@@ -1,0 +1,107 @@
+"""Check that reports name speeds that differ from their prediction, and that later plans use the speeds of runs."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import outcrop as oc
+from outcrop.plan.machine import StorageRates
+from outcrop.run import speeds
+from outcrop.run.options import RunOptions
+from outcrop.run.report import Report
+from outcrop.run.setup import Setup, set_up
+from outcrop.tiers import measure, run_speeds
+from outcrop.user_cache import keep_figures
+from strategies import make_problem
+
+DISK = StorageRates(2e9, 1e9, 1.5e9, 0.01, "measured", 1e9)
+
+
+@pytest.fixture
+def setup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Setup:
+    """Return the setup of a run, with a new cache."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return set_up(RunOptions("heat2", (30, 30, 30), directory=tmp_path / "run.oc", memory="1MiB"))
+
+
+@pytest.fixture
+def report(tmp_path: Path) -> Report:
+    """Return the report of a run with measured speeds, whose updates take as long as predicted."""
+    sim = oc.Simulation("heat2", (20, 20, 20), directory=tmp_path / "other.oc", memory="1MiB")
+    short = sim.run(2)
+    guess = replace(short.predicted, assumed={}, seconds=10.0, seconds_update=9.0, seconds_read=6.0, seconds_write=6.0)
+    times = dict(seconds=10.0, seconds_update=9.0, seconds_read_wait=0.5, seconds_write_wait=0.2, direct_io=True)
+    return replace(short, predicted=guess, **times)  # type: ignore[arg-type]
+
+
+def prepared(factor: float = 1.0) -> Any:
+    return SimpleNamespace(updates_key="updates heat2", updates_factor=factor)
+
+
+def test_a_report_names_a_speed_that_differs(report: Report) -> None:
+    """Checks the lines about updates and about the disk. Small differences, short runs and assumed speeds get none."""
+    assert "predicted" not in str(report).partition("scheme")[2]
+    busy = replace(report, seconds=19.0, seconds_update=18.0)
+    assert "note: updates took 18.0 s, predicted 9.000 s; other programs use the processor" in str(busy)
+    assert "note: the disk" not in str(busy), "this run did not wait for its disk"
+    assert "note: updates took 4.500 s" in str(replace(report, seconds_update=4.5))
+    slow = replace(report, seconds=30.0, seconds_read_wait=20.0)
+    assert "note: the disk has limited this run to 30.0 s, predicted 6.000 s" in str(slow)
+    assert "note: updates" not in str(slow)
+    for quiet in (
+        replace(report, seconds_update=10.0),
+        replace(report, seconds_update=1.9, seconds=1.9),
+        replace(busy, predicted=replace(report.predicted, assumed={"updates": "too short"})),
+        replace(slow, predicted=replace(report.predicted, assumed={"storage": "too short"})),
+        replace(slow, direct_io=False),
+    ):
+        assert not any(speeds.remarks(quiet))
+
+
+def test_two_runs_of_the_same_speed_keep_the_same_factor(report: Report, setup: Setup) -> None:
+    """Checks that the second run of a slower machine is predicted right, and keeps the factor that it has used."""
+    speeds.keep_speeds(replace(report, seconds_update=18.0), prepared(), setup)
+    assert run_speeds.factor_of("updates heat2") == 0.5
+    guess = replace(report.predicted, seconds_update=18.0)
+    speeds.keep_speeds(replace(report, seconds_update=18.0, predicted=guess), prepared(0.5), setup)
+    assert run_speeds.factor_of("updates heat2") == 0.5
+    assert run_speeds.factor_of("updates of another kernel") == 1
+
+
+def test_the_speed_of_a_disk_is_kept_for_its_directory(report: Report, setup: Setup, tmp_path: Path) -> None:
+    """Checks that a run that has waited for its disk changes the cached rates in later plans of this disk."""
+    places, problem = [tmp_path], make_problem((30, 30, 30), (1, 1, 1), 2)
+    keep_figures(measure.CACHE, {measure.factor_key(places, "auto").removeprefix("storage "): DISK})
+    before = measure.device(places, "auto", False, problem)
+    assert (before.origin, before.read_bytes_per_second) == ("cached", 2e9)
+    speeds.keep_speeds(report, prepared(), setup)
+    assert measure.device(places, "auto", False, problem) == before, "the disk did not limit this run"
+    speeds.keep_speeds(replace(report, seconds=24.0, seconds_read_wait=15.0), prepared(), setup)
+    after = measure.device(places, "auto", False, problem)
+    assert after.read_bytes_per_second == pytest.approx(0.5e9) and after.mixed_bytes_per_second == pytest.approx(3.75e8)
+    assert after.seconds_flush == before.seconds_flush
+
+
+def test_a_factor_is_bounded_and_expires(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checks the limits of a factor, and that it is no longer used after 30 days."""
+    for given, kept in ((1e-9, run_speeds.MIN_FACTOR), (1e9, run_speeds.MAX_FACTOR), (0.7, 0.7)):
+        run_speeds.keep_factor("one", given)
+        assert run_speeds.factor_of("one") == kept
+    later = time.time() + run_speeds.SECONDS_KEPT
+    monkeypatch.setattr(time, "time", lambda: later)
+    assert run_speeds.factor_of("one") == 1
+
+
+def test_runs_with_other_work_and_short_runs_keep_nothing(report: Report, tmp_path: Path, setup: Setup) -> None:
+    """Checks that the time of snapshots does not count as a slow kernel, and that a short run keeps nothing."""
+    options = RunOptions("heat2", (30, 30, 30), directory=tmp_path / "kept.oc", memory="1MiB")
+    with_norms = set_up(replace(options, norms=oc.Norms(1)))
+    speeds.keep_speeds(replace(report, seconds_update=18.0), prepared(), with_norms)
+    speeds.keep_speeds(replace(report, seconds_update=1.0), prepared(), setup)
+    assert run_speeds.factor_of("updates heat2") == 1
