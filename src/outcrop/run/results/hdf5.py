@@ -11,7 +11,7 @@ A dataset of raw bytes lies on each shard of an array (external storage of HDF5)
 
 The file names the shards through the link run.oc/u, so it always shows the copy of the last commit. Checksums are not
 tested when a view is read. Snapshots have no padding, but a dataset can name only a limited number of external files.
-Therefore they are also virtual datasets over several datasets. Traces are copied.
+Therefore they are also virtual datasets over several datasets. Traces, norms and sources are copied.
 
 Format: HDF5 File Format Specification 3.0, "External Data Files" and "Virtual Dataset".
 """
@@ -33,7 +33,7 @@ from outcrop.run.disk.acquisition_files import snapshot_name
 from outcrop.run.disk.contents import shard_name
 from outcrop.run.disk.planes import FileBeneath
 from outcrop.run.disk.state import State
-from outcrop.run.results.contents import SNAPSHOTS, TRACES, OpenedRun, ResultGroup, Variable
+from outcrop.run.results.contents import SNAPSHOTS, OpenedRun, ResultGroup, Variable
 
 RECORDS = ".records"
 """The HDF5 group with the datasets of raw bytes."""
@@ -65,12 +65,11 @@ def write_netcdf(path: Path, groups: Sequence[ResultGroup], advance: Advance) ->
                 made = node.create_variable(coordinate.name, (coordinate.axis,), coordinate.values.dtype)
                 made[...] = coordinate.values
                 made.attrs.update(coordinate.attributes)
-            beside = [one.name for one in group.coordinates if one.name != one.axis]
             for variable in group.variables:
                 made = node.create_variable(variable.name, variable.axes, variable.dtype)
                 made.attrs.update(variable.attributes)
-                if beside:
-                    made.attrs["coordinates"] = " ".join(beside)
+                if beside := group.beside(variable):
+                    made.attrs["coordinates"] = beside
                 _copy(variable, made, advance)
 
 
@@ -87,7 +86,7 @@ def write_view(path: Path, run: OpenedRun, groups: Sequence[ResultGroup], advanc
     with _errors_of(path), _package().File(path, "w") as file:
         file.attrs["view_of"] = str(run.path.absolute())
         for group in groups:
-            if group.path == TRACES:
+            if is_copied(group):
                 _write_group(file, group, partial(_new_copy, advance))
             elif group.path:
                 name = group.path.removeprefix(SNAPSHOTS).removeprefix("/")
@@ -115,7 +114,12 @@ def why_no_view(run: OpenedRun) -> str:
 
 def view_bytes(groups: Sequence[ResultGroup]) -> int:
     """Return the number of bytes of the copied values in a view."""
-    return sum(group.nbytes for group in groups if group.path == TRACES)
+    return sum(group.nbytes for group in groups if is_copied(group))
+
+
+def is_copied(group: ResultGroup) -> bool:
+    """Return True if a view has copies of the values of a group. These are the groups of traces, norms and sources."""
+    return group.path != "" and group.path.partition("/")[0] != SNAPSHOTS
 
 
 def _package() -> Any:
@@ -156,12 +160,11 @@ def _write_group(file: Any, group: ResultGroup, make: Callable[[Any, Variable], 
     for coordinate in group.coordinates:
         if coordinate.name != coordinate.axis:
             made[coordinate.name].dims[0].attach_scale(scales[coordinate.axis])
-    beside = [one.name for one in group.coordinates if one.name != one.axis]
     for variable in group.variables:
         data = make(node, variable)
         data.attrs.update(variable.attributes)
-        if beside:
-            data.attrs["coordinates"] = " ".join(beside)
+        if beside := group.beside(variable):
+            data.attrs["coordinates"] = beside
         for number, axis in enumerate(variable.axes):
             data.dims[number].attach_scale(scales[axis])
 
