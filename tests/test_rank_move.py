@@ -449,7 +449,7 @@ def test_ranks_refuse_runs_of_one_process_that_they_cannot_compute(alone: Path, 
     file may change."""
     given: dict[str, dict[str, Any]] = {
         "history": {}, "in place": {"in_place": True}, "sides": {}, "overlapped": {"scheme": "overlapped"},
-        "flat": {"shape": (30, 30)}, "means": {"snapshots": oc.Snapshots(2, coarsen=(1, 28, 1))},
+        "flat": {"shape": (30, 30)}, "means": {"snapshots": oc.Snapshots(2, coarsen=(1, 30, 1))},
     }  # fmt: skip
     for name, options in given.items():
         place = [tmp_path / name, tmp_path / "more"] if name == "sides" else tmp_path / name
@@ -466,7 +466,7 @@ def test_ranks_refuse_runs_of_one_process_that_they_cannot_compute(alone: Path, 
     said = (
         "cannot have a history yet; go on without mpirun", "cannot have a run in place yet",
         "cannot have several directories yet", "scheme overlapped cannot divide the grid among ranks",
-        "cannot have a grid of fewer than three axes yet", "because no part ends inside a group of 28 of a coarse",
+        "cannot have a grid of fewer than three axes yet", "because no part ends inside a group of 30 of a coarse",
         "holds a run of one process, and also the parts of 3 ranks; move one of them away",
     )  # fmt: skip
     for texts in ranks(2, refusals, places):
