@@ -156,6 +156,13 @@ def _format_of(target: str, path: Path, given: object, is_url: bool) -> str:
             raise InputError(f"{target}: an object store can hold only the format zarr; export {given} to a path")
         return "zarr"
     by_ending = next((kind for kind, endings in FORMATS.items() if path.suffix.lower() in endings), "")
+    if target == "-" or target.startswith("~/"):
+        raise InputError(f"{target}: name a file; " + ("results cannot be written to standard output" if target == "-"
+                         else "the shell has not replaced ~ by your directory"))  # fmt: skip
+    if given and by_ending and {given, by_ending} not in ({given}, {"netcdf", "hdf5"}):
+        raise InputError(f"{target} has the ending of another format than {given}; give another name")
+    if given == "zarr" and path.suffix.lower() == ".zip":
+        raise InputError(f"{target}: Zarr is written to a folder, which cannot be a .zip file; give another name")
     if not (given or by_ending):
         endings = ", ".join(ending for one in FORMATS.values() for ending in one)
         raise InputError(f"{target}: the ending names no format; give format, or one of the endings {endings}")

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -41,6 +42,9 @@ RECORDS = ".records"
 MAX_EXTERNAL_FILES = 512
 """The maximum number of external files of a dataset in a view. The list of these files must fit in 64 KiB."""
 
+CLOSE_BYTES = 1 << 20
+"""The bytes that are kept free for the metadata that HDF5 writes when it closes a file."""
+
 _NO_VARIABLE = "This is a netCDF dimension but not a netCDF variable."
 """The beginning of the name of a dimension scale without coordinates (NetCDF-4 format, "Dimensions")."""
 
@@ -55,7 +59,7 @@ def write_netcdf(path: Path, groups: Sequence[ResultGroup], advance: Advance) ->
         import h5netcdf
     except ImportError:
         raise InputError("NetCDF needs h5netcdf and h5py: pip install 'outcrop[netcdf]'") from None
-    with _errors_of(path), h5netcdf.File(path, "w") as file:
+    with _errors_of(path), h5netcdf.File(path, "w") as file, _room_to_close(path):
         for group in groups:
             group.require_names()
             node = file.create_group(group.path) if group.path else file
@@ -75,7 +79,7 @@ def write_netcdf(path: Path, groups: Sequence[ResultGroup], advance: Advance) ->
 
 def write_hdf5(path: Path, groups: Sequence[ResultGroup], advance: Advance) -> None:
     """Write groups to a new HDF5 file. Raises the errors of `write_netcdf`."""
-    with _errors_of(path), _package().File(path, "w") as file:
+    with _errors_of(path), _package().File(path, "w") as file, _room_to_close(path):
         for group in groups:
             _write_group(file, group, partial(_new_copy, advance))
 
@@ -83,7 +87,7 @@ def write_hdf5(path: Path, groups: Sequence[ResultGroup], advance: Advance) -> N
 def write_view(path: Path, run: OpenedRun, groups: Sequence[ResultGroup], advance: Advance) -> None:
     """Write an HDF5 file whose datasets show the files of a run. `why_no_view` must be "". Raises the errors of
     `write_netcdf`."""
-    with _errors_of(path), _package().File(path, "w") as file:
+    with _errors_of(path), _package().File(path, "w") as file, _room_to_close(path):
         file.attrs["view_of"] = str(run.path.absolute())
         for group in groups:
             if is_copied(group):
@@ -136,11 +140,26 @@ def _errors_of(path: Path) -> Iterator[None]:
     try:
         yield
     except (OutcropError, OSError, MemoryError) as error:
+        if reason := re.search(r"error message = '([^']*)'", str(error)):  # in a long text of HDF5
+            raise StorageError(f"{path.name} cannot be written: {reason[1]}") from None
         if isinstance(error, OSError) and error.strerror is None:  # h5py sets only the message
             raise StorageError(f"{path.name} cannot be written: {error}") from None
         raise
     except (RuntimeError, ValueError, TypeError, KeyError) as error:
         raise StorageError(f"{path.name} cannot be written: {error}") from None
+
+
+@contextlib.contextmanager
+def _room_to_close(path: Path) -> Iterator[None]:
+    """Keep CLOSE_BYTES of the file system free until the `with` ends, because HDF5 writes metadata when a file is
+    closed. If there is no space for the metadata, HDF5 2.0 ends the process with a segmentation fault."""
+    reserve = path.with_name(f"{path.name}.reserve")
+    try:
+        with reserve.open("xb") as file:
+            os.posix_fallocate(file.fileno(), 0, CLOSE_BYTES)
+        yield
+    finally:
+        reserve.unlink(missing_ok=True)
 
 
 def _write_group(file: Any, group: ResultGroup, make: Callable[[Any, Variable], Any]) -> None:
