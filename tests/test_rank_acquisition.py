@@ -124,7 +124,7 @@ def coarse(draw: st.DrawFn | Callable[..., Any], parts: int) -> list[oc.Snapshot
     rows = draw(st.integers(2, SHAPE[1] // (parts + 1)))
     first, cells = draw(st.integers(0, 9)), draw(st.integers(1, 3))
     return [oc.Snapshots(every=2, coarsen=(draw(st.integers(1, 3)), rows, draw(st.integers(1, 20))), name="coarse"),
-            oc.Snapshots(every=3, box=np.s_[3:13, :, first : first + 8], coarsen=(1, 1, cells), name="thin")]  # fmt: skip
+            oc.Snapshots(3, box=np.s_[3:13, :, first : first + 8], coarsen=(1, 1, cells), name="thin")]  # fmt: skip
 
 
 CASES = [

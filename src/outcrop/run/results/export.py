@@ -46,8 +46,8 @@ Progress = Callable[[int, int], object]
 @dataclass(frozen=True)
 class Exported:
     """The result of an export. `nbytes` is the number of bytes of the values that were written. If `is_view` is true,
-    the file shows the files of the run, and has copies only of traces, norms and sources. `why_copy` is the reason why an HDF5
-    file is a copy although no copy was wanted, or ""."""
+    the file shows the files of the run, and has copies only of traces, norms and sources. `why_copy` is the reason why
+    an HDF5 file is a copy although no copy was wanted, or ""."""
 
     target: str
     format: str
@@ -71,9 +71,9 @@ def export(
     traces with the positions of receivers, the norms, or the sources with their positions are written, too.
 
     An HDF5 file is a view if possible: it shows the files of the run, and has copies only of traces, norms and sources.
-    If `copy` is true, it gets copies of all values. A VTK image (.vti) has fields, a VTK collection (.pvd) has
-    snapshots, and VTK points (.vtp) have the positions of receivers and sources. `storage_options` are options of fsspec for the object store. `progress(done, whole)` is called with
-    numbers of bytes.
+    `copy` is true, it gets copies of all values. A VTK image (.vti) has fields, a VTK collection (.pvd) has snapshots,
+    snapshots, and VTK points (.vtp) have the positions of receivers and sources. `storage_options` are options of fsspec
+    for the object store. `progress(done, whole)` is called with numbers of bytes.
 
     Values are copied in groups of planes, so the memory does not grow with the grid. Checksums are tested. The file
     gets its name when it is complete. An existing file is replaced only if `force` is true. Raises InputError for wrong
@@ -156,9 +156,10 @@ def _format_of(target: str, path: Path, given: object, is_url: bool) -> str:
             raise InputError(f"{target}: an object store can hold only the format zarr; export {given} to a path")
         return "zarr"
     by_ending = next((kind for kind, endings in FORMATS.items() if path.suffix.lower() in endings), "")
-    if target == "-" or target.startswith("~/"):
-        raise InputError(f"{target}: name a file; " + ("results cannot be written to standard output" if target == "-"
-                         else "the shell has not replaced ~ by your directory"))  # fmt: skip
+    if target == "-":
+        raise InputError("-: results cannot be written to standard output; name a file")
+    if target.startswith("~/"):
+        raise InputError(f"{target}: the shell has not replaced ~ by your directory; write the path")
     if given and by_ending and {given, by_ending} not in ({given}, {"netcdf", "hdf5"}):
         raise InputError(f"{target} has the ending of another format than {given}; give another name")
     if given == "zarr" and path.suffix.lower() == ".zip":
@@ -167,7 +168,9 @@ def _format_of(target: str, path: Path, given: object, is_url: bool) -> str:
         endings = ", ".join(ending for one in FORMATS.values() for ending in one)
         raise InputError(f"{target}: the ending names no format; give format, or one of the endings {endings}")
     if (given or by_ending) == "vtk" and by_ending != "vtk":
-        raise InputError(f"{target}: a VTK file needs the ending .vti for fields, .pvd for snapshots, or .vtp for positions")
+        raise InputError(
+            f"{target}: a VTK file needs the ending .vti for fields, .pvd for snapshots, or .vtp for positions"
+        )
     return given or by_ending
 
 
