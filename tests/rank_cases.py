@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,10 +13,11 @@ from hypothesis import strategies as st
 
 from cell_run import run_pass
 from damage import damage, same_verdict
+from outcrop.errors import InputError
 from outcrop.plan.actions import Action
 from outcrop.plan.contents import IllegalPlan
 from outcrop.plan.plan import Sizes
-from outcrop.plan.problem import FieldPlan, Operand, StagePlan
+from outcrop.plan.problem import AcquisitionDemand, FieldPlan, Operand, StagePlan
 from outcrop.plan.ranks import RankPlans, cut_planes, cut_problem, part_of, plan_ranks, validate_ranks
 from outcrop.plan.schemes import EVERY_SCHEME, SCHEMES
 from outcrop.plan.validate import validate_pass
@@ -74,6 +76,11 @@ def rank_plans(
         make_problem((nz, ny, nx), radii, steps),
         fields=some, updates=updates, sides=draw(st.tuples(pair, pair, pair)),
     )  # fmt: skip
+    # groups of cells that no cut divides make the parts unequal
+    groups = ((0, nz, draw(st.integers(1, 4))),) if parts_z > 1 else ()
+    with contextlib.suppress(InputError):
+        cut_planes(grouped := replace(problem, acquisition=AcquisitionDemand(groups_z=groups)), parts_z)
+        problem = grouped
     cut, planes = cut_problem(problem, ranks), cut_planes(problem, parts_z)
     most = min(problem.levels, part_of(problem, cut, 0, planes).max_levels) // problem.stages
     sizes = Sizes(problem.stages * draw(st.integers(1, most)), draw(st.integers(1, nz + 3)), diamond=2)

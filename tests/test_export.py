@@ -279,7 +279,7 @@ REFUSALS = [
     (["--netcdf", "run.oc/a.nc"], "inside the run"),
     (["--zarr", "run.oc", "--force"], "is the run itself"),
     (["--zarr", "folder", "--force"], "no export has made it"),
-    (["--zarr", "there.nc", "--force"], "no export has made it"),
+    (["--zarr", "there.nc", "--force"], "has the ending of another format"),
     (["--netcdf", "a.nc", "--field", "w"], "no field 'w'; there are: u, u.previous, v"),
     (["--netcdf", "a.nc", "--field", "u", "--no-fields"], "contradict each other"),
     (["--netcdf", "a.nc", "--no-fields"], "nothing to export"),
@@ -288,12 +288,21 @@ REFUSALS = [
     (["--netcdf", "s3://bucket/a.nc"], "an object store can hold only the format zarr"),
     (["--netcdf", "there.nc/a.nc"], "there.nc is a file"),
     (["--netcdf", "."], "not the name of a file"),
-    (["--vtk", "a.vtk"], "needs the ending .vti for fields, or .pvd for snapshots"),
+    (["--vtk", "a.vtk"], "needs the ending .vti for fields, .pvd for snapshots, or .vtp for positions"),
+    (["--vtk", "a.vtp"], "a .vtp file holds only positions; choose traces for receivers, or sources"),
+    (["--vtk", "a.vtp", "--traces", "--norms"], "a .vtp file holds only positions"),
+    (["--netcdf", "a.nc", "--norms"], "has no norms; leave them out"),
+    (["--netcdf", "a.nc", "--sources"], "has no sources; leave them out"),
     (["--vtk", "a.vti", "--snapshots", "u"], "holds only one time"),
-    (["--vtk", "a.vti", "--traces"], "traces cannot be written to VTK"),
+    (["--vtk", "a.vti", "--traces"], "cannot be written to a VTK image; use NetCDF, HDF5 or Zarr, or a .vtp file"),
     (["--vtk", "a.pvd"], "a .pvd file holds snapshots"),
     (["--vtk", "a.pvd", "--snapshots", "all"], "one box of cells"),
     (["--vtk", "a.pvd", "--snapshots", "u", "--field", "u"], "holds only snapshots"),
+    (["--netcdf", "-"], "results cannot be written to standard output"),
+    (["--netcdf", "~/a.nc"], "the shell has not replaced ~"),
+    (["--hdf5", "a.vti"], "a.vti has the ending of another format than hdf5"),
+    (["--zarr", "a.nc"], "a.nc has the ending of another format than zarr"),
+    (["--zarr", "a.zip"], "Zarr is written to a folder"),
     (["--zarr", "what://bucket/run"], "what://bucket/run: Protocol not known"),
     (["--zarr", "memory://"], "names a whole store; name a prefix"),
     (["--netcdf", "a.nc", "--hdf5", "a.h5"], "exactly one of"),
@@ -422,6 +431,21 @@ for name in ("thin.oc", "thick.oc"):
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
     thin, thick = (int(line) * 1024 for line in done.stdout.split())
     assert thick - thin < 30 << 20
+
+
+@pytest.mark.parametrize("name", ["a.nc", "a.h5"])
+def test_space_for_the_end_of_a_file_is_kept_free(tmp_path: Path, known_runs: Any, name: str) -> None:
+    """Checks that an export keeps space for the metadata that HDF5 writes at the end, and gives the space back. HDF5
+    would end the process if it had no space."""
+    found = []
+
+    def look(done: int, whole: int) -> None:
+        (partial,) = (one for one in tmp_path.iterdir() if one.suffix == ".partial")
+        found.append([one.stat().st_size for one in partial.iterdir() if one.name.endswith(".reserve")])
+
+    oc.export(known_runs(5, 6, 7), tmp_path / name, copy=name == "a.h5", progress=look)
+    assert found and all(sizes == [1 << 20] for sizes in found)
+    assert [one.name for one in tmp_path.iterdir()] == [name]
 
 
 def test_too_little_space_is_told_before_anything_is_written(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -15,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import outcrop as oc
+from outcrop.cli.main import call
 from outcrop.errors import CorruptionError, InputError
 from outcrop.run.disk.verify import find_damage
 from outcrop.run.places import open_state
@@ -116,17 +118,13 @@ def acquisition(seed: int, rows: list[float], field: str, steps: int, more: dict
     }  # fmt: skip
 
 
-def refuses(group: RankGroup, where: Path) -> str:
-    with pytest.raises(InputError) as raised:
-        oc.Simulation("heat7", SHAPE, directory=where, comm=group, memory="8MiB", snapshots=oc.Snapshots(2, coarsen=2))
-    return str(raised.value)
-
-
-def test_ranks_refuse_coarse_snapshots(groups: Callable[[int], ThreadGroup], tmp_path: Path) -> None:
-    """Checks that all ranks refuse snapshots whose groups of cells could lie on both sides of a cut."""
-    for text in groups(2).call(refuses, tmp_path / "parts"):
-        assert "runs of several ranks cannot have coarsen yet" in text
-    assert not (tmp_path / "parts").exists()
+def coarse(draw: st.DrawFn | Callable[..., Any], parts: int) -> list[oc.Snapshots]:
+    """Return coarse snapshots of the whole grid and of a box that begins anywhere. Groups may be as large as a part, so
+    the closest equal cut divides most of them."""
+    rows = draw(st.integers(2, SHAPE[1] // (parts + 1)))
+    first, cells = draw(st.integers(0, 9)), draw(st.integers(1, 3))
+    return [oc.Snapshots(every=2, coarsen=(draw(st.integers(1, 3)), rows, draw(st.integers(1, 20))), name="coarse"),
+            oc.Snapshots(3, box=np.s_[3:13, :, first : first + 8], coarsen=(1, 1, cells), name="thin")]  # fmt: skip
 
 
 CASES = [
@@ -152,6 +150,7 @@ def test_ranks_record_what_one_process_records(groups: Callable[[int], ThreadGro
     steps = data.draw(st.sampled_from([[7], [4, 5]]))
     bt = data.draw(st.integers(1, 3))
     options = options | acquisition(data.draw(st.integers(0, 99)), rows, field, sum(steps))
+    options["snapshots"] += coarse(data.draw, size)
     sizes = {} if scheme == "naive" else {"sizes": {"bt": 1 if stencil == "maxwell" else bt}}
     with tempfile.TemporaryDirectory() as folder:
         expected = computes(None, Path(folder, "alone.oc"), stencil, options, steps)
@@ -173,6 +172,7 @@ def test_ranks_with_parts_along_z_record_what_one_process_records(
     rows = data.draw(st.lists(near | st.floats(4, SHAPE[1] - 6), min_size=1, max_size=6))
     more = {"scale": oc.Field("v")[0, 0, 0]} if stencil == "acoustic4" else {}
     options = options | acquisition(data.draw(st.integers(0, 99)), rows, field, sum(steps), more)
+    options["snapshots"] += coarse(data.draw, parts[0])
     options |= {"sizes": {"bt": 1 if stencil == "maxwell" else bt}, "ranks": parts, "boundary": "mirror"}
     with tempfile.TemporaryDirectory() as folder:
         where, whole = Path(folder, "parts"), Path(folder, "whole.oc")
@@ -228,6 +228,69 @@ def require_sound(parts: Path, size: int) -> None:
         assert not findings.damage and not findings.untidy
         found.append(np.frombuffer((state.path / "snapshots.zarr" / "y" / "c" / "0").read_bytes()))
     np.testing.assert_array_equal(np.concatenate(found), np.arange(SHAPE[1]))
+
+
+@pytest.mark.parametrize(("size", "parts"), [(3, "auto"), (4, (2, 2))], ids=str)
+def test_coarse_snapshots_of_parts_are_read_as_a_whole(
+    groups: Callable[[int], ThreadGroup], tmp_path: Path, size: int, parts: Any
+) -> None:
+    """Checks all readers of coarse snapshots whose groups lie on both sides of equal cuts: single cells, the Zarr group
+    of all parts, an HDF5 view, a NetCDF file, the backend of xarray, and a gathered run."""
+    xarray = pytest.importorskip("xarray")
+    kept = [oc.Snapshots(2, coarsen=(3, 8, 5), name="coarse"),
+            oc.Snapshots(3, box=np.s_[3:13, 10:45, 2:17], coarsen=(2, 2, 1), name="box")]  # fmt: skip
+    if parts != "auto":
+        kept[1] = oc.Snapshots(3, box=np.s_[3:13, 10:45, 2:17], coarsen=(3, 2, 1), name="box")
+    alone, where, whole = tmp_path / "alone.oc", tmp_path / "parts", tmp_path / "whole.oc"
+    options = {"snapshots": kept, "sizes": {"bt": 2}}
+    expected = computes(None, alone, "heat7", options, [4, 3])
+    found = groups(size).call(computes, where, "heat7", {**options, "ranks": parts}, [4, 3])
+    sim = oc.open(where)
+    require_same([*found, results_of(sim)], expected)
+    for index in (np.s_[1, 2], np.s_[-1, ::-2, 5:1:-1, 2], np.s_[:, 1:4, 3:, -1], np.s_[0, -1, -1, -1]):
+        np.testing.assert_array_equal(sim.snapshots["coarse/u"][index], expected["snapshots coarse/u"][index])
+    oc.export(sim, tmp_path / "a.nc", snapshots="all")
+    oc.export(sim, tmp_path / "a.h5", snapshots="all")
+    targets = [(tmp_path / "a.nc", "h5netcdf"), (tmp_path / "a.h5", "h5netcdf"), (where, "outcrop")]
+    for target, engine in targets:
+        for name in ("coarse", "box"):
+            with xarray.open_dataset(target, engine=engine, group=f"snapshots/{name}") as data:
+                np.testing.assert_array_equal(data["u"], expected[f"snapshots {name}/u"])
+                with xarray.open_dataset(alone, engine="outcrop", group=f"snapshots/{name}") as same:
+                    assert all(data[axis].equals(same[axis]) for axis in ("z", "y", "x", "step"))
+    gather_module.gather([where], whole)
+    require_same([results_of(oc.open(whole))], expected)
+    for path in (where, whole):
+        assert call(["verify", str(path)]) == 0
+
+
+@pytest.mark.skipif(not find_spec("zarr"), reason="needs zarr")
+def test_coarse_snapshots_of_equal_parts_are_one_zarr_array(
+    groups: Callable[[int], ThreadGroup], tmp_path: Path
+) -> None:
+    """Checks that parts whose cuts lie between groups have equal numbers of values, so Zarr reads all parts."""
+    import xarray
+
+    expected = computes(None, tmp_path / "alone.oc", "heat7", {"snapshots": oc.Snapshots(2, coarsen=(2, 5, 4))}, [4])
+    groups(2).call(computes, tmp_path / "parts", "heat7", {"snapshots": oc.Snapshots(2, coarsen=(2, 5, 4))}, [4])
+    with xarray.open_zarr(tmp_path / "parts" / "snapshots.zarr", chunks=None) as data:
+        np.testing.assert_array_equal(data["u"], expected["snapshots u"])
+        assert data["y"].values[-1] == 47.0
+
+
+def refuses(group: RankGroup, where: Path, coarsen: Any) -> str:
+    with pytest.raises(InputError) as raised:
+        oc.Simulation("heat7", SHAPE, directory=where, comm=group, memory="8MiB", snapshots=coarsen)
+    return str(raised.value)
+
+
+def test_groups_of_cells_that_leave_no_cut_are_refused(groups: Callable[[int], ThreadGroup], tmp_path: Path) -> None:
+    """Checks that all ranks refuse groups that are larger than a part, and boxes whose groups exclude every cut."""
+    both = [oc.Snapshots(2, coarsen=(1, 2, 1)), oc.Snapshots(2, box=np.s_[:, 1:49], coarsen=(1, 2, 1), name="odd")]
+    for kept, cells in ((oc.Snapshots(2, coarsen=(1, 50, 1)), 50), (both, 2)):
+        for text in groups(2).call(refuses, tmp_path / "parts", kept):
+            assert f"no part ends inside a group of {cells} of a coarse snapshot" in text
+    assert not (tmp_path / "parts").exists()
 
 
 def test_damaged_records_of_a_part_are_noticed(groups: Callable[[int], ThreadGroup], tmp_path: Path) -> None:

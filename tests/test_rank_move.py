@@ -46,9 +46,10 @@ ACQUISITION: dict[str, Any] = {
     "receivers": [oc.Receivers("line", "u", [(7.5, y, 9) for y in np.arange(0, 65, 0.75)]),
                   oc.Receivers("early", "u", [(3, 21.5, 4), (3, 60, 4)], before=True)],
     "norms": oc.Norms(every=2, initial=True),
-    "snapshots": [oc.Snapshots(every=3, initial=True), oc.Snapshots(every=4, name="side", box=np.s_[2:9, 11:30, 3:17])],
+    "snapshots": [oc.Snapshots(every=3, initial=True), oc.Snapshots(every=4, name="side", box=np.s_[2:9, 11:30, 3:17]),
+                  oc.Snapshots(every=4, name="coarse", coarsen=(2, 11, 5))],
 }  # fmt: skip
-"""Points near all cuts, and snapshots that have no rows in some parts."""
+"""Points near all cuts, snapshots that have no rows in some parts, and snapshots that move the cuts."""
 Arrays = dict[str, np.ndarray]
 Grid = str | tuple[int, int]
 
@@ -448,7 +449,7 @@ def test_ranks_refuse_runs_of_one_process_that_they_cannot_compute(alone: Path, 
     file may change."""
     given: dict[str, dict[str, Any]] = {
         "history": {}, "in place": {"in_place": True}, "sides": {}, "overlapped": {"scheme": "overlapped"},
-        "flat": {"shape": (30, 30)}, "means": {"snapshots": oc.Snapshots(2, coarsen=2)},
+        "flat": {"shape": (30, 30)}, "means": {"snapshots": oc.Snapshots(2, coarsen=(1, 30, 1))},
     }  # fmt: skip
     for name, options in given.items():
         place = [tmp_path / name, tmp_path / "more"] if name == "sides" else tmp_path / name
@@ -465,7 +466,7 @@ def test_ranks_refuse_runs_of_one_process_that_they_cannot_compute(alone: Path, 
     said = (
         "cannot have a history yet; go on without mpirun", "cannot have a run in place yet",
         "cannot have several directories yet", "scheme overlapped cannot divide the grid among ranks",
-        "cannot have a grid of fewer than three axes yet", "cannot have snapshots with coarsen yet",
+        "cannot have a grid of fewer than three axes yet", "because no part ends inside a group of 30 of a coarse",
         "holds a run of one process, and also the parts of 3 ranks; move one of them away",
     )  # fmt: skip
     for texts in ranks(2, refusals, places):

@@ -26,11 +26,12 @@ from outcrop.plan.machine import NetworkRates
 from outcrop.plan.memory import slot_bytes, whole_window
 from outcrop.plan.plan import Sizes
 from outcrop.plan.planner import choose, smallest_budget_bytes
-from outcrop.plan.problem import Problem, chunk_rows
+from outcrop.plan.problem import AcquisitionDemand, Problem, chunk_rows
 from outcrop.plan.rank_planner import JointChoice, PlannedRank, choose_ranks, choose_together
 from outcrop.plan.ranks import (
     RankPlans,
     balanced_cut,
+    cut_planes,
     cut_problem,
     cut_rows,
     part_of,
@@ -373,6 +374,37 @@ def test_too_few_rows_name_the_largest_number_of_ranks() -> None:
     with pytest.raises(InputError, match="use at most 4"):
         cut_problem(problem, 5, steps=9)  # a pass has at most the 4 steps of the run
     assert min(rows_of(cut_problem(problem, 4, steps=4))) == 12
+
+
+@given(st.data())
+def test_cuts_divide_no_group_of_cells(data: st.DataObject) -> None:
+    """Checks cuts of rows with groups of cells in two boxes. No place of a cut is inside a group, and all parts have
+    enough rows. If there is no such cut, the error names the groups."""
+    ny, ranks, unit = data.draw(st.integers(20, 900)), data.draw(st.integers(2, 9)), data.draw(st.sampled_from([1, 4]))
+    box = st.tuples(st.integers(0, ny // 3), st.integers(ny // 2, ny), st.integers(2, 40))
+    groups = ((0, ny, data.draw(st.integers(2, 40))), *data.draw(st.lists(box, max_size=1)))
+    least, for_chunks = data.draw(st.integers(1, ny // ranks)), data.draw(st.booleans())
+    try:
+        cut = cut_rows(ny, ranks, unit, least, for_chunks, groups)
+    except InputError as error:
+        assert "inside a group of" in str(error)
+        assert len(groups) > 1 or ny < ranks * (least + groups[0][2]), "one kind of small groups always has a cut"
+        return
+    assert len(cut) == ranks + 1 and min(rows_of(cut)) >= least
+    assert not any(first < place < end and (place - first) % cells for place in cut for first, end, cells in groups)
+
+
+def test_parts_of_groups_stay_equal_if_they_can() -> None:
+    """Checks that groups of cells keep the equal parts of one Zarr array, if a chunk can have a few more rows, and that
+    balanced cuts divide no group, too."""
+    assert cut_rows(1000, 4, 1, 8, for_chunks=True, groups=((0, 1000, 16),)) == (0, 256, 512, 768, 1000)
+    assert cut_rows(1000, 4, 1, 8, for_chunks=True, groups=((3, 1000, 16),)) == (0, 243, 499, 755, 1000)
+    split, problem = EVERY_SCHEME["split"], make_problem((9, 400, 9), (1, 3, 1), 8)
+    problem = replace(problem, acquisition=AcquisitionDemand(groups_y=((0, 400, 16),), groups_z=((0, 9, 4),)))
+    cut = cut_problem(problem, 4)
+    moved = balanced_cut(problem, cut, split, 8)
+    assert all(place % 16 == 0 for place in (*cut[:-1], *moved[:-1])) and moved[1] < cut[1]
+    assert cut_planes(problem, 2) == (0, 4, 9)
 
 
 @given(st.integers(1, 5000), st.integers(1, 64), st.sampled_from([1, 4, 16, 64]), st.integers(1, 40))

@@ -163,7 +163,9 @@ def test_xarray_shows_snapshots_with_coordinates(tmp_path: Path) -> None:
     np.testing.assert_allclose(shown.time, np.arange(0, 57, 7) * DT)
     np.testing.assert_array_equal(shown.z, 100.0 + 10.0 * np.arange(4, 40))
     assert float(shown.x[0]) == -50.0
-    assert (shown.x.attrs["units"], shown.time.attrs["units"]) == ("m", "s")
+    assert shown.x.attrs == {"long_name": "position along x", "axis": "X", "units": "m"}
+    assert shown.time.attrs == {"long_name": "step multiplied by dt", "units": "s"}
+    assert shown.step.attrs == {"long_name": "number of completed steps"}
 
 
 def test_snapshots_that_have_no_room_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,8 @@ def export(
         Option(metavar="FILE", help="write an HDF5 file that shows the files of the run, or has a copy (--copy)"),
     ] = None,
     vtk: Annotated[
-        str | None, Option(metavar="FILE", help="write a VTK image (.vti), or snapshots as a collection (.pvd)")
+        str | None,
+        Option(metavar="FILE", help="write a VTK image (.vti), snapshots as a collection (.pvd), or positions (.vtp)"),
     ] = None,
     zarr: Annotated[
         str | None, Option(metavar="DIR|URL", help="write a Zarr group to a folder, or to an object store: s3://...")
@@ -39,17 +40,19 @@ def export(
     field: Annotated[
         list[str] | None, Option(metavar="NAME", help="a field; repeat the option for several [default: all fields]")
     ] = None,
-    no_fields: Annotated[bool, Option("--no-fields", help="write only snapshots or traces")] = False,
+    no_fields: Annotated[bool, Option("--no-fields", help="write no fields")] = False,
     snapshots: Annotated[
         list[str] | None,
         Option(metavar="NAME", help="snapshots: u, side, side/u or all; repeat the option for several"),
     ] = None,
-    traces: Annotated[bool, Option("--traces", help="write the traces of all receivers")] = False,
+    traces: Annotated[bool, Option("--traces", help="write all traces, and the positions of the receivers")] = False,
+    norms: Annotated[bool, Option("--norms", help="write the norms of all fields")] = False,
+    sources: Annotated[bool, Option("--sources", help="write the values and the positions of all sources")] = False,
     copy: Annotated[bool, Option("--copy", help="write copies of all values to the HDF5 file")] = False,
     force: Annotated[bool, Option("--force", help="replace an existing file, or an earlier export")] = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Write the committed fields of RUN, and optionally its snapshots and traces, to a file for other programs.
+    """Write the committed fields of RUN, and optionally its snapshots, traces, norms and sources, to a file.
 
     Give one of --netcdf, --hdf5, --vtk and --zarr. Values are copied a few planes at a time, and checksums are tested.
     The file gets its name when it is complete.
@@ -65,8 +68,8 @@ def export(
     ((kind, target),) = chosen
     with _shown_progress(quiet) as progress:
         done = export_results(
-            where, target, kind, [] if no_fields else field or None, snapshots or (), traces, copy, force,
-            progress=progress,
+            where, target, kind, [] if no_fields else field or None, snapshots or (), traces, norms, sources,
+            copy, force, progress=progress,
         )  # fmt: skip
     if quiet:
         return

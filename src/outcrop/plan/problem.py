@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import gcd
+from typing import TypeAlias
 
 from outcrop.axes import NAMES, PLACES
 from outcrop.plan.actions import FAR, Rectangle, round_up
@@ -30,6 +31,16 @@ def chunk_rows(rows: Sequence[int]) -> int:
     parts."""
     first, last = rows[0], rows[-1]
     return first if last <= first and all(one == first for one in rows[:-1]) else 0
+
+
+Groups: TypeAlias = tuple[tuple[int, int, int], ...]
+"""Groups of neighbouring cells along one axis that a cut between ranks must not divide. Each entry has the first cell
+of a box, the cell after the box, and the number of cells of a group in this box."""
+
+
+def divides(place: int, groups: Groups) -> bool:
+    """Return True if a cut at `place` divides a group."""
+    return any(begin < place < end and (place - begin) % cells for begin, end, cells in groups)
 
 
 @dataclass(frozen=True)
@@ -141,13 +152,15 @@ class AcquisitionDemand:
 
     `ends` lists the intervals of all snapshots of a grid that is divided among ranks. If ranks share the updates at
     their cuts, a rank has the values of all its rows only at the end of a pass. So a pass must end at each step with a
-    snapshot."""
+    snapshot. `groups_z` and `groups_y` are the groups of cells that a cut must not divide."""
 
     snapshots: tuple[SnapshotDemand, ...] = ()
     point_bytes: int = 0
     step_bytes: int = 0
     first_step: int = 0
     ends: tuple[int, ...] = ()
+    groups_z: Groups = ()
+    groups_y: Groups = ()
 
     def steps_to_end(self, step: int) -> int:
         """Return the number of steps from step `step` to the next end of a pass."""

@@ -23,6 +23,9 @@ the same order.
 If all ranks share a directory, the parts are one Zarr array, and each part is a chunk of this array. All chunks have
 the same number of rows. Therefore all parts have the same number of rows, but the last part may have fewer rows
 (`cut_rows`). In this case, rows of zeros follow the last part on disk, so that its planes are complete chunks.
+
+Coarse snapshots have means of groups of cells. A cut never divides such a group, so each rank computes its means
+without the other ranks.
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ from outcrop.plan.contents import IllegalPlan
 from outcrop.plan.exchanges import RECEIVE, SEND, Message, Step, messages, require_progress, steps_of
 from outcrop.plan.machine import Machine, UpdateRate
 from outcrop.plan.plan import Pass, Plan, Scheme, Sizes
-from outcrop.plan.problem import DIRECT_BYTES, Problem, chunk_rows
+from outcrop.plan.problem import DIRECT_BYTES, Groups, Problem, chunk_rows, divides
 from outcrop.plan.tuner import build
 from outcrop.plan.validate import validate
 
@@ -62,7 +65,9 @@ def rows_needed(problem: Problem, steps: int = 1, scheme: Scheme | None = None) 
     return max(1, cuts * problem.radius_y * problem.stages * steps)
 
 
-def cut_rows(ny: int, ranks: int, group: int = 1, least: int = 1, for_chunks: bool = False) -> Cut:
+def cut_rows(
+    ny: int, ranks: int, group: int = 1, least: int = 1, for_chunks: bool = False, groups: Groups = ()
+) -> Cut:
     """Divide `ny` rows into parts for `ranks` ranks. If parts are large, all parts except the last begin and end at
     multiples of `group` rows. The numbers of rows of two ranks differ by at most one group. In addition, the last rank
     gets the rows at the end of the grid that do not fill a group.
@@ -70,6 +75,8 @@ def cut_rows(ny: int, ranks: int, group: int = 1, least: int = 1, for_chunks: bo
     If `for_chunks` is true, all parts except the last part have the same number of rows. The last part has at least
     half of this number of rows, and at most this number. If this is not possible, the result is the same as if
     `for_chunks` were false.
+
+    The cut divides none of `groups`, so the numbers of rows can differ by more than one group of rows.
 
     Raises InputError if a rank would have fewer than `least` rows. The message names the largest possible number of
     ranks.
@@ -81,11 +88,9 @@ def cut_rows(ny: int, ranks: int, group: int = 1, least: int = 1, for_chunks: bo
             f"ranks {ranks}: each rank needs at least {least} rows of y, but {ny} rows give some ranks only "
             f"{ny // ranks}; use at most {max(1, ny // least)}"
         )
-    if for_chunks and (cut := _cut_for_chunks(ny, ranks, group, least)):
+    if for_chunks and (cut := _cut_for_chunks(ny, ranks, group, least, groups)):
         return cut
-    unit = group if ny // ranks >= MIN_GROUPS * group else 1
-    cut = _cut_by(ny, ranks, unit)
-    return cut if min(rows_of(cut)) >= least else _cut_by(ny, ranks, 1)
+    return _cut_beside(groups, ny, ranks, group if ny // ranks >= MIN_GROUPS * group else 1, least, "rows of y")
 
 
 def _cut_by(ny: int, ranks: int, unit: int) -> Cut:
@@ -93,16 +98,38 @@ def _cut_by(ny: int, ranks: int, unit: int) -> Cut:
     return (*(unit * (rank * units // ranks) for rank in range(ranks)), ny)
 
 
-def _cut_for_chunks(ny: int, ranks: int, group: int, least: int) -> Cut | None:
+def _cut_beside(groups: Groups, count: int, parts: int, unit: int, least: int, what: str) -> Cut:
+    """Divide `count` rows or planes into equal parts of at least `least` of them, and then move each place of the cut
+    to the closest place that divides no group. Places are multiples of `unit` if possible. Raises InputError if parts
+    would be too small."""
+    for each in dict.fromkeys((unit, 1)):
+        found = [0]
+        for place in _cut_by(count, parts, each)[1:-1]:
+            near = (one for distance in range(0, count, each) for one in (place - distance, place + distance))
+            free = next((one for one in near if found[-1] < one < count and not divides(one, groups)), count)
+            found.append(free)
+        cut = (*found, count)
+        if parts == 1 or min(rows_of(cut)) >= least:
+            return cut
+    cells = max(cells for _, _, cells in groups)
+    raise InputError(
+        f"ranks: {parts} parts of {count} {what} would be too small, because no part ends inside a group of {cells} of "
+        "a coarse snapshot; use fewer ranks, or a smaller coarsen"
+    )
+
+
+def _cut_for_chunks(ny: int, ranks: int, group: int, least: int, groups: Groups) -> Cut | None:
     """Return a cut into equal parts and a last part that may be shorter, or None if no such cut is good enough. The
     rank with the most rows is the slowest rank. So parts may have more rows than necessary only if the additional rows
     need less time than direct I/O saves."""
     even = -(-ny // ranks)
     for unit in (group, 1):
-        rows = min(round_up(even, unit), ny)
-        last = ny - (ranks - 1) * rows
-        if rows <= even + even // CHUNK_SHARE and last >= max(least, rows - rows // 2):
-            return (*range(0, ranks * rows, rows), ny)
+        for rows in range(min(round_up(even, unit), ny), even + even // CHUNK_SHARE + 1, unit):
+            places, last = range(0, ranks * rows, rows), ny - (ranks - 1) * rows
+            if last < max(least, rows - rows // 2):
+                break
+            if not any(divides(place, groups) for place in places):
+                return (*places, ny)
     return None
 
 
@@ -122,7 +149,7 @@ def cut_planes(problem: Problem, parts: int, steps: int = 1) -> Cut:
             f"ranks: {parts} parts along z: each needs at least {least} planes, but {nz} planes give some parts only "
             f"{nz // parts}; use at most {max(1, nz // least)} parts along z"
         )
-    return _cut_by(nz, parts, 1)
+    return _cut_beside(problem.acquisition.groups_z, nz, parts, 1, least, "planes")
 
 
 def _planes_between(problem: Problem) -> int:
@@ -161,7 +188,7 @@ def cut_problem(
         raise InputError(f"ranks {ranks}: ranks divide y of a grid of three axes, but this grid has {problem.ndim}")
     steps = max(1, min(steps, problem.steps))
     least = rows_needed(problem, steps, scheme)
-    return cut_rows(problem.shape[1], ranks, problem.row_group, least, for_chunks)
+    return cut_rows(problem.shape[1], ranks, problem.row_group, least, for_chunks, problem.acquisition.groups_y)
 
 
 def balanced_cut(problem: Problem, cut: Cut, scheme: Scheme, levels: int) -> Cut:
@@ -171,14 +198,18 @@ def balanced_cut(problem: Problem, cut: Cut, scheme: Scheme, levels: int) -> Cut
     If ranks share updates, each rank also updates rows of its upper neighbour. With the radius r and L levels, these
     are r(L+1)/2 rows, on average over the levels. A rank with two neighbours therefore takes over as many updates as it
     gives away. If y is not periodic, the lowest rank only takes over updates, and the highest rank only gives updates
-    away. So all cuts between ranks are moved down by r(L+1)/2 rows, rounded to a multiple of a group of rows. If ranks
-    do not share updates, return `cut`."""
+    away. So all cuts between ranks are moved down by r(L+1)/2 rows, rounded to a multiple of a group of rows, or to
+    another number if a cut would divide a group of cells of a snapshot. If ranks do not share updates, return
+    `cut`."""
     if scheme.shared_levels is None or problem.periodic[1] or len(cut) == 2:
         return cut
     unit = problem.row_group if all(place % problem.row_group == 0 for place in cut[1:-1]) else 1
     wanted = problem.radius_y * (levels + 1) // 2
     most = cut[1] - rows_needed(problem, levels // problem.stages, scheme)
-    shift = max(0, min((wanted + unit // 2) // unit, most // unit)) * unit
+    nearest = max(0, min((wanted + unit // 2) // unit, most // unit)) * unit
+    shifts = sorted(range(0, max(0, most) + 1, unit), key=lambda one: abs(one - nearest))
+    groups = problem.acquisition.groups_y
+    shift = next(one for one in shifts if not any(divides(place - one, groups) for place in cut[1:-1]))
     return (0, *(place - shift for place in cut[1:-1]), cut[-1])
 
 

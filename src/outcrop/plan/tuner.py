@@ -21,7 +21,7 @@ from functools import lru_cache
 from itertools import islice
 from operator import attrgetter
 
-from outcrop.plan.actions import Read, round_down
+from outcrop.plan.actions import FAR, Read, round_down
 from outcrop.plan.cost import (
     REQUEST_SECONDS,
     SLAB_SECONDS,
@@ -361,7 +361,13 @@ def without_statics(one: Pass) -> Pass:
 def _slab_within(problem: Problem, scheme: Scheme, levels: int, sizes: Sizes, window: Window) -> int:
     """Return the largest number of planes of a slab with which a pass of `levels` levels fits `window`. The number is
     at most `sizes.slab`. The number can be smaller than `sizes.slab`, because a pass with fewer levels may need a
-    longer ring."""
+    longer ring.
+
+    All ranks need the same slab. If the planes are divided among ranks, parts can have different numbers of planes, and
+    no ring is longer than its part needs. So the slab must fit for a part of any height. Then it also fits `window`."""
+    if problem.is_part_z:
+        problem = replace(problem, shape=(FAR, *problem.shape[1:]))
+        window = scheme.window(problem, min(sizes.levels, max(1, problem.levels)), sizes)
     slab = sizes.slab
     while slab > 1 and not window.holds(scheme.window(problem, levels, replace(sizes, slab=slab))):
         slab -= 1

@@ -28,6 +28,7 @@ from outcrop.paths import as_path
 from outcrop.plan.planner import schemes_for
 from outcrop.plan.ranks import cut_planes, cut_problem
 from outcrop.run.acquisition.parts import own_traces
+from outcrop.run.acquisition.pass_acquisition import undivided_groups
 from outcrop.run.definition import as_problem
 from outcrop.run.disk.entries import PartEntry
 from outcrop.run.disk.manifest import MANIFEST, Description, Manifest
@@ -154,6 +155,7 @@ def _description(
         return one
     steps = max(1, first.target_step - first.step) if first.target_step > first.step else MAX_STEPS
     problem = as_problem(stencil, whole.layout, steps, as_boundary(whole.boundary), in_place=False)
+    problem = replace(problem, acquisition=undivided_groups(whole.taps))
     least, for_chunks = whole.settings.given.bt or 1, parts_z == 1 and will_share(group, place)
     cut = cut_problem(problem, group.size // parts_z, least, for_chunks=for_chunks)
     plain = Description(**{one.name: getattr(whole, one.name) for one in fields(Description)})

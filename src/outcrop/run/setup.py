@@ -32,7 +32,7 @@ from outcrop.plan.problem import AcquisitionDemand, Problem
 from outcrop.plan.ranks import part_of
 from outcrop.run.acquisition.definitions import NOTHING_DEFINED, AcquisitionDefinitions
 from outcrop.run.acquisition.parts import own_traces
-from outcrop.run.acquisition.pass_acquisition import demand_of
+from outcrop.run.acquisition.pass_acquisition import demand_of, undivided_groups
 from outcrop.run.definition import Definition, are_equations, as_parameters, as_problem, as_stencil, definition_of
 from outcrop.run.disk.entries import PartEntry, StateField, StatesEntry, arrays_of, static_fields, updated_fields
 from outcrop.run.disk.layout import PlaneLayout, make_layout, stripe_planes
@@ -191,8 +191,6 @@ def _part_for(
     support yet."""
     if whole.rim or (definition.lowered and (whole.taps or whole.states)):
         raise InputError("runs of several ranks cannot have a halo, padding or sources yet; run one process")
-    if any(one.coarsen for one in whole.taps.snapshots):
-        raise InputError("snapshots: runs of several ranks cannot have coarsen yet; leave it out, or run one process")
     settings = whole.settings
     require_equal(
         group,
@@ -209,6 +207,7 @@ def _part_for(
     problem = as_problem(
         definition.stencil, whole.layout, options.steps or MAX_STEPS, definition.boundary, in_place=False
     )
+    problem = replace(problem, acquisition=undivided_groups(whole.taps))
     directories = [Path(name) for name in whole.directories]
     cut, planes = choose_cuts(
         group, problem, settings, directories, work_per_update(definition.stencil), bool(options.steps),

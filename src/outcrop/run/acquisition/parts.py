@@ -443,10 +443,10 @@ class MovedRecords:
             yield norms
         for entry, field, number in self._snapshots():
             with _PartSnapshot.opened(old, entry, field, number) as source:
-                shape = entry.of_rows(*own_rows).shape[1:]
-                first, wanted = max(entry.box[0][0], old.manifest.planes[0]), self._box_planes(entry)
-                for z in range(*entry.box[0]):  # all planes of the old part, because the checksum is for all of them
-                    if self._has_plane(rank, z):
+                shape, wanted = entry.of_rows(*own_rows).shape[1:], self._box_planes(entry)
+                first = entry.values_in(0, old.manifest.planes)[0]
+                for z in range(entry.shape[0]):  # all planes of the old part, because the checksum is for all of them
+                    if self._has_plane(entry, rank, z):
                         plane = np.frombuffer(source.plane(z - first), self._dtype).reshape(shape)
                         if z in wanted:
                             yield plane[self._common(entry, rank)[0]]
@@ -470,7 +470,8 @@ class MovedRecords:
         for entry, _, _ in self._snapshots():
             _, rows = self._common(entry, rank)
             for z in self._box_planes(entry):
-                yield block(((rows.stop - rows.start) * self._has_plane(rank, z), entry.shape[2]), self._dtype)
+                count = (rows.stop - rows.start) * self._has_plane(entry, rank, z)
+                yield block((count, entry.shape[2]), self._dtype)
 
     def write(self, target: State, sources: Mapping[int, Iterator[NDArray[Any]]]) -> dict[str, int]:
         """Write and flush the records of the new part `target`. `sources` maps the ranks of old parts to their blocks.
@@ -519,23 +520,20 @@ class MovedRecords:
         return entry.of_rows(*self._rows, self._own_planes)
 
     def _box_planes(self, entry: SnapshotsEntry) -> range:
-        """Return the planes of the grid that the new part has in the box of the snapshots."""
-        (first, end), (low, high) = entry.box[0], self._own_planes
-        return range(max(first, low), min(end, high))
+        """Return the planes of the snapshots that the new part has."""
+        return range(*entry.values_in(0, self._own_planes))
 
-    def _has_plane(self, rank: int, z: int) -> bool:
-        """Return True if the old part `rank` has plane z of the grid."""
-        low, high = cells_of(self._first, rank)[0]
+    def _has_plane(self, entry: SnapshotsEntry, rank: int, z: int) -> bool:
+        """Return True if the old part `rank` has plane z of the snapshots."""
+        low, high = entry.values_in(0, cells_of(self._first, rank)[0])
         return low <= z < high
 
     def _common(self, entry: SnapshotsEntry, rank: int) -> tuple[slice, slice]:
-        """Return the rows of the box that the old part `rank` and the new part have in common, as two slices. The first
-        slice counts from the first row of the box in the old part. The second slice counts from the first row of the
-        box in the new part."""
-        first, end = entry.box[1]
-        old, new = cells_of(self._first, rank)[1], self._rows
-        low, high = max(first, old[0], new[0]), min(end, old[1], new[1])
-        begins = max(first, old[0]), max(first, new[0])
+        """Return the rows of the snapshots that the old part `rank` and the new part have in common, as two slices. The
+        first slice counts from the first of these rows in the old part. The second slice counts from the first of these
+        rows in the new part."""
+        old, new = (entry.values_in(1, rows) for rows in (cells_of(self._first, rank)[1], self._rows))
+        low, high, begins = max(old[0], new[0]), min(old[1], new[1]), (old[0], new[0])
         return tuple(slice(low - one, high - one) if low < high else slice(0, 0) for one in begins)  # type: ignore[return-value]
 
     @property

@@ -326,6 +326,11 @@ def demand_of(
     )
 
 
+def undivided_groups(entries: AcquisitionEntries) -> AcquisitionDemand:
+    """Return the groups of cells that a cut of the grid must not divide."""
+    return AcquisitionDemand(groups_z=entries.groups(0), groups_y=entries.groups(1))
+
+
 def coarse_bytes(entry: SnapshotsEntry) -> int:
     """Return the bytes of memory that the core reserves for the means of one snapshot (core/outcrop/exec/coarse.cpp).
     For each row of cells, the core reserves a total, sums for the planes of a group, and sums for the next group."""

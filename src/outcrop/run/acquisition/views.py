@@ -269,7 +269,7 @@ def own_entry(state: State, entry: SnapshotsEntry) -> tuple[SnapshotsEntry, tupl
     own = entry.of_rows(*manifest.rows, manifest.planes)
     if 0 in own.shape:
         return None
-    first = (max(manifest.planes[0] - entry.box[0][0], 0), max(manifest.rows[0] - entry.box[1][0], 0), 0)
+    first = entry.values_in(0, manifest.planes)[0], entry.values_in(1, manifest.rows)[0], 0
     return own, tuple(slice(begin, begin + count) for begin, count in zip(first, own.shape, strict=True))
 
 

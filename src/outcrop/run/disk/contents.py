@@ -150,7 +150,7 @@ def derived_files(manifest: Manifest, part: PartEntry | None = None) -> dict[str
         where = manifest.own_coordinates if any(manifest.layout.hidden) else manifest.coordinates
         assert where is not None and manifest.coordinates is not None
         cells = where.along(axis, arrays[manifest.arrays[0].name]["shape"][axis])
-        arrays[name] = _coordinate(name, len(cells), len(cells), "float64", manifest.coordinates.units)
+        arrays[name] = _coordinate(name, len(cells), len(cells), "float64", axis_attributes(manifest, name))
         files |= {f"{name}/c/0": cells.astype("<f8").tobytes(), f"{name}/{GROUP}": to_json(arrays[name])}
     return files | snapshot_files(manifest, part) | {GROUP: to_json(group_metadata(arrays, attributes))}
 
@@ -242,15 +242,35 @@ def _snapshot_metadata(
         name: plain_metadata((count, *box), (1, *shard), manifest.dtype, ("time", *axes), belongs, inner)
         for name in entry.fields
     }
-    found["step"] = _coordinate("time", count, TIMES_PER_CHUNK, "int64", "")
+    found["step"] = _coordinate("time", count, TIMES_PER_CHUNK, "int64", STEP_ATTRIBUTES)
     if "dt" in manifest.parameters:
-        found["time"] = _coordinate("time", count, TIMES_PER_CHUNK, "float64", entry.time_units)
-    units = manifest.coordinates.units if manifest.coordinates else ""
-    return found | {axis: _coordinate(axis, n, n, "float64", units) for axis, n in zip(axes, box, strict=True)}
+        found["time"] = _coordinate("time", count, TIMES_PER_CHUNK, "float64", time_attributes(entry.time_units))
+    return found | {
+        axis: _coordinate(axis, n, n, "float64", axis_attributes(manifest, axis))
+        for axis, n in zip(axes, box, strict=True)
+    }
 
 
-def _coordinate(axis: str, count: int, chunk: int, dtype: str, units: str) -> dict[str, Any]:
-    return plain_metadata((count,), (chunk,), dtype, (axis,), {"units": units} if units else {})
+def _coordinate(axis: str, count: int, chunk: int, dtype: str, attributes: dict[str, str]) -> dict[str, Any]:
+    return plain_metadata((count,), (chunk,), dtype, (axis,), attributes)
+
+
+STEP_ATTRIBUTES = {"long_name": "number of completed steps"}
+"""The attributes of the coordinate `step`."""
+
+
+def time_attributes(units: str) -> dict[str, str]:
+    """Return the attributes of the coordinate `time`."""
+    return {"long_name": "step multiplied by dt", **({"units": units} if units else {})}
+
+
+def axis_attributes(manifest: Description, name: str) -> dict[str, str]:
+    """Return the attributes of a coordinate along an axis of the grid. The names are those of the CF conventions."""
+    axis = {"axis": name.upper()} if name in NAMES[3] else {}
+    if manifest.coordinates is None:
+        return {"long_name": f"number of the cell along {name}", **axis}
+    units = manifest.coordinates.units
+    return {"long_name": f"position along {name}", **axis, **({"units": units} if units else {})}
 
 
 def box_coordinates(manifest: Manifest, entry: SnapshotsEntry) -> dict[str, NDArray[np.float64]]:

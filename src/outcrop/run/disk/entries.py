@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 from msgspec import Meta
 
 from outcrop.language.stencil import PREVIOUS
-from outcrop.plan.problem import chunk_rows
+from outcrop.plan.problem import Groups, chunk_rows
 
 if TYPE_CHECKING:
     from outcrop.language.stencil import Stencil
@@ -322,6 +322,14 @@ class SnapshotsEntry:
         """The number of values of a snapshot along each of the grid's own axes."""
         return tuple(-(-(end - begin) // cells) for (begin, end), cells in zip(self.box, self.group, strict=True))
 
+    def values_in(self, axis: int, cells: tuple[int, int]) -> tuple[int, int]:
+        """Return the first value along an axis that belongs to the cells cells[0] <= position < cells[1] of the grid,
+        and the value after the last one. Values are counted from the first value of the box. The two ends of the cells
+        must not divide a group."""
+        (begin, end), group = self.box[axis], self.group[axis]
+        low, high = max(begin, cells[0]) - begin, min(end, cells[1]) - begin
+        return (-(-low // group), -(-high // group)) if low < high else (0, 0)
+
     def count(self, step: int) -> int:
         """Return the number of snapshots of a field after `step` steps. The first pass writes the initial values, so
         the number is 0 before this pass."""
@@ -379,6 +387,12 @@ class AcquisitionEntries:
     @property
     def history(self) -> SnapshotsEntry | None:
         return next((one for one in self.snapshots if one.is_history), None)
+
+    def groups(self, axis: int) -> Groups:
+        """The groups of cells of coarse snapshots along an axis of a grid of three axes, which a cut between ranks must
+        not divide."""
+        each = [(*one.box[axis], one.coarsen[axis]) for one in self.snapshots if one.coarsen]
+        return tuple(dict.fromkeys(one for one in each if one[2] > 1))
 
     @property
     def intervals(self) -> tuple[int, ...]:

@@ -25,6 +25,7 @@ from outcrop.durable import MAX_TEXT_BYTES, Directory, sealed, unsealed
 from outcrop.errors import CorruptionError, InputError, StorageError, shown
 from outcrop.plan.given_sizes import NAMES as SIZES
 from outcrop.plan.given_sizes import GivenSizes
+from outcrop.plan.problem import divides
 from outcrop.run.disk.entries import (
     NO_ENTRIES,
     AcquisitionEntries,
@@ -398,9 +399,10 @@ def _check_derived(manifest: Manifest) -> None:
             for box in boxes
         ),
         "taps: coarsen": any(
-            one.coarsen and (len(one.coarsen) != ndim or one.is_history or manifest.part is not None)
+            one.coarsen and (len(one.coarsen) != ndim or len(one.box) != ndim or one.is_history)
             for one in acquisition.snapshots
-        ),
+        )
+        or (manifest.part is not None and _divides_groups(manifest, manifest.part)),
         "sums": manifest.sums.keys() != set(manifest.own_taps.files),
         "before": manifest.before is not None and not _is_before(manifest, manifest.before),
         "pace": manifest.pace is not None and not _is_pace(manifest.pace, fields),
@@ -427,6 +429,12 @@ def _is_part(manifest: Manifest, part: PartEntry) -> bool:
         return False
     (first, end), (low, high) = part.rows, part.own_planes or (0, manifest.shape[0])
     return (high - low, end - first) == manifest.shape[:2]
+
+
+def _divides_groups(manifest: Manifest, part: PartEntry) -> bool:
+    """Return True if a cut divides a group of cells of a coarse snapshot."""
+    cuts = enumerate((part.planes, part.cut))
+    return any(divides(place, manifest.taps.groups(axis)) for axis, cut in cuts for place in cut)
 
 
 def _is_before(manifest: Manifest, before: BeforeEntry) -> bool:

@@ -88,7 +88,6 @@ def refuse_whole(manifest: Manifest, place: Path) -> None:
         "several directories": len(manifest.directories) > 1,
         "a history": manifest.taps.history,
         "states of another run": manifest.states,
-        "snapshots with coarsen": any(one.coarsen for one in manifest.taps.snapshots),
         "a halo or padding": manifest.rim,
         "a grid of fewer than three axes": len(manifest.shape) < 3,
         "points of Devito": len(set(names)) < len(names) or max(corners, default=0) > LINEAR_CORNERS,

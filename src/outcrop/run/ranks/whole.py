@@ -314,7 +314,7 @@ class PartsSnapshots(SnapshotView):
 class _Request(NamedTuple):
     """The cells that a rank reads. If `times` is None, these are cells of the array `name`. Otherwise, `name` is a name
     of snapshots, such as "side/u", and `times` contains the numbers of the snapshots. Cells of snapshots are counted
-    from the first cell of the box."""
+    from the first cell of the box. The cells of coarse snapshots are groups of cells of the grid."""
 
     name: str
     chosen: Selection
@@ -365,10 +365,8 @@ class _Request(NamedTuple):
         rows in `chosen.y`."""
         if self.times is None:
             return self.chosen.places(planes, rows)
-        box = self._entry(manifest)[0].box
-        (below, _), (low, _), _ = box
-        in_box = (planes[0] - below, planes[1] - below), (rows[0] - low, rows[1] - low)
-        found, places = self.chosen.places(*in_box)
+        entry, _ = self._entry(manifest)
+        found, places = self.chosen.places(entry.values_in(0, planes), entry.values_in(1, rows))
         return [time * len(self.chosen.z) + z for time in range(len(self.times)) for z in found], places
 
     def blocks(self, state: State) -> Iterator[NDArray[Any]]:
@@ -381,9 +379,8 @@ class _Request(NamedTuple):
         planes, places = self.places(manifest, manifest.planes, manifest.rows)
         if not places:
             return
-        # the planes and rows of the part are counted from its first cell in the box
-        low, first = (max(own[0] - begin, 0) for own, (begin, _) in
-                      zip((manifest.planes, manifest.rows), entry.box, strict=False))  # fmt: skip
+        # the planes and rows of the part are counted from its first value in the box
+        low, first = entry.values_in(0, manifest.planes)[0], entry.values_in(1, manifest.rows)[0]
         cells = _as_slice(self.chosen.y[places.start : places.stop], first), _as_slice(self.chosen.x)
         numbers = entry.numbers(manifest.step)
         for time in self.times:

@@ -4,7 +4,8 @@
     ""                u, v, u.previous, ...       z, y, x             z, y, x
     snapshots         u, ...                      time, z, y, x       step, time, z, y, x
     snapshots/side    u, ...                      time, z, y, x       step, time, z, y, x
-    traces            line, ...                   step, line_point    step, time
+
+`records.py` has the groups of traces, norms and sources.
 
 An array is read in parts, when it is needed. Each read opens the files of the run itself, so several threads can read
 at the same time. The objects can be pickled, so that other processes can read, too.
@@ -28,12 +29,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcrop import __version__
-from outcrop.axes import NAMES, Shape
+from outcrop.axes import Shape
 from outcrop.errors import InputError, shown
 from outcrop.language.boundary import as_boundary, boundary_text
 from outcrop.paths import as_path
-from outcrop.run.acquisition.views import Traces
-from outcrop.run.disk.contents import box_coordinates
+from outcrop.run.disk.contents import STEP_ATTRIBUTES, axis_attributes, box_coordinates, time_attributes
 from outcrop.run.disk.entries import SnapshotsEntry
 from outcrop.run.disk.manifest import Manifest
 from outcrop.run.disk.state import State
@@ -49,8 +49,8 @@ Attributes: TypeAlias = Mapping[str, "str | float | int"]
 Index: TypeAlias = tuple[Any, ...]
 """An index of an array: whole numbers and slices."""
 
-SNAPSHOTS, TRACES = "snapshots", "traces"
-"""The names of groups."""
+SNAPSHOTS = "snapshots"
+"""The name of the group of snapshots."""
 
 
 class OpenedRun:
@@ -133,32 +133,6 @@ class ReadSnapshots:
 
 
 @dataclass(frozen=True)
-class ReadTrace:
-    """A function that reads selected values of the trace `name`. It does not test the checksum of the trace."""
-
-    run: OpenedRun
-    name: str
-    steps: int
-
-    def __call__(self, index: Index) -> NDArray[Any]:
-        rows, *points = index if index else (slice(None),)
-        wanted = range(self.steps)[rows]
-        chosen = range(wanted, wanted + 1) if isinstance(wanted, int) else wanted
-        if not chosen:
-            first, end = 0, 0
-        else:
-            first, end = min(chosen[0], chosen[-1]), max(chosen[0], chosen[-1]) + 1
-        values = self.traces.rows(self.name, first, end)
-        if isinstance(wanted, int):
-            return np.asarray(values[(0, *points)])
-        return np.asarray(values[[row - first for row in chosen]][(slice(None), *points)])
-
-    @property
-    def traces(self) -> Traces:
-        return self.run.simulation.traces
-
-
-@dataclass(frozen=True)
 class Variable:
     """An array with named axes. `read` returns the values that an index selects. `unit_axes` is the number of axes,
     counted from the last axis, that `blocks` does not divide. `check` raises CorruptionError if stored values are
@@ -235,6 +209,11 @@ class ResultGroup:
     def nbytes(self) -> int:
         return sum(one.nbytes for one in self.variables)
 
+    def beside(self, variable: Variable) -> str:
+        """Return the names of the coordinates of a variable that do not have the name of their axis, as text. The
+        attribute "coordinates" has this text (CF conventions)."""
+        return " ".join(one.name for one in self.coordinates if one.name != one.axis and one.axis in variable.axes)
+
     def require_names(self) -> None:
         """Raise InputError if a variable has the name of an axis or a coordinate. Other formats use these names for
         coordinates."""
@@ -287,7 +266,7 @@ def field_names(run: OpenedRun) -> list[str]:
 def fields_group(run: OpenedRun, names: Sequence[str]) -> ResultGroup:
     """Return the group of the fields `names`. Raises InputError for unknown names and fields without values."""
     manifest, variables = run.manifest, []
-    axes = NAMES[len(manifest.shape)]
+    axes = manifest.axis_names
     for name in dict.fromkeys(names):
         entry = manifest.entry(name)
         if name not in manifest.filled:
@@ -296,14 +275,13 @@ def fields_group(run: OpenedRun, names: Sequence[str]) -> ResultGroup:
         unit_axes = max(1, len(axes) - 1)
         dtype = np.dtype(manifest.dtype)
         variables.append(Variable(name, axes, manifest.own_shape, dtype, ReadField(run, name), unit_axes, about))
-    where, units = manifest.own_coordinates, {}
-    if where is not None and where.units:
-        units = {"units": where.units}
+    where = manifest.own_coordinates
     coordinates = [
-        Coordinate(name, name, where.along(axis, size) if where else np.arange(size, dtype=np.float64), units)
+        Coordinate(name, name, where.along(axis, size) if where else np.arange(size, dtype=np.float64),
+                   axis_attributes(manifest, name))
         for axis, (name, size) in enumerate(zip(axes, manifest.own_shape, strict=True))
         if name not in names
-    ]
+    ]  # fmt: skip
     return ResultGroup("", tuple(variables), tuple(coordinates), run_attributes(manifest))
 
 
@@ -320,21 +298,21 @@ def snapshot_groups(run: OpenedRun, wanted: Sequence[str]) -> list[ResultGroup]:
             raise InputError(f"{run.path} has no snapshots {shown(one)}; there are: {', '.join(there) or 'none'}")
         chosen += found
     names = {entry.name: [name for name in entry.fields if entry.prefix + name in chosen] for entry in entries}
-    return [_snapshot_group(run, entry, names[entry.name]) for entry in entries if names[entry.name]]
+    return [snapshot_group(run, entry, names[entry.name]) for entry in entries if names[entry.name]]
 
 
-def _snapshot_group(run: OpenedRun, entry: SnapshotsEntry, names: Sequence[str]) -> ResultGroup:
+def snapshot_group(run: OpenedRun, entry: SnapshotsEntry, names: Sequence[str]) -> ResultGroup:
+    """Return the group of the fields `names` of the snapshots `entry`."""
     manifest = run.manifest
-    axes, count = NAMES[len(manifest.shape)], entry.count(manifest.step)
+    axes, count = manifest.axis_names, entry.count(manifest.step)
     steps = entry.step_of(0) + entry.every * np.arange(count, dtype=np.int64)
-    coordinates = [Coordinate("step", "time", steps)]
-    if "dt" in manifest.parameters:
-        units = {"units": entry.time_units} if entry.time_units else {}
-        coordinates.append(Coordinate("time", "time", steps * manifest.parameters["dt"], units))
-    where = manifest.coordinates
-    units = {"units": where.units} if where is not None and where.units else {}
-    coordinates += [Coordinate(axis, axis, values, units) for axis, values in box_coordinates(manifest, entry).items()]
+    coordinates = steps_and_times(manifest, "time", steps, time_units=entry.time_units)
+    coordinates += [
+        Coordinate(axis, axis, values, axis_attributes(manifest, axis))
+        for axis, values in box_coordinates(manifest, entry).items()
+    ]
     path = f"{SNAPSHOTS}/{entry.name}" if entry.name else SNAPSHOTS
+    about: Attributes = {"cell_methods": f"{': '.join(axes)}: mean"} if entry.coarsen else {}
     variables = []
     for name in names:
         key = entry.prefix + name
@@ -342,7 +320,7 @@ def _snapshot_group(run: OpenedRun, entry: SnapshotsEntry, names: Sequence[str])
         variables.append(
             Variable(
                 name, ("time", *axes), (count, *entry.shape), np.dtype(manifest.dtype), ReadSnapshots(run, key, count),
-                max(1, len(axes) - 1), check=check,
+                max(1, len(axes) - 1), about, check=check,
             )
         )  # fmt: skip
     attributes = {name: value for name, value in run_attributes(manifest).items() if name not in ("step", "time")}
@@ -365,54 +343,19 @@ class _CheckSnapshots:
             view.require_intact(number)
 
 
-@dataclass(frozen=True)
-class _CheckTrace:
-    """Tests the checksum of a trace before its first rows are read."""
-
-    read: ReadTrace
-
-    def __call__(self, index: Index) -> None:
-        if index[0].start == 0:
-            self.read.traces.require_intact(self.read.name)
-
-
-def traces_group(run: OpenedRun) -> ResultGroup:
-    """Return the group of all traces. The coordinate `step` of the first row is 1. Raises InputError if the run has no
-    receivers."""
-    manifest = run.manifest
-    if not manifest.taps.traces:
-        raise InputError(f"{run.path} has no traces, because it has no receivers; leave them out")
-    steps = np.arange(1, manifest.step + 1, dtype=np.int64)
-    coordinates = [Coordinate("step", "step", steps)]
+def steps_and_times(
+    manifest: Manifest, axis: str, steps: NDArray[np.int64], time: str = "time", time_units: str | None = None
+) -> list[Coordinate]:
+    """Return the coordinates of an axis whose entries belong to steps. If `axis` is "time", the steps have the name
+    "step", and otherwise the name of the axis. If the stencil has a parameter dt, there are also times, with the name
+    `time`. By default, their units are those of snapshots, if all snapshots have the same."""
+    name = "step" if axis == "time" else axis
+    found = [Coordinate(name, axis, steps, STEP_ATTRIBUTES)]
     if "dt" in manifest.parameters:
-        coordinates.append(Coordinate("time", "step", steps * manifest.parameters["dt"]))
-    variables = []
-    for name, points in manifest.taps.traces.items():
-        read = ReadTrace(run, name, manifest.step)
-        axes, shape = ("step", f"{name}_point"), (manifest.step, points)
-        variables.append(Variable(name, axes, shape, np.dtype("f8"), read, 1, check=_CheckTrace(read)))
-    return ResultGroup(TRACES, tuple(variables), tuple(coordinates), run_attributes(manifest))
-
-
-def group_at(run: OpenedRun, path: str) -> ResultGroup:
-    """Return the complete group with this path. Raises InputError for an unknown path."""
-    path = path.strip("/")
-    if not path:
-        return fields_group(run, [entry.name for entry in run.manifest.arrays if entry.name in run.manifest.filled])
-    if path not in (known := group_paths(run)):
-        raise InputError(f"{run.path} has no group {shown(path)}; there are: {', '.join(known) or 'none'}")
-    if path == TRACES:
-        return traces_group(run)
-    name = path.removeprefix(SNAPSHOTS).removeprefix("/")
-    (entry,) = (one for one in run.manifest.taps.snapshots if one.name == name)
-    return _snapshot_group(run, entry, entry.fields)
-
-
-def group_paths(run: OpenedRun) -> list[str]:
-    """Return the paths of all groups except the group of the fields."""
-    taps = run.manifest.taps
-    found = [f"{SNAPSHOTS}/{one.name}".rstrip("/") for one in taps.snapshots if not one.is_history]
-    return found + ([TRACES] if taps.traces else [])
+        every = {one.time_units for one in manifest.taps.snapshots if one.time_units}
+        units = time_units if time_units is not None else every.pop() if len(every) == 1 else ""
+        found.append(Coordinate(time, axis, steps * manifest.parameters["dt"], time_attributes(units)))
+    return found
 
 
 def run_attributes(manifest: Manifest) -> dict[str, str | float | int]:

@@ -21,8 +21,8 @@ from outcrop.run.results.contents import (
     held,
     open_results,
     snapshot_groups,
-    traces_group,
 )
+from outcrop.run.results.records import norms_group, sources_group, traces_group
 from outcrop.run.results.target import check_target, new_target, require_room
 
 if TYPE_CHECKING:
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 FORMATS = {
     "netcdf": (".nc", ".nc4", ".netcdf"),
     "hdf5": (".h5", ".hdf5", ".hdf"),
-    "vtk": (".vti", ".pvd"),
+    "vtk": (".vti", ".pvd", ".vtp"),
     "zarr": (".zarr",),
 }
 """The endings of the names of files, for each format."""
 
-COLLECTION = ".pvd"
-"""The ending of VTK files with snapshots."""
+COLLECTION, POINTS = ".pvd", ".vtp"
+"""The endings of VTK files with snapshots, and with the positions of receivers and sources."""
 
 Progress = Callable[[int, int], object]
 """A function that is called with the number of bytes that were written, and the number of all bytes."""
@@ -46,8 +46,8 @@ Progress = Callable[[int, int], object]
 @dataclass(frozen=True)
 class Exported:
     """The result of an export. `nbytes` is the number of bytes of the values that were written. If `is_view` is true,
-    the file shows the files of the run, and has only the values of traces itself. `why_copy` is the reason why an HDF5
-    file is a copy although no copy was wanted, or ""."""
+    the file shows the files of the run, and has copies only of traces, norms and sources. `why_copy` is the reason why
+    an HDF5 file is a copy although no copy was wanted, or ""."""
 
     target: str
     format: str
@@ -59,20 +59,21 @@ class Exported:
 def export(
     run: str | os.PathLike[str] | Simulation, target: str | os.PathLike[str], format: str = "",
     fields: Sequence[str] | None = None, snapshots: str | Sequence[str] = (), traces: bool = False,
-    copy: bool = False, force: bool = False, storage_options: Mapping[str, Any] | None = None,
-    progress: Progress = lambda done, whole: None,
+    norms: bool = False, sources: bool = False, copy: bool = False, force: bool = False,
+    storage_options: Mapping[str, Any] | None = None, progress: Progress = lambda done, whole: None,
 ) -> Exported:  # fmt: skip
     """Write results of a run to `target`: a file, a folder, or the URL of an object store.
 
     `run` is a directory, a device, the directory of all parts of several ranks, or a simulation. `format` is "netcdf",
     "hdf5", "vtk" or "zarr". By default, the ending of `target` decides. A URL such as "s3://bucket/run" means "zarr".
     `fields` are the names of arrays of the committed state, by default all fields; with an empty list, no fields are
-    written. `snapshots` names snapshots: "all", "u", "side" or "side/u". If `traces` is true, traces are written, too.
+    written. `snapshots` names snapshots: "all", "u", "side" or "side/u". If `traces`, `norms` or `sources` is true, the
+    traces with the positions of receivers, the norms, or the sources with their positions are written, too.
 
-    An HDF5 file is a view if possible: it shows the files of the run, and has no values of its own, except traces. If
-    `copy` is true, it gets copies of all values. A VTK image (.vti) has fields, and a VTK collection (.pvd) has
-    snapshots. `storage_options` are options of fsspec for the object store. `progress(done, whole)` is called with
-    numbers of bytes.
+    An HDF5 file is a view if possible: it shows the files of the run, and has copies only of traces, norms and sources.
+    `copy` is true, it gets copies of all values. A VTK image (.vti) has fields, a VTK collection (.pvd) has snapshots,
+    snapshots, and VTK points (.vtp) have the positions of receivers and sources. `storage_options` are options of fsspec
+    for the object store. `progress(done, whole)` is called with numbers of bytes.
 
     Values are copied in groups of planes, so the memory does not grow with the grid. Checksums are tested. The file
     gets its name when it is complete. An existing file is replaced only if `force` is true. Raises InputError for wrong
@@ -89,7 +90,7 @@ def export(
     opened = open_results(run)
     names = field_names(opened) if fields is None else _as_names("fields", fields)
     if kind == "vtk":
-        names = _vtk_fields(path, names, fields, snapshots, traces)
+        names = _vtk_fields(path, names, fields, snapshots, traces, norms, sources)
     if copy and kind != "hdf5":
         raise InputError(f"copy is for HDF5 files; a file of format {kind} is always a copy")
     if not url:
@@ -99,10 +100,12 @@ def export(
     store = zarr_copy.ObjectStore(str(target), storage_options or {}) if url else None
     # The fields belong to one generation, so no process may run the run in the meantime. Snapshots do not change.
     with held(opened) if names else nullcontext(opened) as run_now:
-        groups = _groups(run_now, names, snapshots, traces)
+        chosen = {traces_group: traces, norms_group: norms, sources_group: sources}
+        groups = _groups(run_now, names, snapshots, [made for made, is_wanted in chosen.items() if is_wanted])
         why_copy = hdf5.why_no_view(run_now) if kind == "hdf5" and not copy else ""
         is_view = kind == "hdf5" and not copy and not why_copy
-        whole = hdf5.view_bytes(groups) if is_view else sum(group.nbytes for group in groups)
+        is_points = kind == "vtk" and path.suffix.lower() == POINTS
+        whole = hdf5.view_bytes(groups) if is_view else 0 if is_points else sum(group.nbytes for group in groups)
         advance = _counter(whole, progress)
         if store is not None:
             zarr_copy.write_objects(store, groups, force, advance)
@@ -114,6 +117,8 @@ def export(
             with new_target(path, force, kind == "zarr") as made:
                 if is_view:
                     hdf5.write_view(made, run_now, groups, advance)
+                elif is_points:
+                    vtk.write_points(made, groups)
                 else:
                     _WRITERS[kind](made, groups, advance)
         return Exported(str(target), kind, whole, is_view, why_copy)
@@ -151,11 +156,21 @@ def _format_of(target: str, path: Path, given: object, is_url: bool) -> str:
             raise InputError(f"{target}: an object store can hold only the format zarr; export {given} to a path")
         return "zarr"
     by_ending = next((kind for kind, endings in FORMATS.items() if path.suffix.lower() in endings), "")
+    if target == "-":
+        raise InputError("-: results cannot be written to standard output; name a file")
+    if target.startswith("~/"):
+        raise InputError(f"{target}: the shell has not replaced ~ by your directory; write the path")
+    if given and by_ending and {given, by_ending} not in ({given}, {"netcdf", "hdf5"}):
+        raise InputError(f"{target} has the ending of another format than {given}; give another name")
+    if given == "zarr" and path.suffix.lower() == ".zip":
+        raise InputError(f"{target}: Zarr is written to a folder, which cannot be a .zip file; give another name")
     if not (given or by_ending):
         endings = ", ".join(ending for one in FORMATS.values() for ending in one)
         raise InputError(f"{target}: the ending names no format; give format, or one of the endings {endings}")
     if (given or by_ending) == "vtk" and by_ending != "vtk":
-        raise InputError(f"{target}: a VTK file needs the ending .vti for fields, or .pvd for snapshots")
+        raise InputError(
+            f"{target}: a VTK file needs the ending .vti for fields, .pvd for snapshots, or .vtp for positions"
+        )
     return given or by_ending
 
 
@@ -166,11 +181,19 @@ def _as_names(what: str, given: object) -> list[str]:
 
 
 def _vtk_fields(
-    path: Path, names: list[str], fields: Sequence[str] | None, snapshots: Sequence[str], traces: bool
-) -> list[str]:
+    path: Path, names: list[str], fields: Sequence[str] | None, snapshots: Sequence[str], traces: bool, norms: bool,
+    sources: bool,
+) -> list[str]:  # fmt: skip
     """Return the fields of a VTK file. Raises InputError for results that such a file cannot hold."""
-    if traces:
-        raise InputError("traces cannot be written to VTK; use NetCDF, HDF5 or Zarr")
+    if path.suffix.lower() == POINTS:
+        if fields or snapshots or norms or not (traces or sources):
+            raise InputError(f"{path}: a .vtp file holds only positions; choose traces for receivers, or sources")
+        return []
+    if traces or norms or sources:
+        raise InputError(
+            "traces, norms and sources cannot be written to a VTK image; use NetCDF, HDF5 or Zarr, or a .vtp file for "
+            "the positions of receivers and sources"
+        )
     if path.suffix.lower() == COLLECTION:
         if not snapshots:
             raise InputError(f"{path}: a .pvd file holds snapshots; name them, or name a .vti file for the fields")
@@ -182,12 +205,14 @@ def _vtk_fields(
     return names
 
 
-def _groups(run: OpenedRun, names: Sequence[str], snapshots: Sequence[str], traces: bool) -> list[ResultGroup]:
+def _groups(
+    run: OpenedRun, names: Sequence[str], snapshots: Sequence[str], more: Sequence[Callable[[OpenedRun], ResultGroup]]
+) -> list[ResultGroup]:
     groups = [fields_group(run, names)] if names else []
     groups += snapshot_groups(run, snapshots)
-    groups += [traces_group(run)] if traces else []
+    groups += [made(run) for made in more]
     if not groups:
-        raise InputError("there is nothing to export; choose fields, snapshots or traces")
+        raise InputError("there is nothing to export; choose fields, snapshots, traces, norms or sources")
     if empty := [group.path for group in groups if 0 in group.sizes.values()]:
         raise InputError(f"{run.path} has no {empty[0]} yet at step {run.manifest.step}; leave them out")
     return groups

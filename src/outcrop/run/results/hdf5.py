@@ -11,7 +11,7 @@ A dataset of raw bytes lies on each shard of an array (external storage of HDF5)
 
 The file names the shards through the link run.oc/u, so it always shows the copy of the last commit. Checksums are not
 tested when a view is read. Snapshots have no padding, but a dataset can name only a limited number of external files.
-Therefore they are also virtual datasets over several datasets. Traces are copied.
+Therefore they are also virtual datasets over several datasets. Traces, norms and sources are copied.
 
 Format: HDF5 File Format Specification 3.0, "External Data Files" and "Virtual Dataset".
 """
@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -33,13 +34,16 @@ from outcrop.run.disk.acquisition_files import snapshot_name
 from outcrop.run.disk.contents import shard_name
 from outcrop.run.disk.planes import FileBeneath
 from outcrop.run.disk.state import State
-from outcrop.run.results.contents import SNAPSHOTS, TRACES, OpenedRun, ResultGroup, Variable
+from outcrop.run.results.contents import SNAPSHOTS, OpenedRun, ResultGroup, Variable
 
 RECORDS = ".records"
 """The HDF5 group with the datasets of raw bytes."""
 
 MAX_EXTERNAL_FILES = 512
 """The maximum number of external files of a dataset in a view. The list of these files must fit in 64 KiB."""
+
+CLOSE_BYTES = 1 << 20
+"""The bytes that are kept free for the metadata that HDF5 writes when it closes a file."""
 
 _NO_VARIABLE = "This is a netCDF dimension but not a netCDF variable."
 """The beginning of the name of a dimension scale without coordinates (NetCDF-4 format, "Dimensions")."""
@@ -55,7 +59,7 @@ def write_netcdf(path: Path, groups: Sequence[ResultGroup], advance: Advance) ->
         import h5netcdf
     except ImportError:
         raise InputError("NetCDF needs h5netcdf and h5py: pip install 'outcrop[netcdf]'") from None
-    with _errors_of(path), h5netcdf.File(path, "w") as file:
+    with _errors_of(path), h5netcdf.File(path, "w") as file, _room_to_close(path):
         for group in groups:
             group.require_names()
             node = file.create_group(group.path) if group.path else file
@@ -65,18 +69,17 @@ def write_netcdf(path: Path, groups: Sequence[ResultGroup], advance: Advance) ->
                 made = node.create_variable(coordinate.name, (coordinate.axis,), coordinate.values.dtype)
                 made[...] = coordinate.values
                 made.attrs.update(coordinate.attributes)
-            beside = [one.name for one in group.coordinates if one.name != one.axis]
             for variable in group.variables:
                 made = node.create_variable(variable.name, variable.axes, variable.dtype)
                 made.attrs.update(variable.attributes)
-                if beside:
-                    made.attrs["coordinates"] = " ".join(beside)
+                if beside := group.beside(variable):
+                    made.attrs["coordinates"] = beside
                 _copy(variable, made, advance)
 
 
 def write_hdf5(path: Path, groups: Sequence[ResultGroup], advance: Advance) -> None:
     """Write groups to a new HDF5 file. Raises the errors of `write_netcdf`."""
-    with _errors_of(path), _package().File(path, "w") as file:
+    with _errors_of(path), _package().File(path, "w") as file, _room_to_close(path):
         for group in groups:
             _write_group(file, group, partial(_new_copy, advance))
 
@@ -84,10 +87,10 @@ def write_hdf5(path: Path, groups: Sequence[ResultGroup], advance: Advance) -> N
 def write_view(path: Path, run: OpenedRun, groups: Sequence[ResultGroup], advance: Advance) -> None:
     """Write an HDF5 file whose datasets show the files of a run. `why_no_view` must be "". Raises the errors of
     `write_netcdf`."""
-    with _errors_of(path), _package().File(path, "w") as file:
+    with _errors_of(path), _package().File(path, "w") as file, _room_to_close(path):
         file.attrs["view_of"] = str(run.path.absolute())
         for group in groups:
-            if group.path == TRACES:
+            if is_copied(group):
                 _write_group(file, group, partial(_new_copy, advance))
             elif group.path:
                 name = group.path.removeprefix(SNAPSHOTS).removeprefix("/")
@@ -115,7 +118,12 @@ def why_no_view(run: OpenedRun) -> str:
 
 def view_bytes(groups: Sequence[ResultGroup]) -> int:
     """Return the number of bytes of the copied values in a view."""
-    return sum(group.nbytes for group in groups if group.path == TRACES)
+    return sum(group.nbytes for group in groups if is_copied(group))
+
+
+def is_copied(group: ResultGroup) -> bool:
+    """Return True if a view has copies of the values of a group. These are the groups of traces, norms and sources."""
+    return group.path != "" and group.path.partition("/")[0] != SNAPSHOTS
 
 
 def _package() -> Any:
@@ -132,11 +140,26 @@ def _errors_of(path: Path) -> Iterator[None]:
     try:
         yield
     except (OutcropError, OSError, MemoryError) as error:
+        if reason := re.search(r"error message = '([^']*)'", str(error)):  # in a long text of HDF5
+            raise StorageError(f"{path.name} cannot be written: {reason[1]}") from None
         if isinstance(error, OSError) and error.strerror is None:  # h5py sets only the message
             raise StorageError(f"{path.name} cannot be written: {error}") from None
         raise
     except (RuntimeError, ValueError, TypeError, KeyError) as error:
         raise StorageError(f"{path.name} cannot be written: {error}") from None
+
+
+@contextlib.contextmanager
+def _room_to_close(path: Path) -> Iterator[None]:
+    """Keep CLOSE_BYTES of the file system free until the `with` ends, because HDF5 writes metadata when a file is
+    closed. If there is no space for the metadata, HDF5 2.0 ends the process with a segmentation fault."""
+    reserve = path.with_name(f"{path.name}.reserve")
+    try:
+        with reserve.open("xb") as file:
+            os.posix_fallocate(file.fileno(), 0, CLOSE_BYTES)
+        yield
+    finally:
+        reserve.unlink(missing_ok=True)
 
 
 def _write_group(file: Any, group: ResultGroup, make: Callable[[Any, Variable], Any]) -> None:
@@ -156,12 +179,11 @@ def _write_group(file: Any, group: ResultGroup, make: Callable[[Any, Variable], 
     for coordinate in group.coordinates:
         if coordinate.name != coordinate.axis:
             made[coordinate.name].dims[0].attach_scale(scales[coordinate.axis])
-    beside = [one.name for one in group.coordinates if one.name != one.axis]
     for variable in group.variables:
         data = make(node, variable)
         data.attrs.update(variable.attributes)
-        if beside:
-            data.attrs["coordinates"] = " ".join(beside)
+        if beside := group.beside(variable):
+            data.attrs["coordinates"] = beside
         for number, axis in enumerate(variable.axes):
             data.dims[number].attach_scale(scales[axis])
 

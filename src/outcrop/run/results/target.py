@@ -16,6 +16,7 @@ import fcntl
 import os
 import shutil
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -40,6 +41,9 @@ def check_target(target: Path, force: bool, is_folder: bool = False) -> None:
     if not is_folder and not stat.S_ISREG(kind):
         raise InputError(f"{target} exists and is not a regular file; give another name")
 
+
+REMOVALS, REMOVAL_SECONDS = 20, 0.1
+"""How often an export tries to remove its unfinished folder, and the time between two tries."""
 
 MARK = ".outcrop-export"
 """The file that marks a folder or prefix that an export has made. Only such a folder can be replaced."""
@@ -104,11 +108,20 @@ def _partial_folder(folder: Path) -> Iterator[Path]:
             try:
                 yield folder
             finally:
-                shutil.rmtree(folder, ignore_errors=True)
+                _remove_with_late_files(folder)
             return
         finally:
             os.close(handle)
     raise InputError(f"another process writes {folder.name.removeprefix('.').removesuffix('.partial')}; wait for it")
+
+
+def _remove_with_late_files(folder: Path) -> None:
+    """Remove a folder. After an error, threads of zarr may still write files in it for a moment."""
+    for _ in range(REMOVALS):
+        shutil.rmtree(folder, ignore_errors=True)
+        if not folder.exists():
+            return
+        time.sleep(REMOVAL_SECONDS)
 
 
 def _remove(path: Path) -> None:

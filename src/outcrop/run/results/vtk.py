@@ -3,6 +3,7 @@
     result.vti            fields: one image, with the values at its points
     movie.pvd             snapshots: a list of times and of images
     movie.pvd.images/     0000000.vti, 0000001.vti, ...
+    points.vtp            positions of receivers and sources
 
 An image begins with a description in XML. The values follow as raw bytes, each array after its number of bytes, so
 files of any size are written plane by plane. The step and the time are arrays of field data.
@@ -22,6 +23,7 @@ from xml.sax.saxutils import quoteattr
 import numpy as np
 from numpy.typing import NDArray
 
+from outcrop.errors import InputError
 from outcrop.run.results.contents import Coordinate, ResultGroup, Variable, block_indices
 from outcrop.run.results.hdf5 import Advance
 from outcrop.run.results.target import MARK
@@ -56,6 +58,48 @@ def write_images(folder: Path, group: ResultGroup, advance: Advance) -> str:
         entries.append(f'    <DataSet timestep="{time!r}" part="0" file={place}/>\n')
     head = '<?xml version="1.0"?>\n<VTKFile type="Collection" version="0.1">\n  <Collection>\n'
     return f"{head}{''.join(entries)}  </Collection>\n</VTKFile>\n"
+
+
+def write_points(path: Path, groups: Sequence[ResultGroup]) -> None:
+    """Write the positions of receivers and sources as points. For each set of points, there is an array with its name.
+    The array has the number of each point of this set, and -1 for all other points. Raises InputError if there are no
+    positions, and OSError."""
+    sets = [(one.name, _places(group, one.name)) for group in groups for one in group.variables]
+    sets = [(name, places) for name, places in sets if len(places)]
+    if not sets:
+        raise InputError("the receivers and sources have no positions; use NetCDF, HDF5 or Zarr")
+    count, first, arrays = sum(len(places) for _, places in sets), 0, []
+    for name, places in sets:
+        numbers = np.full(count, -1, np.int64)
+        numbers[first : first + len(places)] = np.arange(len(places))
+        first += len(places)
+        arrays.append(_text_array("Int64", name, numbers))
+    points = np.concatenate([places for _, places in sets])
+    path.write_text(
+        f'<?xml version="1.0"?>\n<VTKFile type="PolyData" version="1.0">\n  <PolyData>\n'
+        f'    <Piece NumberOfPoints="{count}" NumberOfVerts="{count}" NumberOfLines="0" NumberOfStrips="0" '
+        f'NumberOfPolys="0">\n      <PointData Scalars={quoteattr(sets[0][0])}>\n{"".join(arrays)}      </PointData>\n'
+        f"      <Points>\n{_text_array('Float64', 'points', points)}      </Points>\n"
+        f"      <Verts>\n{_text_array('Int64', 'connectivity', np.arange(count))}"
+        f"{_text_array('Int64', 'offsets', np.arange(1, count + 1))}      </Verts>\n"
+        f"    </Piece>\n  </PolyData>\n</VTKFile>\n"
+    )
+
+
+def _places(group: ResultGroup, name: str) -> NDArray[np.float64]:
+    """Return the positions of the points of a variable, with x first and 0 for missing axes."""
+    along = [one.values for one in group.coordinates if one.axis == f"{name}_point"]
+    if not along:
+        return np.empty((0, 3))
+    found = np.zeros((len(along[0]), 3))
+    found[:, : len(along)] = np.stack(along[::-1], axis=1)
+    return found
+
+
+def _text_array(kind: str, name: str, values: NDArray[Any]) -> str:
+    several = f' NumberOfComponents="{values.shape[1]}"' if values.ndim > 1 else ""
+    text = " ".join(map(repr, values.reshape(-1).tolist()))
+    return f'        <DataArray type="{kind}" Name={quoteattr(name)}{several} format="ascii">{text}</DataArray>\n'
 
 
 def _write(

@@ -22,7 +22,8 @@ from outcrop.errors import InputError
 from outcrop.run.disk.manifest import MANIFEST
 from outcrop.run.places import may_hold_run
 from outcrop.run.ranks.whole import holds_parts
-from outcrop.run.results.contents import ResultGroup, Variable, group_at, group_paths, open_results
+from outcrop.run.results.contents import ResultGroup, Variable, open_results
+from outcrop.run.results.records import group_at, group_paths
 
 
 class OutcropBackend(BackendEntrypoint):
@@ -31,7 +32,9 @@ class OutcropBackend(BackendEntrypoint):
     ""                  the fields, with the axes z, y, x (the default)
     "snapshots"         the snapshots without name, with the axes time, z, y, x
     "snapshots/side"    the snapshots with the name "side"
-    "traces"            the traces of all receivers
+    "traces"            the traces of all receivers, with the positions of the receivers
+    "norms"             the norms of all fields, with the axis step
+    "sources"           the values of all sources, with the positions of the sources
 
     A dataset of fields shows one generation. If the run goes on, later reads raise InputError, and the dataset must be
     opened again. Raises InputError if the path holds no run or the group does not exist."""

@@ -173,8 +173,8 @@ def _write(
                 store, name=prefix + coordinate.name, data=coordinate.values, dimension_names=(coordinate.axis,),
                 compressors=None, attributes=dict(coordinate.attributes),
             )  # fmt: skip
-        beside = " ".join(one.name for one in group.coordinates if one.name != one.axis)
         for variable in group.variables:
+            beside = group.beside(variable)
             about = {**variable.attributes, **({"coordinates": beside} if beside else {})}
             _write_array(store, prefix + variable.name, variable, about, advance)
         for name in (*(one.name for one in group.coordinates), *(one.name for one in group.variables)):
