@@ -5,17 +5,19 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from outcrop.errors import CommunicationError, InputError, InterruptedRun
 from outcrop.run.ranks import group as group_module
 from outcrop.run.ranks import launch, links, wire
 from outcrop.run.ranks.group import RankGroup
-from rank_processes import RankProcesses, ranks
+from rank_processes import RankProcesses, die, ranks
 
 
 def gathers(group: RankGroup) -> Any:
@@ -252,6 +254,40 @@ def test_a_rank_that_is_killed_while_the_network_is_measured_is_named() -> None:
     found = ranks(3, measures, 0, 1)
     assert found[1] is None
     assert {one[:2] for one in (found[0], found[2])} == {("CommunicationError", "rank 1 has gone")}
+
+
+def reads_from_a_killed_rank(group: RankGroup) -> Any:
+    """Exchange blocks between two ranks. Rank 1 kills itself when it sends, before it connects to rank 0. The group
+    tells rank 0 only later that rank 1 is gone."""
+    if group.rank == 1:
+        links._connected = lambda *_: time.sleep(60)  # type: ignore[assignment]
+    finish = group._finish
+
+    def later(end: group_module.End) -> None:
+        time.sleep(2)
+        finish(end)
+
+    group._finish = later  # type: ignore[method-assign]
+
+    def blocks() -> Iterator[Any]:
+        yield np.zeros(1)
+        if group.rank == 1:
+            die()
+
+    failure: Exception | None = None
+    other, target = 1 - group.rank, np.zeros(2)
+    try:
+        with links.streams(group, [other], {other: blocks}, 1) as open_stream:
+            open_stream(other).receive(target)
+    except EOFError as error:
+        failure = error
+    links.end_together(group, failure)
+
+
+def test_a_rank_does_not_wait_for_a_receiver_that_is_gone() -> None:
+    """Checks that a rank whose stream has ended early also ends if a receiver never connects. The stream can end before
+    the group knows that the receiver is gone."""
+    assert ranks(2, reads_from_a_killed_rank) == [("CommunicationError", "rank 1 has gone", False), None]
 
 
 def test_only_connections_that_know_the_token_are_accepted() -> None:
