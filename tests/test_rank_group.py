@@ -1,11 +1,13 @@
 """Check that ranks join, exchange values and share errors, and detect a rank that has ended or does not answer."""
 
 import os
+import queue
 import signal
 import socket
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -288,6 +290,29 @@ def test_a_rank_does_not_wait_for_a_receiver_that_is_gone() -> None:
     """Checks that a rank whose stream has ended early also ends if a receiver never connects. The stream can end before
     the group knows that the receiver is gone."""
     assert ranks(2, reads_from_a_killed_rank) == [("CommunicationError", "rank 1 has gone", False), None]
+
+
+def test_all_ranks_end_if_one_rank_does_not_join(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checks that the ranks that have joined get an error message when the time to join is over."""
+    monkeypatch.setattr(group_module, "JOIN_SECONDS", 1.0)
+    sent: list[queue.SimpleQueue[str]] = [queue.SimpleQueue() for _ in range(3)]
+
+    def join(rank: int) -> tuple[str, bool]:
+        def spread(text: str | None) -> str:
+            for one in sent if text is not None else []:
+                one.put(text)
+            return sent[rank].get()
+
+        if rank == 1:  # this rank gets the address of rank 0, but never connects
+            return spread(None), True
+        with pytest.raises(CommunicationError) as error:
+            RankGroup(rank, 3, spread)
+        return str(error.value), error.value.is_told_elsewhere
+
+    with ThreadPoolExecutor(3) as threads:
+        first, _, third = threads.map(join, range(3))
+    assert first[0].startswith(third[0]) and third[0].startswith("rank 1 has not reached rank 0 on ")
+    assert (first[1], third[1]) == (False, True)
 
 
 def test_only_connections_that_know_the_token_are_accepted() -> None:

@@ -254,9 +254,13 @@ class RankGroup:
                 found[rank] = _Peer(connection)
         except TimeoutError:
             missing = next(rank for rank in range(1, self.size) if rank not in found)
+            text = f"rank {missing} has not reached rank 0 on {socket.gethostname()} within {JOIN_SECONDS:.0f} s"
+            for peer in found.values():  # without this message, they would wait until this program has ended
+                with contextlib.suppress(OSError):
+                    peer.socket.sendall(frame_of({"kind": "end", **vars(End(missing, text, is_told=True))}))
+                peer.socket.close()
             raise CommunicationError(
-                f"rank {missing} has not reached rank 0 on {socket.gethostname()} within {JOIN_SECONDS:.0f} s; name "
-                "the network interface of the nodes in OUTCROP_NETWORK, such as ib0"
+                f"{text}; name the network interface of the nodes in OUTCROP_NETWORK, such as ib0"
             ) from None
         finally:
             listener.close()
