@@ -292,6 +292,24 @@ def test_a_rank_does_not_wait_for_a_receiver_that_is_gone() -> None:
     assert ranks(2, reads_from_a_killed_rank) == [("CommunicationError", "rank 1 has gone", False), None]
 
 
+def cannot_stop(group: RankGroup, said: Path) -> None:
+    """Do not stop when the group ends. The messages of rank 0 go to the file `said`."""
+    if group.rank == 1:
+        die()
+    os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT), 2)
+    group_module.STOP_SECONDS = 1.0
+    with group.watching(lambda: None):
+        time.sleep(60)
+
+
+def test_a_rank_that_cannot_stop_ends_with_one_line(tmp_path: Path) -> None:
+    """Checks that a rank ends after another rank is gone, even if its transfers never end."""
+    started = RankProcesses(2, cannot_stop, tmp_path / "said")
+    assert started.results == [None, None] and started.processes[0].exitcode == 1
+    line = "outcrop: rank 1 has gone; rank 0 has not stopped its work within 1 s\n"
+    assert (tmp_path / "said").read_text() == line
+
+
 def test_all_ranks_end_if_one_rank_does_not_join(monkeypatch: pytest.MonkeyPatch) -> None:
     """Checks that the ranks that have joined get an error message when the time to join is over."""
     monkeypatch.setattr(group_module, "JOIN_SECONDS", 1.0)

@@ -48,6 +48,10 @@ JUDGE_SECONDS = 1.5
 """The time in seconds for which rank 0 collects reports of broken links, before it decides which rank is gone
 (`_judge`). A rank closes its links when a third rank is gone, so the first report may name a wrong rank."""
 
+STOP_SECONDS = 10.0
+"""The time in seconds in which a rank must stop its work after another rank has gone or failed. A transfer to a disk
+can take longer, or can never end."""
+
 Spread = Callable[[str | None], str]
 """A function that sends a text from rank 0 to all ranks. The argument is the text on rank 0, and None on the other
 ranks. The result is the text of rank 0."""
@@ -184,17 +188,36 @@ class RankGroup:
 
     @contextlib.contextmanager
     def watching(self, callback: Callable[[], None]) -> Iterator[None]:
-        """While the body of the `with` runs, call `callback` from another thread as soon as the group ends."""
+        """While the body of the `with` runs, call `callback` from another thread as soon as the group ends. If the body
+        has not ended STOP_SECONDS after another rank has gone or failed, print one line and end this process."""
+        is_left = threading.Event()
+
+        def stop() -> None:
+            callback()
+            if self._end is not None and not self._end.is_interrupt:
+                threading.Thread(target=self._require_stop, args=(is_left,), name="outcrop-stop", daemon=True).start()
+
         with self._changed:
             ended = self._end is not None
-            self._callbacks.append(callback)
+            self._callbacks.append(stop)
         if ended:
-            callback()
+            stop()
         try:
             yield
         finally:
+            is_left.set()
             with self._changed:
-                self._callbacks.remove(callback)
+                self._callbacks.remove(stop)
+
+    def _require_stop(self, is_left: threading.Event) -> None:
+        """End this process without clean-up if `is_left` is not set in time. This loses nothing, because a run goes on
+        after a kill at any moment."""
+        if not is_left.wait(STOP_SECONDS):
+            assert self._end is not None
+            with contextlib.suppress(OSError):
+                text = f"{self._end.text}; rank {self.rank} has not stopped its work within {STOP_SECONDS:.0f} s"
+                os.write(2, f"outcrop: {text}\n".encode())
+            os._exit(1)
 
     @property
     def end(self) -> End | None:
