@@ -1,10 +1,12 @@
 """Check that ranks join, exchange values and share errors, and detect a rank that has ended or does not answer."""
 
+import contextlib
 import os
 import queue
 import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -290,6 +292,35 @@ def test_a_rank_does_not_wait_for_a_receiver_that_is_gone() -> None:
     """Checks that a rank whose stream has ended early also ends if a receiver never connects. The stream can end before
     the group knows that the receiver is gone."""
     assert ranks(2, reads_from_a_killed_rank) == [("CommunicationError", "rank 1 has gone", False), None]
+
+
+def stops_watching(group: RankGroup) -> Any:
+    """Stop watching while the group ends. Return the names of the callbacks that were called."""
+    if group.rank == 1:
+        die()
+    called: list[str] = []
+    ending, left, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def first() -> None:
+        called.append("first")
+        ending.set()
+        left.wait(20)
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(group.watching(first))
+        second = contextlib.ExitStack()
+        second.enter_context(group.watching(lambda: called.append("second")))
+        stack.enter_context(group.watching(ended.set))
+        ending.wait(20)
+        second.close()
+        left.set()
+        ended.wait(20)
+    return called
+
+
+def test_no_callback_is_called_after_the_end_of_its_body() -> None:
+    """Checks a body that ends while the group calls the callbacks. Such a callback could use closed objects."""
+    assert ranks(2, stops_watching) == [["first"], None]
 
 
 def cannot_stop(group: RankGroup, said: Path) -> None:

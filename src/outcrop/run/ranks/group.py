@@ -191,9 +191,13 @@ class RankGroup:
         """While the body of the `with` runs, call `callback` from another thread as soon as the group ends. If the body
         has not ended STOP_SECONDS after another rank has gone or failed, print one line and end this process."""
         is_left = threading.Event()
+        leaving = threading.RLock()  # the thread of the body can call `stop`, too
 
         def stop() -> None:
-            callback()
+            with leaving:
+                if is_left.is_set():  # the objects of the callback may no longer exist
+                    return
+                callback()
             if self._end is not None and not self._end.is_interrupt:
                 threading.Thread(target=self._require_stop, args=(is_left,), name="outcrop-stop", daemon=True).start()
 
@@ -205,7 +209,8 @@ class RankGroup:
         try:
             yield
         finally:
-            is_left.set()
+            with leaving:
+                is_left.set()
             with self._changed:
                 self._callbacks.remove(stop)
 
