@@ -125,6 +125,34 @@ def test_a_stopped_rank_ends_all_others(tmp_path: Path) -> None:
     assert found[1][:2] == found[0][:2]
 
 
+def receives_nothing(group: RankGroup) -> Any:
+    """Exchange values that are larger than the buffers of sockets. Rank 1 stops after it has sent its value."""
+    for peer in group._peers.values():
+        wire.limit_sending(peer.socket, 5 if group.rank else 1)
+    if group.rank == 1:
+        send = group._send
+
+        def send_and_stop(rank: int, message: dict[str, Any]) -> None:
+            send(rank, message)
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+        group._send = send_and_stop  # type: ignore[method-assign]
+    while True:
+        group.allgather("x" * 2_000_000)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_a_rank_that_receives_nothing_ends_all_others(size: int) -> None:
+    """Checks that a rank counts as gone if it does not receive a long message."""
+    started = RankProcesses(size, receives_nothing)
+    others = [one for rank, one in enumerate(started.processes) if rank != 1]
+    assert [one.exitcode for one in others if one.join(60) is None] == [0] * (size - 1)
+    started.kill(1)
+    found = started.results
+    assert found[0][1].startswith("rank 1 on ") and found[0][1].endswith(" does not receive messages any more")
+    assert {one[:2] for rank, one in enumerate(found) if rank != 1} == {found[0][:2]}
+
+
 def fails(group: RankGroup, is_interrupt: bool) -> Any:
     """Let rank 1 fail while the other ranks wait for the end of the group."""
     if group.rank == 1:

@@ -44,6 +44,10 @@ BEAT_SECONDS = 2.0
 SILENT_SECONDS = 18.0
 """A rank that has sent nothing for this time counts as gone. So a run also ends if the network stops working."""
 
+STALL_SECONDS = 8, 20
+"""A rank that does not receive a message within this time counts as gone. The first number is for messages of rank 0.
+The second number is for the other ranks. It is larger, because rank 0 receives nothing while a third rank stalls it."""
+
 JUDGE_SECONDS = 1.5
 """The time in seconds for which rank 0 collects reports of broken links, before it decides which rank is gone
 (`_judge`). A rank closes its links when a third rank is gone, so the first report may name a wrong rank."""
@@ -116,7 +120,7 @@ class RankGroup:
         self._sending = threading.RLock()
         self._peers = self._join(spread) if size > 1 else {}
         for peer in self._peers.values():
-            limit_sending(peer.socket)
+            limit_sending(peer.socket, STALL_SECONDS[rank > 0])
         self._wake, self._woken = os.pipe()
         self._watcher = threading.Thread(target=self._watch, name="outcrop-ranks", daemon=True)
         self._watcher.start()
@@ -337,11 +341,16 @@ class RankGroup:
             self._changed.notify_all()
 
     def _send(self, rank: int, message: dict[str, Any]) -> None:
-        # A failed send is ignored. The other rank may have sent the reason for its end, and the watcher reads it later.
+        # Another failure than a stall is ignored. The other rank may have sent the reason for its end, and the watcher
+        # reads it later. A stalled rank does not read any more. It would stall each further message.
         peer = self._peers[rank]
         if peer.is_open:
-            with contextlib.suppress(OSError):
+            try:
                 self._send_frame(peer, frame_of(message))
+            except BlockingIOError:
+                self._part(rank, f"rank {rank} on {self._host(rank)} does not receive messages any more")
+            except OSError:
+                pass
 
     def _send_all(self, message: dict[str, Any]) -> None:
         # A rank may end as soon as it has the values. The lock ensures that the other ranks get the values before they
