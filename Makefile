@@ -75,6 +75,7 @@ test-python: install
 test-mpi: install
 	$(BIN)/python scripts/mpi_builds.py install
 	$(BIN)/python scripts/mpi_builds.py test all -q aggregate/tests/test_mpi_*.py tests/test_stream.py
+	$(BIN)/python scripts/mpi_builds.py test all -q -m mpi tests
 
 benchmark ?= core
 options ?=

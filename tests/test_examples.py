@@ -316,6 +316,7 @@ def test_trouble_on_tiers_is_one_line(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.mpi
 def test_ranks_have_the_result_of_one_process(tmp_path: Path) -> None:
     """Checks that the example prints the same checksum with one process and with two ranks, and draws its picture."""
     found = []

@@ -1,21 +1,27 @@
 """Check that ranks join, exchange values and share errors, and detect a rank that has ended or does not answer."""
 
+import contextlib
 import os
+import queue
 import signal
 import socket
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from outcrop.errors import CommunicationError, InputError, InterruptedRun
 from outcrop.run.ranks import group as group_module
 from outcrop.run.ranks import launch, links, wire
 from outcrop.run.ranks.group import RankGroup
-from rank_processes import RankProcesses, ranks
+from rank_processes import RankProcesses, die, ranks
 
 
 def gathers(group: RankGroup) -> Any:
@@ -117,6 +123,34 @@ def test_a_stopped_rank_ends_all_others(tmp_path: Path) -> None:
     assert (first, second) == (0, 0)
     assert "rank 2 on" in found[0][1] and "has not answered" in found[0][1]
     assert found[1][:2] == found[0][:2]
+
+
+def receives_nothing(group: RankGroup) -> Any:
+    """Exchange values that are larger than the buffers of sockets. Rank 1 stops after it has sent its value."""
+    for peer in group._peers.values():
+        wire.limit_sending(peer.socket, 5 if group.rank else 1)
+    if group.rank == 1:
+        send = group._send
+
+        def send_and_stop(rank: int, message: dict[str, Any]) -> None:
+            send(rank, message)
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+        group._send = send_and_stop  # type: ignore[method-assign]
+    while True:
+        group.allgather("x" * 2_000_000)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_a_rank_that_receives_nothing_ends_all_others(size: int) -> None:
+    """Checks that a rank counts as gone if it does not receive a long message."""
+    started = RankProcesses(size, receives_nothing)
+    others = [one for rank, one in enumerate(started.processes) if rank != 1]
+    assert [one.exitcode for one in others if one.join(60) is None] == [0] * (size - 1)
+    started.kill(1)
+    found = started.results
+    assert found[0][1].startswith("rank 1 on ") and found[0][1].endswith(" does not receive messages any more")
+    assert {one[:2] for rank, one in enumerate(found) if rank != 1} == {found[0][:2]}
 
 
 def fails(group: RankGroup, is_interrupt: bool) -> Any:
@@ -252,6 +286,110 @@ def test_a_rank_that_is_killed_while_the_network_is_measured_is_named() -> None:
     found = ranks(3, measures, 0, 1)
     assert found[1] is None
     assert {one[:2] for one in (found[0], found[2])} == {("CommunicationError", "rank 1 has gone")}
+
+
+def reads_from_a_killed_rank(group: RankGroup) -> Any:
+    """Exchange blocks between two ranks. Rank 1 kills itself when it sends, before it connects to rank 0. The group
+    tells rank 0 only later that rank 1 is gone."""
+    if group.rank == 1:
+        links._connected = lambda *_: time.sleep(60)  # type: ignore[assignment]
+    finish = group._finish
+
+    def later(end: group_module.End) -> None:
+        time.sleep(2)
+        finish(end)
+
+    group._finish = later  # type: ignore[method-assign]
+
+    def blocks() -> Iterator[Any]:
+        yield np.zeros(1)
+        if group.rank == 1:
+            die()
+
+    failure: Exception | None = None
+    other, target = 1 - group.rank, np.zeros(2)
+    try:
+        with links.streams(group, [other], {other: blocks}, 1) as open_stream:
+            open_stream(other).receive(target)
+    except EOFError as error:
+        failure = error
+    links.end_together(group, failure)
+
+
+def test_a_rank_does_not_wait_for_a_receiver_that_is_gone() -> None:
+    """Checks that a rank whose stream has ended early also ends if a receiver never connects. The stream can end before
+    the group knows that the receiver is gone."""
+    assert ranks(2, reads_from_a_killed_rank) == [("CommunicationError", "rank 1 has gone", False), None]
+
+
+def stops_watching(group: RankGroup) -> Any:
+    """Stop watching while the group ends. Return the names of the callbacks that were called."""
+    if group.rank == 1:
+        die()
+    called: list[str] = []
+    ending, left, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def first() -> None:
+        called.append("first")
+        ending.set()
+        left.wait(20)
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(group.watching(first))
+        second = contextlib.ExitStack()
+        second.enter_context(group.watching(lambda: called.append("second")))
+        stack.enter_context(group.watching(ended.set))
+        ending.wait(20)
+        second.close()
+        left.set()
+        ended.wait(20)
+    return called
+
+
+def test_no_callback_is_called_after_the_end_of_its_body() -> None:
+    """Checks a body that ends while the group calls the callbacks. Such a callback could use closed objects."""
+    assert ranks(2, stops_watching) == [["first"], None]
+
+
+def cannot_stop(group: RankGroup, said: Path) -> None:
+    """Do not stop when the group ends. The messages of rank 0 go to the file `said`."""
+    if group.rank == 1:
+        die()
+    os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT), 2)
+    group_module.STOP_SECONDS = 1.0
+    with group.watching(lambda: None):
+        time.sleep(60)
+
+
+def test_a_rank_that_cannot_stop_ends_with_one_line(tmp_path: Path) -> None:
+    """Checks that a rank ends after another rank is gone, even if its transfers never end."""
+    started = RankProcesses(2, cannot_stop, tmp_path / "said")
+    assert started.results == [None, None] and started.processes[0].exitcode == 1
+    line = "outcrop: rank 1 has gone; rank 0 has not stopped its work within 1 s\n"
+    assert (tmp_path / "said").read_text() == line
+
+
+def test_all_ranks_end_if_one_rank_does_not_join(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checks that the ranks that have joined get an error message when the time to join is over."""
+    monkeypatch.setattr(group_module, "JOIN_SECONDS", 1.0)
+    sent: list[queue.SimpleQueue[str]] = [queue.SimpleQueue() for _ in range(3)]
+
+    def join(rank: int) -> tuple[str, bool]:
+        def spread(text: str | None) -> str:
+            for one in sent if text is not None else []:
+                one.put(text)
+            return sent[rank].get()
+
+        if rank == 1:  # this rank gets the address of rank 0, but never connects
+            return spread(None), True
+        with pytest.raises(CommunicationError) as error:
+            RankGroup(rank, 3, spread)
+        return str(error.value), error.value.is_told_elsewhere
+
+    with ThreadPoolExecutor(3) as threads:
+        first, _, third = threads.map(join, range(3))
+    assert first[0].startswith(third[0]) and third[0].startswith("rank 1 has not reached rank 0 on ")
+    assert (first[1], third[1]) == (False, True)
 
 
 def test_only_connections_that_know_the_token_are_accepted() -> None:

@@ -2,7 +2,7 @@
 
 The runs have deep halos or split tiling, with one block or several blocks of rows on each rank, or parts along z.
 OUTCROP_RANK_KILLS is the number of kills. A twentieth of all kills happens in each step of a commit. The other kills
-happen at random moments:
+happen at random moments. A third test kills ranks while all ranks read the grid, with a third of this number of kills:
 
     OUTCROP_RANK_KILLS=200 pytest -s tests/test_rank_kill.py
 """
@@ -10,6 +10,7 @@ happen at random moments:
 import os
 import random
 import signal
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -213,3 +214,21 @@ def committed_steps(where: Path) -> list[int] | None:
     except oc.errors.OutcropError:
         return None
     return [one.manifest.step for one in states] if all(one.has_values for one in states) else None
+
+
+def reads_until_killed(group: RankGroup, where: Path, killed: int, later: float) -> None:
+    """Read the whole grid again and again, until a rank is gone. The rank `killed` is killed after `later` seconds."""
+    sim = oc.open(where, comm=group)
+    if group.rank == killed:
+        threading.Timer(later, die).start()
+    while True:
+        sim["u"][:], sim.snapshots["u"][:]
+
+
+def test_a_rank_can_be_killed_while_all_ranks_read_the_grid(tmp_path: Path) -> None:
+    """Checks that the other ranks end and name the killed rank. In a read, each rank receives rows and sends rows."""
+    where, chance = tmp_path / "run.oc", random.Random(3)
+    ranks(RANKS, computes, where, False, None, KINDS[0])
+    for number in range(max(3, KILLS // 3)):
+        killed = number % RANKS
+        require_told(ranks(RANKS, reads_until_killed, where, killed, chance.uniform(0, 0.2)), killed)

@@ -536,6 +536,7 @@ def forces(group: RankGroup, where: Path, is_new: bool = True) -> Any:
     return sim.step
 
 
+@pytest.mark.mpi
 def test_outcrop_resume_goes_on_with_fewer_ranks_and_with_one_process(tmp_path: Path) -> None:
     """Checks the command with and without mpirun. The results must be identical to the results of one process."""
     launcher()

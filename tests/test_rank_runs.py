@@ -364,6 +364,7 @@ def lines_of(done: subprocess.CompletedProcess[str]) -> list[str]:
     return [line for line in done.stderr.splitlines() if line.startswith("outcrop: ")]
 
 
+@pytest.mark.mpi
 @pytest.mark.parametrize("size", [2, 3])
 def test_mpirun_runs_resumes_and_gathers(tmp_path: Path, size: int) -> None:
     """Checks commands under mpirun. They must print one report, write one JSON file, and give the same results as one
@@ -410,6 +411,7 @@ def test_wrong_commands_print_one_line(tmp_path: Path, words: list[str], text: s
     assert not where.exists()
 
 
+@pytest.mark.mpi
 def test_processes_that_do_not_belong_together_can_be_told_so(tmp_path: Path) -> None:
     """Checks `ranks=1` under mpirun. Two ranks must refuse to continue a run of one process."""
     program = (
@@ -425,6 +427,7 @@ def test_processes_that_do_not_belong_together_can_be_told_so(tmp_path: Path) ->
     assert "holds a run of one process; go on without mpirun" in line
 
 
+@pytest.mark.mpi
 def test_a_script_is_the_same_under_mpirun(tmp_path: Path) -> None:
     """Checks a script without any MPI call, and a script that passes its communicator."""
     script = (
@@ -444,6 +447,7 @@ def test_a_script_is_the_same_under_mpirun(tmp_path: Path) -> None:
         np.testing.assert_array_equal(np.concatenate(found, axis=1), expected)
 
 
+@pytest.mark.mpi
 def test_equations_of_devito_are_refused_in_one_line(tmp_path: Path) -> None:
     """Checks runs of Devito's equations. Devito imports mpi4py, but does not initialise MPI. Devito's functions have a
     halo, so several ranks must refuse the run."""
@@ -475,21 +479,20 @@ def test_without_a_launcher_mpi4py_is_not_imported(tmp_path: Path) -> None:
     assert done.returncode == 0
 
 
+@pytest.mark.mpi
 def test_a_killed_rank_of_mpirun_can_be_resumed(tmp_path: Path) -> None:
     """Checks that `outcrop resume` under mpirun continues after a kill, with the same results as one process."""
     launcher()
     parts, alone = tmp_path / "parts", tmp_path / "alone.oc"
     program = (
         "import os, signal, sys\nfrom outcrop.cli.main import call\nfrom outcrop.run.disk.state import State\n"
-        "real = State.commit\n"
+        "real, rank = State.commit, os.environ.get('OMPI_COMM_WORLD_RANK') or os.environ['PMI_RANK']\n"
         "def commit(self, step, *given, **named):\n"
         "    real(self, step, *given, **named)\n"
-        "    if step == 6 and os.environ['PMI_RANK'] == '1': os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    if step == 6 and rank == '1': os.kill(os.getpid(), signal.SIGKILL)\n"
         "State.commit = commit\n"
         "sys.exit(call(sys.argv[1:]))"
     )
-    if "OUTCROP_MPIRUN" in os.environ:
-        pytest.skip("the program needs the variables of MPICH")
     words = ["run", *GRID, "-t", "12", "--bt", "3", "--quiet"]
     assert run_ranks(3, program, *words, "-d", str(parts)).returncode != 0
     # The launcher kills the other ranks at any instant: a rank in the middle of its commit leaves a temporary file.

@@ -306,6 +306,7 @@ def test_no_zarr_group_is_made_for_unequal_parts_or_other_files(
     np.testing.assert_array_equal(oc.open(apart)["u"][:], VALUES)
 
 
+@pytest.mark.mpi
 def test_a_script_reads_the_whole_grid_under_mpirun(tmp_path: Path) -> None:
     """Checks that a plane of the whole grid is the same on one and on three ranks of mpirun."""
     script = (

@@ -44,9 +44,17 @@ BEAT_SECONDS = 2.0
 SILENT_SECONDS = 18.0
 """A rank that has sent nothing for this time counts as gone. So a run also ends if the network stops working."""
 
+STALL_SECONDS = 8, 20
+"""A rank that does not receive a message within this time counts as gone. The first number is for messages of rank 0.
+The second number is for the other ranks. It is larger, because rank 0 receives nothing while a third rank stalls it."""
+
 JUDGE_SECONDS = 1.5
 """The time in seconds for which rank 0 collects reports of broken links, before it decides which rank is gone
 (`_judge`). A rank closes its links when a third rank is gone, so the first report may name a wrong rank."""
+
+STOP_SECONDS = 10.0
+"""The time in seconds in which a rank must stop its work after another rank has gone or failed. A transfer to a disk
+can take longer, or can never end."""
 
 Spread = Callable[[str | None], str]
 """A function that sends a text from rank 0 to all ranks. The argument is the text on rank 0, and None on the other
@@ -112,7 +120,7 @@ class RankGroup:
         self._sending = threading.RLock()
         self._peers = self._join(spread) if size > 1 else {}
         for peer in self._peers.values():
-            limit_sending(peer.socket)
+            limit_sending(peer.socket, STALL_SECONDS[rank > 0])
         self._wake, self._woken = os.pipe()
         self._watcher = threading.Thread(target=self._watch, name="outcrop-ranks", daemon=True)
         self._watcher.start()
@@ -184,17 +192,41 @@ class RankGroup:
 
     @contextlib.contextmanager
     def watching(self, callback: Callable[[], None]) -> Iterator[None]:
-        """While the body of the `with` runs, call `callback` from another thread as soon as the group ends."""
+        """While the body of the `with` runs, call `callback` from another thread as soon as the group ends. If the body
+        has not ended STOP_SECONDS after another rank has gone or failed, print one line and end this process."""
+        is_left = threading.Event()
+        leaving = threading.RLock()  # the thread of the body can call `stop`, too
+
+        def stop() -> None:
+            with leaving:
+                if is_left.is_set():  # the objects of the callback may no longer exist
+                    return
+                callback()
+            if self._end is not None and not self._end.is_interrupt:
+                threading.Thread(target=self._require_stop, args=(is_left,), name="outcrop-stop", daemon=True).start()
+
         with self._changed:
             ended = self._end is not None
-            self._callbacks.append(callback)
+            self._callbacks.append(stop)
         if ended:
-            callback()
+            stop()
         try:
             yield
         finally:
+            with leaving:
+                is_left.set()
             with self._changed:
-                self._callbacks.remove(callback)
+                self._callbacks.remove(stop)
+
+    def _require_stop(self, is_left: threading.Event) -> None:
+        """End this process without clean-up if `is_left` is not set in time. This loses nothing, because a run goes on
+        after a kill at any moment."""
+        if not is_left.wait(STOP_SECONDS):
+            assert self._end is not None
+            with contextlib.suppress(OSError):
+                text = f"{self._end.text}; rank {self.rank} has not stopped its work within {STOP_SECONDS:.0f} s"
+                os.write(2, f"outcrop: {text}\n".encode())
+            os._exit(1)
 
     @property
     def end(self) -> End | None:
@@ -254,9 +286,13 @@ class RankGroup:
                 found[rank] = _Peer(connection)
         except TimeoutError:
             missing = next(rank for rank in range(1, self.size) if rank not in found)
+            text = f"rank {missing} has not reached rank 0 on {socket.gethostname()} within {JOIN_SECONDS:.0f} s"
+            for peer in found.values():  # without this message, they would wait until this program has ended
+                with contextlib.suppress(OSError):
+                    peer.socket.sendall(frame_of({"kind": "end", **vars(End(missing, text, is_told=True))}))
+                peer.socket.close()
             raise CommunicationError(
-                f"rank {missing} has not reached rank 0 on {socket.gethostname()} within {JOIN_SECONDS:.0f} s; name "
-                "the network interface of the nodes in OUTCROP_NETWORK, such as ib0"
+                f"{text}; name the network interface of the nodes in OUTCROP_NETWORK, such as ib0"
             ) from None
         finally:
             listener.close()
@@ -305,11 +341,16 @@ class RankGroup:
             self._changed.notify_all()
 
     def _send(self, rank: int, message: dict[str, Any]) -> None:
-        # A failed send is ignored. The other rank may have sent the reason for its end, and the watcher reads it later.
+        # Another failure than a stall is ignored. The other rank may have sent the reason for its end, and the watcher
+        # reads it later. A stalled rank does not read any more. It would stall each further message.
         peer = self._peers[rank]
         if peer.is_open:
-            with contextlib.suppress(OSError):
+            try:
                 self._send_frame(peer, frame_of(message))
+            except BlockingIOError:
+                self._part(rank, f"rank {rank} on {self._host(rank)} does not receive messages any more")
+            except OSError:
+                pass
 
     def _send_all(self, message: dict[str, Any]) -> None:
         # A rank may end as soon as it has the values. The lock ensures that the other ranks get the values before they

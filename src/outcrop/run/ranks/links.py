@@ -244,13 +244,14 @@ def streams(
     `end_together`."""
     token = hmac.new(group.token.encode(), b"rows", hashlib.sha256).hexdigest()
     with contextlib.ExitStack() as stack:
-        sender = stack.enter_context(_Sender(group, token, targets, at_once))
-        addresses = group.allgather(sender.address)
+        sender = _Sender(token, targets, at_once)
         opened: dict[int, socket.socket] = {}
 
         def open_stream(rank: int) -> RowStream:
             deadline = time.monotonic() + JOIN_SECONDS
             opened[rank] = _connected(group, addresses[rank], token, f"rank {rank}", deadline)
+            if group.end is not None:  # `stop` may have been called before it could see this connection
+                _shut(opened[rank])
             return RowStream(opened[rank], rank)
 
         def stop() -> None:
@@ -258,7 +259,11 @@ def streams(
                 _shut(connection)
             sender.stop()
 
+        # The group is watched until the sender has ended. A stream can end early before the group knows that a rank is
+        # gone. The sender then still waits for this rank.
         stack.enter_context(group.watching(stop))
+        stack.enter_context(sender)
+        addresses = group.allgather(sender.address)
         sender.start()
         try:
             yield open_stream
@@ -289,7 +294,7 @@ def end_together(group: RankGroup, failure: Exception | None) -> None:
 class _Sender:
     """Accepts the connections of the receivers in `targets`, and sends each receiver its blocks."""
 
-    def __init__(self, group: RankGroup, token: str, targets: Mapping[int, Blocks], at_once: int) -> None:
+    def __init__(self, token: str, targets: Mapping[int, Blocks], at_once: int) -> None:
         self._targets, self._is_stopped = targets, False
         self._listener = Listener(token) if targets else None
         self._pool = ThreadPoolExecutor(max(1, min(at_once, len(targets))), "outcrop-rows")
@@ -314,6 +319,7 @@ class _Sender:
             raise self._errors[0]
 
     def stop(self) -> None:
+        """Accept no more connections, and end all streams. Any thread may call this method."""
         self._is_stopped = True
         for connection in list(self._open):
             _shut(connection)
@@ -336,6 +342,8 @@ class _Sender:
                 connection, rank = self._listener.accept(time.monotonic() + POLL_SECONDS)
                 waiting.discard(rank)
                 self._open.add(connection)
+                if self._is_stopped:  # `stop` may have been called before it could see this connection
+                    _shut(connection)
                 self._pool.submit(self._send, connection, self._targets[rank])
 
     def _send(self, connection: socket.socket, blocks: Blocks) -> None:

@@ -32,7 +32,7 @@ PROOF_SECONDS = 5.0
 """The time in seconds in which one end of a new connection must prove that it knows the token."""
 
 SEND_SECONDS = 20
-"""A message fails if the other end does not receive it within this time, in seconds."""
+"""A connection over TCP fails if the other machine does not acknowledge sent bytes within this time, in seconds."""
 
 NETWORK = "OUTCROP_NETWORK"
 """The environment variable that names the network interface of the ranks, such as ib0."""
@@ -173,9 +173,10 @@ def prepare_socket(connection: socket.socket) -> None:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SEND_SECONDS * 1000)
 
 
-def limit_sending(connection: socket.socket) -> None:
-    """Let a message fail if the other end does not receive it within SEND_SECONDS."""
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SEND_SECONDS, 0))
+def limit_sending(connection: socket.socket, seconds: int) -> None:
+    """Let a message fail with BlockingIOError if the other end receives nothing for this time. The failure can take
+    twice as long, because the system first reports the bytes that it has sent before."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", seconds, 0))
 
 
 def read_exactly(connection: socket.socket, count: int) -> bytes:
