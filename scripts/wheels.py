@@ -16,6 +16,7 @@ import argparse
 import hashlib
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -157,7 +158,9 @@ def run(command: Sequence[str | Path], what: str, folder: Path = ROOT, **variabl
     with LOG.open("a") as log:
         log.write(f"$ {shlex.join(words)}\n{done.stdout}\n")
     if done.returncode != 0:
-        raise Failure(f"{what} failed; the output is at the end of {LOG.relative_to(ROOT)}")
+        error = next((line.strip() for line in done.stdout.splitlines() if re.search(r"\berror: ", line, re.I)), "")
+        why = f" ({error[:300]})" if error else ""
+        raise Failure(f"{what} failed{why}; the output is at the end of {LOG.relative_to(ROOT)}")
     return done.stdout
 
 
@@ -351,6 +354,7 @@ def make_wheel(tools: Path, source: Path, processor: str, python: Python, compil
         command += ["-C", setting]
     run(
         [*command, "-w", raw, source], f"the build for {python.command} on {processor}",
+        CXXFLAGS=f"-isystem {shlex.quote(str(headers_of_debian(processor, python)))}",
         PATH=f"{programs}{os.pathsep}{os.environ['PATH']}",
         PKG_CONFIG_LIBDIR=str(prefix / "lib" / "pkgconfig"),
         _PYTHON_HOST_PLATFORM=f"linux-{processor}",
@@ -358,6 +362,24 @@ def make_wheel(tools: Path, source: Path, processor: str, python: Python, compil
     )  # fmt: skip
     (wheel,) = raw.glob("*.whl")
     return tagged(tools, wheel, processor)
+
+
+def headers_of_debian(processor: str, python: Python) -> Path:
+    """Return a folder in which zig finds the header pyconfig.h of a Python package of Debian or Ubuntu.
+
+    The pyconfig.h of these packages only includes <PROCESSOR-linux-gnu/python3.x/pyconfig.h>. This file is in
+    /usr/include, where zig does not search, and only for the processor of this machine. Both processors can use it. The
+    folder is the same for all Pythons, so that objects are used again."""
+    folder = WORK / processor / "include"
+    ask = "import sysconfig as s; print(s.get_path('include'), s.get_config_var('MULTIARCH'))"
+    include, multiarch = run([python.command, "-c", ask], f"{python.command}").split()
+    header = Path(include).parent / multiarch / Path(include).name / "pyconfig.h"
+    copy = folder / f"{processor}-linux-gnu" / header.parent.name / header.name
+    copy.unlink(missing_ok=True)
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    if header.is_file():
+        shutil.copy2(header, copy)
+    return folder
 
 
 def tagged(tools: Path, wheel: Path, processor: str) -> Path:
