@@ -124,7 +124,11 @@ def check_tree(suite: str, packages: Sequence[str]) -> None:
         tree.mkdir(parents=True)
         include = ",".join(["python3", "python3-venv", "ca-certificates", *packages])
         source = mirror()
-        parts = ["--components=main,universe"] if "ubuntu" in "".join(source) else []  # universe has python3-venv
+        is_ubuntu = "ubuntu" in "".join(source)
+        parts = ["--components=main,universe"] if is_ubuntu else []  # universe has python3-venv
+        scripts = Path("/usr/share/debootstrap/scripts")
+        if source and not (scripts / suite).exists():  # the release is newer than this debootstrap
+            source.append(str(scripts / ("gutsy" if is_ubuntu else "sid")))
         make = ["debootstrap", "--variant=minbase", *parts, f"--include={include}", suite, tree, *source]
         run(make, f"debootstrap for {suite}, which needs the network,")
         (tree / "complete").touch()

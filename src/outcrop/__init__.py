@@ -8,8 +8,10 @@ report = sim.run(steps=1000)
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from logging import NullHandler, getLogger
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from outcrop import errors
@@ -73,12 +75,29 @@ _NAMES = {
 
 
 def __getattr__(name: str) -> object:
+    if name in ("_core", "_aggregate"):
+        return _compiled(name)
     if name in _MODULES:
         return import_module(_MODULES[name])
     for module, names in _NAMES.items():
         if name in names:
             return getattr(import_module(f"outcrop.{module}"), name)
     raise AttributeError(f"module 'outcrop' has no attribute {name!r}")
+
+
+def _compiled(name: str) -> ModuleType:
+    """Return an extension module. Raises ImportError with the reason, if the module is missing."""
+    try:
+        return import_module(f"outcrop.{name}")
+    except ModuleNotFoundError as error:
+        if error.name != f"outcrop.{name}":
+            raise
+        version = f"{sys.version_info.major}.{sys.version_info.minor}"
+        raise ImportError(
+            f"{__path__[0]} has no extension module {name} for Python {version}: remove this folder from PYTHONPATH, "
+            "or install Outcrop again with this Python",
+            name=error.name,
+        ) from None
 
 
 def __dir__() -> list[str]:
