@@ -29,6 +29,7 @@ from folders import everything_below
 from images import make_image, simulation
 from outcrop.cli import watch as page_module
 from outcrop.cli.main import call
+from outcrop.cli.picture import Range, Scale
 from outcrop.cli.watch import Follower, curve, line, page
 from outcrop.durable import SYSTEM
 from outcrop.errors import InputError, InterruptedRun
@@ -214,7 +215,8 @@ def test_a_run_is_watched_while_it_runs(tmp_path: Path) -> None:
     found = watcher.look()
     steps = [one.step for one in seen]
     assert not problems and steps == sorted(steps) and found.status == FINISHED and found.traces[0].rows == 24
-    assert {one.status for one in seen} <= {RUNNING, FINISHED, QUIET}
+    assert {one.status for one in seen} <= {NOT_STARTED, RUNNING, FINISHED, QUIET}
+    assert all(one.step == 24 for one in seen if one.status == FINISHED)
     assert found.traces == Watcher(tmp_path / "run.oc").look().traces, "rows in portions and rows at once are equal"
 
 
@@ -285,6 +287,13 @@ def test_a_run_without_values_waits(tmp_path: Path) -> None:
     state = open_state(tmp_path / "run.oc")
     state.change(phase="new", filled={}, current=1)
     assert Watcher(tmp_path / "run.oc").look().status == NO_VALUES
+
+
+def test_a_run_that_has_only_initial_values_is_not_finished(tmp_path: Path) -> None:
+    """Checks the status between the first assignment and the first call of `run`, which a live page must survive."""
+    make_run(tmp_path / "run.oc")
+    found = Watcher(tmp_path / "run.oc").look()
+    assert found.status == NOT_STARTED and "not started: step 0; it has initial values" in "\n".join(page(found))
 
 
 def test_without_a_terminal_each_commit_is_a_line(
@@ -459,6 +468,8 @@ def ask(where: Path) -> Iterator[Callable[..., tuple[http.client.HTTPResponse, b
 
 def test_the_page_in_a_browser(ask: Callable[..., Any], where: Path) -> None:
     """Checks the addresses of the page, the slices, and requests that must be refused."""
+    from matplotlib import colormaps
+    from matplotlib.colors import to_hex
     from matplotlib.image import imread
 
     answer, content = ask("/")
@@ -473,10 +484,14 @@ def test_the_page_in_a_browser(ask: Callable[..., Any], where: Path) -> None:
         answer, content = ask(f"/slice.png?name={name}&slice=y=3")
         picture = imread(BytesIO(content), format="png")
         assert picture.shape[:2] == (12, 8)
-        low, high = values[:, 3].min(), values[:, 3].max()
-        assert answer.headers["X-Outcrop-About"].endswith(f"y = 3: {low:.4g} to {high:.4g}")
-        brightest = np.unravel_index(values[::-1, 3].argmax(), (12, 8))  # the last plane is at the top of the picture
-        assert picture[brightest][0] > 0.9
+        found = Range()
+        found.include(values[:, 3])
+        scale = Scale.of(found, None, "auto")
+        assert answer.headers["X-Outcrop-About"].endswith(f"y = 3: {scale.low:.4g} to {scale.high:.4g}")
+        colors = colormaps[scale.colors](scale.norm(values[::-1, 3]))  # the last plane is at the top of the picture
+        np.testing.assert_allclose(picture, colors, atol=1 / 255)
+        bar = answer.headers["X-Outcrop-Colors"].split()
+        assert (bar[0], bar[-1]) == tuple(map(to_hex, colormaps[scale.colors]([0.0, 1.0])))
     for path, text in (
         ("/slice.png", "''"), ("/slice.png?name=..%2F..%2Fetc", "no field"), ("/slice.png?name=u&slice=y=99", "y goes"),
         ("/slice.png?name=snapshots%20v", "no array"), ("/manifest.json", "no such page"), ("/../x", "no such page"),

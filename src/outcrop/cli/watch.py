@@ -115,7 +115,8 @@ def _status(now: Glance, is_brief: bool = False) -> str:
 
     if now.run is None:
         return f"{now.status}: {now.note}"
-    step = f"step {now.run.step}" if now.status == FINISHED else f"step {now.run.step} of {now.run.target_step}"
+    is_alone = now.status == FINISHED or not now.run.target_step
+    step = f"step {now.run.step}" if is_alone else f"step {now.run.step} of {now.run.target_step}"
     text = f"{now.status}: {step}"
     if now.status == RUNNING and now.age is not None and now.pace is not None and not is_brief:
         what = "last commit" if now.pace.steps_done else "begun"
@@ -203,7 +204,7 @@ def _records(now: Glance) -> list[tuple[str, str]]:
     found += [(f"norms {one.field}", _norms(one)) for one in now.norms]
     if now.left_out:
         found.append(("", f"{now.left_out} more traces and norms"))
-    return found
+    return [("", ""), *found] if found else []
 
 
 def _trace(one: TraceGlance, step: int) -> str:
