@@ -350,6 +350,24 @@ def test_a_terminal_shows_a_page_and_ctrl_c_ends_it(where: Path) -> None:
     assert (waiting.communicate(timeout=60)[1], waiting.returncode) == ("outcrop: interrupted\n", 130)
 
 
+def test_a_live_page_keeps_its_characters(where: Path) -> None:
+    """Checks that the page has the same characters after the first look as before it."""
+    pty = pytest.importorskip("pty")
+    main, end = pty.openpty()
+    command = [sys.executable, "-m", "outcrop.cli.main", "watch", str(where), "--keep", "--interval", "0.05"]
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120", "LINES": "40", "PYTHONUTF8": "1"}
+    process = subprocess.Popen(command, stdout=end, stderr=subprocess.PIPE, env=environment)
+    os.close(end)
+    text = b""
+    while text.count(b"progress") < 4:
+        text += os.read(main, 1 << 16)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    os.close(main)
+    lines = [one for one in text.decode(errors="replace").splitlines() if "progress" in one]
+    assert len(lines) >= 4 and all("█" in one and "##" not in one for one in lines[:4])
+
+
 def test_a_run_on_a_block_device_is_watched(tmp_path: Path, images: None) -> None:
     device = make_image(tmp_path / "a.img", noise=False)
     sim = simulation([device])

@@ -330,7 +330,10 @@ def _show_page(look: Callable[[], Glance], interval: float, keep: bool) -> None:
         return Text("\n".join(lines), no_wrap=True, overflow="ellipsis")
 
     follower = Follower(look)
-    with Live(drawn(), console=Console(), auto_refresh=False, vertical_overflow="crop") as live:
+    # By default, Live replaces standard output by an object without an encoding, and curves would have ASCII characters.
+    with Live(
+        drawn(), console=Console(), auto_refresh=False, vertical_overflow="crop", redirect_stdout=False
+    ) as live:
         while not _is_over(follower, keep):
             time.sleep(interval)
             follower.look()
