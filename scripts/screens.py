@@ -56,7 +56,7 @@ seconds = np.arange(steps) * dt - 0.08
 phase = (np.pi * 15.0 * seconds) ** 2
 v, time_step = oc.Field("v"), oc.Parameter("dt", 0.0)
 sim = oc.Simulation(
-    "acoustic4", shape, directory="shot.oc", memory="12MiB", spacing=h, units="m", dt=dt, threads=1, sizes={"bt": 10},
+    "acoustic4", shape, directory="shot.oc", memory="16MiB", spacing=h, units="m", dt=dt, threads=1, sizes={"bt": 20},
     sources=[oc.Source("u", [200.0, 640.0, 960.0], (1 - 2 * phase) * np.exp(-phase),
                        scale=time_step**2 * v[0, 0, 0] ** 2)],
     receivers=[oc.Receivers("line", "u", [[50.0, 640.0, x] for x in np.arange(100.0, 1800.0, 25.0)])],
