@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import re
+import runpy
 import shutil
 import signal
 import subprocess
@@ -14,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
@@ -44,6 +46,7 @@ from outcrop.run.watch import FINISHED, INTERRUPTED, LOST, NO_VALUES, NOT_STARTE
 from rank_processes import ranks
 from strategies import examples
 
+SCREENS = runpy.run_path(str(Path(__file__).parent.parent / "scripts" / "screens.py"))
 SHAPE = (12, 10, 8)
 OTHER_COMPUTER = "another-boot pid:[1] 1 1"
 
@@ -461,27 +464,36 @@ def test_curves_suit_the_terminal(encoding: str, monkeypatch: pytest.MonkeyPatch
     assert curve([]) == "" and len(set(curve([0.0, 0.0]))) == 1
 
 
-@pytest.fixture
-def ask(where: Path) -> Iterator[Callable[..., tuple[http.client.HTTPResponse, bytes]]]:
-    """Return a function that sends a request to the page about the run `where`."""
+@contextmanager
+def served(where: Path) -> Iterator[int]:
+    """Serve the page about the run `where`, and yield the port."""
     from outcrop.cli.watch_web import make_server
 
     server = make_server(Follower(Watcher(where).look), 1.0, 0)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@pytest.fixture
+def ask(where: Path) -> Iterator[Callable[..., tuple[http.client.HTTPResponse, bytes]]]:
+    """Return a function that sends a request to the page about the run `where`."""
 
     def request(path: str, method: str = "GET", **headers: str) -> tuple[http.client.HTTPResponse, bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
         connection.request(method, path, headers=headers)
         answer = connection.getresponse()
         content = answer.read()
         connection.close()
         return answer, content
 
-    yield request
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with served(where) as port:
+        yield request
 
 
 def test_the_page_in_a_browser(ask: Callable[..., Any], where: Path) -> None:
@@ -519,6 +531,26 @@ def test_the_page_in_a_browser(ask: Callable[..., Any], where: Path) -> None:
     assert ask("/status.json", Host="other.example")[0].status == 403
     assert ask("/status.json", "POST")[0].status == 501
     assert ask("/", "HEAD")[1] == b""
+
+
+@pytest.mark.skipif(bool(SCREENS["missing"]()), reason=f"a browser is missing: {SCREENS['missing']()}")
+def test_a_browser_shows_the_flat_side_of_a_box(tmp_path: Path) -> None:
+    """Checks the page in Chromium: the snapshots are one row thick, and the page shows this row with its colour bar."""
+    row = oc.Snapshots(2, ["u"], box=(slice(None), slice(4, 5), slice(None)))
+    sim = oc.Simulation("heat2", SHAPE, directory=tmp_path / "run.oc", memory="1MiB", snapshots=row)
+    sim["u"] = "random:1"
+    sim.run(4, progress="none")
+    values = sim.snapshots["u"][-1]
+    with served(tmp_path / "run.oc") as port, SCREENS["browser"](900, 900) as driver:
+        driver.get(f"http://127.0.0.1:{port}/")
+        SCREENS["wait_until"](lambda: driver.find_element("id", "high").text, "a slice")
+        assert driver.find_element("id", "axis").get_property("value") == "y"
+        assert driver.find_element("id", "low").text == f"{values.min():.4g}"
+        assert driver.find_element("id", "high").text == f"{values.max():.4g}"
+        assert "linear-gradient" in driver.find_element("id", "scale").value_of_css_property("background-image")
+        picture = driver.find_element("id", "slice")
+        sizes = [picture.get_property(name) for name in ("naturalWidth", "naturalHeight")]
+        assert sizes == [SHAPE[2], SHAPE[0]]
 
 
 def test_a_port_that_is_taken_is_named(where: Path) -> None:

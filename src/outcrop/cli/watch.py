@@ -330,10 +330,11 @@ def _show_page(look: Callable[[], Glance], interval: float, keep: bool) -> None:
         return Text("\n".join(lines), no_wrap=True, overflow="ellipsis")
 
     follower = Follower(look)
-    # By default, Live replaces standard output by an object without an encoding, and curves would have ASCII characters.
-    with Live(
+    # By default, Live replaces standard output by an object without an encoding, and curves would be ASCII.
+    live_page = Live(
         drawn(), console=Console(), auto_refresh=False, vertical_overflow="crop", redirect_stdout=False
-    ) as live:
+    )  # fmt: skip
+    with live_page as live:
         while not _is_over(follower, keep):
             time.sleep(interval)
             follower.look()
