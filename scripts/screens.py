@@ -87,13 +87,14 @@ def missing() -> str:
 
 
 @contextmanager
-def browser(width: int, height: int) -> Iterator[Any]:
-    """Yield a driver of Chromium without a window. A page has `width` x `height` pixels."""
+def browser(width: int, height: int, scale: float = SCALE) -> Iterator[Any]:
+    """Yield a driver of Chromium without a window. A page has `width` x `height` pixels, and its picture has `scale`
+    times as many pixels along each side."""
     from selenium import webdriver
 
     options = webdriver.ChromeOptions()
     options.binary_location = shutil.which("chromium") or ""
-    flags = ("--headless=new", "--no-sandbox", "--hide-scrollbars", f"--force-device-scale-factor={SCALE}",
+    flags = ("--headless=new", "--no-sandbox", "--hide-scrollbars", f"--force-device-scale-factor={scale}",
              "--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader")  # fmt: skip
     for flag in flags:
         options.add_argument(flag)
@@ -101,7 +102,7 @@ def browser(width: int, height: int) -> Iterator[Any]:
     try:
         driver.execute_cdp_cmd(
             "Emulation.setDeviceMetricsOverride",
-            {"width": width, "height": height, "deviceScaleFactor": SCALE, "mobile": False},
+            {"width": width, "height": height, "deviceScaleFactor": scale, "mobile": False},
         )
         yield driver
     finally:
@@ -238,7 +239,7 @@ def watch_web(output: Path) -> None:
 
 
 def view(output: Path) -> None:
-    with finished_shot() as folder, browser(1280, 760) as driver, served(folder, "view", "shot.oc") as address:
+    with finished_shot() as folder, browser(1280, 760, 1.0) as driver, served(folder, "view", "shot.oc") as address:
         driver.get(address)
         wait_until(lambda: driver.execute_script("return window.viewer?.isReady()"), "the slices")
         time.sleep(2)
@@ -332,6 +333,7 @@ def of_page(page: str, name: str, output: Path) -> None:
 
 
 PICTURES: dict[str, Callable[[Path], None]] = {
+    "first-shot.png": partial(of_page, "tutorials/first-run.md", "shot.png"),
     "ladder.png": ladder,
     "notebook.png": notebook,
     "plan.png": plan,
