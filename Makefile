@@ -8,6 +8,7 @@
 #   make bench      run a benchmark; benchmark=core sets its name, and options=... sets its options
 #   make lint       run ruff, mypy and clang-format
 #   make docs       write HTML pages to docs/_build
+#   make screens    make the pictures of the documents; pictures="watch.png view.png" makes only these
 #   make sanitize   run the C++ tests with the address, undefined-behaviour and thread sanitizers
 #   make hostile    test all code that reads input with random invalid input; options: number=5200 seed=1
 #   make soak       run random tests with many more examples, kill programs 1000 times, and kill 200 gradient programs
@@ -29,7 +30,7 @@ RUN_PROBLEM := heat7 -n 1024 1024 512 -t $(RUN_STEPS) -d $(RUN_DIRECTORY) --memo
 cpp_files := $(shell find core aggregate bindings tests/core -name '*.?pp' -o -name '*.h' 2>/dev/null)
 built_from := CMakeLists.txt aggregate/CMakeLists.txt pyproject.toml $(filter-out tests/% aggregate/tests/%,$(cpp_files))
 
-.PHONY: install run test test-core test-python test-mpi bench lint format docs wheels sanitize hostile soak clean
+.PHONY: install run test test-core test-python test-mpi bench lint format docs screens wheels sanitize hostile soak clean
 .DELETE_ON_ERROR:
 
 install: $(VENV)/.built
@@ -46,7 +47,7 @@ $(VENV)/.built: $(VENV)/.packages $(built_from)
 	CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) $(BIN)/python -m pip install -q --no-build-isolation -e '.[test]'
 	touch $@
 
-$(VENV)/.lint $(VENV)/.docs: $(VENV)/.%: $(VENV)/.built
+$(VENV)/.lint $(VENV)/.docs $(VENV)/.screens: $(VENV)/.%: $(VENV)/.built
 	$(BIN)/python -m pip install -q --no-build-isolation \
 	  $$($(BIN)/python scripts/extra_requirements.py $*)
 	touch $@
@@ -93,6 +94,10 @@ format: $(VENV)/.lint
 
 docs: $(VENV)/.docs
 	$(BIN)/python -m sphinx -q -W -b html docs docs/_build/html
+
+pictures ?=
+screens: $(VENV)/.screens
+	$(BIN)/python scripts/screens.py $(pictures)
 
 # By default, each Python of this machine gets a wheel, and the bare system is the release of Debian or Ubuntu of this
 # machine. `make wheels pythons="python3.10 python3.13" processors=x86_64 trees="bookworm trixie"` names them.

@@ -1,9 +1,10 @@
 """Draw docs/wavefront.svg: one pass of the wavefront scheme in space (planes z) and time (levels).
 
-.venv/bin/python scripts/draw_wavefront.py
-"""
+    python scripts/draw_wavefront.py TARGET.svg
 
-from pathlib import Path
+scripts/screens.py calls this program."""
+
+import sys
 
 import matplotlib
 
@@ -70,8 +71,7 @@ def main() -> None:
     axes.set_xlim(-4.6, PLANES + 0.2)
     axes.set_ylim(-1.8, LEVELS + 2.5)
     axes.set_axis_off()
-    target = Path(__file__).parent.parent / "docs" / "wavefront.svg"
-    figure.savefig(target, bbox_inches="tight", metadata={"Date": None})
+    figure.savefig(sys.argv[1], bbox_inches="tight", metadata={"Date": None})
 
 
 main()

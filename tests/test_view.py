@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 import json
+import runpy
 import socket
 import sys
 import urllib.error
 import urllib.request
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,10 @@ import pytest
 import outcrop as oc
 from outcrop.cli import view
 from outcrop.cli.main import call
-from outcrop.cli.subject import of_field
+from outcrop.cli.subject import Subject, of_field
+from outcrop.errors import InputError
 
+SCREENS = runpy.run_path(str(Path(__file__).parent.parent / "scripts" / "screens.py"))
 needs_neuroglancer = pytest.mark.skipif(not find_spec("neuroglancer"), reason="needs neuroglancer")
 SHAPE = (12, 10, 16)
 
@@ -87,6 +90,104 @@ def test_a_browser_gets_the_cells_that_it_shows(served: tuple[oc.Simulation, Cli
     status, page = client.get(f"v/{client.token}/")
     assert status == 200 and b"<script" in page
     assert b"http" not in page, "the program of the browser is in the package"
+
+
+@needs_neuroglancer
+def test_new_commits_are_followed(tmp_path: Path) -> None:
+    """Checks the arrays, the snapshots and the position after further steps. The user's choices stay: the program of
+    the colours, the layers, and the position if it is not at the newest snapshot."""
+    sim = make(tmp_path / "run.oc", snapshots=[oc.Snapshots(2), oc.Snapshots(8, name="rare", initial=False)])
+    server = view.Server(tmp_path / "run.oc")
+    try:
+        client = Client(server)
+        assert list(client.keys) == ["u", "v", "snapshots/u"] and not server.follow()
+        assert server._viewer.state.position.tolist() == [8, 5, 6, 3]  # x, y, z and step 6, in units of 2 steps
+        old = client.cells("u", "1,1,1", "3,0,0", "4,10,16")
+        sim.run(2)
+        assert server.follow() and not server.follow()
+        now = Client(server)
+        assert server.names == list(now.keys) == ["u", "v", "snapshots/u", "snapshots/rare/u"]
+        assert (now.keys["u"], now.keys["v"]) == (client.keys["u"], client.keys["v"])
+        assert now.keys["snapshots/u"] != client.keys["snapshots/u"]
+        found = now.cells("u", "1,1,1", "3,0,0", "4,10,16")
+        np.testing.assert_array_equal(found, sim["u"][3:4])
+        assert not np.array_equal(found, old)
+        np.testing.assert_array_equal(
+            now.cells("snapshots/u", "1,1,1,1", "4,0,0,0", "5,12,10,16"), sim.snapshots["u"][4:]
+        )
+        assert server._viewer.state.position.tolist() == [8, 5, 6, 4]
+        with server._viewer.txn() as state:
+            state.position = [1, 2, 3, 1]
+            state.layers["snapshots/u"].layer.shader = "mine"
+            del state.layers["v"]
+        sim.run(2)
+        assert server.follow()
+        state = server._viewer.state
+        assert state.position.tolist() == [1, 2, 3, 1] and state.layers["snapshots/u"].layer.shader == "mine"
+        assert [one.name for one in state.layers] == ["u", "snapshots/u", "snapshots/rare/u"]
+        last = Client(server)
+        assert json.loads(last.get(f"neuroglancer/info/{last.keys['snapshots/u']}")[1])["shape"] == [6, *SHAPE]
+        make(tmp_path / "run.oc", force=True)
+        with pytest.raises(InputError, match="now holds another run"):
+            server.follow()
+    finally:
+        server.close()
+
+
+@needs_neuroglancer
+def test_the_first_snapshots_appear(tmp_path: Path) -> None:
+    """Checks a run that has no snapshots when the server starts."""
+    sim = make(tmp_path / "run.oc", snapshots=oc.Snapshots(8, initial=False))
+    server = view.Server(tmp_path / "run.oc")
+    try:
+        assert server.names == ["u", "v"]
+        sim.run(3)
+        assert server.follow() and server.names == ["u", "v", "snapshots/u"]
+        state = server._viewer.state
+        assert list(state.dimensions.names) == ["x", "y", "z", "step"] and state.position.tolist() == [8, 5, 6, 1]
+    finally:
+        server.close()
+
+
+@needs_neuroglancer
+@pytest.mark.skipif(bool(SCREENS["missing"]()), reason=f"a browser is missing: {SCREENS['missing']()}")
+def test_a_browser_draws_all_slices_and_follows_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checks that Chromium asks for slices through each axis of a grid with a long axis, and for new snapshots."""
+    asked: list[tuple[str, list[int], list[int]]] = []
+    read = view.read_block
+
+    def record(subject: Subject, start: Sequence[int], end: Sequence[int], every: Sequence[int]) -> Any:
+        asked.append((subject.label, list(start), list(end)))
+        return read(subject, start, end, every)
+
+    monkeypatch.setattr(view, "read_block", record)
+    kept = oc.Snapshots(2)
+    sim = oc.Simulation("heat2", (96, 128, 192), directory=tmp_path / "run.oc", memory="4MiB", snapshots=kept)
+    sim["u"] = "gaussian"
+    sim.run(4)
+    server = view.Server(tmp_path / "run.oc")
+    try:
+        with SCREENS["browser"](900, 700) as driver:
+            driver.get(server.address)
+
+            def is_drawn(axis: int) -> bool:
+                return any(name == "u" and end[axis] - start[axis] == 1 for name, start, end in asked)
+
+            SCREENS["wait_until"](lambda: all(map(is_drawn, range(3))), "requests for three slices")
+            with server._viewer.txn() as state:
+                for one in state.layers:
+                    one.visible = one.name == "snapshots/u"
+            for number in (2, 3, 4):
+                SCREENS["wait_until"](
+                    lambda number=number: any(
+                        name == "snapshots/u" and start[0] <= number < end[0] for name, start, end in asked
+                    ),
+                    f"a request for snapshot {number}",
+                )
+                sim.run(2)
+                assert server.follow()
+    finally:
+        server.close()
 
 
 @needs_neuroglancer

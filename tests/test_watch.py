@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import re
+import runpy
 import shutil
 import signal
 import subprocess
@@ -14,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
@@ -29,6 +31,7 @@ from folders import everything_below
 from images import make_image, simulation
 from outcrop.cli import watch as page_module
 from outcrop.cli.main import call
+from outcrop.cli.picture import Range, Scale
 from outcrop.cli.watch import Follower, curve, line, page
 from outcrop.durable import SYSTEM
 from outcrop.errors import InputError, InterruptedRun
@@ -43,6 +46,7 @@ from outcrop.run.watch import FINISHED, INTERRUPTED, LOST, NO_VALUES, NOT_STARTE
 from rank_processes import ranks
 from strategies import examples
 
+SCREENS = runpy.run_path(str(Path(__file__).parent.parent / "scripts" / "screens.py"))
 SHAPE = (12, 10, 8)
 OTHER_COMPUTER = "another-boot pid:[1] 1 1"
 
@@ -214,7 +218,8 @@ def test_a_run_is_watched_while_it_runs(tmp_path: Path) -> None:
     found = watcher.look()
     steps = [one.step for one in seen]
     assert not problems and steps == sorted(steps) and found.status == FINISHED and found.traces[0].rows == 24
-    assert {one.status for one in seen} <= {RUNNING, FINISHED, QUIET}
+    assert {one.status for one in seen} <= {NOT_STARTED, RUNNING, FINISHED, QUIET}
+    assert all(one.step == 24 for one in seen if one.status == FINISHED)
     assert found.traces == Watcher(tmp_path / "run.oc").look().traces, "rows in portions and rows at once are equal"
 
 
@@ -289,6 +294,13 @@ def test_a_run_without_values_waits(tmp_path: Path) -> None:
     assert Watcher(tmp_path / "run.oc").look().status == NO_VALUES
 
 
+def test_a_run_that_has_only_initial_values_is_not_finished(tmp_path: Path) -> None:
+    """Checks the status between the first assignment and the first call of `run`, which a live page must survive."""
+    make_run(tmp_path / "run.oc")
+    found = Watcher(tmp_path / "run.oc").look()
+    assert found.status == NOT_STARTED and "not started: step 0; it has initial values" in "\n".join(page(found))
+
+
 def test_without_a_terminal_each_commit_is_a_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -342,6 +354,24 @@ def test_a_terminal_shows_a_page_and_ctrl_c_ends_it(where: Path) -> None:
     assert waiting.stdout is not None and "later.oc" in waiting.stdout.readline()
     waiting.send_signal(signal.SIGINT)
     assert (waiting.communicate(timeout=60)[1], waiting.returncode) == ("outcrop: interrupted\n", 130)
+
+
+def test_a_live_page_keeps_its_characters(where: Path) -> None:
+    """Checks that the page has the same characters after the first look as before it."""
+    pty = pytest.importorskip("pty")
+    main, end = pty.openpty()
+    command = [sys.executable, "-m", "outcrop.cli.main", "watch", str(where), "--keep", "--interval", "0.05"]
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120", "LINES": "40", "PYTHONUTF8": "1"}
+    process = subprocess.Popen(command, stdout=end, stderr=subprocess.PIPE, env=environment)
+    os.close(end)
+    text = b""
+    while text.count(b"progress") < 4:
+        text += os.read(main, 1 << 16)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    os.close(main)
+    lines = [one for one in text.decode(errors="replace").splitlines() if "progress" in one]
+    assert len(lines) >= 4 and all("█" in one and "##" not in one for one in lines[:4])
 
 
 def test_a_run_on_a_block_device_is_watched(tmp_path: Path, images: None) -> None:
@@ -437,31 +467,42 @@ def test_curves_suit_the_terminal(encoding: str, monkeypatch: pytest.MonkeyPatch
     assert curve([]) == "" and len(set(curve([0.0, 0.0]))) == 1
 
 
-@pytest.fixture
-def ask(where: Path) -> Iterator[Callable[..., tuple[http.client.HTTPResponse, bytes]]]:
-    """Return a function that sends a request to the page about the run `where`."""
+@contextmanager
+def served(where: Path) -> Iterator[int]:
+    """Serve the page about the run `where`, and yield the port."""
     from outcrop.cli.watch_web import make_server
 
     server = make_server(Follower(Watcher(where).look), 1.0, 0)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@pytest.fixture
+def ask(where: Path) -> Iterator[Callable[..., tuple[http.client.HTTPResponse, bytes]]]:
+    """Return a function that sends a request to the page about the run `where`."""
 
     def request(path: str, method: str = "GET", **headers: str) -> tuple[http.client.HTTPResponse, bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
         connection.request(method, path, headers=headers)
         answer = connection.getresponse()
         content = answer.read()
         connection.close()
         return answer, content
 
-    yield request
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with served(where) as port:
+        yield request
 
 
 def test_the_page_in_a_browser(ask: Callable[..., Any], where: Path) -> None:
     """Checks the addresses of the page, the slices, and requests that must be refused."""
+    from matplotlib import colormaps
+    from matplotlib.colors import to_hex
     from matplotlib.image import imread
 
     answer, content = ask("/")
@@ -476,10 +517,14 @@ def test_the_page_in_a_browser(ask: Callable[..., Any], where: Path) -> None:
         answer, content = ask(f"/slice.png?name={name}&slice=y=3")
         picture = imread(BytesIO(content), format="png")
         assert picture.shape[:2] == (12, 8)
-        low, high = values[:, 3].min(), values[:, 3].max()
-        assert answer.headers["X-Outcrop-About"].endswith(f"y = 3: {low:.4g} to {high:.4g}")
-        brightest = np.unravel_index(values[::-1, 3].argmax(), (12, 8))  # the last plane is at the top of the picture
-        assert picture[brightest][0] > 0.9
+        found = Range()
+        found.include(values[:, 3])
+        scale = Scale.of(found, None, "auto")
+        assert answer.headers["X-Outcrop-About"].endswith(f"y = 3: {scale.low:.4g} to {scale.high:.4g}")
+        colors = colormaps[scale.colors](scale.norm(values[::-1, 3]))  # the last plane is at the top of the picture
+        np.testing.assert_allclose(picture, colors, atol=1 / 255)
+        bar = answer.headers["X-Outcrop-Colors"].split()
+        assert (bar[0], bar[-1]) == tuple(map(to_hex, colormaps[scale.colors]([0.0, 1.0])))
     for path, text in (
         ("/slice.png", "''"), ("/slice.png?name=..%2F..%2Fetc", "no field"), ("/slice.png?name=u&slice=y=99", "y goes"),
         ("/slice.png?name=snapshots%20v", "no array"), ("/manifest.json", "no such page"), ("/../x", "no such page"),
@@ -489,6 +534,26 @@ def test_the_page_in_a_browser(ask: Callable[..., Any], where: Path) -> None:
     assert ask("/status.json", Host="other.example")[0].status == 403
     assert ask("/status.json", "POST")[0].status == 501
     assert ask("/", "HEAD")[1] == b""
+
+
+@pytest.mark.skipif(bool(SCREENS["missing"]()), reason=f"a browser is missing: {SCREENS['missing']()}")
+def test_a_browser_shows_the_flat_side_of_a_box(tmp_path: Path) -> None:
+    """Checks the page in Chromium: the snapshots are one row thick, and the page shows this row with its colour bar."""
+    row = oc.Snapshots(2, ["u"], box=(slice(None), slice(4, 5), slice(None)))
+    sim = oc.Simulation("heat2", SHAPE, directory=tmp_path / "run.oc", memory="1MiB", snapshots=row)
+    sim["u"] = "random:1"
+    sim.run(4, progress="none")
+    values = sim.snapshots["u"][-1]
+    with served(tmp_path / "run.oc") as port, SCREENS["browser"](900, 900) as driver:
+        driver.get(f"http://127.0.0.1:{port}/")
+        SCREENS["wait_until"](lambda: driver.find_element("id", "high").text, "a slice")
+        assert driver.find_element("id", "axis").get_property("value") == "y"
+        assert driver.find_element("id", "low").text == f"{values.min():.4g}"
+        assert driver.find_element("id", "high").text == f"{values.max():.4g}"
+        assert "linear-gradient" in driver.find_element("id", "scale").value_of_css_property("background-image")
+        picture = driver.find_element("id", "slice")
+        sizes = [picture.get_property(name) for name in ("naturalWidth", "naturalHeight")]
+        assert sizes == [SHAPE[2], SHAPE[0]]
 
 
 def test_a_port_that_is_taken_is_named(where: Path) -> None:

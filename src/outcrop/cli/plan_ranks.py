@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from outcrop.bench.figures import COLORS as WORK
 from outcrop.errors import InputError, shown
 from outcrop.plan.cost import works_of
 from outcrop.plan.machine import ASSUMED_NETWORK, edge_factor
@@ -37,8 +38,10 @@ MAX_RANKS = 100_000
 MAX_JITTER = 0.5
 DRAWN_RANKS = 16
 """The number of ranks in the picture of the time line."""
-COLORS = {"update": "#e07b39", "faces": "#5b7fbf", "disk": "#4c8c6b", "flush": "#333333", "commit": "#8a6fae"}
-"""The colours of the bars in the picture."""
+COLORS = {"update": WORK["update"], "faces": WORK["receive"], "disk": WORK["read"], "flush": WORK["commit"],
+          "commit": "#5b7fbf"}  # fmt: skip
+"""The colours of the bars in the picture. A wait has the colour of the work for which the rank waits. The wait for
+commits of other ranks has its own colour, because the own flush has the colour of commits."""
 LOST = {
     "twice": "updates of rows of neighbours",
     "faces": "waits for neighbours",

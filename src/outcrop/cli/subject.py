@@ -58,12 +58,14 @@ class SubjectFrame:
 
 @dataclass(frozen=True)
 class Subject:
-    """`label` names the values. The frames are in the order of time, and the last frame is the newest."""
+    """`label` names the values. The frames are in the order of time, and the last frame is the newest. There are
+    `every` steps between two frames. For values that never have more than one frame, `every` is 0."""
 
     label: str
     axes: tuple[Axis, ...]
     dtype: str
     frames: Sequence[SubjectFrame]
+    every: int = 0
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -133,7 +135,7 @@ def of_snapshots(simulation: Simulation, name: str) -> Subject:
         time = f", {dt * step:g} {units}" if dt is not None and units else ""
         title = f"{simulation.stencil.name}, step {step}{time}"
         frames.append(SubjectFrame(title, step, partial(_of_snapshot, view, number)))
-    return Subject(full, tuple(axes), view.dtype.name, frames)
+    return Subject(full, tuple(axes), view.dtype.name, frames, entry.every)
 
 
 def _of_snapshot(view: SnapshotView, number: int, index: Index) -> NDArray[Any]:

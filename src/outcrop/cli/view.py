@@ -9,16 +9,21 @@ contains a random token, so other users of the computer cannot read the cells.
 
 Only displayed cells are read. If the display has fewer pixels than the slice has cells, only every second, fourth, ...
 cell along each axis is read. A block of cells has at most 2^18 cells, so memory does not depend on the size of the run.
+
+The server opens the run again and again. After a commit of the run, the server gives the browser new addresses for the
+snapshots, and the browser then reads these addresses and the changed arrays.
 """
 
 from __future__ import annotations
 
 import io
+import math
 import socket
+import sys
 import threading
 import time
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -38,12 +43,18 @@ MAX_BLOCK_CELLS = 1 << 20
 """The maximum number of cells in an answer. Neuroglancer asks for at most 2^18 cells."""
 SAMPLED = 128
 """The maximum number of cells along an axis from which the first colour range is computed."""
+COARSEST_CELLS = 128
+"""The maximum number of cells along an axis in the coarsest resolution."""
 SHOWN_PIXELS = 400
 """The number of pixels that the longest axis has in a panel at the beginning."""
 SI_UNITS = ("m", "s", "Hz", "rad/s")
 PREFIXES = {"": 1.0, "k": 1e3, "c": 1e-2, "m": 1e-3, "u": 1e-6, "µ": 1e-6, "n": 1e-9, "p": 1e-12}
 COLORS = 17
 """The number of colours of a colour map in the program for the browser, which mixes neighbouring colours."""
+LOOK_SECONDS = 2.0
+"""The time after which the server looks for a new commit."""
+STEP = "step"
+"""The name of the axis of snapshots that is not an axis of the grid."""
 
 
 def view(
@@ -51,15 +62,23 @@ def view(
     port: Annotated[int, Option(metavar="PORT", help="port of the server; 0 means any free port")] = 0,
 ) -> None:
     """Show slices of the arrays and snapshots of a run in a browser, along x, y, z and time. The command prints an
-    address of this computer, and serves the cells until it is interrupted."""
+    address of this computer, and serves the cells until it is interrupted. During the run, new snapshots appear."""
     if not 0 <= port <= 65535:
         raise InputError(f"--port {port}: give a number from 0 to 65535")
     server = Server(where, port)
     print(f"{where}: {', '.join(server.names)}")
     print(f"open this address in a browser, and stop with Ctrl-C:\n{server.address}", flush=True)
+    problem = ""
     try:
         while True:
-            time.sleep(3600)
+            time.sleep(LOOK_SECONDS)
+            before, problem = problem, ""
+            try:
+                server.follow()
+            except OutcropError as error:  # the run may be moved or damaged, and the browser keeps what it shows
+                problem = str(error)
+            if problem not in ("", before):
+                print(f"outcrop: {problem}", file=sys.stderr, flush=True)
     except KeyboardInterrupt:
         print()
     finally:
@@ -70,30 +89,129 @@ class Server:
     """Serves a run on 127.0.0.1 until `close` is called. A process can have one server at a time."""
 
     def __init__(self, where: Path, port: int = 0) -> None:
-        from outcrop.run.opening import open_run
-        from outcrop.run.simulation import Simulation
-
         neuroglancer = import_neuroglancer()
-        simulation = Simulation(open_run(where, {}, reads_only=True))
+        self._where, self._turn = where, threading.Lock()
+        self._layers: dict[str, _Shown] = {}
+        simulation = _opened(where)
         subjects = subjects_of(simulation)
-        self.names = [one.label for one in subjects]
-        lock = threading.Lock()
-        layers = [
-            neuroglancer.ImageLayer(source=_source(neuroglancer, one, lock), shader=shader_of(one), tab="rendering")
-            for one in subjects
-        ]
+        self._commit = _commit_of(simulation)
+        for one in subjects:
+            self._layers[one.label] = _Shown(neuroglancer, one, self._turn)
         _require_port(port)
         neuroglancer.server.set_server_bind_address("127.0.0.1", port)
         self._viewer = neuroglancer.Viewer()
         with self._viewer.txn() as state:
-            for number, (name, layer) in enumerate(zip(self.names, layers, strict=True)):
-                state.layers.append(name=name, layer=layer, visible=number == 0)
+            for number, (name, shown) in enumerate(self._layers.items()):
+                state.layers.append(name=name, layer=shown.layer(), visible=number == 0)
             _arrange(neuroglancer, state, subjects)
             state.title = f"Outcrop: {where.name}"
         self.address = str(self._viewer.get_viewer_url())
 
+    @property
+    def names(self) -> list[str]:
+        return list(self._layers)
+
+    def follow(self) -> bool:
+        """Show the values and the snapshots of the last commit. Return True if this commit is new. What the user has
+        chosen in the browser stays. But if the browser shows the newest snapshot, it then shows the new newest
+        snapshot. Raises the errors of opening a run, and InputError if there is another run in its place."""
+        simulation = _opened(self._where)
+        commit, before = _commit_of(simulation), self._commit
+        if commit == before:
+            return False
+        if commit[0] != before[0]:
+            raise InputError(f"{self._where} now holds another run; start the command again")
+        subjects, static = subjects_of(simulation), _static_fields(simulation)
+        added: list[str] = []
+        newest = _newest(shown.subject for shown in self._layers.values())
+        for one in subjects:
+            if one.label not in self._layers:
+                self._layers[one.label] = _Shown(import_neuroglancer(), one, self._turn)
+                added.append(one.label)
+            elif one.label not in static:
+                self._layers[one.label].change(one)
+        with self._viewer.txn() as state:
+            self._update(state, subjects, added, newest)
+        self._commit = commit
+        return True
+
+    def _update(self, state: Any, subjects: Sequence[Subject], added: Sequence[str], newest: int | None) -> None:
+        """Let the browser show `subjects`. `newest` is the step of the newest snapshot that the browser has."""
+        for layer in state.layers:
+            if layer.name in self._layers:
+                self._layers[layer.name].update(layer.layer)
+        for name in added:
+            state.layers.append(name=name, layer=self._layers[name].layer(), visible=False)
+        position, now = [] if state.position is None else state.position.tolist(), _newest(subjects)
+        known = list(state.dimensions.names)
+        if STEP not in known and now is not None:  # these are the first snapshots
+            state.dimensions = _dimensions(import_neuroglancer(), subjects)
+            known = list(state.dimensions.names)
+            position += [0.0] * (len(known) - len(position))
+            newest = None
+        if now is not None and position:
+            place, distance = known.index(STEP), float(state.dimensions.scales[known.index(STEP)])
+            if newest is None or position[place] * distance > newest - distance / 2:
+                position[place] = now / distance
+                state.position = position
+
     def close(self) -> None:
         import_neuroglancer().server.stop()
+
+
+class _Shown:
+    """A subject that the browser shows: the source of its cells, and the program that colours them."""
+
+    def __init__(self, neuroglancer: Any, subject: Subject, turn: threading.Lock) -> None:
+        self._neuroglancer, self._turn, self.subject = neuroglancer, turn, subject
+        self._range = Range()
+        self._source, self._cells = _source(neuroglancer, subject, turn)
+        self._shader = shader_of(subject, self._range)
+
+    def layer(self) -> Any:
+        """Return a new layer of Neuroglancer."""
+        closed = {"type": "image", "codeVisible": False}  # the program for the colours would fill the panel
+        return self._neuroglancer.ImageLayer(closed, source=self._source, shader=self._shader, tab="rendering")
+
+    def change(self, subject: Subject) -> None:
+        """Take values of a new commit. `update` must be called afterwards."""
+        if len(subject.frames) != len(self.subject.frames):
+            self._source, self._cells = _source(self._neuroglancer, subject, self._turn)
+        else:
+            self._cells.invalidate()
+        self.subject = subject
+
+    def update(self, layer: Any) -> None:
+        """Change a layer in the browser, but keep a program for the colours that the user has written."""
+        before, self._shader = self._shader, shader_of(self.subject, self._range)
+        layer.source = self._source
+        if layer.shader == before:
+            layer.shader = self._shader
+
+
+def _opened(where: Path) -> Simulation:
+    from outcrop.run.opening import open_run
+    from outcrop.run.simulation import Simulation
+
+    return Simulation(open_run(where, {}, reads_only=True))
+
+
+def _commit_of(simulation: Simulation) -> tuple[str, tuple[Any, ...]]:
+    """Return a text that identifies the run, and values that differ between its commits."""
+    reader = simulation.reader()
+    assert reader is not None  # the run is on disk
+    manifest = reader.manifest
+    return manifest.identity, (manifest.generation, manifest.step, tuple(sorted(manifest.filled.items())))
+
+
+def _static_fields(simulation: Simulation) -> set[str]:
+    stencil = simulation.stencil
+    return {field.name for field, one in zip(stencil.fields, stencil.storage, strict=True) if one.is_static}
+
+
+def _newest(subjects: Iterable[Subject]) -> int | None:
+    """Return the step of the newest snapshot of the first subject that has snapshots, or None without snapshots."""
+    return next((one.frames[-1].step for one in subjects if one.every), None)
 
 
 def _require_port(port: int) -> None:
@@ -110,20 +228,29 @@ def _require_port(port: int) -> None:
 def _arrange(neuroglancer: Any, state: Any, subjects: Sequence[Subject]) -> None:
     """Show the middle of the first subject, as large as the window allows, and the controls of its colours. In the
     first panel, x is horizontal and y is vertical."""
-    first, layers = subjects[0], state.layers
-    axes = list(reversed(first.axes))
-    spaces = [_space_of(one) for one in subjects]
-    names = [axis.name for axis in axes]
-    found = {name: (unit, scale) for space in reversed(spaces) for name, unit, scale in zip(*space, strict=True)}
-    names += [name for name in found if name not in names]
-    units, scales = zip(*(found[name] for name in names), strict=True)
-    state.dimensions = neuroglancer.CoordinateSpace(names=names, units=units, scales=scales)
+    first, axes = subjects[0], list(reversed(subjects[0].axes))
+    state.dimensions = _dimensions(neuroglancer, subjects)
+    names, now = list(state.dimensions.names), _newest(subjects)
     state.display_dimensions = names[: len(axes)]
+    middle = {axis.name: axis.origin / axis.spacing + axis.cells // 2 for axis in axes}
+    state.position = [middle[name] if name in middle else (now or 0) / scale
+                      for name, scale in zip(names, state.dimensions.scales, strict=True)]  # fmt: skip
     state.layout = "4panel" if len(axes) == 3 else "xy"
     state.cross_section_scale = max(axis.cells for axis in axes) / SHOWN_PIXELS
     state.projection_scale = 2 * max(axis.cells for axis in axes)
-    state.selected_layer.layer = layers[0].name
+    state.selected_layer.layer = first.label
     state.selected_layer.visible = True
+
+
+def _dimensions(neuroglancer: Any, subjects: Sequence[Subject]) -> Any:
+    """Return the axes that the browser shows: x, y and z, and the step if there are snapshots. The first subject that
+    has an axis defines its unit and scale."""
+    names = [axis.name for axis in reversed(subjects[0].axes)]
+    spaces = [_space_of(one) for one in subjects]
+    found = {name: (unit, scale) for space in reversed(spaces) for name, unit, scale in zip(*space, strict=True)}
+    names += [name for name in found if name not in names]
+    units, scales = zip(*(found[name] for name in names), strict=True)
+    return neuroglancer.CoordinateSpace(names=names, units=units, scales=scales)
 
 
 def import_neuroglancer() -> Any:
@@ -162,8 +289,8 @@ def subjects_of(simulation: Simulation) -> list[Subject]:
 
 def read_block(subject: Subject, start: Sequence[int], end: Sequence[int], every: Sequence[int]) -> NDArray[Any]:
     """Return the cells start * every <= cell < end * every along each axis, as float32. Only every `every`-th cell is
-    returned. If the subject has several frames, the first axis is the number of the frame. Raises ValueError for a
-    block that is too large or outside the values, or if the cells cannot be read."""
+    returned. If the subject has snapshots, the first axis is the number of the snapshot. Raises ValueError for a block
+    that is too large or outside the values, or if the cells cannot be read."""
     import numpy as np
 
     shape = _whole_shape(subject)
@@ -187,18 +314,18 @@ def read_block(subject: Subject, start: Sequence[int], end: Sequence[int], every
 
 
 def _whole_shape(subject: Subject) -> tuple[int, ...]:
-    """Return the number of frames, if there are several, and the number of cells along each axis."""
-    return (len(subject.frames), *subject.shape) if len(subject.frames) > 1 else subject.shape
+    """Return the number of snapshots, if the subject has snapshots, and the number of cells along each axis."""
+    return (len(subject.frames), *subject.shape) if subject.every else subject.shape
 
 
-def _source(neuroglancer: Any, subject: Subject, lock: threading.Lock) -> Any:
-    """Return a data source of Neuroglancer that reads cells of the subject. Threads of the server take turns, because
-    only one thread may read a run at a time."""
+def _source(neuroglancer: Any, subject: Subject, turn: threading.Lock) -> tuple[Any, Any]:
+    """Return a data source of Neuroglancer that reads cells of the subject, and its volume. Threads of the server take
+    turns, because only one thread may read a run at a time."""
     import numpy as np
 
     class Cells(neuroglancer.LocalVolume):  # type: ignore[misc]
         def get_encoded_subvolume(self, data_format: str, start: Any, end: Any, scale_key: str) -> tuple[bytes, str]:
-            with lock:
+            with turn:
                 block = read_block(subject, start.tolist(), end.tolist(), [int(one) for one in scale_key.split(",")])
             if data_format != "npz":
                 raise ValueError("the format of a block is npz")
@@ -209,26 +336,28 @@ def _source(neuroglancer: Any, subject: Subject, lock: threading.Lock) -> Any:
     names, units, scales = _space_of(subject)
     # Neuroglancer counts positions from the lower side of the first cell, and Outcrop from its centre
     begins = [axis.origin / axis.spacing - 0.5 for axis in subject.axes]
-    if len(subject.frames) > 1:
+    if subject.every:
         begins = [subject.frames[0].step / scales[0] - 0.5, *begins]
     space = neuroglancer.CoordinateSpace(names=names, units=units, scales=scales)
     empty = np.broadcast_to(np.zeros((), subject.dtype), _whole_shape(subject))  # only its shape and dtype are used
     # Blocks of one plane serve slices best, because a plane is contiguous on disk.
-    cells = Cells(empty, dimensions=space, downsampling="2d", max_downsampling=float("inf"), volume_type="image")
+    # Without a limit on the number of resolutions, the browser draws no slice through one of the axes.
+    resolutions = 1 + max(0, math.ceil(math.log2(max(subject.shape) / COARSEST_CELLS)))
+    cells = Cells(empty, dimensions=space, downsampling="2d", max_downsampling=float("inf"), volume_type="image",
+                  max_downsampling_scales=resolutions)  # fmt: skip
     matrix = np.hstack([np.eye(len(names)), np.array(begins)[:, None]])
     transform = neuroglancer.CoordinateSpaceTransform(output_dimensions=space, matrix=matrix)
-    return neuroglancer.LayerDataSource(url=cells, transform=transform)
+    return neuroglancer.LayerDataSource(url=cells, transform=transform), cells
 
 
 def _space_of(subject: Subject) -> tuple[list[str], list[str], list[float]]:
-    """Return the names, the units and the distances between values along each axis. If there are several frames, the
-    first axis is the step of the run."""
+    """Return the names, the units and the distances between values along each axis. The first axis of snapshots is the
+    step of the run."""
     found = [_in_si(axis.units) for axis in subject.axes]
     names, units = [axis.name for axis in subject.axes], [unit for unit, _ in found]
     scales = [axis.spacing * factor for axis, (_, factor) in zip(subject.axes, found, strict=True)]
-    if len(subject.frames) > 1:
-        every = subject.frames[1].step - subject.frames[0].step
-        names, units, scales = ["step", *names], ["", *units], [float(every), *scales]
+    if subject.every:
+        names, units, scales = [STEP, *names], ["", *units], [float(subject.every), *scales]
     return names, units, scales
 
 
@@ -241,13 +370,12 @@ def _in_si(units: str) -> tuple[str, float]:
     return "", 1.0
 
 
-def shader_of(subject: Subject) -> str:
-    """Return the program that colours the cells in the browser, with the colours of `outcrop plot`. Its first range of
-    values is from the newest frame."""
+def shader_of(subject: Subject, found: Range) -> str:
+    """Return the program that colours the cells in the browser, with the colours of `outcrop plot`. The values of the
+    newest frame are added to the range `found`, and the colours are for this range."""
     import numpy as np
     from matplotlib import colormaps
 
-    found = Range()
     for axis in range(len(subject.axes)):
         index = [slice(None, None, -(-n // SAMPLED)) for n in subject.shape]
         found.include(subject.frames[-1].read((*index[:axis], subject.shape[axis] // 2, *index[axis + 1 :])))

@@ -122,7 +122,8 @@ def _status(now: Glance, is_brief: bool = False) -> str:
 
     if now.run is None:
         return f"{now.status}: {now.note}"
-    step = f"step {now.run.step}" if now.status == FINISHED else f"step {now.run.step} of {now.run.target_step}"
+    is_alone = now.status == FINISHED or not now.run.target_step
+    step = f"step {now.run.step}" if is_alone else f"step {now.run.step} of {now.run.target_step}"
     text = f"{now.status}: {step}"
     if now.status == RUNNING and now.age is not None and now.pace is not None and not is_brief:
         what = "last commit" if now.pace.steps_done else "begun"
@@ -210,7 +211,7 @@ def _records(now: Glance) -> list[tuple[str, str]]:
     found += [(f"norms {one.field}", _norms(one)) for one in now.norms]
     if now.left_out:
         found.append(("", f"{now.left_out} more traces and norms"))
-    return found
+    return [("", ""), *found] if found else []
 
 
 def _trace(one: TraceGlance, step: int) -> str:
@@ -336,7 +337,11 @@ def _show_page(look: Callable[[], Glance], interval: float, keep: bool) -> None:
         return Text("\n".join(lines), no_wrap=True, overflow="ellipsis")
 
     follower = Follower(look)
-    with Live(drawn(), console=Console(), auto_refresh=False, vertical_overflow="crop") as live:
+    # By default, Live replaces standard output by an object without an encoding, and curves would be ASCII.
+    live_page = Live(
+        drawn(), console=Console(), auto_refresh=False, vertical_overflow="crop", redirect_stdout=False
+    )  # fmt: skip
+    with live_page as live:
         while not _is_over(follower, keep):
             time.sleep(interval)
             follower.look()

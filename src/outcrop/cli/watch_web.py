@@ -27,7 +27,7 @@ from urllib.parse import parse_qs, urlsplit
 import numpy as np
 from numpy.typing import NDArray
 
-from outcrop.cli.picture import parse_slices
+from outcrop.cli.picture import NOT_FINITE, Range, Scale, parse_slices
 from outcrop.cli.watch import MAX_CURVE_COLUMNS, Follower, page
 from outcrop.errors import InputError, OutcropError
 
@@ -41,6 +41,8 @@ MAX_PIXELS = 1024
 drawn."""
 LINE_PIXELS = 64
 """The height of the picture of a grid with one axis."""
+BAR_COLORS = 17
+"""The number of colours that the page gets for its colour bar."""
 
 MAX_PORT = (1 << 16) - 1
 REQUEST_SECONDS = 30.0
@@ -134,9 +136,13 @@ def _slices(now: Glance) -> list[dict[str, Any]]:
     return found + [{"name": name, "shape": list(run.own_shape), "count": 1} for name in names]
 
 
-def draw_slice(place: Path, name: str, cut: str | None) -> tuple[bytes, str]:
-    """Return a slice as PNG, and a text that describes it. `name` is a name of `_slices`. `cut` has the form "z=256".
+def draw_slice(place: Path, name: str, cut: str | None) -> tuple[bytes, str, str]:
+    """Return a slice as PNG, a text that describes it, and the colours of its colour bar, from the lowest to the
+    highest value. The colours are those of `outcrop plot`. `name` is a name of `_slices`. `cut` has the form "z=256".
     Without `cut`, the slice is in the middle of the first axis. Raises InputError for other names and cuts."""
+    from matplotlib import colormaps
+    from matplotlib.colors import to_hex
+
     from outcrop.run.opening import open_run
     from outcrop.run.simulation import Simulation
 
@@ -153,9 +159,11 @@ def draw_slice(place: Path, name: str, cut: str | None) -> tuple[bytes, str]:
     values = np.asarray(view[(*index, *thinned)], np.float64)
     if values.ndim == 1:
         values = np.repeat(values[np.newaxis], LINE_PIXELS, 0)
-    finite = values[np.isfinite(values)]
-    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
-    return _as_png(values, low, high), f"{about}: {low:.4g} to {high:.4g}"
+    found = Range()
+    found.include(values)
+    scale = Scale.of(found, None, "auto")
+    bar = " ".join(map(to_hex, colormaps[scale.colors](np.linspace(0, 1, BAR_COLORS))))
+    return _as_png(values, scale), f"{about}: {scale.low:.4g} to {scale.high:.4g}", bar
 
 
 def _view(simulation: Simulation, name: str) -> tuple[Any, tuple[int, ...], str]:
@@ -171,13 +179,15 @@ def _view(simulation: Simulation, name: str) -> tuple[Any, tuple[int, ...], str]
     raise InputError(f"there is no array {name!r} in {simulation.directory}")
 
 
-def _as_png(values: NDArray[np.float64], low: float, high: float) -> bytes:
+def _as_png(values: NDArray[np.float64], scale: Scale) -> bytes:
     """Return a picture with a pixel for each cell. The first row of `values` is at the bottom."""
+    from matplotlib import colormaps
     from matplotlib.image import imsave
 
     drawn = BytesIO()
-    top = high if high > low else low + 1.0
-    imsave(drawn, values, vmin=low, vmax=top, cmap="viridis", origin="lower", format="png")
+    colors = colormaps[scale.colors].with_extremes(bad=NOT_FINITE)
+    finite = np.ma.masked_invalid(values)
+    imsave(drawn, colors(scale.norm(finite)), origin="lower", format="png")
     return drawn.getvalue()
 
 
@@ -213,11 +223,12 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             given = parse_qs(query, max_num_fields=8)
             name, cut = given.get("name", [""])[0], given.get("slice", [None])[0]
-            picture, about = draw_slice(self.follower.now.place, name, cut)
+            picture, about, bar = draw_slice(self.follower.now.place, name, cut)
         except (OutcropError, ValueError, IndexError, KeyError) as error:
             self._answer(404, "text/plain", f"{error}\n".encode())
             return
-        self._answer(200, "image/png", picture, {"X-Outcrop-About": about.encode("ascii", "replace").decode()})
+        named = {"X-Outcrop-About": about.encode("ascii", "replace").decode(), "X-Outcrop-Colors": bar}
+        self._answer(200, "image/png", picture, named)
 
     def _answer(self, code: int, kind: str, content: bytes, more: dict[str, str] | None = None) -> None:
         self.send_response(code)
@@ -241,7 +252,8 @@ pre { background: #f4f4f4; padding: 1em; overflow-x: auto; }
 progress { width: 100%; height: 1.2em; }
 svg { width: 100%; height: 80px; background: #f4f4f4; }
 polyline { fill: none; stroke: #26648c; stroke-width: 1; vector-effect: non-scaling-stroke; }
-img { image-rendering: pixelated; min-width: 20em; max-width: 100%; border: 1px solid #ccc; }
+img { image-rendering: pixelated; min-width: 32em; max-width: 100%; border: 1px solid #ccc; }
+#scale { width: 32em; display: flex; justify-content: space-between; padding-top: 1.3em; margin-bottom: 1em; }
 </style></head><body>
 <h1 id="where">outcrop watch</h1>
 <progress id="bar" max="1" value="0"></progress>
@@ -250,6 +262,7 @@ img { image-rendering: pixelated; min-width: 20em; max-width: 100%; border: 1px 
 <h2>Slice</h2>
 <p><select id="name"></select> <select id="axis"><option>z</option><option>y</option><option>x</option></select>
 <input id="at" type="range" min="0" value="0"> <span id="about"></span></p>
+<div id="scale"><span id="low"></span><span id="high"></span></div>
 <p><img id="slice" alt=""></p>
 <script src="/watch.js"></script>
 </body></html>
@@ -259,12 +272,14 @@ SCRIPT = """"use strict";
 const get = id => document.getElementById(id);
 let slices = [], shown = "";
 
+const short = number => Number(number.toPrecision(4)).toString();
+
 function curve(title, values) {
   const box = document.createElement("div"), head = document.createElement("h3");
-  head.textContent = title;
-  box.append(head);
   const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
   const finite = values.filter(one => one !== null), low = Math.min(...finite), high = Math.max(...finite);
+  head.textContent = finite.length ? `${title}, from ${short(low)} to ${short(high)}` : title;
+  box.append(head);
   const line = document.createElementNS("http://www.w3.org/2000/svg", "polyline");
   const points = values.map((one, at) => [at, one]).filter(pair => pair[1] !== null);
   line.setAttribute("points", points.map(([at, one]) =>
@@ -300,7 +315,19 @@ async function draw(isForced) {
     const before = get("slice").src;
     get("slice").src = URL.createObjectURL(await answer.blob());
     if (before) URL.revokeObjectURL(before);
+    const ends = get("about").textContent.split(": ").pop().split(" to ");
+    [get("low").textContent, get("high").textContent] = ends;
+    const colors = answer.headers.get("X-Outcrop-Colors").split(" ").join(", ");
+    get("scale").style.background = `linear-gradient(to right, ${colors}) no-repeat top / 100% 1.2em`;
   }
+}
+
+function flat() {
+  const one = slices.find(each => each.name === get("name").value);
+  if (one !== undefined && one.shape.length === 3) {
+    get("axis").value = one.shape.includes(1) ? "zyx"[one.shape.indexOf(1)] : "z";
+  }
+  middle();
 }
 
 function middle() {
@@ -331,7 +358,7 @@ async function look() {
     slices = now.slices;
     if (isNew) {
       get("name").replaceChildren(...slices.map(one => new Option(one.name)));
-      middle();
+      flat();
     } else {
       draw(false);
     }
@@ -341,7 +368,8 @@ async function look() {
   setTimeout(look, 1000 * wait);
 }
 
-get("name").onchange = get("axis").onchange = middle;
+get("name").onchange = flat;
+get("axis").onchange = middle;
 get("at").oninput = () => draw(true);
 look();
 """

@@ -305,6 +305,8 @@ def _status_of(manifests: Sequence[Manifest], pace: Pace | None, now: float, pat
     if any(one.phase == NEW for one in manifests):
         return NO_VALUES, "its initial values are being written, or their writing was interrupted"
     first = manifests[0]
+    if all(one.target_step == 0 for one in manifests):
+        return NOT_STARTED, "it has initial values, and waits for its first steps"
     if all(one.step >= one.target_step for one in manifests) and first.phase != IN_FLIGHT:
         return FINISHED, ""
     entries = [one.pace for one in manifests if one.pace is not None]
