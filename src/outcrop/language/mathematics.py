@@ -15,6 +15,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
 
 from outcrop.axes import NAMES, PLACES
+from outcrop.language.functions import FUNCTIONS
 from outcrop.language.program import Apply, Constant, Load, Operation, Scalar
 
 if TYPE_CHECKING:
@@ -123,11 +124,15 @@ def _applied(operator: str, parts: Sequence[_Formula]) -> _Formula:
             return _Formula(rf"\left|{texts[0]}\right|", _ATOM, terms)
         case "min" | "max":
             return _Formula(rf"\{operator}\left({texts[0]},\, {texts[1]}\right)", _ATOM, terms)
-        case "where":
+        case "where" | "where_equal":
             a, b, c, d = texts
-            cases = rf"{c} & \text{{if }} {a} > {b} \\ {d} & \text{{otherwise}}"
+            cases = rf"{c} & \text{{if }} {a} {'>' if operator == 'where' else '='} {b} \\ {d} & \text{{otherwise}}"
             return _Formula(rf"\begin{{cases}} {cases} \end{{cases}}", _ATOM, terms)
-    raise AssertionError(f"there is no operator {operator}")
+        case "pow":
+            return _Formula(f"{{{parts[0].at_least(_ATOM + ('^' in texts[0]))}}}^{{{texts[1]}}}", _PRODUCT, terms)
+    assert operator in FUNCTIONS, f"there is no operator {operator}"
+    name = rf"\operatorname{{{operator}}}" if operator in ("atan2", "sign") else rf"\{operator}"
+    return _Formula(rf"{name}\left({', '.join(texts)}\right)", _ATOM, terms)
 
 
 def _later(part: _Formula, strength: int) -> str:
