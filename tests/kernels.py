@@ -24,7 +24,7 @@ class Block(ctypes.Structure):
         ("source", ctypes.c_void_p),
         *((name, ctypes.c_long) for name in ("planes", "y0", "y1", "x0", "x1", "nx", "ny", "pitch")),
         ("scalars", ctypes.c_void_p),
-        ("rows_at_once", ctypes.c_long),
+        *((name, ctypes.c_long) for name in ("rows_at_once", "z", "y")),
     ]
 
 

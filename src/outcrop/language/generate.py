@@ -39,7 +39,7 @@ from typing import TypeAlias
 from outcrop.language.boundary import FIXED, Boundary, Side
 from outcrop.language.functions import FUNCTIONS
 from outcrop.language.functions.source import definitions
-from outcrop.language.program import Apply, Constant, Load, Operation, Program, Scalar, Stage
+from outcrop.language.program import Apply, CellCount, CellIndex, Constant, Load, Operation, Program, Scalar, Stage
 from outcrop.language.stencil import Stencil
 
 C_TYPES = {"float32": "float", "float64": "double"}
@@ -63,7 +63,7 @@ struct outcrop_block {
   const void *const *const *source;
   long planes, y0, y1, x0, x1, nx, ny, pitch;
   const void *scalars;
-  long rows_at_once;
+  long rows_at_once, z, y;
 };
 /* These functions return the index of the cell whose value is used beyond the grid. */
 static inline long mirrored(long i, long n) {
@@ -79,6 +79,10 @@ static inline long wrapped(long i, long n) {
 #define ONE_BY_ONE __asm__ volatile("")
 static inline long within(long i, long low, long high) { return i < low ? low : i > high ? high : i; }
 """
+
+
+_PLACE = ("first plane of the process", "its first row", "planes of the grid", "its rows", "its cells in a row")
+"""The numbers that follow the parameters and signals in the scalars of a kernel, if the stencil reads positions."""
 
 
 def symbol(stage: int) -> str:
@@ -135,11 +139,13 @@ class _StageWriter:
         self.reads_target = reads_older or any(self.in_place)
         self.radius_x = stencil.radii[2]
         self.type = c_type
+        scalars = len(stencil.parameters) + len(stencil.signals)
         self.cell, *larger = (
-            _Expressions(self.stage.program, c_type, lanes, *block) for block in _blocks(stencil, lanes)
+            _Expressions(self.stage.program, c_type, lanes, *block, scalars) for block in _blocks(stencil, lanes)
         )
         self.loops = [self.cell, *(one for one in larger if one.shares_rows)]
         self.once = f", const {c_type} *once" if self.cell.once else ""
+        self.row = ", long y, long k" if self.cell.in_row else ""
 
     def lines(self) -> Iterator[str]:
         """Yield the functions that update rows, and the function that updates a block. If the boundary needs a function
@@ -156,6 +162,11 @@ class _StageWriter:
         """The argument that passes the values that are computed once per call of the kernel."""
         return ", once" if self.once else ""
 
+    def _row(self, place: Place = (0, 0)) -> str:
+        """The arguments that pass the row and the plane of an update, if an operation depends on them."""
+        plane, row = place
+        return f", {_plus('y', row)}, {_plus('k', plane)}" if self.row else ""
+
     def _targets(self, code: _Expressions) -> Iterator[tuple[int, int, Place]]:
         """Yield three values for each row that a row function writes: a running number, the number of the target, and
         the place."""
@@ -170,21 +181,22 @@ class _StageWriter:
             f", {self.type} *{alone}q{n}, const {self.type} *{alone}p{n}" for n, _, _ in self._targets(code)
         )
         rows = "".join(f", const {self.type} *{alone}r{i}" for i in range(len(code.rows)))
-        return f"const struct outcrop_block *b{self.once}{targets}{rows}"
+        return f"const struct outcrop_block *b{self.once}{self.row}{targets}{rows}"
 
     def _cell_function(self) -> Iterator[str]:
         low, high = self.boundary.x
         rows = "".join(f", const {self.type} *r{i}" for i in range(len(self.cell.rows)))
         outputs = "".join(f", {self.type} *e{j}" for j in range(len(self.in_place)))
-        yield f"static void cell_{self.number}(const struct outcrop_block *b{self.once}, long x{outputs}{rows}) {{"
+        arguments = f"const struct outcrop_block *b{self.once}{self.row}, long x{outputs}{rows}"
+        yield f"static void cell_{self.number}({arguments}) {{"
         yield f"  const {self.type} *s = b->scalars;"
         yield "  (void)s;"
         yield from self.cell.uniforms()
+        yield from self.cell.row_values()
         mapping = "wrapped" if "periodic" in (low, high) else "mirrored"
         yield from self.cell.cell_operations(lambda dx: f"{mapping}(x + {dx}, b->nx)" if dx else "x")
-        uniform = self.stage.program.uniform
         for j, place in enumerate(self.stage.program.results):
-            yield f"  *e{j} = {'u' if uniform[place] else 'c'}{place};"
+            yield f"  *e{j} = {self.cell.scalar(place)};"
         yield "}"
 
     def _row_function(self, code: _Expressions) -> Iterator[str]:
@@ -192,6 +204,7 @@ class _StageWriter:
         yield f"  const {self.type} *s = b->scalars;"
         yield "  (void)s;"
         yield from code.uniforms()
+        yield from code.row_values()
         yield from self._take_edges(code)
         yield from code.first_vectors()
         yield f"  for (long x = b->x0; x < b->x1; x += {code.lanes}) {{"
@@ -243,7 +256,7 @@ class _StageWriter:
                 for place in code.places:
                     outputs = "".join(f", &{name}v{n}[x - {name}0]" for n, _, at in self._targets(code) if at == place)
                     rows = "".join(f", r{code.number(row, place)}" for row in self.cell.rows)
-                    yield f"    cell_{self.number}(b{self._once}, x{outputs}{rows});"
+                    yield f"    cell_{self.number}(b{self._once}{self._row(place)}, x{outputs}{rows});"
             yield "  }"
 
     def _put_edges(self, code: _Expressions) -> Iterator[str]:
@@ -293,7 +306,7 @@ class _StageWriter:
             arguments.append(f"({self.type} *)b->target[{j}][k + {dz}] + (y + {dy}) * b->pitch")
             arguments.append(self._row_pointer((target, 0), dz, dy))
         arguments += [self._row_pointer(*row) for row in code.rows]
-        yield f"  row_{self.number}_{code.name}(b{self._once}, " + ",\n      ".join(arguments) + ");"
+        yield f"  row_{self.number}_{code.name}(b{self._once}{self._row()}, " + ",\n      ".join(arguments) + ");"
         yield "}"
 
     def _row_pointer(self, operand: tuple[int, int], dz: int, dy: int) -> str:
@@ -309,13 +322,15 @@ class _Expressions:
     """Writes the C expressions of one program for the rows that a loop updates together. Its methods yield lines of C.
     Names in C: `r<i>` is row number i. `w<i>_<k>` is the vector of row i that lies k vectors after the current vector.
     `u<j>` is the result of operation j as a scalar, `t<j>` as a vector, and `c<j>` for a single cell. `t<j>_<n>` is the
-    vector of operation j for the place with number n."""
+    vector of operation j for the place with number n, and `u<j>_<n>` a scalar that is the same for all cells of the row
+    at this place. `scalars` is the number of parameters and signals, which the place of the grid follows (`_PLACE`)."""
 
     program: Program
     c_type: str
     lanes: int
     rows_at_once: int
     planes_at_once: int
+    scalars: int
 
     @property
     def name(self) -> str:
@@ -381,6 +396,45 @@ class _Expressions:
             if place in self.once:
                 yield f"  once[{self.once[place]}] = u{place};"
 
+    @cached_property
+    def in_row(self) -> list[int]:
+        """The operations whose values are the same for all cells of a row, but not for all rows."""
+        every = zip(self.program.is_constant_in_row, self.program.uniform, strict=True)
+        return [place for place, (in_row, is_uniform) in enumerate(every) if in_row and not is_uniform]
+
+    def row_values(self) -> Iterator[str]:
+        """Yield the operations of `in_row`. Their results are scalars, and also vectors if other operations need
+        vectors."""
+        needed = set(self.program.results)
+        for _, of_cell in self._of_cells():
+            if isinstance(of_cell, Apply):
+                needed.update(of_cell.operands)
+        for place in self.in_row:
+            operation = self.program.operations[place]
+            for n, (plane, row) in enumerate(self.places):
+                name = f"u{place}_{n}"
+                match operation:
+                    case CellIndex(axis):
+                        here = _plus("b->z + k", plane) if axis == 0 else _plus("b->y + y", row)
+                        first, extent = self._place(axis), self._place(axis + 2)
+                        yield f"  const {self.c_type} {name} = wrapped((long){first} + {here}, (long){extent});"
+                    case Apply(operator, operands):
+                        yield f"  {self._scalar_apply(name, operator, [self.scalar(i, n) for i in operands])}"
+                yield f"  (void){name};"
+                if place in needed:
+                    yield f"  const v t{place}_{n} = {self._splat(name)};"
+                    yield f"  (void)t{place}_{n};"
+
+    def _place(self, number: int) -> str:
+        """Return one of the numbers `_PLACE`."""
+        return f"s[{self.scalars + number}]"
+
+    def scalar(self, operation: int, place: int = 0) -> str:
+        """Return the name of the scalar with the result of an operation for a single cell."""
+        if self.program.uniform[operation]:
+            return f"u{operation}"
+        return f"u{operation}_{place}" if self.program.is_constant_in_row[operation] else f"c{operation}"
+
     def uniforms(self) -> Iterator[str]:
         """Yield the operations that do not depend on the cell. Their results are scalars, and also vectors if other
         operations need vectors."""
@@ -408,6 +462,8 @@ class _Expressions:
                 return f"const {self.c_type} u{place} = s[{index}];"
             case Constant(value):
                 return f"const {self.c_type} u{place} = ({self.c_type}){value.hex()};"
+            case CellCount(axis):
+                return f"const {self.c_type} u{place} = {self._place(axis + 2)};"
             case Apply(operator, operands):
                 return self._scalar_apply(f"u{place}", operator, [f"u{i}" for i in operands])
         raise AssertionError("a load depends on the cell")
@@ -450,6 +506,9 @@ class _Expressions:
                         if (last := last_vectors.pop(row, None)) is not None:
                             yield f"    v w{row}_{_index(last)} = *(const v *)(r{row} + x + {last * self.lanes});"
                         yield f"    const v {self.vector(number, place)} = {self._load(row, dx)};"
+                    case CellIndex():
+                        steps = "" if self.lanes == 1 else f" + (v){{{', '.join(map(str, range(self.lanes)))}}}"
+                        yield f"    const v {self.vector(number, place)} = ({self.c_type})x{steps};"
                     case Apply(operator, operands):
                         names = [self.vector(i, place) for i in operands]
                         yield from self._apply(self.vector(number, place), operator, names)
@@ -457,20 +516,21 @@ class _Expressions:
     def cell_operations(self, column: Callable[[int], str]) -> Iterator[str]:
         """Yield the operations that depend on the cell, for one cell. `column(dx)` returns the C expression for the
         column of the cell at distance dx."""
-        uniform = self.program.uniform
         for place, operation in self._of_cells():
             match operation:
                 case Load(field, (dz, dy, dx), age):
                     yield f"  const {self.c_type} c{place} = r{self._numbers[(field, age), dz, dy]}[{column(dx)}];"
+                case CellIndex():
+                    yield f"  const {self.c_type} c{place} = x;"
                 case Apply(operator, operands):
-                    names = [f"{'u' if uniform[i] else 'c'}{i}" for i in operands]
-                    yield f"  {self._scalar_apply(f'c{place}', operator, names)}"
+                    yield f"  {self._scalar_apply(f'c{place}', operator, [self.scalar(i) for i in operands])}"
 
-    def _of_cells(self) -> Iterator[tuple[int, Load | Apply]]:
-        uniform = self.program.uniform
+    def _of_cells(self) -> Iterator[tuple[int, Load | CellIndex | Apply]]:
+        """Yield the operations that can have different values in cells of a row."""
+        in_row = self.program.is_constant_in_row
         for place, operation in enumerate(self.program.operations):
-            if not uniform[place]:
-                assert isinstance(operation, Load | Apply)
+            if not in_row[place]:
+                assert isinstance(operation, Load | CellIndex | Apply)
                 yield place, operation
 
     def _load(self, number: int, dx: int) -> str:
@@ -519,6 +579,10 @@ class _Expressions:
 
     def _function(self, operator: str) -> str:
         return {"sqrt": "sqrt", "abs": "fabs"}[operator] + ("f" if self.c_type == "float" else "")
+
+
+def _plus(term: str, number: int) -> str:
+    return f"{term} + {number}" if number else term
 
 
 def _index(vector: int) -> str:

@@ -1,7 +1,8 @@
 """Write the equation of a stencil as LaTeX.
 
 The formula is made from the lowered operations, so it shows exactly what a step computes, and needs no SymPy. The
-superscript of a field is the step, and the subscripts are the cell:
+superscript of a field is the step, and the subscripts are the cell. Outside of subscripts, x is the index of the cell,
+n_x the number of cells along x, and n the number of the step:
 
     u^{n+1}_{z,y,x} = 2\\, u^{n}_{z,y,x} - u^{n-1}_{z,y,x} + ...
 
@@ -10,13 +11,13 @@ If a step updates a field several times, the superscripts between n and n + 1 ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
 
 from outcrop.axes import NAMES, PLACES
 from outcrop.language.functions import FUNCTIONS
-from outcrop.language.program import Apply, Constant, Load, Operation, Scalar
+from outcrop.language.program import Apply, CellCount, CellIndex, Constant, Load, Operation, Scalar
 
 if TYPE_CHECKING:
     from outcrop.language.stencil import Stencil
@@ -49,6 +50,8 @@ def equations(stencil: Stencil) -> list[str]:
     if sum(len(stage.program.operations) for stage in stencil.stages) > 4 * MAX_TERMS:
         return []
     scalars = [*(one.name for one in stencil.parameters), *stencil.signals]
+    scalars = ["n" if name and name == stencil.step_signal else name for name in scalars]
+    axes = dict(zip(PLACES[stencil.ndim], NAMES[stencil.ndim], strict=True))
     in_step = [sum(field in stage.targets for stage in stencil.stages) for field in range(len(stencil.fields))]
     done = [0] * len(stencil.fields)
     found, left = [], MAX_TERMS
@@ -70,7 +73,7 @@ def equations(stencil: Stencil) -> list[str]:
     for stage in stencil.stages:
         texts: list[_Formula] = []
         for operation in stage.program.operations:
-            one = _written(operation, texts, load, scalars)
+            one = _written(operation, texts, load, scalars, axes)
             if one.terms > MAX_TERMS:
                 return []
             texts.append(one)
@@ -88,8 +91,9 @@ def equations(stencil: Stencil) -> list[str]:
 
 
 def _written(
-    operation: Operation, earlier: Sequence[_Formula], load: Callable[[Load], str], scalars: Sequence[str]
-) -> _Formula:
+    operation: Operation, earlier: Sequence[_Formula], load: Callable[[Load], str], scalars: Sequence[str],
+    axes: Mapping[int, str],
+) -> _Formula:  # fmt: skip
     match operation:
         case Load():
             return _Formula(load(operation), _ATOM, 1)
@@ -97,6 +101,10 @@ def _written(
             return _Formula(_name(scalars[index]), _ATOM, 1)
         case Constant(value):
             return _Formula(_number(value), _ATOM if value >= 0 else _SUM, 1)
+        case CellIndex(axis):
+            return _Formula(axes[axis], _ATOM, 1)
+        case CellCount(axis):
+            return _Formula(_name(f"n_{axes[axis]}"), _ATOM, 1)
         case Apply(operator, operands):
             return _applied(operator, [earlier[place] for place in operands])
 

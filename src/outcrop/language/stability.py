@@ -28,7 +28,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from outcrop.language.program import Apply, Constant, Load, Program, Scalar
+from outcrop.axes import GridShape
+from outcrop.language import schema
+from outcrop.language.program import Apply, CellCount, CellIndex, Constant, Load, Program, Scalar
 from outcrop.language.stencil import Stencil
 
 State: TypeAlias = Mapping[str, float]
@@ -50,6 +52,8 @@ about the square root of d, which is much larger.
 _MAX_UNKNOWNS = 64
 """The maximum number of values of one cell that a step needs. Each field counts once, or twice if the step also needs
 its previous value."""
+_MAX_CELLS = 1024
+"""The maximum number of cells of the grid in which the growth is computed."""
 _PHASES_ALONE, _PHASES = 32, 8
 """The number of sampled phases between 0 and 2 pi. The first number is for stencils with one unknown in each cell,
 which need no eigenvalue solver. The second number is for stencils with several unknowns."""
@@ -69,14 +73,15 @@ class Linear:
 
 
 def linearise(
-    program: Program, scalars: Sequence[float], state: Sequence[float], fixed: Collection[int] = ()
-) -> list[Linear]:
+    program: Program, scalars: Sequence[float], state: Sequence[float], fixed: Collection[int] = (),
+    cell: GridShape = (0, 0, 0), shape: GridShape = (1, 1, 1),
+) -> list[Linear]:  # fmt: skip
     """Return the linear part of each result. The state is uniform: field number f has the value `state[f]` in all
     cells.
 
     Fields with a number in `fixed` do not change and have no slopes. NaN in `state` is an unknown value. If values are
     unknown, linear results still have finite slopes, but the slopes of other results are NaN. If a known value is
-    divided by zero, slopes are infinite.
+    divided by zero, slopes are infinite. Positions have their values in cell `cell` of a grid of the shape `shape`.
     """
     found: list[Linear] = []
     for operation in program.operations:
@@ -87,6 +92,10 @@ def linearise(
                 found.append(Linear(scalars[index]))
             case Constant(value):
                 found.append(Linear(value))
+            case CellIndex(axis):
+                found.append(Linear(float(cell[axis])))
+            case CellCount(axis):
+                found.append(Linear(float(shape[axis])))
             case Apply(operator, (i,)):
                 found.append(_of_one(operator, found[i]))
             case Apply(operator, (i, j)):
@@ -205,7 +214,9 @@ class Limit:
     state: State = field(default_factory=dict)
 
 
-def growth(stencil: Stencil, values: Mapping[str, float], state: State | None = None) -> float | None:
+def growth(
+    stencil: Stencil, values: Mapping[str, float], state: State | None = None, shape: GridShape | None = None
+) -> float | None:
     """Return the factor by which the worst wave grows in each step. Parameters that are not in `values` have their
     defaults.
 
@@ -213,12 +224,61 @@ def growth(stencil: Stencil, values: Mapping[str, float], state: State | None = 
     divides by zero. The result is None if `state` has no value for a read-only field, or if a coefficient is a signal.
     The result is also None if the update is not linear and `state` has no value for one of its fields. With more than
     64 values per cell, the analysis takes minutes, and the result is None, too.
+
+    If the stencil reads positions, each of several cells of a grid of the shape `shape` is treated as if all cells had
+    its coefficients (`_sampled_cells`). The result is then the largest growth of these cells. The result is None if
+    `shape` is None, or if the coefficients differ between too many cells.
     """
+    if stencil.positions and shape is None:
+        return None
     known = state or {}
     uniform = [float(known.get(one.name, math.nan)) for one in stencil.fields]
     fixed = {number for number, storage in enumerate(stencil.storage) if storage.is_static}
     scalars = (*stencil.scalars(values), *(math.nan for _ in stencil.signals))
-    stages = [linearise(stage.program, scalars, uniform, fixed) for stage in stencil.stages]
+    cells = _sampled_cells(stencil, scalars, shape) if shape is not None and stencil.positions else [(0, 0, 0)]
+    if len(cells) > _MAX_CELLS:
+        return None
+    different: dict[object, list[list[Linear]]] = {}
+    programs, whole = [stage.program for stage in stencil.stages], shape or (1, 1, 1)
+    for cell in cells:
+        parts = [linearise(program, scalars, uniform, fixed, cell, whole) for program in programs]
+        key = tuple(tuple(one.slopes.items()) for part in parts for one in part)
+        different.setdefault(key, parts)
+    rates = [_growth(stencil, parts) for parts in different.values()]
+    found = [one for one in rates if one is not None]
+    return max(found) if len(found) == len(rates) else None
+
+
+def _sampled_cells(stencil: Stencil, scalars: Sequence[float], shape: GridShape) -> list[GridShape]:
+    """Return the cells in which the growth is computed. Along each axis, these are both ends and the middle of the
+    grid, and the cells on both sides of each number with which a condition compares an index."""
+    along: list[set[int]] = [{0, n // 2, n - 1} if axis in stencil.positions else {0} for axis, n in enumerate(shape)]
+    for stage in stencil.stages:
+        operations = stage.program.operations
+        values = _uniform_values(stage.program, scalars, shape)
+        for operation in operations:
+            match operation:
+                case Apply("where" | "where_equal", (a, b, _, _)):
+                    for index, number in ((a, b), (b, a)):
+                        match operations[index], values[number]:
+                            case CellIndex(axis), float(value) if math.isfinite(value):
+                                near = (math.floor(value) + step for step in (-1, 0, 1))
+                                along[axis].update(one for one in near if 0 <= one < shape[axis])
+    return list(itertools.product(*(sorted(one) for one in along)))  # type: ignore[arg-type]
+
+
+def _uniform_values(program: Program, scalars: Sequence[float], shape: GridShape) -> list[float | None]:
+    """Return the values of all operations that are the same for every cell, and None for the others."""
+    places = [place for place, uniform in enumerate(program.uniform) if uniform]
+    unknown = [math.nan] * schema.MAX_FIELDS
+    known = linearise(Program(program.operations, tuple(places)), scalars, unknown, shape=shape)
+    found: list[float | None] = [None] * len(program.operations)
+    for place, one in zip(places, known, strict=True):
+        found[place] = one.value
+    return found
+
+
+def _growth(stencil: Stencil, stages: Sequence[Sequence[Linear]]) -> float | None:
     slopes = [slope for stage in stages for result in stage for slope in result.slopes.values()]
     if any(map(math.isinf, slopes)):
         return math.inf

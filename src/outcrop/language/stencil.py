@@ -20,72 +20,23 @@ from __future__ import annotations
 
 import hashlib
 import json
-import operator
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from outcrop.axes import NAMES, PLACES
 from outcrop.display import Described, escaped, joined
 from outcrop.errors import InputError, shown
 from outcrop.language import schema
+from outcrop.language.field import PREVIOUS, Field, FieldBox, PreviousField
 from outcrop.language.program import Stage, Storage, storage_of
 
 if TYPE_CHECKING:
-    import sympy
-
     from outcrop.language.symbols import Parameter, Signal
 
-__all__ = ["PREVIOUS", "Field", "Parameter", "ParameterValue", "PreviousField", "Signal", "Stencil"]
-
-PREVIOUS = ".previous"
-"""The suffix of a field's name that means the value before the latest update."""
-
-
-@dataclass(frozen=True)
-class Field:
-    """A quantity with one value per cell.
-
-    In expressions, `u[dz, dy, dx]` is the newest value at an offset. On grids with two axes, write `u[dy, dx]`. On
-    grids with one axis, write `u[dx]`. `u.previous[...]` is the value before the latest update.
-    """
-
-    name: str
-
-    def __post_init__(self) -> None:
-        schema.require_name(self.name, "field")
-
-    def __getitem__(self, offset: tuple[int, ...] | int) -> sympy.Expr:
-        return _at(self.name, offset)
-
-    @property
-    def previous(self) -> PreviousField:
-        """The values before the latest update."""
-        return PreviousField(self)
-
-    def _refuse(self, *others: object) -> NoReturn:
-        name = self.name
-        raise InputError(
-            f"{name} is a field and not a value: write {name}[0, 0, 0] for the value of the cell itself "
-            f"({name}[0, 0] on two axes, {name}[0] on one axis)"
-        )
-
-    # SymPy calls `_sympy_` to convert an operand
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __pow__ = _refuse
-    __rpow__ = __neg__ = __abs__ = _sympy_ = _refuse
-
-
-@dataclass(frozen=True)
-class PreviousField:
-    """The values that a field had before its latest update."""
-
-    field: Field
-
-    def __getitem__(self, offset: tuple[int, ...] | int) -> sympy.Expr:
-        return _at(self.field.name + PREVIOUS, offset)
-
+__all__ = ["PREVIOUS", "Field", "FieldBox", "Parameter", "ParameterValue", "PreviousField", "Signal", "Stencil"]
 
 @dataclass(frozen=True)
 class ParameterValue:
@@ -95,22 +46,10 @@ class ParameterValue:
     default: float
 
 
-def _at(name: str, offset: tuple[int, ...] | int) -> sympy.Expr:
-    import sympy
-
-    try:
-        steps = tuple(operator.index(step) for step in (offset if isinstance(offset, tuple) else (offset,)))
-    except TypeError:
-        steps = ()
-    if not 1 <= len(steps) <= 3:
-        raise InputError(f"{name}[{shown(offset)}]: an offset is one to three whole numbers, (z, y, x), (y, x) or x")
-    if any(abs(step) > schema.MAX_OFFSET for step in steps):
-        raise InputError(f"{name}[{shown(offset)}]: an offset reaches at most {schema.MAX_OFFSET} cells along an axis")
-    return sympy.Function(name, real=True)(*steps)
-
-
-Updates: TypeAlias = Mapping[Field, Any]
-_MEMBERS = ("name", "fields", "parameters", "signals", "stages", "equation", "ndim", "min_radii")
+Updates: TypeAlias = Mapping[Field, Any] | Mapping[FieldBox, Any] | Mapping[Field | FieldBox, Any]
+_MEMBERS = ("name", "fields", "parameters", "signals", "stages", "equation", "ndim", "min_radii", "step_signal")
+_OPTIONAL = {"min_radii": [0, 0, 0], "step_signal": ""}
+"""The members that a description leaves out if they have these values."""
 
 
 @dataclass(frozen=True)
@@ -129,6 +68,7 @@ class Stencil(Described):
     follow. The scalars of a kernel are the `parameters`, then the `signals`. A grid with `ndim` = 2 has the engine's
     axes z and x. A grid with `ndim` = 1 has only x. Offsets along axes that the grid does not have are 0. The fixed rim
     is at least `min_radii` cells thick. Because of `min_radii`, an adjoint can have the same rim as its stencil.
+    `step_signal` is the name of the signal with the number of the step, or "". A run needs no values of this signal.
     """
 
     name: str
@@ -139,6 +79,7 @@ class Stencil(Described):
     equation: str
     ndim: int
     min_radii: tuple[int, int, int]
+    step_signal: str
 
     def __init__(
         self, name: str, updates: Updates | Sequence[Updates], equation: str = "", ndim: int | None = None
@@ -153,12 +94,12 @@ class Stencil(Described):
             raise InputError(f"stencil {name!r} has {len(stages)} stages, at most {schema.MAX_STAGES} are possible")
         if not all(isinstance(stage, Mapping) for stage in stages):
             raise InputError(f"stencil {name!r}: updates are a mapping from fields to expressions, or a list of such")
-        fields, parameters, signals, lowered, text, axes = analyse(name, stages, ndim)
+        fields, parameters, signals, lowered, text, axes, step_signal = analyse(name, stages, ndim)
         if isinstance(equation, str):
             equation = " ".join(equation.split())
         schema.require_text(equation, f"stencil {name!r}: equation", schema.MAX_TEXT)
         try:
-            self._set(name, fields, parameters, signals, lowered, equation or text, axes, (0, 0, 0))
+            self._set(name, fields, parameters, signals, lowered, equation or text, axes, (0, 0, 0), step_signal)
         except ValueError as error:
             raise InputError(f"stencil {name!r}: {error}") from None
 
@@ -190,6 +131,8 @@ class Stencil(Described):
         for name, count in names.items():
             if count > 1:
                 raise ValueError(f"two fields, parameters or signals have the name {name!r}")
+        if self.step_signal and self.step_signal not in self.signals:
+            raise ValueError(f"the number of the step is signal {shown(self.step_signal)}, which does not exist")
         for stage in self.stages:
             stage.require_sound(len(self.fields), scalars, self.ndim)
         updated = list(dict.fromkeys(field for stage in self.stages for field in stage.targets))
@@ -208,6 +151,16 @@ class Stencil(Described):
     def radius(self) -> int:
         """The largest offset along any axis."""
         return max(self.radii)
+
+    @cached_property
+    def positions(self) -> frozenset[int]:
+        """The engine's axes whose indices or extents the stages read."""
+        return frozenset[int]().union(*(stage.program.positions for stage in self.stages))
+
+    @property
+    def given_signals(self) -> tuple[str, ...]:
+        """The signals whose values a run must have. Outcrop supplies the number of the step itself."""
+        return tuple(name for name in self.signals if name != self.step_signal)
 
     @cached_property
     def storage(self) -> tuple[Storage, ...]:
@@ -264,7 +217,8 @@ class Stencil(Described):
             "equation": self.equation,
             "ndim": self.ndim,
         }
-        return described | ({"min_radii": list(self.min_radii)} if any(self.min_radii) else {})
+        more = {"min_radii": list(self.min_radii), "step_signal": self.step_signal}
+        return described | {name: value for name, value in more.items() if value != _OPTIONAL[name]}
 
     @classmethod
     def from_stages(
@@ -276,11 +230,14 @@ class Stencil(Described):
         signals: Sequence[str],
         ndim: int,
         min_radii: tuple[int, int, int] = (0, 0, 0),
+        step_signal: str = "",
     ) -> Stencil:
         """Make a stencil from lowered stages. Raises InputError if no kernel can compute the stages."""
         stencil = cls.__new__(cls)
         try:
-            stencil._set(name, tuple(fields), tuple(parameters), tuple(signals), tuple(stages), "", ndim, min_radii)
+            stencil._set(
+                name, tuple(fields), tuple(parameters), tuple(signals), tuple(stages), "", ndim, min_radii, step_signal
+            )
         except ValueError as error:
             raise InputError(f"stencil {name!r}: {error}") from None
         return stencil
@@ -324,8 +281,11 @@ class Stencil(Described):
             yield "only reads", joined(static)
         if self.parameters:
             yield "parameters", joined([f"{one.name} = {one.default:g}" for one in self.parameters])
-        if self.signals:
-            yield "signals", joined(self.signals)
+        if self.given_signals:
+            yield "signals", joined(self.given_signals)
+        positions = [NAMES[self.ndim][PLACES[self.ndim].index(axis)] for axis in sorted(self.positions)]
+        if positions or self.step_signal:
+            yield "positions", joined([*positions, *([self.step_signal] if self.step_signal else [])])
         yield "axes", ", ".join(NAMES[self.ndim])
         yield "radius", ", ".join(str(self.radii[place]) for place in PLACES[self.ndim])
 
@@ -338,8 +298,8 @@ class Stencil(Described):
 def _read(data: object) -> tuple[Any, ...]:
     """Read the members of a Stencil from plain data. Raises InputError or ValueError for a member that is not
     allowed."""
-    if isinstance(data, dict):  # old manifests do not have min_radii
-        data = {"min_radii": [0, 0, 0], **data}
+    if isinstance(data, dict):
+        data = {**_OPTIONAL, **data}
     members = schema.read_members(data, "a stencil", *_MEMBERS)
     if not members["name"]:
         raise ValueError("a stencil without name")
@@ -356,7 +316,10 @@ def _read(data: object) -> tuple[Any, ...]:
     ndim = schema.read_whole(members["ndim"], "ndim", 4)
     thick = schema.read_list(members["min_radii"], "min_radii", 3, 3)
     min_radii = tuple(schema.read_whole(one, "min_radii", schema.MAX_OFFSET + 1) for one in thick)
-    return members["name"], fields, parameters, signals, stages, members["equation"], ndim, min_radii
+    step_signal = members["step_signal"]
+    if step_signal != "":
+        schema.require_name(step_signal, "signal")
+    return members["name"], fields, parameters, signals, stages, members["equation"], ndim, min_radii, step_signal
 
 
 def __getattr__(name: str) -> object:

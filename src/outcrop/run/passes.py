@@ -62,7 +62,7 @@ def execute(
         with together(group):  # if one rank cannot begin a pass, no rank begins it
             state.require_whole()
             require_fields(state.manifest, state.manifest.filled)
-            require_steps(decode_signals(description.signals), last_step)
+            require_steps(stencil, description.dtype, decode_signals(description.signals), last_step)
             complete(state, description.settings.io)
             if has_changed := description.parameters != state.manifest.parameters:
                 refuse_unstable_change(stencil, state, description.parameters, may_read=True)

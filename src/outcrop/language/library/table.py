@@ -33,6 +33,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from outcrop.axes import GridShape
 from outcrop.errors import InputError, shown
 from outcrop.language.program import Load
 from outcrop.language.stability import Extremes, Limit, Measure, State, growth, largest_step, linearise, max_growth
@@ -261,12 +262,15 @@ def stable_limit(stencil: Stencil, values: Mapping[str, float], states: Sequence
     return largest_step(stencil, values, [{**limit.state, **state} for state in states], limit)
 
 
-def stability(stencil: Stencil, values: Mapping[str, float], states: Sequence[State] = ({},)) -> str | None:
+def stability(
+    stencil: Stencil, values: Mapping[str, float], states: Sequence[State] = ({},), shape: GridShape | None = None
+) -> str | None:
     """If a wave grows with these parameters, return a line of text with the largest stable step. Return None if no wave
-    grows, or if the growth is unknown (`stability.growth`). `stable_limit` explains `states`."""
+    grows, or if the growth is unknown (`stability.growth`). `stable_limit` explains `states`. `shape` is the shape of
+    the grid. It is needed only if the stencil reads positions."""
     limit = limit_of(stencil)
     known = [{**(limit.state if limit else {}), **state} for state in states]
-    rates = [growth(stencil, values, state) for state in known]
+    rates = [growth(stencil, values, state, shape) for state in known]
     if math.inf in rates:
         return _infinite(stencil, values, known[rates.index(math.inf)])
     found = [one for one in rates if one is not None]
@@ -311,7 +315,7 @@ def weights(stencil: Stencil, values: Mapping[str, float]) -> dict[tuple[int, in
     """Return the weight of each neighbour. The update must be a linear combination with fixed weights and without a
     constant. For other updates, return None.
     """
-    if len(stencil.fields) > 1 or len(stencil.stages) > 1 or stencil.signals:
+    if len(stencil.fields) > 1 or len(stencil.stages) > 1 or stencil.signals or stencil.positions:
         return None
     program, scalars = stencil.stages[0].program, stencil.scalars(values)
     (linear,) = linearise(program, scalars, [float("nan")])
