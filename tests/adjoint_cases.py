@@ -32,7 +32,7 @@ BOUNDARIES = ["fixed", "periodic", "mirror", "y=mirror:fixed,x=periodic"]
 
 def users() -> list[Stencil]:
     """Return stencils with features that no built-in stencil has: signals, two updates of a field, previous values of
-    other fields, positions, boxes, uneven coefficients of all kinds, functions, and operations
+    other fields, positions, boxes, values of four steps, uneven coefficients of all kinds, functions, and operations
     without a derivative."""
     u, v, k, a, s = Field("u"), Field("v"), Field("k"), Parameter("a", 0.3), Signal("s")
     return [
@@ -53,6 +53,7 @@ def users() -> list[Stencil]:
         Stencil("places", {u: u[0, 0] + a * oc.x / oc.nx * k[0, 1] * (u[0, 1] - u[0, -1])
                            + (oc.y - oc.ny / 2) * u[1, 0] / 8 + oc.x * k[0, 0] * u[0, -1] / 4}),
         Stencil("boxes", {u: a * u[0], u.box[2:-2]: u[1] * k[-1] - u[-1] / 2, u.box[:1]: k[0] * u[2]}),
+        Stencil("fourth", {u: 2 * u[0] - k[0] * u.previous[0] + a * (u.back(2)[1] - u.back(3)[0])}),
         Stencil("plane", {u: u[0, 0] / (1 + u[1, 0] ** 2) + k[-1, 1] * u[2, -1] * u[0, 1] + k[0, 1] * u[-1, -1]}),
     ]  # fmt: skip
 

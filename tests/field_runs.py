@@ -97,11 +97,19 @@ def placed(near: Sequence[Offset]) -> Stencil:
     return Stencil("placed", [{u: here}, boxes])
 
 
+def old(near: Sequence[Offset]) -> Stencil:
+    """Make a stencil that reads values three updates back, also in neighbouring cells."""
+    u, w = Field("u"), Field("w")
+    spread = mean(*(u.back(2)[offset] for offset in near), u.back(3)[near[1]])
+    first = {u: (u[0, 0, 0] - u.previous[0, 0, 0] + spread) / 3, w: (w[near[0]] - w.previous[near[1]]) / 2}
+    return Stencil("old", [first, {w: w[0, 0, 0] / 2 + u.back(3)[near[0]] / 4}])
+
+
 FEW_ROWS = st.integers(1, 3)
 """Numbers of rows of a grid with few rows. On a grid of two axes, a plane has one row."""
 
 STENCILS = {make.__name__: make for make in (waves, staggered, species, memory)}
-PLACED = {make.__name__: make for make in (placed,)}
+PLACED = {make.__name__: make for make in (placed, old)}
 
 
 @st.composite

@@ -33,7 +33,7 @@ U, V = oc.Field("u"), oc.Field("v")
 def test_every_plan_gives_the_oracles_bits(
     run: tuple[oc.Stencil, Boundary, Plan], threads: int, backend: str, isa: str
 ) -> None:
-    """Checks positions and boxes: the bits do not depend on the scheme, the sizes, the blocks, the
+    """Checks positions, boxes and older values: the bits do not depend on the scheme, the sizes, the blocks, the
     threads, the vectors or the storage."""
     stencil, boundary, plan = run
     problem = plan.problem

@@ -1,7 +1,8 @@
-"""Fields as users write them in expressions: values at offsets, previous values, and boxes of cells.
+"""Fields as users write them in expressions: values at offsets, older values, and boxes of cells.
 
     u[dz, dy, dx]                the newest value
-    u.previous[dz, dy, dx]       the value before the latest update
+    u.previous[dz, dy, dx]       the value before the latest update, also u.back(1)
+    u.back(3)[dz, dy, dx]        the value before the latest three updates
     u.box[10:20, :, 3:-3]        cells of u, as the target of an update
 """
 
@@ -19,8 +20,19 @@ if TYPE_CHECKING:
 
 PREVIOUS = ".previous"
 """The suffix of a field's name that means the value before the latest update."""
+BACK = ".back"
+"""The suffix that means an older value, before its number: "u.back2" is the value before the two latest updates."""
+MAX_BACK = 3
+"""The maximum number of updates that an expression can look back."""
+
+
 MAX_END = 1 << 53
 """The maximum number in a slice of a box, in cells."""
+
+
+def older_name(field: str, updates: int) -> str:
+    """Return the name of the field that keeps the values before the latest `updates` updates of a field."""
+    return f"{field}_back{updates}"
 
 
 @dataclass(frozen=True)
@@ -40,9 +52,15 @@ class Field:
         return _at(self.name, offset)
 
     @property
-    def previous(self) -> PreviousField:
+    def previous(self) -> OlderField:
         """The values before the latest update."""
-        return PreviousField(self)
+        return OlderField(self, 1)
+
+    def back(self, updates: int) -> OlderField:
+        """Return the values before the latest `updates` updates, 1 to 3. `u.back(1)` is `u.previous`."""
+        if type(updates) is not int or not 1 <= updates <= MAX_BACK:
+            raise InputError(f"{self.name}.back({shown(updates)}): there are 1 to {MAX_BACK} updates back")
+        return OlderField(self, updates)
 
     @property
     def box(self) -> BoxMaker:
@@ -65,13 +83,14 @@ class Field:
 
 
 @dataclass(frozen=True)
-class PreviousField:
-    """The values that a field had before its latest update."""
+class OlderField:
+    """The values that a field had before its latest `updates` updates."""
 
     field: Field
+    updates: int
 
     def __getitem__(self, offset: tuple[int, ...] | int) -> sympy.Expr:
-        return _at(self.field.name + PREVIOUS, offset)
+        return _at(self.field.name + (PREVIOUS if self.updates == 1 else f"{BACK}{self.updates}"), offset)
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,9 @@ def equations(stencil: Stencil) -> list[str]:
     done = [0] * len(stencil.fields)
     found, left = [], MAX_TERMS
 
+    numbers = {field.name: number for number, field in enumerate(stencil.fields)}
+    older = {numbers[name]: (numbers[of], back) for name, (of, back) in stencil.older_values.items()}
+
     def version(field: int, updates: int) -> str:
         step = Fraction(updates, max(1, in_step[field]))
         return "n" if not step else f"n{'+' if step > 0 else '-'}{abs(step)}"
@@ -65,10 +68,11 @@ def equations(stencil: Stencil) -> list[str]:
             f"{name}{one.offset[place]:+d}" if one.offset[place] else name
             for name, place in zip(NAMES[stencil.ndim], PLACES[stencil.ndim], strict=True)
         )
-        name = _name(stencil.fields[one.field].name)
-        if not in_step[one.field]:
+        field, back = older.get(one.field, (one.field, 0))
+        name = _name(stencil.fields[field].name)
+        if not in_step[field]:
             return f"{name}_{{{cell}}}"
-        return f"{name}^{{{version(one.field, done[one.field] - one.age)}}}_{{{cell}}}"
+        return f"{name}^{{{version(field, done[field] - back - one.age)}}}_{{{cell}}}"
 
     for stage in stencil.stages:
         texts: list[_Formula] = []
@@ -82,6 +86,8 @@ def equations(stencil: Stencil) -> list[str]:
         if left < 0:
             return []
         for field, result in zip(stage.targets, results, strict=True):
+            if field in older:
+                continue
             cell = ",".join(NAMES[stencil.ndim])
             target = f"{_name(stencil.fields[field].name)}^{{{version(field, done[field] + 1)}}}_{{{cell}}}"
             found.append(f"{target} = {result.text}")

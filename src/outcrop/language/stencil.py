@@ -30,13 +30,13 @@ from outcrop.axes import NAMES, PLACES
 from outcrop.display import Described, escaped, joined
 from outcrop.errors import InputError, shown
 from outcrop.language import schema
-from outcrop.language.field import PREVIOUS, Field, FieldBox, PreviousField
-from outcrop.language.program import Stage, Storage, storage_of
+from outcrop.language.field import MAX_BACK, PREVIOUS, Field, FieldBox, OlderField, older_name
+from outcrop.language.program import Load, Stage, Storage, storage_of
 
 if TYPE_CHECKING:
     from outcrop.language.symbols import Parameter, Signal
 
-__all__ = ["PREVIOUS", "Field", "FieldBox", "Parameter", "ParameterValue", "PreviousField", "Signal", "Stencil"]
+__all__ = ["PREVIOUS", "Field", "FieldBox", "OlderField", "Parameter", "ParameterValue", "Signal", "Stencil"]
 
 @dataclass(frozen=True)
 class ParameterValue:
@@ -161,6 +161,35 @@ class Stencil(Described):
     def given_signals(self) -> tuple[str, ...]:
         """The signals whose values a run must have. Outcrop supplies the number of the step itself."""
         return tuple(name for name in self.signals if name != self.step_signal)
+
+    @cached_property
+    def older_values(self) -> dict[str, tuple[str, int]]:
+        """A mapping from each field that keeps older values of another field, such as `u_back2`, to the name of the
+        other field and the number of updates back. If such a field has no initial values, it starts as a copy of the
+        other field."""
+        numbers, found = {field.name: number for number, field in enumerate(self.fields)}, dict[str, tuple[str, int]]()
+        for name in numbers:
+            for back in range(1, MAX_BACK + 1):
+                mark = older_name("", back)
+                of, newer = name.replace(mark, "", 1), name.replace(mark, older_name("", back - 1), 1)
+                if mark in name and of in numbers:
+                    is_previous = back == 2 and newer not in numbers
+                    source = of if back == 1 or is_previous else newer
+                    load = Load(numbers.get(source, -1), (0, 0, 0), int(is_previous))
+                    if self._is_copy(numbers[name], numbers[of], load):
+                        found[name] = of, back
+        return found
+
+    def _is_copy(self, number: int, field: int, source: Load) -> bool:
+        """Return True if each stage that updates `field` copies `source` to field `number`, and no other stage updates
+        this field."""
+        for stage in self.stages:
+            results = dict(zip(stage.targets, stage.program.results, strict=True))
+            if (number in results) != (field in results):
+                return False
+            if number in results and stage.program.operations[results[number]] != source:
+                return False
+        return any(number in stage.targets for stage in self.stages)
 
     @cached_property
     def storage(self) -> tuple[Storage, ...]:

@@ -13,7 +13,7 @@ from sympy.core.function import AppliedUndef
 
 from outcrop.axes import NAMES
 from outcrop.errors import InputError, shown
-from outcrop.language.field import PREVIOUS, Field, FieldBox
+from outcrop.language.field import BACK, PREVIOUS, Field, FieldBox, older_name
 from outcrop.language.lower import Position, lower
 from outcrop.language.program import Stage
 from outcrop.language.schema import as_finite, require_name
@@ -96,7 +96,7 @@ def _analyse(name: str, stages: Sequence[Updates], ndim: int | None) -> Parts:
             f"stencil {name!r} has {terms} terms, written out, at most {MAX_TERMS} are possible; split it into stages"
         )
     axes = _axes(name, _loads(given), ndim)
-    expressions = [_whole_updates(name, stage, axes) for stage in given]
+    expressions = with_older_values(name, [_whole_updates(name, stage, axes) for stage in given], axes)
     loads, every = _loads(expressions), [expression for stage in expressions for expression in stage.values()]
     fields = _fields(expressions, loads)
     parameters, signals, step_signal = _scalars(name, every)
@@ -144,6 +144,56 @@ def _is_inside(name: str, box: FieldBox, ndim: int) -> sympy.Basic:
     if len(conditions) > 1:
         return sympy.And(*conditions, evaluate=False)
     return conditions[0] if conditions else sympy.true
+
+
+def with_older_values(
+    name: str, stages: Sequence[Mapping[Field, sympy.Expr]], ndim: int
+) -> list[dict[Field, sympy.Expr]]:
+    """Return the stages with an additional field for each older value that they read, such as `u_back2` for
+    `u.back(2)`. Each stage that updates u copies the value of `u.previous` to `u_back2`, and the value of `u_back2` to
+    `u_back3`. If an update of u reads `u.previous` at neighbours, `u_back1` replaces `u.previous`, and is a copy of
+    u."""
+    oldest: dict[str, int] = {}
+    first: dict[str, int] = {}
+    for stage in stages:
+        for load in _loads([stage]):
+            field, back = _older(load)
+            if back == 1 and any(load.args) and Field(field) in stage:
+                first[field] = 1
+            if back > 1 or field in first:
+                oldest[field] = max(oldest.get(field, 0), back)
+    kept = {field: range(first.get(field, 2), last + 1) for field, last in oldest.items()}
+    taken = {load.func.__name__ for load in _loads(stages)} | {field.name for stage in stages for field in stage}
+    for field, every in kept.items():
+        if not any(Field(field) in stage for stage in stages):
+            raise InputError(f"stencil {name!r}: field {field!r} has no older values, because nothing updates it")
+        for made in (older_name(field, back) for back in every):
+            if made in taken:
+                raise InputError(f"stencil {name!r}: {made} is the name of older values; give the field another name")
+
+    def stored(load: AppliedUndef) -> sympy.Expr:
+        field, back = _older(load)
+        is_kept = back in kept.get(field, ())
+        return Field(older_name(field, back))[tuple(map(int, load.args))] if is_kept else load
+
+    found, here = [], (0,) * ndim
+    for stage in stages:
+        moved = {field: one.xreplace({load: stored(load) for load in one.atoms(AppliedUndef)})
+                 for field, one in stage.items()}  # fmt: skip
+        for field, every in kept.items():
+            if Field(field) in stage:
+                newest = Field(field) if every[0] == 1 else Field(field).previous
+                newer = [newest, *(Field(older_name(field, back)) for back in every)]
+                moved |= {Field(older_name(field, back)): one[here] for back, one in zip(every, newer, strict=False)}
+        found.append(moved)
+    return found
+
+
+def _older(load: AppliedUndef) -> tuple[str, int]:
+    """Return the name of the field that a load reads, and the number of updates back."""
+    name = load.func.__name__
+    field, mark, back = name.rpartition(BACK)
+    return (field, int(back)) if mark else (name.removesuffix(PREVIOUS), int(name.endswith(PREVIOUS)))
 
 
 def _terms(expressions: Sequence[sympy.Expr]) -> int:

@@ -63,7 +63,7 @@ def execute(
             state.require_whole()
             require_fields(state.manifest, state.manifest.filled)
             require_steps(stencil, description.dtype, decode_signals(description.signals), last_step)
-            complete(state, description.settings.io)
+            complete(state, description.settings.io, stencil.older_values)
             if has_changed := description.parameters != state.manifest.parameters:
                 refuse_unstable_change(stencil, state, description.parameters, may_read=True)
             refuse_unstable_run(stencil, state)

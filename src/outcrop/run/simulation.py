@@ -196,6 +196,7 @@ class Simulation(Described):
         state, because only a new run may begin with zeros."""
         known = {*self._filled, *given}
         require_fields(self._description, known)
+        known |= self.stencil.older_values.keys()
         missing = [entry.name for entry in self._description.state if entry.name not in known and not entry.is_previous]
         if self._setup.state is not None and not self._setup.state.has_values and missing:
             raise InputError(
