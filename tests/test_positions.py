@@ -147,6 +147,10 @@ def test_growth_depends_on_the_cells(tmp_path: Path) -> None:
         oc.Simulation(box, 60, directory=tmp_path / "box.oc").run(1, progress="none")
     calm = oc.Stencil("calm", {U: U[0] + 0.2 * spread, U.box[20:24]: U[0] + 0.3 * spread})
     oc.Simulation(calm, 60, directory=tmp_path / "calm.oc").run(1, progress="none")
+    dt = oc.Parameter("dt", 0.8)
+    timed = oc.Stencil("timed", {U: U[0], U.box[20:24]: U[0] + dt * spread})
+    with pytest.raises(InputError, match=r"dt=0.8 is unstable: .* 2.2 per step; the largest stable one is 0.5"):
+        oc.Simulation(timed, 60, directory=tmp_path / "timed.oc").run(1, progress="none")
     driven = oc.Stencil("driven", {U: U[0] + 0.8 * spread + sympy.sin(oc.x * oc.t)})
     assert growth(driven, {}, shape=(1, 1, 60)) == pytest.approx(2.2)
 

@@ -64,7 +64,8 @@ class Field:
 
     @property
     def box(self) -> BoxMaker:
-        """Boxes of cells. An update of `u.box[10:20, :, 3:-3]` changes u only in these cells."""
+        """Makes a box from slices in cells, one slice for each axis. The update of a box changes only the cells of the
+        box."""
         return BoxMaker(self)
 
     def __str__(self) -> str:

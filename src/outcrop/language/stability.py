@@ -298,20 +298,21 @@ def max_growth(stencil: Stencil) -> float:
 
 
 def largest_step(
-    stencil: Stencil, values: Mapping[str, float], states: Sequence[State] = ({},), limit: Limit | None = None
-) -> float | None:
+    stencil: Stencil, values: Mapping[str, float], states: Sequence[State] = ({},), limit: Limit | None = None,
+    shape: GridShape | None = None,
+) -> float | None:  # fmt: skip
     """Return the largest value of `limit.parameter` that is stable for all `states`, to six digits. If the limit is a
     minimum, return the smallest stable value.
 
     The result is infinite if every value is stable, and 0 if no value is stable. If the limit is a minimum, the result
     is 0 if every value is stable, and infinite if no value is stable. The result is None if the growth is unknown. The
-    other parameters have the values in `values`, or their defaults.
+    other parameters have the values in `values`, or their defaults. `shape` is the shape of the grid (`growth`).
     """
     one = limit or Limit()
     start = dict(zip((p.name for p in stencil.parameters), stencil.scalars(values), strict=True))[one.parameter]
 
     def rates(step: float, of: Sequence[State]) -> list[float | None]:
-        return [growth(stencil, {**values, one.parameter: step}, state) for state in of]
+        return [growth(stencil, {**values, one.parameter: step}, state, shape) for state in of]
 
     def is_stable(step: float) -> bool:
         return all(rate is not None and rate <= max_growth(stencil) for rate in rates(step, worst))

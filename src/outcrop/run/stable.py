@@ -59,7 +59,8 @@ def refuse_unstable(stencil: Stencil, manifest: Description, ranges: Mapping[str
         for value in ranges[name]:
             with_it = [state for state in ends if state[name] == value]
             texts = [_judged(stencil, manifest, [state]) for state in with_it]
-            if all(texts) and _agree([stable_limit(stencil, manifest.parameters, [state]) for state in with_it]):
+            shape = grid_shape(manifest.whole_shape)
+            if all(texts) and _agree([stable_limit(stencil, manifest.parameters, [one], shape) for one in with_it]):
                 raise _refusal(str(_judged(stencil, manifest, with_it)))
 
 

@@ -252,27 +252,29 @@ def _fields_of(name: str) -> tuple[Field, ...]:
     return find_stencil(name).fields
 
 
-def stable_limit(stencil: Stencil, values: Mapping[str, float], states: Sequence[State] = ({},)) -> float | None:
+def stable_limit(
+    stencil: Stencil, values: Mapping[str, float], states: Sequence[State] = ({},), shape: GridShape | None = None
+) -> float | None:
     """Return the largest stable value of the parameter that `limit_of` names, or the smallest value if the limit is a
     minimum. Each of `states` contains one value for each read-only field (`Extremes.states`, `corners`). Return None if
-    the stencil has no limit, or if the growth is unknown (`stability.growth`)."""
+    the stencil has no limit, or if the growth is unknown (`stability.growth`). `shape` is the shape of the grid. It is
+    needed only if the stencil reads positions."""
     limit = limit_of(stencil)
     if limit is None:
         return None
-    return largest_step(stencil, values, [{**limit.state, **state} for state in states], limit)
+    return largest_step(stencil, values, [{**limit.state, **state} for state in states], limit, shape)
 
 
 def stability(
     stencil: Stencil, values: Mapping[str, float], states: Sequence[State] = ({},), shape: GridShape | None = None
 ) -> str | None:
     """If a wave grows with these parameters, return a line of text with the largest stable step. Return None if no wave
-    grows, or if the growth is unknown (`stability.growth`). `stable_limit` explains `states`. `shape` is the shape of
-    the grid. It is needed only if the stencil reads positions."""
+    grows, or if the growth is unknown (`stability.growth`). `stable_limit` explains `states` and `shape`."""
     limit = limit_of(stencil)
     known = [{**(limit.state if limit else {}), **state} for state in states]
     rates = [growth(stencil, values, state, shape) for state in known]
     if math.inf in rates:
-        return _infinite(stencil, values, known[rates.index(math.inf)])
+        return _infinite(stencil, values, known[rates.index(math.inf)], shape)
     found = [one for one in rates if one is not None]
     worst = max(found, default=0.0)
     if worst <= max_growth(stencil):
@@ -282,14 +284,14 @@ def stability(
         return f"these parameters are unstable: {grows}"
     names = [parameter.name for parameter in stencil.parameters]
     given = stencil.scalars(values)[names.index(limit.parameter)]
-    step = stable_limit(stencil, values, states)
+    step = stable_limit(stencil, values, states, shape)
     if step is None or not 0 < step < float("inf"):
         return f"{limit.parameter}={given:g} is unstable, and so is every other value with these parameters: {grows}"
     extreme = "smallest" if limit.is_minimum else "largest"
     return f"{limit.parameter}={given:g} is unstable: {grows}; the {extreme} stable one is {_shortened(step, limit)}"
 
 
-def _infinite(stencil: Stencil, values: Mapping[str, float], state: State) -> str:
+def _infinite(stencil: Stencil, values: Mapping[str, float], state: State, shape: GridShape | None) -> str:
     """Return a line of text that names the values that must not be 0."""
     names = [parameter.name for parameter in stencil.parameters]
     given = dict(zip(names, stencil.scalars(values), strict=True))
@@ -297,7 +299,7 @@ def _infinite(stencil: Stencil, values: Mapping[str, float], state: State) -> st
         f"{name} = 0"
         for name, value in {**given, **state}.items()
         if value == 0
-        and growth(stencil, {**given, name: 1.0} if name in given else given, {**state, name: 1.0}) != math.inf
+        and growth(stencil, {**given, name: 1.0} if name in given else given, {**state, name: 1.0}, shape) != math.inf
     ]
     if not guilty:
         return f"{stencil.name} multiplies by infinity with these parameters"
