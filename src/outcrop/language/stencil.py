@@ -6,7 +6,8 @@ compute the same bits.
 
 Offsets are (z, y, x) in cells. A step may have several stages, which are computed one after another. Each stage is a
 mapping from fields to expressions. `u[...]` is the newest value when the stage starts. `u.previous[...]` is the value
-before the field's latest update:
+before the field's latest update. Expressions may contain the position of the cell and the number of the step (`x`, `t`,
+symbols.py). An update may change only the cells of a box (`u.box[2:-2]`, field.py):
 
     waves = Stencil("waves", {u: 2 * u[0] - u.previous[0] + v[0] ** 2 * (u[1] - 2 * u[0] + u[-1])})    # v: only read
     yee = Stencil("yee", [{h: h[0] - k * (e[1] - e[0])}, {e: e[0] - k * (h[0] - h[-1])}])
