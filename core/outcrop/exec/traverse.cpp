@@ -202,8 +202,8 @@ void Traverse::call(long level, long z0, long z1, const Rectangle &cells, const 
   for (const Rectangle &part : unfolded(grid_, cells)) {
     if (part.empty()) continue;
     const outcrop_block block{
-        target_planes, sources,  z1 - z0, part.y0 - first_row,   part.y1 - first_row,       part.x0,
-        part.x1,       grid_.nx, rows(),  window_.pitch_cells(), stages_.scalars_of(level), tiling_.rows_at_once,
+        target_planes,   sources,  z1 - z0, part.y0 - first_row,   part.y1 - first_row,       part.x0,
+        part.x1,         grid_.nx, rows(),  window_.pitch_cells(), stages_.scalars_of(level), tiling_.rows_at_once,
         grid_.plane(z0), first_row};
     stage.kernel(&block);
   }
