@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import sympy
 
+import outcrop as oc
 from backwards import PLAIN, State, Steps, inner, put, reverse
 from outcrop.language import library
 from outcrop.language.adjoint import adjoint_of
@@ -31,7 +32,8 @@ BOUNDARIES = ["fixed", "periodic", "mirror", "y=mirror:fixed,x=periodic"]
 
 def users() -> list[Stencil]:
     """Return stencils with features that no built-in stencil has: signals, two updates of a field, previous values of
-    other fields, uneven coefficients of all kinds, functions, and operations without a derivative."""
+    other fields, positions, boxes, values of four steps, uneven coefficients of all kinds, functions, and operations
+    without a derivative."""
     u, v, k, a, s = Field("u"), Field("v"), Field("k"), Parameter("a", 0.3), Signal("s")
     return [
         Stencil("signals", {u: u[0] + s * a * (u[1] - 2 * u[0] + u[-1]) + s**2 * k[1] * u[-2]}),
@@ -48,6 +50,10 @@ def users() -> list[Stencil]:
         Stencil("conditions", {u: sympy.Piecewise(
             (u[0] * u[1], u[0] > k[0]), (u[1] / (k[0] + u[-1]), sympy.Or(u[1] >= u[-1], sympy.Eq(u[0], u[1]))),
             (a * u[-1] ** 2, sympy.And(u[0] <= a * k[1], sympy.Ne(u[1], k[0]))), (k[0] * u[0], True))}),
+        Stencil("places", {u: u[0, 0] + a * oc.x / oc.nx * k[0, 1] * (u[0, 1] - u[0, -1])
+                           + (oc.y - oc.ny / 2) * u[1, 0] / 8 + oc.x * k[0, 0] * u[0, -1] / 4}),
+        Stencil("boxes", {u: a * u[0], u.box[2:-2]: u[1] * k[-1] - u[-1] / 2, u.box[:1]: k[0] * u[2]}),
+        Stencil("fourth", {u: 2 * u[0] - k[0] * u.previous[0] + a * (u.back(2)[1] - u.back(3)[0])}),
         Stencil("plane", {u: u[0, 0] / (1 + u[1, 0] ** 2) + k[-1, 1] * u[2, -1] * u[0, 1] + k[0, 1] * u[-1, -1]}),
     ]  # fmt: skip
 

@@ -19,7 +19,7 @@ from outcrop.language.adjoint import Adjoint
 from outcrop.language.boundary import Boundary
 from outcrop.language.gather import edge_values
 from outcrop.language.linearised import Version
-from outcrop.language.program import Apply, Constant, Load, Program, Scalar
+from outcrop.language.program import Apply, CellCount, CellIndex, Constant, Load, Program, Scalar
 from outcrop.language.stencil import PREVIOUS, Stencil
 
 State = dict[str, Any]
@@ -94,6 +94,13 @@ class Steps:
                     found.append(scalars[index_of_scalar])
                 case Constant(value):
                     found.append(self.number(value))
+                case CellIndex(axis):
+                    shape = [1, 1, 1]
+                    shape[axis] = -1
+                    along = range(cells[axis].start, cells[axis].stop)
+                    found.append(np.array([self.number(one) for one in along]).reshape(shape))
+                case CellCount(axis):
+                    found.append(self.number(values[0][0].shape[axis]))
                 case Apply(operator, operands):
                     found.append(self.operators[operator](*(found[i] for i in operands)))
         return [found[place] for place in program.results]

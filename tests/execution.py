@@ -57,7 +57,12 @@ class FileRun:
     passes. All other work uses NumPy and ordinary reads and writes. Each array has a different seed of seals in each
     pass."""
 
-    def __init__(self, folder: Path, stencil: Stencil, plan: Plan, state: Mapping[str, Cells]) -> None:
+    def __init__(
+        self, folder: Path, stencil: Stencil, plan: Plan, state: Mapping[str, Cells],
+        whole: tuple[int, int, int, int, int] | None = None,
+    ) -> None:  # fmt: skip
+        """`whole` has the first plane and the first row of the plan's grid, and the shape of the whole grid."""
+        self.whole = whole or (0, 0, *plan.problem.shape)
         self.folder, self.stencil, self.plan = folder, stencil, plan
         self.layout = make_layout(plan.problem.shape, plan.problem.dtype, SHARD_PLANES)
         self.names, self.statics = array_names(stencil)
@@ -84,7 +89,7 @@ class FileRun:
         prepared = Prepared(
             problem, replace(MACHINE, threads=threads), plan.memory_bytes, FREE, plan, (), "assumed", {},
             kernel=compile_kernel(self.stencil, problem.dtype, isa, boundary=Boundary(*problem.kernel_sides)),  # type: ignore[arg-type]
-            scalars=Scalars(self.stencil, {}, dict(signals or {}), problem.dtype),
+            scalars=Scalars(self.stencil, {}, dict(signals or {}), problem.dtype, self.whole),
             layout=lay_out(threads, "none"), bind="none",
         )  # fmt: skip
         second = self.turns[1] if len(self.turns) == 2 else []

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import sympy
 from hypothesis import strategies as st
 
+import outcrop as oc
 from outcrop.language.boundary import Boundary
 from outcrop.language.stencil import Field, Parameter, Signal, Stencil
 from outcrop.plan.plan import Plan, Sizes
@@ -85,10 +86,30 @@ def heat(near: Sequence[Offset]) -> Stencil:
     return Stencil("heat", {u: mean(u[0, 0, 0], *(u[offset] for offset in near))})
 
 
+def placed(near: Sequence[Offset]) -> Stencil:
+    """Make a stencil of two stages that reads positions, the number of the step and the size of the grid, also inside
+    functions and conditions, and that updates boxes."""
+    u, v = Field("u"), Field("v")
+    slope = sympy.sin(oc.z * oc.nx - oc.y) / 2 + sympy.cos(oc.x + oc.t) * oc.y / oc.ny
+    here = u[0, 0, 0] / 2 + slope * mean(*(u[offset] for offset in near))
+    rows = sympy.Piecewise((v[near[0]], oc.y > oc.z), (u[0, 0, 0] + oc.x, True))
+    boxes = {v: v[0, 0, 0] / 3, v.box[2:, 1:-1, :-3]: rows / 4, v.box[-2:, 3:]: 1 / oc.nz}
+    return Stencil("placed", [{u: here}, boxes])
+
+
+def old(near: Sequence[Offset]) -> Stencil:
+    """Make a stencil that reads values three updates back, also in neighbouring cells."""
+    u, w = Field("u"), Field("w")
+    spread = mean(*(u.back(2)[offset] for offset in near), u.back(3)[near[1]])
+    first = {u: (u[0, 0, 0] - u.previous[0, 0, 0] + spread) / 3, w: (w[near[0]] - w.previous[near[1]]) / 2}
+    return Stencil("old", [first, {w: w[0, 0, 0] / 2 + u.back(3)[near[0]] / 4}])
+
+
 FEW_ROWS = st.integers(1, 3)
 """Numbers of rows of a grid with few rows. On a grid of two axes, a plane has one row."""
 
 STENCILS = {make.__name__: make for make in (waves, staggered, species, memory)}
+PLACED = {make.__name__: make for make in (placed, old)}
 
 
 @st.composite
@@ -133,4 +154,4 @@ def field_runs(
 
 def wavelet(stencil: Stencil, steps: int) -> dict[str, list[float]]:
     """Return random values for each signal of the stencil."""
-    return {name: [0.1 * (step % 3) for step in range(steps)] for name in stencil.signals}
+    return {name: [0.1 * (step % 3) for step in range(steps)] for name in stencil.given_signals}

@@ -26,7 +26,7 @@ class Block(ctypes.Structure):
         ("scalars", ctypes.c_void_p),
         ("rows_at_once", ctypes.c_long),
         ("prefetch", ctypes.c_void_p),
-        ("prefetch_rows", ctypes.c_long),
+        *((name, ctypes.c_long) for name in ("prefetch_rows", "z", "y")),
     ]
 
 

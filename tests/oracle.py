@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from outcrop.language.boundary import FIXED, Boundary, Side
-from outcrop.language.program import Load, Program, evaluate
+from outcrop.language.program import CellCount, CellIndex, Load, Program, evaluate
 from outcrop.language.sparse import Injection, Sampling
 from outcrop.language.stencil import PREVIOUS, Stencil
 
@@ -44,7 +44,8 @@ def advance_fields(
     is (nz, ny, nx), and the dtypes stay the same.
 
     `state` has each field of the stencil. If a step needs the previous values of a field u, `state` also has
-    "u.previous". Each of `signals` has one value for each step, beginning with step 0.
+    "u.previous". Each of `signals` has one value for each step, beginning with step 0. A signal without values is the
+    number of the step.
     """
     return record_fields(stencil, state, values, steps, boundary, signals, first_step, injections).state
 
@@ -106,7 +107,8 @@ class _Run:
 
     def perform(self, number: int, step: int) -> None:
         stage = self.stencil.stages[number]
-        scalars = (*self.parameters, *(self.signals[name][step] for name in self.stencil.signals))
+        signals = (self.signals[name][step] if name in self.signals else step for name in self.stencil.signals)
+        scalars = (*self.parameters, *signals)
         results = self._compute(stage.program, scalars)
         for field, result in zip(stage.targets, results, strict=True):
             updated = self.newest[field].copy()
@@ -149,7 +151,15 @@ class _Run:
         def load(one: Load) -> Cells:
             return self._shifted((self.newest, self.previous)[one.age][one.field], one.offset)
 
-        return evaluate(program, load, scalars, dtype)
+        def position(one: CellIndex | CellCount) -> Any:
+            if isinstance(one, CellCount):
+                return self.newest[0].shape[one.axis]
+            inner = self.inner[one.axis]
+            shape = [1, 1, 1]
+            shape[one.axis] = inner.stop - inner.start
+            return np.arange(inner.start, inner.stop).reshape(shape)
+
+        return evaluate(program, load, scalars, dtype, position)
 
     def _shifted(self, array: Cells, offset: tuple[int, int, int]) -> Cells:
         ranges = [range(inner.start + step, inner.stop + step) for inner, step in zip(self.inner, offset, strict=True)]

@@ -127,8 +127,10 @@ class RankThreads:
         self.runs = []
         for rank, plan in enumerate(every.plans):
             (folder / str(rank)).mkdir()
-            part = {name: array[every.cells(rank)] for name, array in state.items()}
-            self.runs.append(FileRun(folder / str(rank), stencil, plan, part))
+            cells = every.cells(rank)
+            part = {name: array[cells] for name, array in state.items()}
+            whole = (cells[0].start or 0, cells[1].start, *every.problem.shape)
+            self.runs.append(FileRun(folder / str(rank), stencil, plan, part, whole))
 
     def run(
         self, threads: int, backend: str = "auto", during: Callable[[int, Engine], None] | None = None,

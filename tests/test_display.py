@@ -111,6 +111,11 @@ FORMULAS: list[tuple[Any, list[str]]] = [
     ({u: u[0] / (1 + v[0] ** 2)}, [r"u^{n+1}_{x} = \frac{u^{n}_{x}}{1 + {v_{x}}^{2}}"]),
     ({u: sympy.sqrt(abs(u[0])) * sympy.Max(u[1], 0.25)},
      [r"u^{n+1}_{x} = \sqrt{\left|u^{n}_{x}\right|}\, \max\left(\frac{1}{4},\, u^{n}_{x+1}\right)"]),
+    ({u: sympy.exp(-u[0]) * sympy.atan2(u[0], u[1])},
+     [r"u^{n+1}_{x} = \exp\left(-u^{n}_{x}\right)\, \operatorname{atan2}\left(u^{n}_{x}, u^{n}_{x+1}\right)"]),
+    ({u: sympy.Piecewise((u[0] ** dt, sympy.Eq(u[1], 3)), (0, True))},
+     [r"u^{n+1}_{x} = \begin{cases} {\left(u^{n}_{x}\right)}^{\mathrm{dt}} & \text{if } u^{n}_{x+1} = 3 \\ "
+      r"0 & \text{otherwise} \end{cases}"]),
     (
         [{w: w[0, 0] - dt * u[0, 1]}, {u: u[0, 0] + w[1, 0]}],
         [r"{\sigma_{\mathrm{x}}}^{n+1}_{y,x} = {\sigma_{\mathrm{x}}}^{n}_{y,x} - \mathrm{dt}\, u^{n}_{y,x+1}",

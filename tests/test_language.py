@@ -107,7 +107,6 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
         "65 values of fields, at most 64",
     ),
     "no field": (lambda: Stencil("s", {CENTRE: CENTRE}), "is not a Field"),
-    "previous beside": (lambda: Stencil("s", {U: U.previous[0, 0, 1]}), "previous value at neighbours"),
     "previous of what never changes": (lambda: Stencil("s", {U: Field("v").previous[0, 0, 0]}), "nothing updates it"),
     "two numbers of axes": (lambda: Stencil("s", {U: U[0] + U[0, 1]}), "mixes offsets of 1 and 2"),
     "another number of axes": (lambda: Stencil("s", {U: U[0]}, ndim=3), "offsets have 1"),

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from execution import BACKENDS, Cells, array_names, random_state
-from field_runs import STENCILS, boundaries, heat, offsets, wavelet
+from field_runs import PLACED, STENCILS, boundaries, heat, offsets, wavelet
 from oracle import advance_fields
 from outcrop.errors import CommunicationError, CorruptionError, InterruptedRun
 from outcrop.language.boundary import FIXED, Boundary
@@ -130,6 +130,27 @@ def test_ranks_with_parts_along_z_give_the_oracles_bits(
     shape = planes, max(rows, ranks), data.draw(st.integers(1, 20))
     every = make_plans(stencil, boundary, shape, ranks, "wavefront", steps, sizes, dtype, parts_z)
     check(stencil, boundary, every, seed, data.draw(st.integers(1, 2)), data.draw(st.sampled_from(BACKENDS)))
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(st.sampled_from(sorted(PLACED)), offsets(), st.data(), st.sampled_from([(2, 1), (3, 1), (1, 2), (2, 3)]))
+def test_ranks_use_positions_of_the_whole_grid(
+    name: str, near: list[tuple[int, int, int]], data: st.DataObject, parts: tuple[int, int]
+) -> None:
+    """Checks ranks along y and z with all boundaries. Ranks also update rows and planes of their neighbours, beyond the
+    ends of the grid if the grid is periodic."""
+    stencil, boundary, (ranks, parts_z) = PLACED[name](near), data.draw(boundaries()), parts
+    scheme = data.draw(st.sampled_from(["wavefront", "split"])) if parts_z == 1 else "wavefront"
+    stages = len(stencil.stages)
+    least = 2 * max(1, stencil.radii[1] * stages)
+    rows = data.draw(st.integers(ranks * least, ranks * (least + 12)))
+    planes = data.draw(st.integers(1, 14)) + (parts_z > 1) * parts_z * (1 + stencil.radii[0] * (stages + 1))
+    sizes = data.draw(sizes_of_ranks(stencil, planes))
+    sizes = replace(sizes, block_y=0) if parts_z > 1 else sizes
+    shape, steps = (planes, rows, data.draw(st.integers(1, 20))), data.draw(st.integers(1, 5))
+    dtype = data.draw(st.sampled_from(["float32", "float64"]))
+    every = make_plans(stencil, boundary, shape, ranks, scheme, steps, sizes, dtype, parts_z)
+    check(stencil, boundary, every, 3, data.draw(st.integers(1, 2)))
 
 
 @pytest.mark.parametrize("scheme", NAMES)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from outcrop.language.boundary import Boundary
     from outcrop.language.linearised import tangent
     from outcrop.language.stencil import Field, Parameter, Signal, Stencil
+    from outcrop.language.symbols import nx, ny, nz, t, x, y, z
     from outcrop.run.adjoint import AdjointRun
     from outcrop.run.inputs.resample import extrude, resample
     from outcrop.run.misfit import Misfit
@@ -42,8 +43,8 @@ __all__ = [
     "AdjointRun", "Array", "ArraySpec", "Boundary", "Field", "History", "Misfit", "Norms", "Objective", "Parameter",
     "Placement", "Receivers", "Report", "RunOptions", "Signal", "Simulation", "Snapshots", "Source",
     "SourceOperator", "Stencil", "Sweep", "Trajectory", "aggregate", "array", "dot_test", "errors", "export", "extrude",
-    "open", "open_array", "place", "resample", "stencils", "tangent",
-    "taylor_test",
+    "nx", "ny", "nz", "open", "open_array", "place", "resample", "stencils", "t", "tangent", "taylor_test", "x", "y",
+    "z",
 ]  # fmt: skip
 __version__ = "0.1.0"
 
@@ -60,6 +61,7 @@ _NAMES = {
     "language.boundary": ("Boundary",),
     "language.linearised": ("tangent",),
     "language.stencil": ("Field", "Parameter", "Signal", "Stencil"),
+    "language.symbols": ("nx", "ny", "nz", "t", "x", "y", "z"),
     "run.adjoint": ("AdjointRun",),
     "run.inputs.resample": ("extrude", "resample"),
     "run.misfit": ("Misfit",),

@@ -289,7 +289,9 @@ void Traverse::call(long level, long z0, long z1, const Rectangle &cells, const 
                               .scalars = stages_.scalars_of(level),
                               .rows_at_once = tiling_.rows_at_once,
                               .prefetch = ahead.data(),
-                              .prefetch_rows = static_cast<long>(ahead.size())};
+                              .prefetch_rows = static_cast<long>(ahead.size()),
+                              .z = grid_.plane(z0),
+                              .y = first_row};
     stage.kernel(&block);
   }
 }

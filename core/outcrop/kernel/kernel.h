@@ -38,6 +38,11 @@
  * A kernel may read memory before the first cell and behind the last cell of a plane. On each side, the kernel reads at
  * most 64 bytes for each unit of the radius in x, rounded up to whole vectors. The window keeps this memory readable.
  *
+ * `z` is the number of the first updated plane, and `y` is the number of the first row in memory. A kernel needs both
+ * numbers only if an expression depends on the position of the cell. In the part of a rank, planes and rows are counted
+ * from the first plane and the first row of the part. Planes and rows of a neighbour have negative numbers, or numbers
+ * beyond the end of the part.
+ *
  * A kernel never allocates memory, never takes a lock, and never fails.
  */
 #ifndef OUTCROP_KERNEL_H
@@ -59,6 +64,7 @@ struct outcrop_block {
   long rows_at_once;
   const void *const *prefetch;
   long prefetch_rows;
+  long z, y;
 };
 
 typedef void (*outcrop_kernel)(const struct outcrop_block *block);

@@ -31,7 +31,7 @@ from outcrop.language.boundary import FIXED, Boundary
 from outcrop.language.derivative import Product, Tape, adjoint
 from outcrop.language.gather import Gather, Term
 from outcrop.language.linearised import HERE, Fields, Version, assemble, fields_read, updates_before
-from outcrop.language.program import Apply, Load, Program, Scalar, Stage
+from outcrop.language.program import Apply, CellCount, CellIndex, Load, Program, Scalar, Stage
 from outcrop.language.stencil import PREVIOUS, Stencil
 
 
@@ -90,7 +90,8 @@ def adjoint_of(
 
 
 class _Derivation:
-    """Derives the fields and stages of an adjoint. In arguments and results, fields are given by their numbers."""
+    """Derives the fields and stages of an adjoint. The number of a forward step becomes a signal of the adjoint. In
+    arguments and results, fields are given by their numbers."""
 
     def __init__(
         self, stencil: Stencil, wrt: Sequence[str], boundary: Boundary, sources: Sequence[str], is_scaled: bool
@@ -317,6 +318,8 @@ class _Derivation:
                     else:
                         return None
                 case Scalar(index) if index >= len(self.stencil.parameters):
+                    return None
+                case CellIndex() | CellCount():
                     return None
         return Program(tuple(operations), program.results)
 

@@ -9,7 +9,8 @@ Here carried(y) is a part of the result that needs only values of cell y. A core
 depends on the cell (derivative.py). A core with few operations is computed again for each cell that gathers it. Other
 cores are computed once, in an additional stage, which stores them in a field w:
 
-    core reads only adjoints and static fields at its own cell, few operations     computed at y - o
+    core reads only adjoints and static fields at its own cell, few operations,    computed at y - o
+    and does not depend on the position of the cell
     other cores, o is 0                                                            computed at y
     other cores                                                                    w(z) = core(z), then w(y - o)
 
@@ -35,7 +36,7 @@ from outcrop.errors import InputError
 from outcrop.language.boundary import Boundary
 from outcrop.language.derivative import ZERO, Tape
 from outcrop.language.linearised import HERE, Fields, Offset
-from outcrop.language.program import Constant, Load, Program, Stage
+from outcrop.language.program import CellIndex, Constant, Load, Program, Stage
 
 MAX_REPEATED = 4
 """The maximum number of operations of a core that is computed again at each neighbour."""
@@ -112,7 +113,9 @@ class Gather:
     def _is_repeated(self, core: int, may_repeat: Callable[[Load], bool]) -> bool:
         program = self._cells.program([core])
         operations = sum(not uniform for uniform in program.uniform)
-        return operations <= MAX_REPEATED and all(load.offset == HERE and may_repeat(load) for load in program.loads)
+        has_index = any(isinstance(one, CellIndex) for one in program.operations)
+        is_short = operations <= MAX_REPEATED and not has_index
+        return is_short and all(load.offset == HERE and may_repeat(load) for load in program.loads)
 
     def _core(self, core: int, away: Offset) -> int:
         """Append the operations that compute the core at the distance `away` from the gathering cell. Return the

@@ -34,31 +34,17 @@ one of them takes as long as the update of many cells.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import cached_property
-from typing import TypeAlias
+from collections.abc import Iterator
 
 from outcrop.language.boundary import FIXED, Boundary, Side
+from outcrop.language.expressions import Expressions, Place, plus
 from outcrop.language.functions import FUNCTIONS
 from outcrop.language.functions.source import definitions
-from outcrop.language.program import Apply, Constant, Load, Operation, Program, Scalar, Stage
+from outcrop.language.program import Apply, Stage
 from outcrop.language.stencil import Stencil
 
 C_TYPES = {"float32": "float", "float64": "double"}
 ITEM_BYTES = {"float32": 4, "float64": 8}
-_INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
-_COMPARISON = {"min": "<", "max": ">"}
-_SELECTION = {"where": ">", "where_equal": "=="}
-
-Operand: TypeAlias = tuple[int, int]
-"""An operand of a program: the number of a field, and the age of its value."""
-Row: TypeAlias = tuple[Operand, int, int]
-"""A row that an update reads: its operand, and its offsets dz and dy from the updated row."""
-Place: TypeAlias = tuple[int, int]
-"""The place of a row among the rows that a loop updates together: its plane and its row, counted from the first plane
-and row."""
-
 _HEAD = """\
 #include <math.h>
 struct outcrop_block {
@@ -69,6 +55,7 @@ struct outcrop_block {
   long rows_at_once;
   const void *const *prefetch;
   long prefetch_rows;
+  long z, y;
 };
 /* These functions return the index of the cell whose value is used beyond the grid. */
 static inline long mirrored(long i, long n) {
@@ -142,11 +129,13 @@ class _StageWriter:
         self.reads_target = reads_older or any(self.in_place)
         self.radius_x = stencil.radii[2]
         self.type = c_type
+        scalars = len(stencil.parameters) + len(stencil.signals)
         self.cell, *larger = (
-            _Expressions(self.stage.program, c_type, lanes, *block) for block in _blocks(stencil, lanes)
+            Expressions(self.stage.program, c_type, lanes, *block, scalars) for block in _blocks(stencil, lanes)
         )
         self.loops = [self.cell, *(one for one in larger if one.shares_rows)]
         self.once = f", const {c_type} *once" if self.cell.once else ""
+        self.row = ", long y, long k" if self.cell.in_row else ""
 
     def lines(self) -> Iterator[str]:
         """Yield the functions that update rows, and the function that updates a block. If the boundary needs a function
@@ -163,13 +152,18 @@ class _StageWriter:
         """The argument that passes the values that are computed once per call of the kernel."""
         return ", once" if self.once else ""
 
-    def _targets(self, code: _Expressions) -> Iterator[tuple[int, int, Place]]:
+    def _row(self, place: Place = (0, 0)) -> str:
+        """The arguments that pass the row and the plane of an update, if an operation depends on them."""
+        plane, row = place
+        return f", {plus('y', row)}, {plus('k', plane)}" if self.row else ""
+
+    def _targets(self, code: Expressions) -> Iterator[tuple[int, int, Place]]:
         """Yield three values for each row that a row function writes: a running number, the number of the target, and
         the place."""
         every = ((j, place) for j in range(len(self.in_place)) for place in code.places)
         return ((n, *one) for n, one in enumerate(every))
 
-    def _row_arguments(self, code: _Expressions) -> str:
+    def _row_arguments(self, code: Expressions) -> str:
         """Return the parameters of a row function. In their names, q stands for target rows, p for rows with the
         values of the rim, and r for rows that are read."""
         alone = "" if self.reads_target else "restrict "
@@ -177,28 +171,30 @@ class _StageWriter:
             f", {self.type} *{alone}q{n}, const {self.type} *{alone}p{n}" for n, _, _ in self._targets(code)
         )
         rows = "".join(f", const {self.type} *{alone}r{i}" for i in range(len(code.rows)))
-        return f"const struct outcrop_block *b{self.once}, const char *ahead{targets}{rows}"
+        return f"const struct outcrop_block *b{self.once}, const char *ahead{self.row}{targets}{rows}"
 
     def _cell_function(self) -> Iterator[str]:
         low, high = self.boundary.x
         rows = "".join(f", const {self.type} *r{i}" for i in range(len(self.cell.rows)))
         outputs = "".join(f", {self.type} *e{j}" for j in range(len(self.in_place)))
-        yield f"static void cell_{self.number}(const struct outcrop_block *b{self.once}, long x{outputs}{rows}) {{"
+        arguments = f"const struct outcrop_block *b{self.once}{self.row}, long x{outputs}{rows}"
+        yield f"static void cell_{self.number}({arguments}) {{"
         yield f"  const {self.type} *s = b->scalars;"
         yield "  (void)s;"
         yield from self.cell.uniforms()
+        yield from self.cell.row_values()
         mapping = "wrapped" if "periodic" in (low, high) else "mirrored"
         yield from self.cell.cell_operations(lambda dx: f"{mapping}(x + {dx}, b->nx)" if dx else "x")
-        uniform = self.stage.program.uniform
         for j, place in enumerate(self.stage.program.results):
-            yield f"  *e{j} = {'u' if uniform[place] else 'c'}{place};"
+            yield f"  *e{j} = {self.cell.scalar(place)};"
         yield "}"
 
-    def _row_function(self, code: _Expressions) -> Iterator[str]:
+    def _row_function(self, code: Expressions) -> Iterator[str]:
         yield f"static inline void row_{self.number}_{code.name}({self._row_arguments(code)}) {{"
         yield f"  const {self.type} *s = b->scalars;"
         yield "  (void)s;"
         yield from code.uniforms()
+        yield from code.row_values()
         yield from self._take_edges(code)
         yield from code.first_vectors()
         yield f"  for (long x = b->x0; x < b->x1; x += {code.lanes}) {{"
@@ -234,7 +230,7 @@ class _StageWriter:
             (high_side, "h", clip.format(high_first), clip.format("b->nx")),
         ]
 
-    def _take_edges(self, code: _Expressions) -> Iterator[str]:
+    def _take_edges(self, code: Expressions) -> Iterator[str]:
         """Yield the code that computes or saves the cells at both ends of the rows. Cells of the rim are not saved if
         they can still be copied after the rows are stored."""
         for side, name, first, end in self._edges():
@@ -251,10 +247,10 @@ class _StageWriter:
                 for place in code.places:
                     outputs = "".join(f", &{name}v{n}[x - {name}0]" for n, _, at in self._targets(code) if at == place)
                     rows = "".join(f", r{code.number(row, place)}" for row in self.cell.rows)
-                    yield f"    cell_{self.number}(b{self._once}, x{outputs}{rows});"
+                    yield f"    cell_{self.number}(b{self._once}{self._row(place)}, x{outputs}{rows});"
             yield "  }"
 
-    def _put_edges(self, code: _Expressions) -> Iterator[str]:
+    def _put_edges(self, code: Expressions) -> Iterator[str]:
         targets = list(self._targets(code))
         for side, name, _, _ in self._edges():
             for n, _, _ in targets:
@@ -293,7 +289,7 @@ class _StageWriter:
         yield "}"
         yield ""
 
-    def _call_function(self, code: _Expressions) -> Iterator[str]:
+    def _call_function(self, code: Expressions) -> Iterator[str]:
         head = f"static inline void call_{self.number}_{code.name}"
         yield f"{head}(const struct outcrop_block *b{self.once}, const char *ahead, long y, long k) {{"
         arguments = []
@@ -302,7 +298,8 @@ class _StageWriter:
             arguments.append(f"({self.type} *)b->target[{j}][k + {dz}] + (y + {dy}) * b->pitch")
             arguments.append(self._row_pointer((target, 0), dz, dy))
         arguments += [self._row_pointer(*row) for row in code.rows]
-        yield f"  row_{self.number}_{code.name}(b{self._once}, ahead, " + ",\n      ".join(arguments) + ");"
+        listed = ",\n      ".join(arguments)
+        yield f"  row_{self.number}_{code.name}(b{self._once}, ahead{self._row()}, {listed});"
         yield "}"
 
     def _row_pointer(self, operand: tuple[int, int], dz: int, dy: int) -> str:
@@ -311,224 +308,3 @@ class _StageWriter:
         if dy and (low, high) != ("fixed", "fixed"):
             row = f"{'wrapped' if low == 'periodic' else 'mirrored'}(y + {dy}, b->ny)"
         return f"(const {self.type} *)b->source[{self.stage.operands.index(operand)}][k + {dz}] + {row} * b->pitch"
-
-
-@dataclass(frozen=True)
-class _Expressions:
-    """Writes the C expressions of one program for the rows that a loop updates together. Its methods yield lines of C.
-    Names in C: `r<i>` is row number i. `w<i>_<k>` is the vector of row i that lies k vectors after the current vector.
-    `u<j>` is the result of operation j as a scalar, `t<j>` as a vector, and `c<j>` for a single cell. `t<j>_<n>` is the
-    vector of operation j for the place with number n."""
-
-    program: Program
-    c_type: str
-    lanes: int
-    rows_at_once: int
-    planes_at_once: int
-
-    @property
-    def name(self) -> str:
-        return f"{self.rows_at_once}x{self.planes_at_once}"
-
-    @cached_property
-    def places(self) -> list[Place]:
-        return [(plane, row) for plane in range(self.planes_at_once) for row in range(self.rows_at_once)]
-
-    @cached_property
-    def rows(self) -> dict[Row, list[int]]:
-        """A mapping from each row that is read to its offsets in x. The rows are in the order of their numbers."""
-        rows: dict[Row, list[int]] = {}
-        for load in self.program.loads:
-            dz, dy, dx = load.offset
-            for plane, row in self.places:
-                rows.setdefault(((load.field, load.age), dz + plane, dy + row), []).append(dx)
-        return rows
-
-    @property
-    def shares_rows(self) -> bool:
-        """True if some row is read by several of the updates that the loop performs together."""
-        own = {((load.field, load.age), *load.offset[:2]) for load in self.program.loads}
-        return len(self.rows) < len(own) * len(self.places)
-
-    @cached_property
-    def _numbers(self) -> dict[Row, int]:
-        return {row: number for number, row in enumerate(self.rows)}
-
-    def number(self, row: Row, place: Place) -> int:
-        """Return the number of the row that the update of `place` reads. `row` gives this row relative to the place."""
-        operand, dz, dy = row
-        return self._numbers[operand, dz + place[0], dy + place[1]]
-
-    def vector(self, operation: int, place: Place) -> str:
-        """Return the name of the vector with the result of an operation."""
-        return f"t{operation}" if self.program.uniform[operation] else f"t{operation}_{self.places.index(place)}"
-
-    @cached_property
-    def once(self) -> dict[int, int]:
-        """The functions of values that are the same for every cell: the position of the operation, and the place of its
-        result in the array `once`."""
-        every = zip(self.program.operations, self.program.uniform, strict=True)
-        found = [
-            place
-            for place, (operation, is_uniform) in enumerate(every)
-            if is_uniform and isinstance(operation, Apply) and operation.operator in FUNCTIONS
-        ]
-        return {place: number for number, place in enumerate(found)}
-
-    def computed_once(self) -> Iterator[str]:
-        """Yield the operations that compute the array `once`, and no other operations."""
-        needed = set(self.once)
-        for place in range(len(self.program.operations) - 1, -1, -1):
-            operation = self.program.operations[place]
-            if place in needed and isinstance(operation, Apply):
-                needed.update(operation.operands)
-        yield f"  {self.c_type} once[{len(self.once)}];"
-        yield f"  const {self.c_type} *s = b->scalars;"
-        yield "  (void)s;"
-        for place in sorted(needed):
-            yield f"  {self._uniform(place, self.program.operations[place])}"
-            if place in self.once:
-                yield f"  once[{self.once[place]}] = u{place};"
-
-    def uniforms(self) -> Iterator[str]:
-        """Yield the operations that do not depend on the cell. Their results are scalars, and also vectors if other
-        operations need vectors."""
-        uniform = self.program.uniform
-        needed = set(self.program.results)
-        for place, operation in enumerate(self.program.operations):
-            if isinstance(operation, Apply) and not uniform[place]:
-                needed.update(operation.operands)
-        for place, operation in enumerate(self.program.operations):
-            if not uniform[place]:
-                continue
-            if place in self.once:
-                yield f"  const {self.c_type} u{place} = once[{self.once[place]}];"
-            else:
-                yield f"  {self._uniform(place, operation)}"
-            yield f"  (void)u{place};"
-            if place in needed:
-                yield f"  const v t{place} = {self._splat(f'u{place}')};"
-                yield f"  (void)t{place};"
-
-    def _uniform(self, place: int, operation: Operation) -> str:
-        """Return the line that computes an operation that does not depend on the cell."""
-        match operation:
-            case Scalar(index):
-                return f"const {self.c_type} u{place} = s[{index}];"
-            case Constant(value):
-                return f"const {self.c_type} u{place} = ({self.c_type}){value.hex()};"
-            case Apply(operator, operands):
-                return self._scalar_apply(f"u{place}", operator, [f"u{i}" for i in operands])
-        raise AssertionError("a load depends on the cell")
-
-    def _splat(self, scalar: str) -> str:
-        return scalar if self.lanes == 1 else "{" + ", ".join([scalar] * self.lanes) + "}"
-
-    @cached_property
-    def reaches(self) -> list[tuple[int, int, int]]:
-        """Three values for each row: the number of the row, and the first and the last vector that its loads need. The
-        current vector has the number 0."""
-        if self.lanes == 1:
-            return []
-        ends = [(min(0, *offsets), max(0, *offsets)) for offsets in self.rows.values()]
-        return [(row, low // self.lanes, -(-high // self.lanes)) for row, (low, high) in enumerate(ends)]
-
-    def first_vectors(self) -> Iterator[str]:
-        """Yield the loads of the vectors that the loop needs when it begins."""
-        for row, first, last in self.reaches:
-            for i in range(first, last):
-                yield f"  v w{row}_{_index(i)} = *(const v *)(r{row} + b->x0 + {i * self.lanes});"
-
-    def move_along(self) -> Iterator[str]:
-        """Yield the assignments at the end of the loop's body. The assignments rename the vectors, because the next
-        iteration of the loop begins one vector further along x."""
-        for row, first, last in self.reaches:
-            for i in range(first, last):
-                yield f"    w{row}_{_index(i)} = w{row}_{_index(i + 1)};"
-
-    def operations(self) -> Iterator[str]:
-        """Yield the operations that depend on the cell. Each operation is written once for each place, and computes a
-        vector of cells from x on. The next vector of a row is loaded directly before its first use, so that it occupies
-        a register for a short time."""
-        last_vectors = {row: last for row, _, last in self.reaches}
-        for number, operation in self._of_cells():
-            for place in self.places:
-                match operation:
-                    case Load(field, (dz, dy, dx), age):
-                        row = self.number(((field, age), dz, dy), place)
-                        if (last := last_vectors.pop(row, None)) is not None:
-                            yield f"    v w{row}_{_index(last)} = *(const v *)(r{row} + x + {last * self.lanes});"
-                        yield f"    const v {self.vector(number, place)} = {self._load(row, dx)};"
-                    case Apply(operator, operands):
-                        names = [self.vector(i, place) for i in operands]
-                        yield from self._apply(self.vector(number, place), operator, names)
-
-    def cell_operations(self, column: Callable[[int], str]) -> Iterator[str]:
-        """Yield the operations that depend on the cell, for one cell. `column(dx)` returns the C expression for the
-        column of the cell at distance dx."""
-        uniform = self.program.uniform
-        for place, operation in self._of_cells():
-            match operation:
-                case Load(field, (dz, dy, dx), age):
-                    yield f"  const {self.c_type} c{place} = r{self._numbers[(field, age), dz, dy]}[{column(dx)}];"
-                case Apply(operator, operands):
-                    names = [f"{'u' if uniform[i] else 'c'}{i}" for i in operands]
-                    yield f"  {self._scalar_apply(f'c{place}', operator, names)}"
-
-    def _of_cells(self) -> Iterator[tuple[int, Load | Apply]]:
-        uniform = self.program.uniform
-        for place, operation in enumerate(self.program.operations):
-            if not uniform[place]:
-                assert isinstance(operation, Load | Apply)
-                yield place, operation
-
-    def _load(self, number: int, dx: int) -> str:
-        if self.lanes == 1:
-            return f"r{number}[x + {dx}]"
-        vector, shift = divmod(dx, self.lanes)
-        low = f"w{number}_{_index(vector)}"
-        if shift == 0:
-            return low
-        lanes = ", ".join(str(shift + lane) for lane in range(self.lanes))
-        return f"__builtin_shufflevector({low}, w{number}_{_index(vector + 1)}, {lanes})"
-
-    def _scalar_apply(self, name: str, operator: str, operands: list[str]) -> str:
-        a, b = operands[0], operands[-1]
-        if operator in _COMPARISON:
-            value = f"{a} {_COMPARISON[operator]} {b} ? {a} : {b}"
-        elif operator in _SELECTION:
-            value = f"{a} {_SELECTION[operator]} {operands[1]} ? {operands[2]} : {b}"
-        elif operator == "neg":
-            value = f"-{a}"
-        elif operator in FUNCTIONS:
-            value = f"cell_{operator}({', '.join(operands)})"
-        else:
-            value = f"{a} {_INFIX[operator]} {b}" if operator in _INFIX else f"{self._function(operator)}({a})"
-        return f"const {self.c_type} {name} = {value};"
-
-    def _apply(self, name: str, operator: str, operands: list[str]) -> Iterator[str]:
-        a, b = operands[0], operands[-1]
-        if self.lanes == 1:
-            yield "    " + self._scalar_apply(name, operator, operands)
-        elif operator in _INFIX:
-            yield f"    const v {name} = {a} {_INFIX[operator]} {b};"
-        elif operator == "neg":
-            yield f"    const v {name} = -{a};"
-        elif operator in _COMPARISON:
-            yield f"    const m k{name} = {a} {_COMPARISON[operator]} {b};"
-            yield f"    const v {name} = (v)(((m){a} & k{name}) | ((m){b} & ~k{name}));"
-        elif operator in FUNCTIONS:
-            yield f"    const v {name} = vector_{operator}({', '.join(operands)});"
-        elif operator in _SELECTION:
-            yield f"    const m k{name} = {a} {_SELECTION[operator]} {operands[1]};"
-            yield f"    const v {name} = (v)(((m){operands[2]} & k{name}) | ((m){b} & ~k{name}));"
-        else:
-            yield f"    v {name};"
-            yield f"    for (int i = 0; i < {self.lanes}; i++) {name}[i] = {self._function(operator)}({a}[i]);"
-
-    def _function(self, operator: str) -> str:
-        return {"sqrt": "sqrt", "abs": "fabs"}[operator] + ("f" if self.c_type == "float" else "")
-
-
-def _index(vector: int) -> str:
-    return f"m{-vector}" if vector < 0 else str(vector)

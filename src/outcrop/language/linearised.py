@@ -47,6 +47,7 @@ class Fields:
     def __init__(self, forward: Stencil) -> None:
         self.forward = [field.name for field in forward.fields]
         self.scalars = [*(one.name for one in forward.parameters), *forward.signals]
+        self._step_signal = forward.step_signal
         self.is_static = [storage.is_static for storage in forward.storage]
         self.versions: dict[str, Version] = {}
         self._numbers: dict[str, int] = {}
@@ -57,8 +58,8 @@ class Fields:
         """Raise InputError if a name does not belong to a static field, a parameter or a signal."""
         static = [name for name, fixed in zip(self.forward, self.is_static, strict=True) if fixed]
         for name in wrt:
-            if name not in (*static, *self.scalars):
-                there = ", ".join([*static, *self.scalars]) or "none"
+            if name not in (*static, *self.scalars) or name == self._step_signal:
+                there = ", ".join(one for one in (*static, *self.scalars) if one != self._step_signal) or "none"
                 raise InputError(f"stencil {stencil!r} has no derivative by {shown(name)}; there are: {there}")
 
     @property
@@ -166,8 +167,9 @@ def assemble(
 ) -> Assembly:  # fmt: skip
     """Make a stencil from stages. In the loads and targets of `stages`, a number is the position of a field in `names`.
     The updated fields come first, in the order of their first updates. The other fields follow in the order of `read`.
-    The scalars are the scalars of `forward`. If `all_scalars` is false, unused scalars are left out. The stencil has
-    the fixed rim of `forward`. Raises InputError if no kernel can compute the stencil."""
+    The scalars are the scalars of `forward`. If `all_scalars` is false, unused scalars are left out, and the number of
+    the step becomes a signal whose values a run must have. The stencil has the fixed rim of `forward`. Raises
+    InputError if no kernel can compute the stencil."""
     order = list(dict.fromkeys([*(target for stage in stages for target in stage.targets), *read]))
     fields = {number: place for place, number in enumerate(order)}
     count = len(forward.parameters)
@@ -183,6 +185,7 @@ def assemble(
         [forward.signals[index - count] for index in kept if index >= count],
         forward.ndim,
         forward.radii,
+        forward.step_signal if all_scalars else "",
     )  # fmt: skip
     return Assembly(stencil, fields, scalars)
 
@@ -245,4 +248,5 @@ def tangent(stencil: Stencil, wrt: str | Sequence[str] = ()) -> Stencil:
         [name_of(place) for place in kinds if scalars[place] >= count],
         stencil.ndim,
         stencil.radii,
+        stencil.step_signal,
     )  # fmt: skip

@@ -24,11 +24,11 @@ from dataclasses import dataclass
 import sympy
 from sympy.core.function import AppliedUndef
 
-from outcrop.axes import inside
+from outcrop.axes import NAMES, PLACES, inside
 from outcrop.errors import InputError, shown
 from outcrop.language.derivative import Tape, balanced
-from outcrop.language.program import OPERATORS, Apply, Constant, Load, Program, Scalar
-from outcrop.language.stencil import PREVIOUS
+from outcrop.language.field import PREVIOUS
+from outcrop.language.program import OPERATORS, Apply, CellCount, CellIndex, Constant, Load, Program, Scalar
 
 _LARGEST_POWER = 16
 """A power with a larger exponent is not a product but a function."""
@@ -45,17 +45,41 @@ SUPPORTED = "+ - * / powers sqrt Abs Min Max exp log sin cos tan tanh atan atan2
 _COMPARISONS = (sympy.Lt, sympy.Le, sympy.Gt, sympy.Ge, sympy.Eq, sympy.Ne)
 
 
-def lower(where: str, expressions: Sequence[sympy.Expr], fields: Sequence[str], scalars: Sequence[str]) -> Program:
+class Position(sympy.Symbol):  # type: ignore[misc]
+    """The index of the updated cell along an axis, such as `x`, or the number of cells along an axis, such as `nx`."""
+
+    def __new__(cls, name: str) -> Position:
+        position: Position = sympy.Symbol.__xnew__(cls, name, real=True)
+        return position
+
+    def operation(self, ndim: int) -> CellIndex | CellCount | None:
+        """Return the operation with this value on a grid of `ndim` axes, or None if the grid does not have the axis."""
+        axis = self.name[-1]
+        if axis not in NAMES[ndim]:
+            return None
+        place = PLACES[ndim][NAMES[ndim].index(axis)]
+        return CellIndex(place) if self.name == axis else CellCount(place)
+
+
+_OF_CELL = (AppliedUndef, *map(Position, NAMES[3]))
+"""An expression that contains one of these depends on the cell."""
+
+
+def lower(
+    where: str, expressions: Sequence[sympy.Expr], fields: Sequence[str], scalars: Sequence[str],
+    ndim: int | None = None,
+) -> Program:  # fmt: skip
     """Make the program that computes `expressions`. Raises InputError if no kernel can compute a term. The message
-    contains `where` and the term."""
-    builder = _Builder(where, fields, scalars)
+    contains `where` and the term. If `ndim`, the number of axes of the grid, is None, expressions cannot contain
+    positions."""
+    builder = _Builder(where, fields, scalars, ndim)
     results = tuple(builder.visit(expression) for expression in expressions)
     return Program(tuple(builder.tape.operations), results)
 
 
 class _Builder:
-    def __init__(self, where: str, fields: Sequence[str], scalars: Sequence[str]) -> None:
-        self.where = where
+    def __init__(self, where: str, fields: Sequence[str], scalars: Sequence[str], ndim: int | None) -> None:
+        self.where, self.ndim = where, ndim
         self.fields, self.scalars = list(fields), list(scalars)
         self.tape = Tape()
         self._append = self.tape.append
@@ -78,6 +102,8 @@ class _Builder:
             return self._append(Constant(value))
         if isinstance(node, AppliedUndef):
             return self._append(self._load(node))
+        if isinstance(node, Position):
+            return self._append(self._position(node))
         if node.is_Symbol:
             return self._append(Scalar(self.scalars.index(node.name)))
         if node.is_Add:
@@ -136,6 +162,13 @@ class _Builder:
                 return equal
             other = equal
         return self._append(Apply("where", (a, b, then, other)))
+
+    def _position(self, node: Position) -> CellIndex | CellCount:
+        if self.ndim is None:
+            raise self._refuse(node, "is the position of the updated cell, which has no meaning here")
+        if (found := node.operation(self.ndim)) is None:
+            raise self._refuse(node, f"belongs to an axis that a grid of {self.ndim} axes does not have")
+        return found
 
     def _load(self, node: AppliedUndef) -> Load:
         name = node.func.__name__
@@ -229,11 +262,11 @@ def _split(term: sympy.Expr) -> tuple[bool, sympy.Expr, sympy.Expr]:
     positive = term
     if negative:
         positive = rest if number == -1 else sympy.Mul(-number, *sympy.Mul.make_args(rest), evaluate=False)
-    if not positive.has(AppliedUndef):
+    if not positive.has(*_OF_CELL):
         return negative, sympy.S.One, positive
     factors = sympy.Mul.make_args(positive)
-    uniform = [factor for factor in factors if not factor.has(AppliedUndef)]
-    own = [factor for factor in factors if factor.has(AppliedUndef)]
+    uniform = [factor for factor in factors if not factor.has(*_OF_CELL)]
+    own = [factor for factor in factors if factor.has(*_OF_CELL)]
     return negative, sympy.Mul(*uniform), sympy.Mul(*own, evaluate=False)
 
 

@@ -1,7 +1,8 @@
 """Write the equation of a stencil as LaTeX.
 
 The formula is made from the lowered operations, so it shows exactly what a step computes, and needs no SymPy. The
-superscript of a field is the step, and the subscripts are the cell:
+superscript of a field is the step, and the subscripts are the cell. Outside of subscripts, x is the index of the cell,
+n_x the number of cells along x, and n the number of the step:
 
     u^{n+1}_{z,y,x} = 2\\, u^{n}_{z,y,x} - u^{n-1}_{z,y,x} + ...
 
@@ -10,12 +11,13 @@ If a step updates a field several times, the superscripts between n and n + 1 ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
 
 from outcrop.axes import NAMES, PLACES
-from outcrop.language.program import Apply, Constant, Load, Operation, Scalar
+from outcrop.language.functions import FUNCTIONS
+from outcrop.language.program import Apply, CellCount, CellIndex, Constant, Load, Operation, Scalar
 
 if TYPE_CHECKING:
     from outcrop.language.stencil import Stencil
@@ -48,9 +50,14 @@ def equations(stencil: Stencil) -> list[str]:
     if sum(len(stage.program.operations) for stage in stencil.stages) > 4 * MAX_TERMS:
         return []
     scalars = [*(one.name for one in stencil.parameters), *stencil.signals]
+    scalars = ["n" if name and name == stencil.step_signal else name for name in scalars]
+    axes = dict(zip(PLACES[stencil.ndim], NAMES[stencil.ndim], strict=True))
     in_step = [sum(field in stage.targets for stage in stencil.stages) for field in range(len(stencil.fields))]
     done = [0] * len(stencil.fields)
     found, left = [], MAX_TERMS
+
+    numbers = {field.name: number for number, field in enumerate(stencil.fields)}
+    older = {numbers[name]: (numbers[of], back) for name, (of, back) in stencil.older_values.items()}
 
     def version(field: int, updates: int) -> str:
         step = Fraction(updates, max(1, in_step[field]))
@@ -61,15 +68,16 @@ def equations(stencil: Stencil) -> list[str]:
             f"{name}{one.offset[place]:+d}" if one.offset[place] else name
             for name, place in zip(NAMES[stencil.ndim], PLACES[stencil.ndim], strict=True)
         )
-        name = _name(stencil.fields[one.field].name)
-        if not in_step[one.field]:
+        field, back = older.get(one.field, (one.field, 0))
+        name = _name(stencil.fields[field].name)
+        if not in_step[field]:
             return f"{name}_{{{cell}}}"
-        return f"{name}^{{{version(one.field, done[one.field] - one.age)}}}_{{{cell}}}"
+        return f"{name}^{{{version(field, done[field] - back - one.age)}}}_{{{cell}}}"
 
     for stage in stencil.stages:
         texts: list[_Formula] = []
         for operation in stage.program.operations:
-            one = _written(operation, texts, load, scalars)
+            one = _written(operation, texts, load, scalars, axes)
             if one.terms > MAX_TERMS:
                 return []
             texts.append(one)
@@ -78,6 +86,8 @@ def equations(stencil: Stencil) -> list[str]:
         if left < 0:
             return []
         for field, result in zip(stage.targets, results, strict=True):
+            if field in older:
+                continue
             cell = ",".join(NAMES[stencil.ndim])
             target = f"{_name(stencil.fields[field].name)}^{{{version(field, done[field] + 1)}}}_{{{cell}}}"
             found.append(f"{target} = {result.text}")
@@ -87,8 +97,9 @@ def equations(stencil: Stencil) -> list[str]:
 
 
 def _written(
-    operation: Operation, earlier: Sequence[_Formula], load: Callable[[Load], str], scalars: Sequence[str]
-) -> _Formula:
+    operation: Operation, earlier: Sequence[_Formula], load: Callable[[Load], str], scalars: Sequence[str],
+    axes: Mapping[int, str],
+) -> _Formula:  # fmt: skip
     match operation:
         case Load():
             return _Formula(load(operation), _ATOM, 1)
@@ -96,6 +107,10 @@ def _written(
             return _Formula(_name(scalars[index]), _ATOM, 1)
         case Constant(value):
             return _Formula(_number(value), _ATOM if value >= 0 else _SUM, 1)
+        case CellIndex(axis):
+            return _Formula(axes[axis], _ATOM, 1)
+        case CellCount(axis):
+            return _Formula(_name(f"n_{axes[axis]}"), _ATOM, 1)
         case Apply(operator, operands):
             return _applied(operator, [earlier[place] for place in operands])
 
@@ -123,11 +138,15 @@ def _applied(operator: str, parts: Sequence[_Formula]) -> _Formula:
             return _Formula(rf"\left|{texts[0]}\right|", _ATOM, terms)
         case "min" | "max":
             return _Formula(rf"\{operator}\left({texts[0]},\, {texts[1]}\right)", _ATOM, terms)
-        case "where":
+        case "where" | "where_equal":
             a, b, c, d = texts
-            cases = rf"{c} & \text{{if }} {a} > {b} \\ {d} & \text{{otherwise}}"
+            cases = rf"{c} & \text{{if }} {a} {'>' if operator == 'where' else '='} {b} \\ {d} & \text{{otherwise}}"
             return _Formula(rf"\begin{{cases}} {cases} \end{{cases}}", _ATOM, terms)
-    raise AssertionError(f"there is no operator {operator}")
+        case "pow":
+            return _Formula(f"{{{parts[0].at_least(_ATOM + ('^' in texts[0]))}}}^{{{texts[1]}}}", _PRODUCT, terms)
+    assert operator in FUNCTIONS, f"there is no operator {operator}"
+    name = rf"\operatorname{{{operator}}}" if operator in ("atan2", "sign") else rf"\{operator}"
+    return _Formula(rf"{name}\left({', '.join(texts)}\right)", _ATOM, terms)
 
 
 def _later(part: _Formula, strength: int) -> str:

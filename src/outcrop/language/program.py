@@ -56,6 +56,21 @@ class Constant:
 
 
 @dataclass(frozen=True)
+class CellIndex:
+    """The index of the updated cell along an axis of the engine (0 for z): 0 for the first cell of the grid. In the
+    part of a rank, indices are still those of the whole grid."""
+
+    axis: int
+
+
+@dataclass(frozen=True)
+class CellCount:
+    """The number of cells of the whole grid along an axis of the engine."""
+
+    axis: int
+
+
+@dataclass(frozen=True)
 class Apply:
     """An operator applied to the results of earlier operations. `operands` are the positions of these operations."""
 
@@ -63,7 +78,7 @@ class Apply:
     operands: tuple[int, ...]
 
 
-Operation: TypeAlias = Load | Scalar | Constant | Apply
+Operation: TypeAlias = Load | Scalar | Constant | CellIndex | CellCount | Apply
 
 
 def is_uniform(operation: Operation, earlier: Sequence[bool]) -> bool:
@@ -71,7 +86,7 @@ def is_uniform(operation: Operation, earlier: Sequence[bool]) -> bool:
     function for the earlier operations."""
     if isinstance(operation, Apply):
         return all(earlier[i] for i in operation.operands)
-    return not isinstance(operation, Load)
+    return not isinstance(operation, Load | CellIndex)
 
 
 @dataclass(frozen=True)
@@ -92,6 +107,25 @@ class Program:
         for operation in self.operations:
             found.append(is_uniform(operation, found))
         return tuple(found)
+
+    @cached_property
+    def is_constant_in_row(self) -> tuple[bool, ...]:
+        """For each operation, True if its value is the same for every cell of a row."""
+        found: list[bool] = []
+        for operation in self.operations:
+            match operation:
+                case Apply(_, operands):
+                    found.append(all(found[i] for i in operands))
+                case CellIndex(axis):
+                    found.append(axis != 2)
+                case _:
+                    found.append(not isinstance(operation, Load))
+        return tuple(found)
+
+    @cached_property
+    def positions(self) -> frozenset[int]:
+        """The engine's axes whose indices or extents the program reads."""
+        return frozenset(one.axis for one in self.operations if isinstance(one, CellIndex | CellCount))
 
     def require_sound(self, fields: int, scalars: int) -> None:
         """Raise ValueError if the program is too long, reads a field or scalar that does not exist, or has an offset
@@ -119,6 +153,10 @@ class Program:
                     rows.append(["scalar", index])
                 case Constant(value):
                     rows.append(["constant", value.hex()])
+                case CellIndex(axis):
+                    rows.append(["index", axis])
+                case CellCount(axis):
+                    rows.append(["count", axis])
                 case Apply(operator, operands):
                     rows.append([operator, *operands])
         return {"operations": rows, "results": list(self.results)}
@@ -135,10 +173,14 @@ class Program:
         return cls(operations, results)
 
 
-def evaluate(program: Program, load: Callable[[Load], Any], scalars: Sequence[float], dtype: type) -> list[Any]:
+def evaluate(
+    program: Program, load: Callable[[Load], Any], scalars: Sequence[float], dtype: type,
+    position: Callable[[CellIndex | CellCount], Any] | None = None,
+) -> list[Any]:  # fmt: skip
     """Run a program with NumPy, operation by operation. The result of each operation is rounded to `dtype`. The results
     are arrays if `load` returns arrays, otherwise NumPy scalars. `scalars` contains the values of the parameters first,
-    then the values of the signals."""
+    then the values of the signals. `position` returns the indices of the cells, or an extent. The callback is needed
+    only if the program reads positions."""
     import numpy as np  # imported here, because `outcrop info` reads programs without NumPy
 
     kind = np.dtype(dtype).name
@@ -163,6 +205,9 @@ def evaluate(program: Program, load: Callable[[Load], Any], scalars: Sequence[fl
                     found.append(dtype(scalars[index]))
                 case Constant(value):
                     found.append(dtype(value))
+                case CellIndex() | CellCount():
+                    assert position is not None, "the program reads positions"
+                    found.append(np.asarray(position(operation), dtype)[()])
                 case Apply(operator, operands):
                     found.append(functions[operator](*(found[i] for i in operands)))
     return [found[place] for place in program.results]
@@ -181,6 +226,10 @@ def _read_operation(row: object, place: int) -> Operation:
             return Scalar(schema.read_whole(index, "the number of a scalar", schema.MAX_SCALARS))
         case ["constant", text]:
             return Constant(schema.read_hexadecimal(text, "a constant"))
+        case ["index", axis]:
+            return CellIndex(schema.read_whole(axis, "an axis", 3))
+        case ["count", axis]:
+            return CellCount(schema.read_whole(axis, "an axis", 3))
         case [str(operator), *operands] if OPERATORS.get(operator) == len(operands):
             earlier = tuple(i for i in operands if type(i) is int and 0 <= i < place)
             if len(earlier) == len(operands):
@@ -251,6 +300,8 @@ class Stage:
         missing = [axis for axis in range(3) if axis not in PLACES[ndim]]
         if any(self.radii[axis] for axis in missing):
             raise ValueError(f"offsets along {' and '.join(NAMES[3][axis] for axis in missing)} with ndim={ndim}")
+        if self.program.positions & {*missing}:
+            raise ValueError(f"positions along an axis that does not exist with ndim={ndim}")
         self.program.require_sound(fields, scalars)
 
     def to_json(self) -> dict[str, Any]:

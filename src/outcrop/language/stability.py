@@ -28,7 +28,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from outcrop.language.program import Apply, Constant, Load, Program, Scalar
+from outcrop.axes import GridShape
+from outcrop.language import schema
+from outcrop.language.program import Apply, CellCount, CellIndex, Constant, Load, Program, Scalar
 from outcrop.language.stencil import Stencil
 
 State: TypeAlias = Mapping[str, float]
@@ -50,6 +52,8 @@ about the square root of d, which is much larger.
 MAX_UNKNOWNS = 64
 """The maximum number of values of one cell that a step needs. Each field counts once, or twice if the step also needs
 its previous value."""
+_MAX_CELLS = 1024
+"""The maximum number of cells of the grid in which the growth is computed."""
 _PHASES_ALONE, _PHASES = 32, 8
 """The number of sampled phases between 0 and 2 pi. The first number is for stencils with one unknown in each cell,
 which need no eigenvalue solver. The second number is for stencils with several unknowns."""
@@ -76,14 +80,15 @@ class Linear:
 
 
 def linearise(
-    program: Program, scalars: Sequence[float], state: Sequence[float], fixed: Collection[int] = ()
-) -> list[Linear]:
+    program: Program, scalars: Sequence[float], state: Sequence[float], fixed: Collection[int] = (),
+    cell: GridShape = (0, 0, 0), shape: GridShape = (1, 1, 1),
+) -> list[Linear]:  # fmt: skip
     """Return the linear part of each result. The state is uniform: field number f has the value `state[f]` in all
     cells.
 
     Fields with a number in `fixed` do not change and have no slopes. NaN in `state` is an unknown value. If values are
     unknown, linear results still have finite slopes, but the slopes of other results are NaN. If a known value is
-    divided by zero, slopes are infinite.
+    divided by zero, slopes are infinite. Positions have their values in cell `cell` of a grid of the shape `shape`.
     """
     found: list[Linear] = []
     for operation in program.operations:
@@ -94,6 +99,10 @@ def linearise(
                 found.append(Linear(scalars[index]))
             case Constant(value):
                 found.append(Linear(value))
+            case CellIndex(axis):
+                found.append(Linear(float(cell[axis])))
+            case CellCount(axis):
+                found.append(Linear(float(shape[axis])))
             case Apply(operator, (i,)):
                 found.append(_of_one(operator, found[i]))
             case Apply(operator, (i, j)):
@@ -212,7 +221,9 @@ class Limit:
     state: State = field(default_factory=dict)
 
 
-def growth(stencil: Stencil, values: Mapping[str, float], state: State | None = None) -> float | None:
+def growth(
+    stencil: Stencil, values: Mapping[str, float], state: State | None = None, shape: GridShape | None = None
+) -> float | None:
     """Return the factor by which the worst wave grows in each step. Parameters that are not in `values` have their
     defaults.
 
@@ -220,14 +231,22 @@ def growth(stencil: Stencil, values: Mapping[str, float], state: State | None = 
     divides by zero. The result is None if `state` has no value for a read-only field, or if a coefficient is a signal.
     The result is also None if the update is not linear and `state` has no value for one of its fields. With more than
     64 values per cell, the analysis takes minutes, and the result is None, too.
+
+    If the stencil reads positions, each of several cells of a grid of the shape `shape` is treated as if all cells had
+    its coefficients (`_sampled_cells`). The result is then the largest growth of these cells. The result is None if
+    `shape` is None, or if the coefficients differ between too many cells.
     """
-    found = _moduli(stencil, values, state)
-    return None if found is None else float(found[1].max(initial=0.0))
+
+    def of_cell(cell: GridShape) -> float | None:
+        found = _moduli(stencil, values, state, cell, shape)
+        return None if found is None else float(found[1].max(initial=0.0))
+
+    return _of_worst_cell(different_cells(stencil, values, state, shape), of_cell)
 
 
 def numerical_growth(
-    stencil: Stencil, values: Mapping[str, float], state: State | None, step: str
-) -> float | None:  # fmt: skip
+    stencil: Stencil, values: Mapping[str, float], state: State | None, step: str, shape: GridShape | None = None
+) -> float | None:
     """Return the growth of the worst wave without the growth that the equation itself allows this wave.
 
     Some equations grow by themselves, for example u + dt * u. J. von Neumann's condition therefore allows a wave with
@@ -239,30 +258,46 @@ def numerical_growth(
 
     The result is the maximum of |g(k)| - c(k) dt, where g(k) is the amplification of a wave in a step. If the result is
     greater than 1, the step is unstable. The result is infinite or None in the same cases as `growth`."""
-    found = _moduli(stencil, values, state)
-    if found is None:
-        return None
-    waves, moduli = found
     given = dict(zip((one.name for one in stencil.parameters), stencil.scalars(values), strict=True)).get(step, 0.0)
-    worst = float(moduli.max(initial=0.0))
-    if worst <= max_growth(stencil) or not math.isfinite(worst) or not given:
-        return worst
-    smaller = [_moduli(stencil, {**values, step: part * given}, state) for part in (_SMALL, _SMALL / 2)]
-    first, second = (one[1] if one is not None else np.array(math.nan) for one in smaller)
-    # The difference of two small steps is used, because a growth that does not vanish with dt is not a rate.
-    rates = (first - second) / (abs(given) * _SMALL / 2)
-    if rates.shape != moduli.shape or not np.isfinite(rates).all():
-        return worst
-    smooth = rates[(np.abs(waves) < _SMOOTH).all(axis=1)].max(initial=0.0)
-    return float((moduli - 2 * abs(given) * np.clip(rates, 0.0, smooth)).max())
+
+    def of_cell(cell: GridShape) -> float | None:
+        found = _moduli(stencil, values, state, cell, shape)
+        if found is None:
+            return None
+        waves, moduli = found
+        worst = float(moduli.max(initial=0.0))
+        if worst <= max_growth(stencil) or not math.isfinite(worst) or not given:
+            return worst
+        parts = ({**values, step: part * given} for part in (_SMALL, _SMALL / 2))
+        smaller = [_moduli(stencil, one, state, cell, shape) for one in parts]
+        first, second = (one[1] if one is not None else np.array(math.nan) for one in smaller)
+        # The difference of two small steps is used, because a growth that does not vanish with dt is not a rate.
+        rates = (first - second) / (abs(given) * _SMALL / 2)
+        if rates.shape != moduli.shape or not np.isfinite(rates).all():
+            return worst
+        smooth = rates[(np.abs(waves) < _SMOOTH).all(axis=1)].max(initial=0.0)
+        return float((moduli - 2 * abs(given) * np.clip(rates, 0.0, smooth)).max())
+
+    return _of_worst_cell(different_cells(stencil, values, state, shape), of_cell)
+
+
+def _of_worst_cell(cells: Sequence[GridShape] | None, of_cell: Callable[[GridShape], float | None]) -> float | None:
+    """Return the largest growth of all cells, or None if the growth of a cell is unknown."""
+    worst = 0.0
+    for cell in cells or ():
+        if (one := of_cell(cell)) is None:
+            return None
+        worst = max(worst, one)
+    return None if cells is None else worst
 
 
 def _moduli(
-    stencil: Stencil, values: Mapping[str, float], state: State | None
+    stencil: Stencil, values: Mapping[str, float], state: State | None, cell: GridShape, shape: GridShape | None
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
-    """Return the sampled waves and the amplification of each wave, which is the largest modulus of an eigenvalue. The
-    amplification is infinite if the update divides by zero. The result is None if the amplification is unknown."""
-    stages, slopes = _linearised(stencil, values, state)
+    """Return the sampled waves and the amplification of each wave, which is the largest modulus of an eigenvalue. All
+    cells have the coefficients of `cell`. The amplification is infinite if the update divides by zero. The result is
+    None if the amplification is unknown."""
+    stages, slopes = _linearised(stencil, values, state, cell, shape)
     if any(map(math.isinf, slopes)):
         return np.zeros((1, 3)), np.array([math.inf])
     if any(map(math.isnan, slopes)) or unknowns(stencil) > MAX_UNKNOWNS:
@@ -275,25 +310,75 @@ def _moduli(
 
 
 def _linearised(
-    stencil: Stencil, values: Mapping[str, float], state: State | None
-) -> tuple[list[list[Linear]], list[float]]:  # fmt: skip
-    """Return the linear part of each result of each stage, and all slopes."""
+    stencil: Stencil, values: Mapping[str, float], state: State | None, cell: GridShape, shape: GridShape | None
+) -> tuple[list[list[Linear]], list[float]]:
+    """Return the linear part of each result of each stage in a cell, and all slopes."""
     known = state or {}
     uniform = [float(known.get(one.name, math.nan)) for one in stencil.fields]
     fixed = {number for number, storage in enumerate(stencil.storage) if storage.is_static}
-    scalars = (*stencil.scalars(values), *(math.nan for _ in stencil.signals))
-    stages = [linearise(stage.program, scalars, uniform, fixed) for stage in stencil.stages]
+    scalars, whole = _scalars_of(stencil, values), shape or (1, 1, 1)
+    stages = [linearise(stage.program, scalars, uniform, fixed, cell, whole) for stage in stencil.stages]
     return stages, [slope for stage in stages for result in stage for slope in result.slopes.values()]
+
+
+def _scalars_of(stencil: Stencil, values: Mapping[str, float]) -> tuple[float, ...]:
+    return (*stencil.scalars(values), *(math.nan for _ in stencil.signals))
 
 
 def has_slopes(stencil: Stencil, values: Mapping[str, float], state: State | None = None) -> bool:
     """Return True if all slopes are known. In contrast to `growth`, this function computes no eigenvalues."""
-    return not any(map(math.isnan, _linearised(stencil, values, state)[1]))
+    return not any(map(math.isnan, _linearised(stencil, values, state, (0, 0, 0), None)[1]))
 
 
 def unknowns(stencil: Stencil) -> int:
     """Return the number of values of one cell that a step needs (MAX_UNKNOWNS)."""
     return sum(one.history for one in stencil.storage if not one.is_static)
+
+
+def different_cells(
+    stencil: Stencil, values: Mapping[str, float], state: State | None, shape: GridShape | None
+) -> list[GridShape] | None:
+    """Return cells with different coefficients. If the stencil reads no positions, one cell stands for all cells. The
+    result is None if `shape` is None, or if too many cells must be examined."""
+    if not stencil.positions:
+        return [(0, 0, 0)]
+    cells = _sampled_cells(stencil, _scalars_of(stencil, values), shape) if shape is not None else []
+    if not 1 <= len(cells) <= _MAX_CELLS:
+        return None
+    different: dict[object, GridShape] = {}
+    for cell in cells:
+        stages, _ = _linearised(stencil, values, state, cell, shape)
+        different.setdefault(tuple(tuple(one.slopes.items()) for stage in stages for one in stage), cell)
+    return list(different.values())
+
+
+def _sampled_cells(stencil: Stencil, scalars: Sequence[float], shape: GridShape) -> list[GridShape]:
+    """Return the cells in which the growth is computed. Along each axis, these are both ends and the middle of the
+    grid, and the cells on both sides of each number with which a condition compares an index."""
+    along: list[set[int]] = [{0, n // 2, n - 1} if axis in stencil.positions else {0} for axis, n in enumerate(shape)]
+    for stage in stencil.stages:
+        operations = stage.program.operations
+        values = _uniform_values(stage.program, scalars, shape)
+        for operation in operations:
+            match operation:
+                case Apply("where" | "where_equal", (a, b, _, _)):
+                    for index, number in ((a, b), (b, a)):
+                        match operations[index], values[number]:
+                            case CellIndex(axis), float(value) if math.isfinite(value):
+                                near = (math.floor(value) + step for step in (-1, 0, 1))
+                                along[axis].update(one for one in near if 0 <= one < shape[axis])
+    return list(itertools.product(*(sorted(one) for one in along)))  # type: ignore[arg-type]
+
+
+def _uniform_values(program: Program, scalars: Sequence[float], shape: GridShape) -> list[float | None]:
+    """Return the values of all operations that are the same for every cell, and None for the others."""
+    places = [place for place, uniform in enumerate(program.uniform) if uniform]
+    unknown = [math.nan] * schema.MAX_FIELDS
+    known = linearise(Program(program.operations, tuple(places)), scalars, unknown, shape=shape)
+    found: list[float | None] = [None] * len(program.operations)
+    for place, one in zip(places, known, strict=True):
+        found[place] = one.value
+    return found
 
 
 def max_growth(stencil: Stencil) -> float:
@@ -303,7 +388,7 @@ def max_growth(stencil: Stencil) -> float:
 
 def largest_step(
     stencil: Stencil, values: Mapping[str, float], states: Sequence[State] = ({},), limit: Limit | None = None,
-    may_grow: bool = False,
+    may_grow: bool = False, shape: GridShape | None = None,
 ) -> float | None:  # fmt: skip
     """Return the largest value of `limit.parameter` that is stable for all `states`, to six digits. If the limit is a
     minimum, return the smallest stable value.
@@ -311,14 +396,14 @@ def largest_step(
     The result is infinite if every value is stable, and 0 if no value is stable. If the limit is a minimum, the result
     is 0 if every value is stable, and infinite if no value is stable. The result is None if the growth is unknown. The
     other parameters have the values in `values`, or their defaults. If `may_grow` is true, the growth that the equation
-    itself causes does not count (`numerical_growth`).
+    itself causes does not count (`numerical_growth`). `shape` is the shape of the grid (`growth`).
     """
     one = limit or Limit()
     time_step = one.parameter if may_grow else ""
     start = dict(zip((p.name for p in stencil.parameters), stencil.scalars(values), strict=True))[one.parameter]
 
     def rates(step: float, of: Sequence[State]) -> list[float | None]:
-        return [numerical_growth(stencil, {**values, one.parameter: step}, state, time_step) for state in of]
+        return [numerical_growth(stencil, {**values, one.parameter: step}, state, time_step, shape) for state in of]
 
     def is_stable(step: float) -> bool:
         return all(rate is not None and rate <= max_growth(stencil) for rate in rates(step, worst))

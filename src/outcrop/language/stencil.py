@@ -6,7 +6,8 @@ compute the same bits.
 
 Offsets are (z, y, x) in cells. A step may have several stages, which are computed one after another. Each stage is a
 mapping from fields to expressions. `u[...]` is the newest value when the stage starts. `u.previous[...]` is the value
-before the field's latest update:
+before the field's latest update. Expressions may contain the position of the cell and the number of the step (`x`, `t`,
+symbols.py). An update may change only the cells of a box (`u.box[2:-2]`, field.py):
 
     waves = Stencil("waves", {u: 2 * u[0] - u.previous[0] + v[0] ** 2 * (u[1] - 2 * u[0] + u[-1])})    # v: only read
     yee = Stencil("yee", [{h: h[0] - k * (e[1] - e[0])}, {e: e[0] - k * (h[0] - h[-1])}])
@@ -20,91 +21,23 @@ from __future__ import annotations
 
 import hashlib
 import json
-import operator
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from outcrop.axes import NAMES, PLACES
 from outcrop.display import Described, escaped, joined
 from outcrop.errors import InputError, shown
 from outcrop.language import schema
-from outcrop.language.program import Stage, Storage, storage_of
+from outcrop.language.field import MAX_BACK, PREVIOUS, Field, FieldBox, OlderField, older_name
+from outcrop.language.program import Load, Stage, Storage, storage_of
 
 if TYPE_CHECKING:
-    import sympy
-
     from outcrop.language.symbols import Parameter, Signal
 
-__all__ = ["PREVIOUS", "Field", "Parameter", "ParameterValue", "PreviousField", "Signal", "Stencil"]
-
-PREVIOUS = ".previous"
-"""The suffix of a field's name that means the value before the latest update."""
-
-
-class _NotAValue(ABC):
-    """The base of objects that have a value only at an offset. In expressions, they are refused with a message that
-    shows how to write the offset."""
-
-    @property
-    @abstractmethod
-    def _shown_name(self) -> str: ...
-
-    def _refuse(self, *others: object, **options: object) -> NoReturn:
-        name = self._shown_name
-        raise InputError(
-            f"{name} is a field and not a value: write {name}[0, 0, 0] for the value of the cell itself "
-            f"({name}[0, 0] on two axes, {name}[0] on one axis)"
-        )
-
-    # SymPy calls `_sympy_` to convert an operand, NumPy calls `__array_ufunc__`, and the module math calls `__float__`
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __pow__ = _refuse
-    __rpow__ = __neg__ = __abs__ = _sympy_ = __array_ufunc__ = __float__ = _refuse
-
-
-@dataclass(frozen=True)
-class Field(_NotAValue):
-    """A quantity with one value per cell.
-
-    In expressions, `u[dz, dy, dx]` is the newest value at an offset. On grids with two axes, write `u[dy, dx]`. On
-    grids with one axis, write `u[dx]`. `u.previous[...]` is the value before the latest update.
-    """
-
-    name: str
-
-    def __post_init__(self) -> None:
-        schema.require_name(self.name, "field")
-
-    def __getitem__(self, offset: tuple[int, ...] | int) -> sympy.Expr:
-        return _at(self.name, offset)
-
-    @property
-    def _shown_name(self) -> str:
-        return self.name
-
-    @property
-    def previous(self) -> PreviousField:
-        """The values before the latest update."""
-        return PreviousField(self)
-
-
-
-@dataclass(frozen=True)
-class PreviousField(_NotAValue):
-    """The values that a field had before its latest update."""
-
-    field: Field
-
-    @property
-    def _shown_name(self) -> str:
-        return self.field.name + PREVIOUS
-
-    def __getitem__(self, offset: tuple[int, ...] | int) -> sympy.Expr:
-        return _at(self.field.name + PREVIOUS, offset)
-
+__all__ = ["PREVIOUS", "Field", "FieldBox", "OlderField", "Parameter", "ParameterValue", "Signal", "Stencil"]
 
 @dataclass(frozen=True)
 class ParameterValue:
@@ -114,24 +47,10 @@ class ParameterValue:
     default: float
 
 
-def _at(name: str, offset: tuple[int, ...] | int) -> sympy.Expr:
-    import sympy
-
-    from outcrop.language.symbols import FieldValue
-
-    try:
-        steps = tuple(operator.index(step) for step in (offset if isinstance(offset, tuple) else (offset,)))
-    except TypeError:
-        steps = ()
-    if not 1 <= len(steps) <= 3:
-        raise InputError(f"{name}[{shown(offset)}]: an offset is one to three whole numbers, (z, y, x), (y, x) or x")
-    if any(abs(step) > schema.MAX_OFFSET for step in steps):
-        raise InputError(f"{name}[{shown(offset)}]: an offset reaches at most {schema.MAX_OFFSET} cells along an axis")
-    return sympy.Function(name, real=True, bases=(FieldValue,))(*steps)
-
-
-Updates: TypeAlias = Mapping[Field, Any]
-_MEMBERS = ("name", "fields", "parameters", "signals", "stages", "equation", "ndim", "min_radii")
+Updates: TypeAlias = Mapping[Field, Any] | Mapping[FieldBox, Any] | Mapping[Field | FieldBox, Any]
+_MEMBERS = ("name", "fields", "parameters", "signals", "stages", "equation", "ndim", "min_radii", "step_signal")
+_OPTIONAL = {"min_radii": [0, 0, 0], "step_signal": ""}
+"""The members that a description leaves out if they have these values."""
 
 
 @dataclass(frozen=True)
@@ -150,6 +69,7 @@ class Stencil(Described):
     follow. The scalars of a kernel are the `parameters`, then the `signals`. A grid with `ndim` = 2 has the engine's
     axes z and x. A grid with `ndim` = 1 has only x. Offsets along axes that the grid does not have are 0. The fixed rim
     is at least `min_radii` cells thick. Because of `min_radii`, an adjoint can have the same rim as its stencil.
+    `step_signal` is the name of the signal with the number of the step, or "". A run needs no values of this signal.
     """
 
     name: str
@@ -160,6 +80,7 @@ class Stencil(Described):
     equation: str
     ndim: int
     min_radii: tuple[int, int, int]
+    step_signal: str
 
     def __init__(
         self, name: str, updates: Updates | Sequence[Updates], equation: str = "", ndim: int | None = None
@@ -174,12 +95,12 @@ class Stencil(Described):
             raise InputError(f"stencil {name!r} has {len(stages)} stages, at most {schema.MAX_STAGES} are possible")
         if not all(isinstance(stage, Mapping) for stage in stages):
             raise InputError(f"stencil {name!r}: updates are a mapping from fields to expressions, or a list of such")
-        fields, parameters, signals, lowered, text, axes = analyse(name, stages, ndim)
+        fields, parameters, signals, lowered, text, axes, step_signal = analyse(name, stages, ndim)
         if isinstance(equation, str):
             equation = " ".join(equation.split())
         schema.require_text(equation, f"stencil {name!r}: equation", schema.MAX_TEXT)
         try:
-            self._set(name, fields, parameters, signals, lowered, equation or text, axes, (0, 0, 0))
+            self._set(name, fields, parameters, signals, lowered, equation or text, axes, (0, 0, 0), step_signal)
         except ValueError as error:
             raise InputError(f"stencil {name!r}: {error}") from None
 
@@ -211,6 +132,8 @@ class Stencil(Described):
         for name, count in names.items():
             if count > 1:
                 raise ValueError(f"two fields, parameters or signals have the name {name!r}")
+        if self.step_signal and self.step_signal not in self.signals:
+            raise ValueError(f"the number of the step is signal {shown(self.step_signal)}, which does not exist")
         for stage in self.stages:
             stage.require_sound(len(self.fields), scalars, self.ndim)
         updated = list(dict.fromkeys(field for stage in self.stages for field in stage.targets))
@@ -229,6 +152,45 @@ class Stencil(Described):
     def radius(self) -> int:
         """The largest offset along any axis."""
         return max(self.radii)
+
+    @cached_property
+    def positions(self) -> frozenset[int]:
+        """The engine's axes whose indices or extents the stages read."""
+        return frozenset[int]().union(*(stage.program.positions for stage in self.stages))
+
+    @property
+    def given_signals(self) -> tuple[str, ...]:
+        """The signals whose values a run must have. Outcrop supplies the number of the step itself."""
+        return tuple(name for name in self.signals if name != self.step_signal)
+
+    @cached_property
+    def older_values(self) -> dict[str, tuple[str, int]]:
+        """A mapping from each field that keeps older values of another field, such as `u_back2`, to the name of the
+        other field and the number of updates back. If such a field has no initial values, it starts as a copy of the
+        other field."""
+        numbers, found = {field.name: number for number, field in enumerate(self.fields)}, dict[str, tuple[str, int]]()
+        for name in numbers:
+            for back in range(1, MAX_BACK + 1):
+                mark = older_name("", back)
+                of, newer = name.replace(mark, "", 1), name.replace(mark, older_name("", back - 1), 1)
+                if mark in name and of in numbers:
+                    is_previous = back == 2 and newer not in numbers
+                    source = of if back == 1 or is_previous else newer
+                    load = Load(numbers.get(source, -1), (0, 0, 0), int(is_previous))
+                    if self._is_copy(numbers[name], numbers[of], load):
+                        found[name] = of, back
+        return found
+
+    def _is_copy(self, number: int, field: int, source: Load) -> bool:
+        """Return True if each stage that updates `field` copies `source` to field `number`, and no other stage updates
+        this field."""
+        for stage in self.stages:
+            results = dict(zip(stage.targets, stage.program.results, strict=True))
+            if (number in results) != (field in results):
+                return False
+            if number in results and stage.program.operations[results[number]] != source:
+                return False
+        return any(number in stage.targets for stage in self.stages)
 
     @cached_property
     def storage(self) -> tuple[Storage, ...]:
@@ -285,7 +247,8 @@ class Stencil(Described):
             "equation": self.equation,
             "ndim": self.ndim,
         }
-        return described | ({"min_radii": list(self.min_radii)} if any(self.min_radii) else {})
+        more = {"min_radii": list(self.min_radii), "step_signal": self.step_signal}
+        return described | {name: value for name, value in more.items() if value != _OPTIONAL[name]}
 
     @classmethod
     def from_stages(
@@ -297,11 +260,14 @@ class Stencil(Described):
         signals: Sequence[str],
         ndim: int,
         min_radii: tuple[int, int, int] = (0, 0, 0),
+        step_signal: str = "",
     ) -> Stencil:
         """Make a stencil from lowered stages. Raises InputError if no kernel can compute the stages."""
         stencil = cls.__new__(cls)
         try:
-            stencil._set(name, tuple(fields), tuple(parameters), tuple(signals), tuple(stages), "", ndim, min_radii)
+            stencil._set(
+                name, tuple(fields), tuple(parameters), tuple(signals), tuple(stages), "", ndim, min_radii, step_signal
+            )
         except ValueError as error:
             raise InputError(f"stencil {name!r}: {error}") from None
         return stencil
@@ -345,8 +311,11 @@ class Stencil(Described):
             yield "only reads", joined(static)
         if self.parameters:
             yield "parameters", joined([f"{one.name} = {one.default:g}" for one in self.parameters])
-        if self.signals:
-            yield "signals", joined(self.signals)
+        if self.given_signals:
+            yield "signals", joined(self.given_signals)
+        positions = [NAMES[self.ndim][PLACES[self.ndim].index(axis)] for axis in sorted(self.positions)]
+        if positions or self.step_signal:
+            yield "positions", joined([*positions, *([self.step_signal] if self.step_signal else [])])
         yield "axes", ", ".join(NAMES[self.ndim])
         yield "radius", ", ".join(str(self.radii[place]) for place in PLACES[self.ndim])
 
@@ -359,8 +328,8 @@ class Stencil(Described):
 def _read(data: object) -> tuple[Any, ...]:
     """Read the members of a Stencil from plain data. Raises InputError or ValueError for a member that is not
     allowed."""
-    if isinstance(data, dict):  # old manifests do not have min_radii
-        data = {"min_radii": [0, 0, 0], **data}
+    if isinstance(data, dict):
+        data = {**_OPTIONAL, **data}
     members = schema.read_members(data, "a stencil", *_MEMBERS)
     if not members["name"]:
         raise ValueError("a stencil without name")
@@ -377,7 +346,10 @@ def _read(data: object) -> tuple[Any, ...]:
     ndim = schema.read_whole(members["ndim"], "ndim", 4)
     thick = schema.read_list(members["min_radii"], "min_radii", 3, 3)
     min_radii = tuple(schema.read_whole(one, "min_radii", schema.MAX_OFFSET + 1) for one in thick)
-    return members["name"], fields, parameters, signals, stages, members["equation"], ndim, min_radii
+    step_signal = members["step_signal"]
+    if step_signal != "":
+        schema.require_name(step_signal, "signal")
+    return members["name"], fields, parameters, signals, stages, members["equation"], ndim, min_radii, step_signal
 
 
 def __getattr__(name: str) -> object:

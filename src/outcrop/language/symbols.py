@@ -11,11 +11,13 @@ from typing import Any, NoReturn, TypeAlias
 import sympy
 from sympy.core.function import AppliedUndef
 
+from outcrop.axes import NAMES
 from outcrop.errors import InputError, shown
-from outcrop.language.lower import lower
+from outcrop.language.field import BACK, PREVIOUS, Field, FieldBox, older_name
+from outcrop.language.lower import Position, lower
 from outcrop.language.program import Stage
 from outcrop.language.schema import as_finite, require_name
-from outcrop.language.stencil import PREVIOUS, Field, ParameterValue
+from outcrop.language.stencil import ParameterValue, Updates
 
 MAX_TERMS = 100_000
 """The maximum number of terms in all expressions. A term counts each time it occurs. SymPy visits each term several
@@ -89,11 +91,24 @@ class Signal(_NotANumber, sympy.Symbol):  # type: ignore[misc]
         return signal
 
 
-Parts: TypeAlias = tuple[tuple[Field, ...], tuple[ParameterValue, ...], tuple[str, ...], tuple[Stage, ...], str, int]
-"""The fields, parameters, signals and stages of a Stencil, the text of its equations, and its number of axes."""
+class StepNumber(Signal):
+    """The signal with the number of the step. Outcrop supplies its values: 0 in the first step of a run."""
 
 
-def analyse(name: str, stages: Sequence[Mapping[Field, Any]], ndim: int | None) -> Parts:
+t = StepNumber("t")
+x, y, z = (Position(axis) for axis in "xyz")
+nx, ny, nz = (Position(f"n{axis}") for axis in "xyz")
+
+
+Target: TypeAlias = Field | FieldBox
+Parts: TypeAlias = tuple[
+    tuple[Field, ...], tuple[ParameterValue, ...], tuple[str, ...], tuple[Stage, ...], str, int, str
+]
+"""The fields, parameters, signals and stages of a Stencil, the text of its equations, its number of axes, and the name
+of the signal with the number of the step."""
+
+
+def analyse(name: str, stages: Sequence[Updates], ndim: int | None) -> Parts:
     """Return the parts of stencil `name`. Raises InputError if a part cannot be computed. The message names this
     part."""
     try:
@@ -102,30 +117,116 @@ def analyse(name: str, stages: Sequence[Mapping[Field, Any]], ndim: int | None) 
         raise InputError(f"stencil {name!r}: an expression is nested too deeply; split it into stages") from None
 
 
-def _analyse(name: str, stages: Sequence[Mapping[Field, Any]], ndim: int | None) -> Parts:
+def _analyse(name: str, stages: Sequence[Updates], ndim: int | None) -> Parts:
     if not stages or not all(stages):
         raise InputError(f"stencil {name!r} updates no fields")
     if ndim is not None and (type(ndim) is not int or not 1 <= ndim <= 3):
         raise InputError(f"stencil {name!r} has ndim={shown(ndim)}; there are 1, 2 and 3")
-    expressions = [{field: _expression(name, field, value) for field, value in stage.items()} for stage in stages]
-    every = [expression for stage in expressions for expression in stage.values()]
-    terms = _terms(every)
+    given = [{target: _expression(name, target, value) for target, value in stage.items()} for stage in stages]
+    terms = _terms([expression for stage in given for expression in stage.values()])
     if terms > MAX_TERMS:
         raise InputError(
             f"stencil {name!r} has {terms} terms, written out, at most {MAX_TERMS} are possible; split it into stages"
         )
-    loads = sorted({load for expression in every for load in expression.atoms(AppliedUndef)}, key=str)
-    axes = _axes(name, loads, ndim)
+    axes = _axes(name, _loads(given), ndim)
+    expressions = with_older_values(name, [_whole_updates(name, stage, axes) for stage in given], axes)
+    loads, every = _loads(expressions), [expression for stage in expressions for expression in stage.values()]
     fields = _fields(expressions, loads)
-    parameters, signals = _scalars(name, every)
+    parameters, signals, step_signal = _scalars(name, every)
     names, scalars = [field.name for field in fields], [*(one.name for one in parameters), *signals]
     where = f"stencil {name!r}"
     lowered = tuple(
-        Stage(tuple(names.index(field.name) for field in stage), lower(where, list(stage.values()), names, scalars))
+        Stage(
+            tuple(names.index(field.name) for field in stage), lower(where, list(stage.values()), names, scalars, axes)
+        )
         for stage in expressions
     )
-    text = _text(expressions) if terms <= _MAX_SHOWN_TERMS else ""
-    return fields, parameters, signals, lowered, text, axes
+    text = _text(given) if terms <= _MAX_SHOWN_TERMS else ""
+    return fields, parameters, signals, lowered, text, axes, step_signal
+
+
+def _loads(stages: Sequence[Mapping[Any, sympy.Expr]]) -> list[AppliedUndef]:
+    every = {load for stage in stages for expression in stage.values() for load in expression.atoms(AppliedUndef)}
+    return sorted(every, key=str)
+
+
+def _whole_updates(name: str, stage: Mapping[Target, sympy.Expr], ndim: int) -> dict[Field, sympy.Expr]:
+    """Return one expression for each field of a stage. In the cells of a box, the value is the expression of the box.
+    If several boxes contain a cell, the last box decides. In all other cells, the value is the expression of the field
+    without a box, or the value before the stage if there is no such expression."""
+    found = {target: expression for target, expression in stage.items() if isinstance(target, Field)}
+    for target, expression in stage.items():
+        if isinstance(target, FieldBox):
+            outside = found.get(target.field, target.field[(0,) * ndim])
+            cases = (expression, _is_inside(name, target, ndim)), (outside, True)
+            found[target.field] = sympy.Piecewise(*cases, evaluate=False)
+    return found
+
+
+def _is_inside(name: str, box: FieldBox, ndim: int) -> sympy.Basic:
+    """Return the condition that is true in the cells of a box."""
+    if len(box.ranges) > ndim:
+        raise InputError(f"stencil {name!r}: {box} has {len(box.ranges)} ranges, but the grid has {ndim} axes")
+    conditions = []
+    for axis, (first, end) in zip(NAMES[ndim], box.ranges, strict=False):
+        index, extent = Position(axis), Position(f"n{axis}")
+        if first is not None:  # indices are whole numbers, and > needs fewer operations than >=
+            conditions.append(index > (first if first >= 0 else extent + first) - 1)
+        if end is not None:
+            conditions.append(index < (end if end >= 0 else extent + end))
+    if len(conditions) > 1:
+        return sympy.And(*conditions, evaluate=False)
+    return conditions[0] if conditions else sympy.true
+
+
+def with_older_values(
+    name: str, stages: Sequence[Mapping[Field, sympy.Expr]], ndim: int
+) -> list[dict[Field, sympy.Expr]]:
+    """Return the stages with an additional field for each older value that they read, such as `u_back2` for
+    `u.back(2)`. Each stage that updates u copies the value of `u.previous` to `u_back2`, and the value of `u_back2` to
+    `u_back3`. If an update of u reads `u.previous` at neighbours, `u_back1` replaces `u.previous`, and is a copy of
+    u."""
+    oldest: dict[str, int] = {}
+    first: dict[str, int] = {}
+    for stage in stages:
+        for load in _loads([stage]):
+            field, back = _older(load)
+            if back == 1 and any(load.args) and Field(field) in stage:
+                first[field] = 1
+            if back > 1 or field in first:
+                oldest[field] = max(oldest.get(field, 0), back)
+    kept = {field: range(first.get(field, 2), last + 1) for field, last in oldest.items()}
+    taken = {load.func.__name__ for load in _loads(stages)} | {field.name for stage in stages for field in stage}
+    for field, every in kept.items():
+        if not any(Field(field) in stage for stage in stages):
+            raise InputError(f"stencil {name!r}: field {field!r} has no older values, because nothing updates it")
+        for made in (older_name(field, back) for back in every):
+            if made in taken:
+                raise InputError(f"stencil {name!r}: {made} is the name of older values; give the field another name")
+
+    def stored(load: AppliedUndef) -> sympy.Expr:
+        field, back = _older(load)
+        is_kept = back in kept.get(field, ())
+        return Field(older_name(field, back))[tuple(map(int, load.args))] if is_kept else load
+
+    found, here = [], (0,) * ndim
+    for stage in stages:
+        moved = {field: one.xreplace({load: stored(load) for load in one.atoms(AppliedUndef)})
+                 for field, one in stage.items()}  # fmt: skip
+        for field, every in kept.items():
+            if Field(field) in stage:
+                newest = Field(field) if every[0] == 1 else Field(field).previous
+                newer = [newest, *(Field(older_name(field, back)) for back in every)]
+                moved |= {Field(older_name(field, back)): one[here] for back, one in zip(every, newer, strict=False)}
+        found.append(moved)
+    return found
+
+
+def _older(load: AppliedUndef) -> tuple[str, int]:
+    """Return the name of the field that a load reads, and the number of updates back."""
+    name = load.func.__name__
+    field, mark, back = name.rpartition(BACK)
+    return (field, int(back)) if mark else (name.removesuffix(PREVIOUS), int(name.endswith(PREVIOUS)))
 
 
 def _terms(expressions: Sequence[sympy.Expr]) -> int:
@@ -143,15 +244,15 @@ def _terms(expressions: Sequence[sympy.Expr]) -> int:
     return sum(known[one] for one in expressions)
 
 
-def _text(stages: Sequence[Mapping[Field, sympy.Expr]]) -> str:
+def _text(stages: Sequence[Mapping[Target, sympy.Expr]]) -> str:
     """Return the equations as SymPy writes them, shortened to _MAX_TEXT characters."""
-    text = "; ".join(f"{target.name}' = {result}" for stage in stages for target, result in stage.items())
+    text = "; ".join(f"{target}' = {result}" for stage in stages for target, result in stage.items())
     return text if len(text) <= _MAX_TEXT else text[: _MAX_TEXT - 3] + "..."
 
 
-def _expression(name: str, field: object, value: Any) -> sympy.Expr:
-    if not isinstance(field, Field):
-        raise InputError(f"stencil {name!r}: {shown(field)} is updated but is not a Field")
+def _expression(name: str, target: object, value: Any) -> sympy.Expr:
+    if not isinstance(target, Field | FieldBox):
+        raise InputError(f"stencil {name!r}: {shown(target)} is updated but is not a Field")
     try:
         # strict=True refuses text, because SymPy would execute text as Python code
         expression = sympy.sympify(value, strict=True)
@@ -170,13 +271,16 @@ def _fields(stages: Sequence[Mapping[Field, sympy.Expr]], loads: Sequence[sympy.
     return (*updated, *map(Field, read))
 
 
-def _scalars(name: str, expressions: Sequence[sympy.Expr]) -> tuple[tuple[ParameterValue, ...], tuple[str, ...]]:
+def _scalars(
+    name: str, expressions: Sequence[sympy.Expr]
+) -> tuple[tuple[ParameterValue, ...], tuple[str, ...], str]:
     symbols = sorted({symbol for expression in expressions for symbol in expression.free_symbols}, key=str)
     for symbol in symbols:
-        if not isinstance(symbol, Parameter | Signal):
+        if not isinstance(symbol, Parameter | Signal | Position):
             raise InputError(f"stencil {name!r}: {symbol} is neither a Parameter, a Signal nor a field at an offset")
     parameters = tuple(ParameterValue(one.name, one.default) for one in symbols if isinstance(one, Parameter))
-    return parameters, tuple(one.name for one in symbols if isinstance(one, Signal))
+    signals = tuple(one.name for one in symbols if isinstance(one, Signal))
+    return parameters, signals, next((one.name for one in symbols if isinstance(one, StepNumber)), "")
 
 
 def _axes(name: str, loads: Sequence[sympy.Expr], ndim: int | None) -> int:

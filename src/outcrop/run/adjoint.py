@@ -494,6 +494,7 @@ def _definition(forward: Forward, derived: Derived, samples: Sequence[Residuals]
     every = 1 if scalars.keys() & set(forward.stencil.signals) else steps
     norms = NormsEntry(every, tuple(scalars.values())) if scalars else None
     signals = {name: values[:steps][::-1] for name, values in decode_signals(manifest.signals).items()}
+    signals[forward.stencil.step_signal] = np.arange(steps, dtype=np.float64)[::-1]
     acquisition = AcquisitionDefinitions(tuple(injections), tuple(samplings), norms=norms)
     return replace(
         definition_beside(manifest, made, acquisition),

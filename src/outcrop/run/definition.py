@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from outcrop.axes import NAMES, ORDERS, PLACES, Shape, axes_text, option_text
+from outcrop.axes import NAMES, ORDERS, PLACES, Shape, axes_text, grid_shape, option_text
 from outcrop.errors import InputError, by_caller, shown
 from outcrop.language.boundary import Boundary, as_boundary, boundary_on_grid
 from outcrop.language.library import find_stencil, is_built_in
@@ -33,6 +33,7 @@ from outcrop.run.user_values import (
     as_number,
     as_whole_number,
     encode_signals,
+    require_exact_positions,
     require_mapping,
     require_short_name,
 )
@@ -250,6 +251,7 @@ def _of_stencil(options: RunOptions, shape: Shape | None) -> Definition:
         raise InputError("dt = 0 is not a time step; give another value")
     if options.spacing is not None and grid.coordinates is not None and is_built_in(stencil):
         _require_own_spacing(stencil, options.params or {}, grid.coordinates.spacing)
+    require_exact_positions(stencil, grid.dtype, grid_shape(own))
     signals = {} if options.signals is None else options.signals
     require_mapping(signals, "signals", "src")
     texts = encode_signals(stencil, {name: _values(name, one) for name, one in signals.items()})

@@ -68,18 +68,28 @@ the measurement would take more time than a better plan saves."""
 TOO_SHORT = "the run is too short to be worth measuring"
 
 
+LARGE_GRID = (0, 0, 1 << 24, 1 << 24, 1 << 24)
+"""The place in the grid that measurements use. All planes and rows of a measurement are inside this grid."""
+
+
 class Scalars:
-    """The parameters and signals of a stencil, rounded to `dtype`, in the order in which kernels read them.
+    """The scalars of a stencil, rounded to `dtype`, in the order in which kernels read them: the parameters, the
+    signals, and the numbers in `whole` if the stencil reads positions.
 
     `parameters` contains the values that differ from the defaults. `signals` contains a value of each signal for each
-    step."""
+    step. `whole` contains the first plane and the first row of this process, and the numbers of planes, of rows and of
+    cells in a row, all in the whole grid (`Description.place_in_grid`)."""
 
     def __init__(
-        self, stencil: Stencil, parameters: Mapping[str, float], signals: Mapping[str, Signal], dtype: str
-    ) -> None:
+        self, stencil: Stencil, parameters: Mapping[str, float], signals: Mapping[str, Signal], dtype: str,
+        whole: tuple[int, ...] = LARGE_GRID,
+    ) -> None:  # fmt: skip
         self._parameters = np.array(stencil.scalars(parameters), dtype)
         self._signals = [np.asarray(signals.get(name, ()), dtype) for name in stencil.signals]
-        self._dtype, self._count = np.dtype(dtype), len(self._parameters) + len(self._signals)
+        self._whole = np.array(whole if stencil.positions else (), dtype)
+        self._step = stencil.signals.index(stencil.step_signal) if stencil.step_signal else None
+        self._dtype = np.dtype(dtype)
+        self._count = len(self._parameters) + len(self._signals) + len(self._whole)
 
     @property
     def bytes_per_step(self) -> int:
@@ -92,9 +102,12 @@ class Scalars:
         values, because they may run more steps than the simulation has."""
         rows = np.zeros((max(1, count) if self._signals else 1, self._count), self._dtype)
         rows[:, : len(self._parameters)] = self._parameters
+        rows[:, self._count - len(self._whole) :] = self._whole
         for column, signal in enumerate(self._signals, len(self._parameters)):
             values = signal[first : first + len(rows)]
             rows[: len(values), column] = values
+        if self._step is not None:
+            rows[:, len(self._parameters) + self._step] = np.arange(first, first + len(rows))
         return rows.tobytes()
 
 
@@ -188,7 +201,8 @@ def prepare(setup: Setup, steps: int, first_step: int, may_write: bool = True) -
         find_scheme(scheme)
     sides = Boundary(*problem.kernel_sides)  # type: ignore[arg-type]
     kernel = compile_kernel(stencil, problem.dtype, boundary=sides)
-    scalars = Scalars(stencil, description.parameters, decode_signals(description.signals), problem.dtype)
+    signals = decode_signals(description.signals)
+    scalars = Scalars(stencil, description.parameters, signals, problem.dtype, description.place_in_grid)
     fits = budget_bytes >= smallest_budget_bytes(problem, scheme, given)
     work = work_per_update(stencil)
     worth = fits and problem.cells * problem.levels * work >= WORTH_MEASURING_UPDATES
@@ -280,7 +294,8 @@ class Lead:
     def __init__(self, state: State, states: StatesEntry, stencil: Stencil, io: str) -> None:
         manifest = state.manifest
         self._stencil, self._last_step = stencil, states.steps
-        self._scalars = Scalars(stencil, manifest.parameters, decode_signals(manifest.signals), manifest.dtype)
+        signals = decode_signals(manifest.signals)
+        self._scalars = Scalars(stencil, manifest.parameters, signals, manifest.dtype, manifest.place_in_grid)
         self._recorder = Recorder(state, [one.name for one in stencil.fields], io)
 
     @property

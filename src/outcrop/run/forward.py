@@ -216,5 +216,5 @@ def require_states(forward: Forward, derived: Derived) -> None:
 
 
 def inputs_of(stencil: Stencil) -> list[str]:
-    """Return the names of all static fields, parameters and signals."""
-    return [*static_fields(stencil), *(one.name for one in stencil.parameters), *stencil.signals]
+    """Return the names of all static fields, parameters and signals with given values."""
+    return [*static_fields(stencil), *(one.name for one in stencil.parameters), *stencil.given_signals]

@@ -154,11 +154,11 @@ class Original:
 
     def _read(self, name: str) -> PlaneSource:
         """Return a function that reads planes of an array at step 0, including the padding. If a field has no values
-        yet, the function returns zeros. If an array of previous values has no values yet, the function returns the
-        values of its field."""
+        yet, the function returns zeros. If an array of previous or older values has no values yet, the function
+        returns the values of its field."""
         manifest = self.manifest
-        if name not in manifest.filled and name.endswith(PREVIOUS):
-            name = name.removesuffix(PREVIOUS)
+        if name not in manifest.filled:
+            name, _ = self._forward.stencil.older_values.get(name, (name.removesuffix(PREVIOUS), 0))
         if name in manifest.filled:
             return self._forward.state.source_of(name)
         return lambda z0, z1: np.zeros((z1 - z0, *manifest.layout.shape[1:]), manifest.dtype)

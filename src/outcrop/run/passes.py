@@ -63,8 +63,8 @@ def execute(
         with together(group):  # if one rank cannot begin a pass, no rank begins it
             state.require_whole()
             require_fields(state.manifest, state.manifest.filled)
-            require_steps(decode_signals(description.signals), last_step)
-            complete(state, description.settings.io)
+            require_steps(stencil, description.dtype, decode_signals(description.signals), last_step)
+            complete(state, description.settings.io, stencil.older_values)
             if has_changed := description.parameters != state.manifest.parameters:
                 refuse_unstable_change(stencil, state, description.parameters, may_read=True)
             refuse_unstable_run(stencil, state)
@@ -104,7 +104,7 @@ def execute(
                 lowered.put_traces({name: traces[name][first_step:] for name in lowered.receivers}, first_step)
         is_judged = not state.manifest.unstable
         warning = "" if is_judged else growing(stencil, state) or ""
-        not_tested = untested(stencil, state.manifest.parameters) if is_judged else ""
+        not_tested = untested(stencil, state.manifest) if is_judged else ""
         report = make_report(state.manifest, prepared, engine, runner, seconds_setup, warning, not_tested)
         keep_speeds(report, prepared, setup)
         return of_all_ranks(group, report, description.whole_shape, cells) if group else report

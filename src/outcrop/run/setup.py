@@ -399,7 +399,7 @@ def stencil_of(manifest: Manifest, path: Path) -> Stencil:
         "states": not _are_read(stencil, manifest.states),
         "shape": stencil.ndim != len(manifest.shape),
         "parameters": list(manifest.parameters) != [one.name for one in stencil.parameters],
-        "signals": list(texts) != list(stencil.signals),
+        "signals": list(texts) != list(stencil.given_signals),
         "boundary": str(sides) != manifest.boundary,
     }
     if found := [name for name, is_wrong in wrong.items() if is_wrong]:

@@ -196,6 +196,7 @@ class Simulation(Described):
         state, because only a new run may begin with zeros."""
         known = {*self._filled, *given}
         require_fields(self._description, known)
+        known |= self.stencil.older_values.keys()
         missing = [entry.name for entry in self._description.state if entry.name not in known and not entry.is_previous]
         if self._setup.state is not None and not self._setup.state.has_values and missing:
             raise InputError(
@@ -539,7 +540,9 @@ class Simulation(Described):
     def _prepare(self, steps: int, may_write: bool) -> Prepared:
         require_alone(self._setup, "plan")
         last, lowered = self.step + steps, self._setup.lowered
-        require_steps(decode_signals(self._description.signals), last)
+        require_steps(
+            self._setup.stencil, self._description.dtype, decode_signals(self._description.signals), last
+        )
         if lowered is not None and lowered.max_steps is not None and last > lowered.max_steps:
             raise InputError(
                 f"sources and receivers have room for {lowered.max_steps} steps, not for {last}; make their nt larger"

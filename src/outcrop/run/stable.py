@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from outcrop.axes import inside
+from outcrop.axes import grid_shape, inside
 from outcrop.errors import InputError, by_caller
 from outcrop.language.library import extremes_of, limit_of, stability, stable_limit, why_unknown
 from outcrop.language.stability import State as Uniform
@@ -52,16 +52,17 @@ def refuse_unstable(stencil: Stencil, manifest: Description, ranges: Mapping[str
     if len(names) > _MAX_COMBINED or not all(name in ranges for name in names):
         return
     ends = corners({name: ranges[name] for name in names})
-    if (text := _judged(stencil, manifest.parameters, ends)) is None:
+    if (text := _judged(stencil, manifest, ends)) is None:
         return
     if len(names) < 2:
         raise _refusal(text)
     for name in names:
         for value in ranges[name]:
             with_it = [state for state in ends if state[name] == value]
-            texts = [_judged(stencil, manifest.parameters, [state]) for state in with_it]
-            if all(texts) and _agree([stable_limit(stencil, manifest.parameters, [state]) for state in with_it]):
-                raise _refusal(str(_judged(stencil, manifest.parameters, with_it)))
+            texts = [_judged(stencil, manifest, [state]) for state in with_it]
+            shape = grid_shape(manifest.whole_shape)
+            if all(texts) and _agree([stable_limit(stencil, manifest.parameters, [one], shape) for one in with_it]):
+                raise _refusal(str(_judged(stencil, manifest, with_it)))
 
 
 def _agree(limits: Sequence[float | None]) -> bool:
@@ -93,19 +94,20 @@ def growing(stencil: Stencil, state: State) -> str | None:
     names = [entry.name for entry in manifest.static]
     if len(names) <= _MAX_COMBINED and all(name in manifest.ranges for name in names):
         ends = corners({name: manifest.ranges[name] for name in names})
-        text = _judged(stencil, manifest.parameters, ends)
+        text = _judged(stencil, manifest, ends)
         if text is None or len(names) < 2:
             return text
     extremes, views = extremes_of(stencil), {name: FieldView(state, name) for name in names}
     for z0, z1 in plane_groups(manifest.own_shape, np.dtype(manifest.dtype).itemsize):
         extremes.add({name: view[z0:z1] for name, view in views.items()})
-    return _judged(stencil, manifest.parameters, extremes.states)
+    return _judged(stencil, manifest, extremes.states)
 
 
-def untested(stencil: Stencil, parameters: Mapping[str, float]) -> str:
+def untested(stencil: Stencil, manifest: Description) -> str:
     """Return the reason why the stability of a run was not tested, or "" if it was tested."""
     # The values of the fields that are only read do not matter here, because they are known when a run begins.
-    return why_unknown(stencil, parameters, [dict.fromkeys(static_fields(stencil), 1.0)])
+    state = dict.fromkeys(static_fields(stencil), 1.0)
+    return why_unknown(stencil, manifest.parameters, [state], grid_shape(manifest.whole_shape))
 
 
 def watched(
@@ -138,14 +140,15 @@ def _refusal(text: str) -> InputError:
     return InputError(f"{text}; to run it anyway, give {by_caller('--unstable', 'unstable=True')}")
 
 
-def _judged(stencil: Stencil, parameters: Mapping[str, float], states: Sequence[Uniform]) -> str | None:
+def _judged(stencil: Stencil, manifest: Description, states: Sequence[Uniform]) -> str | None:
     whole = tuple(tuple(sorted(state.items())) for state in states)
-    return _cached(stencil, tuple(sorted(parameters.items())), whole)
+    return _cached(stencil, tuple(sorted(manifest.parameters.items())), whole, grid_shape(manifest.whole_shape))
 
 
 @lru_cache(maxsize=64)
 def _cached(
-    stencil: Stencil, parameters: tuple[tuple[str, float], ...], states: tuple[tuple[tuple[str, float], ...], ...]
-) -> str | None:
+    stencil: Stencil, parameters: tuple[tuple[str, float], ...], states: tuple[tuple[tuple[str, float], ...], ...],
+    shape: tuple[int, int, int],
+) -> str | None:  # fmt: skip
     with np.errstate(all="ignore"):  # NumPy should not warn about divisions by 0, which occur in a field of zeros
-        return stability(stencil, dict(parameters), [dict(state) for state in states])
+        return stability(stencil, dict(parameters), [dict(state) for state in states], shape)

@@ -53,7 +53,7 @@ class _Block(ctypes.Structure):
         ("scalars", ctypes.c_void_p),
         ("rows_at_once", ctypes.c_long),
         ("prefetch", ctypes.c_void_p),
-        ("prefetch_rows", ctypes.c_long),
+        *((name, ctypes.c_long) for name in ("prefetch_rows", "z", "y")),
     )
 
 
@@ -83,8 +83,8 @@ class Sweep:
             sweep.step()
             psi = sweep.newest("psi")                       # b
 
-    Raises InputError for stencils that have signals, or that do not have two axes. Also raises InputError for arrays
-    that do not fit the stencil or each other.
+    Raises InputError for stencils that have signals or positions, or that do not have two axes. Also raises InputError
+    for arrays that do not fit the stencil or each other.
     """
 
     def __init__(
@@ -92,8 +92,8 @@ class Sweep:
         threads: int | None = None,
     ) -> None:  # fmt: skip
         stencil = as_stencil(stencil)
-        if stencil.ndim != 2 or stencil.signals:
-            raise InputError(f"{stencil.name}: sweeps are for stencils of two axes without signals")
+        if stencil.ndim != 2 or stencil.signals or stencil.positions:
+            raise InputError(f"{stencil.name}: sweeps are for stencils of two axes without signals and positions")
         require_mapping(arrays, "arrays", stencil.fields[0].name)
         for name in arrays:
             if name not in [field.name for field in stencil.fields]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from outcrop.axes import NAMES
+from outcrop.axes import NAMES, GridShape
 from outcrop.errors import InputError, shown
 from outcrop.run.disk.entries import Shown
 from outcrop.units import ADDRESSABLE_BYTES
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 MAX_NAME_BYTES = 64
 """The maximum length of a name, which becomes a part of a file name. File systems allow 255 bytes for a file name."""
+
+MAX_EXACT = 1 << 24
+"""Each whole number up to this number has an exact value in float32."""
 
 _NO_NUMBERS = (str, bytes, bytearray, bool, np.bool_, np.ndarray)
 _STORED = np.dtype("<f8")
@@ -121,19 +124,20 @@ def _numbers(what: str, given: Any, ndim: int) -> tuple[float, ...]:
 
 
 def encode_signals(stencil: Stencil, signals: Mapping[str, Any]) -> dict[str, str]:
-    """Return the signals of `stencil` as texts for the manifest: little-endian doubles in base64.
+    """Return the signals of `stencil` as texts for the manifest: little-endian doubles in base64. The signal with the
+    number of the step needs no text.
 
     `signals` contains a sequence of finite numbers for each signal, with one number for each step. Raises InputError
     for missing and unknown names, and for other values."""
     require_mapping(signals, "signals", "src")
-    there = ", ".join(stencil.signals) or "none"
+    there = ", ".join(stencil.given_signals) or "none"
     for name in signals:
-        if name not in stencil.signals:
+        if name not in stencil.given_signals:
             raise InputError(f"stencil {stencil.name!r} has no signal {shown(name)}; there are: {there}")
-    for name in stencil.signals:
+    for name in stencil.given_signals:
         if name not in signals:
             raise InputError(f"signal {name!r} of {stencil.name} has no values; give signals={{{name!r}: values}}")
-    return {name: base64.b64encode(_doubles(name, signals[name]).tobytes()).decode() for name in stencil.signals}
+    return {name: base64.b64encode(_doubles(name, signals[name]).tobytes()).decode() for name in stencil.given_signals}
 
 
 def decode_signals(texts: Mapping[str, str]) -> dict[str, NDArray[np.float64]]:
@@ -146,8 +150,26 @@ def decode_signals(texts: Mapping[str, str]) -> dict[str, NDArray[np.float64]]:
     return {name: _doubles(name, values) for name, values in stored.items()}
 
 
-def require_steps(values: Mapping[str, NDArray[np.float64]], steps: int) -> None:
-    """Raise InputError if a signal has no value for one of the steps 0 to `steps` - 1."""
+def require_exact_positions(stencil: Stencil, dtype: str, shape: GridShape) -> None:
+    """Raise InputError if the stencil reads positions of a grid whose indices are not exact in `dtype`."""
+    cells = max((shape[axis] for axis in stencil.positions), default=0)
+    if dtype == "float32" and cells > MAX_EXACT:
+        raise InputError(
+            f"{stencil.name} reads positions, and an axis has {cells} cells; float32 has exact positions of up to "
+            f"{MAX_EXACT} cells: use dtype float64"
+        )
+
+
+def require_steps(
+    stencil: Stencil, dtype: str, values: Mapping[str, NDArray[np.float64]], steps: int
+) -> None:
+    """Raise InputError if a signal has no value for one of the steps 0 to `steps` - 1, or if a number of a step is not
+    exact in `dtype`."""
+    if stencil.step_signal and dtype == "float32" and steps > MAX_EXACT:
+        raise InputError(
+            f"{stencil.name} reads the number of the step; float32 has exact numbers of up to {MAX_EXACT} steps, "
+            f"not of {steps}: use dtype float64"
+        )
     for name, one in values.items():
         if len(one) < steps:
             raise InputError(

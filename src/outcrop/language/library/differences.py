@@ -16,9 +16,9 @@ from numpy.typing import DTypeLike
 
 from outcrop.axes import NAMES
 from outcrop.errors import InputError, shown
-from outcrop.language.stencil import Field, Parameter, PreviousField
+from outcrop.language.stencil import Field, OlderField, Parameter
 
-Values: TypeAlias = Field | PreviousField
+Values: TypeAlias = Field | OlderField
 MAX_CELLS = 2**40
 _NUMBERS = {1: "one", 2: "two", 3: "three"}
 

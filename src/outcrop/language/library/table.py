@@ -34,6 +34,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from outcrop.axes import GridShape
 from outcrop.errors import InputError, by_caller, shown
 from outcrop.language.program import Load
 from outcrop.language.stability import (
@@ -42,6 +43,7 @@ from outcrop.language.stability import (
     Limit,
     Measure,
     State,
+    different_cells,
     growth,
     has_slopes,
     largest_step,
@@ -282,7 +284,9 @@ def _fields_of(name: str) -> tuple[Field, ...]:
     return find_stencil(name).fields
 
 
-def stable_limit(stencil: Stencil, values: Mapping[str, float], states: Sequence[State] = ({},)) -> float | None:
+def stable_limit(
+    stencil: Stencil, values: Mapping[str, float], states: Sequence[State] = ({},), shape: GridShape | None = None
+) -> float | None:
     """Return the largest time step with which a stencil is stable. The time step is the parameter `dt` of the stencil.
     The unit of the result is the unit of dt.
 
@@ -291,7 +295,8 @@ def stable_limit(stencil: Stencil, values: Mapping[str, float], states: Sequence
 
     `values` contains parameters. The other parameters have their defaults. Each of `states` is a uniform state of the
     whole grid: a dictionary with a value for each field that is only read. If the equation is not linear, a state also
-    needs a value for each updated field. The result is the limit for the worst of these states.
+    needs a value for each updated field. The result is the limit for the worst of these states. If the equation
+    depends on the position, give the shape of the grid.
 
     In a stable step, no wave grows. An equation of your own may also grow by itself. A wave may then grow by 1 + c dt
     in each step (von Neumann's condition). The rate c is twice the rate at which the wave grows with a sixteenth of dt,
@@ -304,18 +309,21 @@ def stable_limit(stencil: Stencil, values: Mapping[str, float], states: Sequence
     limit = limit_of(stencil)
     if limit is None:
         return None
-    return largest_step(stencil, values, [{**limit.state, **state} for state in states], limit, _may_grow(stencil))
+    whole = [{**limit.state, **state} for state in states]
+    return largest_step(stencil, values, whole, limit, _may_grow(stencil), shape)
 
 
-def limit_text(stencil: Stencil, values: Mapping[str, float], states: Sequence[State] = ({},)) -> str:
+def limit_text(
+    stencil: Stencil, values: Mapping[str, float], states: Sequence[State] = ({},), shape: GridShape | None = None
+) -> str:
     """Return the result of `stable_limit` as a text, such as "dt <= 0.247 with these values". If there is no limit, the
     text gives the reason."""
     limit = limit_of(stencil)
-    if why := why_unknown(stencil, values, states):
+    if why := why_unknown(stencil, values, states, shape):
         return f"the limit is unknown: {why}"
     if limit is None:
         return "the stencil has no parameter dt, whose limit could be found"
-    step = stable_limit(stencil, values, states)
+    step = stable_limit(stencil, values, states, shape)
     if step is None or step == (math.inf if limit.is_minimum else 0.0):
         return f"no {limit.parameter} is stable with these values"
     if step == (0.0 if limit.is_minimum else math.inf):
@@ -326,12 +334,18 @@ def limit_text(stencil: Stencil, values: Mapping[str, float], states: Sequence[S
     return f"{limit.parameter} {'>=' if limit.is_minimum else '<='} {step:.5g} with these values{verdict}"
 
 
-def why_unknown(stencil: Stencil, values: Mapping[str, float], states: Sequence[State] = ({},)) -> str:
+def why_unknown(
+    stencil: Stencil, values: Mapping[str, float], states: Sequence[State] = ({},), shape: GridShape | None = None
+) -> str:
     """Return the reason why the stability of a stencil in some uniform states is unknown, or "" if it is known."""
     limit = limit_of(stencil)
     known = [{**(limit.state if limit else {}), **state} for state in states]
     if unknowns(stencil) > MAX_UNKNOWNS:
         return f"a step needs more than {MAX_UNKNOWNS} values of each cell"
+    if stencil.positions and shape is None:
+        return "the equation depends on the position, and the shape of the grid is not given"
+    if known and different_cells(stencil, values, known[0], shape) is None:
+        return "the equation is different in too many cells"
     state = next((one for one in known if not has_slopes(stencil, values, one)), None)
     if state is None:
         return "" if known else "there is no state"
@@ -345,24 +359,26 @@ def why_unknown(stencil: Stencil, values: Mapping[str, float], states: Sequence[
     return "the equation has no derivative in this state"
 
 
-def stability(stencil: Stencil, values: Mapping[str, float], states: Sequence[State] = ({},)) -> str | None:
+def stability(
+    stencil: Stencil, values: Mapping[str, float], states: Sequence[State] = ({},), shape: GridShape | None = None
+) -> str | None:
     """If a step is unstable with these parameters, return a line of text with the largest stable step. Return None if
     the step is stable, or if the growth is unknown (`why_unknown`). `stable_limit` explains the arguments."""
     limit = limit_of(stencil)
     known = [{**(limit.state if limit else {}), **state} for state in states]
     time_step = limit.parameter if limit and _may_grow(stencil) else ""
-    rates = [numerical_growth(stencil, values, state, time_step) for state in known]
+    rates = [numerical_growth(stencil, values, state, time_step, shape) for state in known]
     if math.inf in rates:
-        return _infinite(stencil, values, known[rates.index(math.inf)])
+        return _infinite(stencil, values, known[rates.index(math.inf)], shape)
     worst = max(range(len(rates)), key=lambda place: rates[place] or 0.0, default=0)
     if not rates or (rates[worst] or 0.0) <= max_growth(stencil):
         return None
-    grows = f"the worst wave grows by a factor {growth(stencil, values, known[worst]):.6g} per step"
+    grows = f"the worst wave grows by a factor {growth(stencil, values, known[worst], shape):.6g} per step"
     if limit is None:
         return f"these parameters are unstable: {grows}"
     names = [parameter.name for parameter in stencil.parameters]
     given = stencil.scalars(values)[names.index(limit.parameter)]
-    step = stable_limit(stencil, values, states)
+    step = stable_limit(stencil, values, states, shape)
     if step is None or not 0 < step < float("inf"):
         return f"{limit.parameter}={given:g} is unstable, and so is every other value with these parameters: {grows}"
     extreme = "smallest" if limit.is_minimum else "largest"
@@ -374,7 +390,7 @@ def _may_grow(stencil: Stencil) -> bool:
     return _family_of(stencil) is None
 
 
-def _infinite(stencil: Stencil, values: Mapping[str, float], state: State) -> str:
+def _infinite(stencil: Stencil, values: Mapping[str, float], state: State, shape: GridShape | None) -> str:
     """Return a line of text that names the values that must not be 0."""
     names = [parameter.name for parameter in stencil.parameters]
     given = dict(zip(names, stencil.scalars(values), strict=True))
@@ -382,7 +398,7 @@ def _infinite(stencil: Stencil, values: Mapping[str, float], state: State) -> st
         f"{name} = 0"
         for name, value in {**given, **state}.items()
         if value == 0
-        and growth(stencil, {**given, name: 1.0} if name in given else given, {**state, name: 1.0}) != math.inf
+        and growth(stencil, {**given, name: 1.0} if name in given else given, {**state, name: 1.0}, shape) != math.inf
     ]
     if not guilty:
         return f"{stencil.name} multiplies by infinity with these parameters"
@@ -400,7 +416,7 @@ def weights(stencil: Stencil, values: Mapping[str, float]) -> dict[tuple[int, in
     """Return the weight of each neighbour. The update must be a linear combination with fixed weights and without a
     constant. For other updates, return None.
     """
-    if len(stencil.fields) > 1 or len(stencil.stages) > 1 or stencil.signals:
+    if len(stencil.fields) > 1 or len(stencil.stages) > 1 or stencil.signals or stencil.positions:
         return None
     program, scalars = stencil.stages[0].program, stencil.scalars(values)
     (linear,) = linearise(program, scalars, [float("nan")])

@@ -178,6 +178,11 @@ class Description:
         return own or (0, self.layout.shape[0])
 
     @property
+    def place_in_grid(self) -> tuple[int, int, int, int, int]:
+        """The first plane and the first row of this run or part, and the shape (nz, ny, nx) of the whole grid."""
+        return (self.planes[0], self.rows[0], *grid_shape(self.whole_shape))
+
+    @property
     def own_taps(self) -> AcquisitionEntries:
         """The entries for the files of acquisition of this run or part. `taps` is for the whole grid."""
         return self.taps if self.part is None else self.taps.of_part(self.part)

@@ -69,17 +69,21 @@ def assign(
             _begin(state, values, static, io, written)
 
 
-def complete(state: State, io: str = "auto") -> None:
-    """Write values to the arrays of the state that have none yet. A field gets zeros, and previous values become equal
-    to the values of their field."""
+def complete(state: State, io: str = "auto", older_values: Mapping[str, tuple[str, int]] | None = None) -> None:
+    """Write values to the arrays of the state that have none yet. A field gets zeros. Previous values become equal to
+    the values of their field. `older_values` names fields that keep older values of other fields
+    (`Stencil.older_values`). They also become equal to the other fields."""
+    older = older_values or {}
     with state.locked():
         state.require_whole()
         manifest = state.manifest
         missing = [entry for entry in manifest.state if entry.name not in manifest.filled]
-        _fill(state, {entry.name: _zeros(state) for entry in missing if not entry.is_previous}, io)
+        copied = {entry.name: entry.field for entry in missing if entry.is_previous}
+        copied |= {entry.name: older[entry.name][0] for entry in missing if entry.name in older}
+        _fill(state, {entry.name: _zeros(state) for entry in missing if entry.name not in copied}, io)
         for entry in missing:
-            if entry.is_previous:
-                with state.planes_of(entry.field, io) as planes:
+            if entry.name in copied:
+                with state.planes_of(copied[entry.name], io) as planes:
                     _fill(state, {entry.name: planes.read}, io)
 
 
