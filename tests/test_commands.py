@@ -102,7 +102,8 @@ def test_the_largest_stable_step_is_computed(capsys: pytest.CaptureFixture[str])
     assert call(["stencils", "acoustic8"]) == 0
     assert "give --param v=VALUE for the limit of dt" in capsys.readouterr().out
     for words, text in (
-        (["acoustic9"], "unknown; did you mean acoustic"), (["heat2", "--param", "v=1"], "no such parameter or static field"),
+        (["acoustic9"], "unknown; did you mean acoustic"),
+        (["heat2", "--param", "v=1"], "no such parameter or static field"),
         (["--param", "v=1"], "name it"), (["heat2", "--param", "h=x"], "not a number"),
     ):  # fmt: skip
         assert call(["stencils", *words]) == 2
