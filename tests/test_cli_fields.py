@@ -51,7 +51,7 @@ SIZE = ["-n", "4", "5", "6"]
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["run", "waves", *SIZE, *RUN], r"waves reads m, which has no values; .*--init m=FILE"),
+        (["run", "waves", *SIZE, *RUN], r"waves reads m, which has no values; .*--init m=NUMBER or m=FILE"),
         (["run", "waves", *SIZE, *RUN, "--init", "u=gaussian"], "waves reads m"),
         (
             ["run", "waves", *SIZE, *RUN, "--init", "model.npy"],

@@ -102,7 +102,8 @@ def test_the_largest_stable_step_is_computed(capsys: pytest.CaptureFixture[str])
     assert call(["stencils", "acoustic8"]) == 0
     assert "give --param v=VALUE for the limit of dt" in capsys.readouterr().out
     for words, text in (
-        (["acoustic9"], "unknown; there are"), (["heat2", "--param", "v=1"], "no such parameter or static field"),
+        (["acoustic9"], "unknown; did you mean acoustic"),
+        (["heat2", "--param", "v=1"], "no such parameter or static field"),
         (["--param", "v=1"], "name it"), (["heat2", "--param", "h=x"], "not a number"),
     ):  # fmt: skip
         assert call(["stencils", *words]) == 2
@@ -164,7 +165,7 @@ def test_errors_name_the_help_of_their_command(
     words: list[str], command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert call(words) == 2
-    assert capsys.readouterr().err.endswith(f"; see {command}\n")
+    assert capsys.readouterr().err.endswith((f"; see {command}\n", f"? See {command}\n"))
 
 
 def test_errors_name_options_in_the_words_of_the_caller(where: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -178,7 +179,8 @@ def test_errors_name_options_in_the_words_of_the_caller(where: Path, capsys: pyt
         (["run", "heat2", *size, "-d", str(new), "--init", "nothing"],
          lambda: oc.Simulation("heat2", directory=new, init="nothing", **model), "--init 'nothing'", "^init 'nothing'"),
         (["run", "acoustic8", *size, "-d", str(new)],
-         lambda: oc.Simulation("acoustic8", directory=new, **model).run(2), "--init v=FILE", r"assign sim\['v'\]"),
+         lambda: oc.Simulation("acoustic8", directory=new, **model).run(2),
+         "--init v=NUMBER or v=FILE", r"assign sim\['v'\]"),
         (["run", "heat2", *size, "-d", str(new), "--param", "dt=9"],
          lambda: oc.Simulation("heat2", directory=new, params={"dt": 9}, **model), "--unstable", "unstable=True"),
         (["run", "heat2", "-t", "2", "-d", str(new)],
@@ -201,3 +203,25 @@ def test_a_program_that_calls_commands_keeps_its_own_words() -> None:
     with as_command():
         assert by_caller("--force", "force=True") == "--force"
     assert by_caller("--force", "force=True") == "force=True"
+
+
+def test_all_missing_options_are_named_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Checks the message for a run without size, steps and directory, and the message for a misspelt command."""
+    assert call(["run", "heat2_2d"]) == 2
+    error = capsys.readouterr().err
+    assert all(option in error for option in ("-n NX NY is missing", "; -t STEPS is missing", "; -d WHERE is missing"))
+    assert error.count("\n") == 1
+    assert call(["run", "heat2_2d", "-n", "8", "8", "-t", "1"]) == 2
+    assert capsys.readouterr().err.startswith("outcrop: -d WHERE is missing")
+
+
+def test_a_run_of_zeros_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Checks the note for a run that starts with zeros and has no sources, and the text about a picture of one
+    colour."""
+    words = ["run", "acoustic2_2d", "-n", "12", "10", "-t", "2", "--memory", "1MiB", "-d", str(tmp_path / "run.oc")]
+    assert call([*words, "--init", "v=1500"]) == 0
+    assert "note: all updated fields start with zeros" in capsys.readouterr().out
+    assert call(["plot", str(tmp_path / "run.oc"), "-o", str(tmp_path / "a.png")]) == 0
+    assert "all values are 0" in capsys.readouterr().out
+    assert call([*words, "--init", "v=1500", "--init", "u=gaussian", "--force"]) == 0
+    assert "start with zeros" not in capsys.readouterr().out

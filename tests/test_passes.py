@@ -36,6 +36,9 @@ class FakeEngine:
         self.error: Exception | None = None
         self.passes = 0
 
+    def not_finite(self) -> list[int]:
+        return []
+
     def run_pass(
         self,
         index: int,

@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cassert>
-#include <cmath>
 #include <cstring>
-#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -278,12 +276,18 @@ std::uint32_t crc32c_of_zeros(std::size_t length) {
   return sum;
 }
 
+// Returns whether no value is NaN or infinite. Only these values give NaN when they are multiplied by 0. The sums of
+// several values at a time keep the loop simple for compilers.
 template <class Float>
 bool all_finite(const std::byte *first, long count) {
+  constexpr long at_once = 64 / sizeof(Float);
   const auto *values = reinterpret_cast<const Float *>(first);
-  int wrong = 0;
-  for (long i = 0; i < count; ++i) wrong |= !(std::abs(values[i]) <= std::numeric_limits<Float>::max());
-  return wrong == 0;
+  std::array<Float, at_once> sums{};
+  long i = 0;
+  for (; i + at_once <= count; i += at_once)
+    for (long j = 0; j < at_once; ++j) sums[static_cast<std::size_t>(j)] += values[i + j] * Float{0};
+  for (; i < count; ++i) sums[0] += values[i] * Float{0};
+  return std::ranges::all_of(sums, [](Float sum) { return sum == 0; });
 }
 
 }  // namespace
@@ -308,6 +312,7 @@ void PlaneSums::clear() {
 
 void PlaneSums::search(long z, const std::byte *origin, std::size_t pitch_bytes, const Rectangle &cells) {
   const long columns = std::min(cells.x1, grid_.nx) - cells.x0, between = rows_between_;
+  if (columns <= 0) return;
   for (long y = cells.y0 + (between - (grid_.plane(z) + cells.y0) % between) % between; y < cells.y1; y += between) {
     const std::byte *first = origin + y * static_cast<std::ptrdiff_t>(pitch_bytes) +
                              cells.x0 * static_cast<std::ptrdiff_t>(grid_.item_bytes);

@@ -201,7 +201,7 @@ class Transfers {
 class PlaneSums {
  public:
   /// In large grids, one of this number of successive rows is searched for NaN and infinity. In each pass, the search
-  /// takes about a hundredth of the time of the updates of one step.
+  /// takes about a fiftieth of the time of the updates of one step.
   static constexpr long max_rows_between = 64;
   /// In grids with at most this number of rows, all rows are searched.
   static constexpr long min_rows_searched = 1024;

@@ -65,8 +65,9 @@ def _call(arguments: list[str]) -> int:
         try:
             return invoke(arguments)
         except UsageProblem as error:
-            message = error.format_message()  # type: ignore[attr-defined]
-            return _print_error(f"{message.rstrip('.')}; see {help_command(error)}", FAILED)
+            message = error.format_message().rstrip(".")  # type: ignore[attr-defined]
+            see = " See" if message.endswith("?") else "; see"
+            return _print_error(f"{message}{see} {help_command(error)}", FAILED)
     except InterruptedRun as error:
         return _print_error(str(error), INTERRUPTED, error.is_told_elsewhere)
     except KeyboardInterrupt:

@@ -208,6 +208,7 @@ def run_options(given: Mapping[str, Any], needs_directory: bool = True, or_else:
     Raises InputError if the number of steps or the directory is missing. The text `or_else` is appended to the message
     about a missing directory.
     """
+    from outcrop.axes import option_text
     from outcrop.run.definition import as_stencil
     from outcrop.run.inputs.initial import values_by_name
     from outcrop.run.options_file import SUFFIX, read_options
@@ -228,10 +229,15 @@ def run_options(given: Mapping[str, Any], needs_directory: bool = True, or_else:
     if "init" in words:
         words["init"] = {**values_by_name(options.get("init"), stencil), **values_by_name(words["init"], stencil)}
     options = {**options, **words}
+    missing = []
     if options.get("steps") is None:
-        raise InputError("-t STEPS is missing: say how many time steps")
+        missing.append("-t STEPS is missing: say how many time steps")
     if needs_directory and "directory" not in options:
-        raise InputError(f"-d WHERE is missing: name the run's directory{or_else}")
+        missing.append(f"-d WHERE is missing: name the run's directory{or_else}")
+    if missing and "shape" not in options:
+        missing.insert(0, f"{option_text(stencil.ndim)} is missing: give the size of the grid")
+    if missing:
+        raise InputError("; ".join(missing))
     return RunOptions(**options)
 
 

@@ -85,7 +85,8 @@ def plot(
         for panel in panels:
             found.include(one.read(panel.index))
     scale = Scale.of(found, ends, colors)
-    shown_range = f"values {found.low:g} to {found.high:g}"
+    is_flat = found.low == found.high
+    shown_range = f"all values are {found.low:g}" if is_flat else f"values {found.low:g} to {found.high:g}"
     if found.not_finite:
         print(f"{found.not_finite} of the drawn cells are NaN or infinite")
     if output is not None:

@@ -78,9 +78,18 @@ def _run_new(simulation: Simulation, chosen: RunOptions, output: RunOutput, quie
         with stage(f"checking {names}", progress):
             simulation.check_values()
     output.print(describe(prepared, *_about_ranks(simulation, prepared)))
+    if not chosen.sources and not any(one in simulation.initial_values for one in _updated(simulation)):
+        output.print("  note: all updated fields start with zeros; --init gaussian, for example, gives them values")
     with stage(f"writing initial values ({names})", progress):
         simulation.fill()
     return simulation.run(progress=progress)
+
+
+def _updated(simulation: Simulation) -> list[str]:
+    """Return the names of the fields that steps update, with the names of their previous values."""
+    stencil = simulation.stencil
+    updated = [one.name for one, stored in zip(stencil.fields, stencil.storage, strict=True) if not stored.is_static]
+    return [*updated, *(f"{name}.previous" for name in updated)]
 
 
 def _run_sweep(

@@ -41,7 +41,7 @@ def require_fields(manifest: Description, filled: Collection[str]) -> None:
         raise InputError(
             f"{manifest.stencil.get('name', 'this run')} reads {names}, which "
             f"{'has' if len(missing) == 1 else 'have'} no values; "
-            + by_caller(f"give --init {missing[0]}=FILE", f"assign sim[{missing[0]!r}] = ...")
+            + by_caller(f"give --init {missing[0]}=NUMBER or {missing[0]}=FILE", f"assign sim[{missing[0]!r}] = ...")
         )
 
 
