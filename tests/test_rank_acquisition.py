@@ -200,6 +200,7 @@ def test_gathered_parts_have_the_records_of_one_process(
     found = groups(size).call(computes, parts, "acoustic8", {**options, "scheme": scheme}, [6])
     require_same([*found, results_of(oc.open(parts))], expected)
     require_sound(parts, size)
+    require_same_groups(alone, parts)
     gather_module.gather([parts], whole)
     findings = find_damage(open_state(whole))
     assert not findings.damage and not findings.untidy
@@ -210,6 +211,16 @@ def test_gathered_parts_have_the_records_of_one_process(
         sim.run(3, progress="none")
     require_same([results_of(other)], results_of(one))
     require_same(groups(size).call(goes_on, parts), results_of(one))
+
+
+def require_same_groups(alone: Path, parts: Path) -> None:
+    """Check that xarray finds the same records and positions of points in the parts as in the run of one process."""
+    if find_spec("xarray"):
+        import xarray
+
+        for group in ("traces", "norms", "sources"):
+            one, other = (xarray.open_dataset(path, engine="outcrop", group=group) for path in (alone, parts))
+            assert one.identical(other) and len(one), group
 
 
 def goes_on(group: RankGroup, where: Path) -> Results:
