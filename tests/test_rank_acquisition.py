@@ -297,7 +297,7 @@ def refuses(group: RankGroup, where: Path, coarsen: Any) -> str:
 
 def test_groups_of_cells_that_leave_no_cut_are_refused(groups: Callable[[int], ThreadGroup], tmp_path: Path) -> None:
     """Checks that all ranks refuse groups that are larger than a part, and boxes whose groups exclude every cut."""
-    both = [oc.Snapshots(2, coarsen=(1, 2, 1)), oc.Snapshots(2, box=np.s_[:, 1:49], coarsen=(1, 2, 1), name="odd")]
+    both = [oc.Snapshots(2, coarsen=(1, 2, 1)), oc.Snapshots(2, box=np.s_[:, 1:49, :], coarsen=(1, 2, 1), name="odd")]
     for kept, cells in ((oc.Snapshots(2, coarsen=(1, 50, 1)), 50), (both, 2)):
         for text in groups(2).call(refuses, tmp_path / "parts", kept):
             assert f"no part ends inside a group of {cells} of a coarse snapshot" in text
