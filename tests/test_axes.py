@@ -204,7 +204,7 @@ def test_xarray_shows_coordinates(tmp_path: Path, shape: tuple[int, ...]) -> Non
     assert list(dataset) == ["u"]
     for axis, name in enumerate(OWN[ndim]):
         expected = origin[axis] + np.arange(shape[axis]) * spacing[axis]
-        assert np.array_equal(dataset[name].values, expected) and dataset[name].attrs == {"units": "m"}
+        assert np.array_equal(dataset[name].values, expected) and dataset[name].attrs["units"] == "m"
     assert oc.open(where).coordinates == simulation.coordinates == Coordinates(spacing, origin, "m")
     make_run(where, shape, 1, force=True)
     assert not set(OWN[ndim]) & set(os.listdir(where)), "they go with the run they belong to"

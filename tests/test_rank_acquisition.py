@@ -200,6 +200,7 @@ def test_gathered_parts_have_the_records_of_one_process(
     found = groups(size).call(computes, parts, "acoustic8", {**options, "scheme": scheme}, [6])
     require_same([*found, results_of(oc.open(parts))], expected)
     require_sound(parts, size)
+    require_same_groups(alone, parts)
     gather_module.gather([parts], whole)
     findings = find_damage(open_state(whole))
     assert not findings.damage and not findings.untidy
@@ -210,6 +211,16 @@ def test_gathered_parts_have_the_records_of_one_process(
         sim.run(3, progress="none")
     require_same([results_of(other)], results_of(one))
     require_same(groups(size).call(goes_on, parts), results_of(one))
+
+
+def require_same_groups(alone: Path, parts: Path) -> None:
+    """Check that xarray finds the same records and positions of points in the parts as in the run of one process."""
+    if find_spec("xarray"):
+        import xarray
+
+        for group in ("traces", "norms", "sources"):
+            one, other = (xarray.open_dataset(path, engine="outcrop", group=group) for path in (alone, parts))
+            assert one.identical(other) and len(one), group
 
 
 def goes_on(group: RankGroup, where: Path) -> Results:
@@ -286,7 +297,7 @@ def refuses(group: RankGroup, where: Path, coarsen: Any) -> str:
 
 def test_groups_of_cells_that_leave_no_cut_are_refused(groups: Callable[[int], ThreadGroup], tmp_path: Path) -> None:
     """Checks that all ranks refuse groups that are larger than a part, and boxes whose groups exclude every cut."""
-    both = [oc.Snapshots(2, coarsen=(1, 2, 1)), oc.Snapshots(2, box=np.s_[:, 1:49], coarsen=(1, 2, 1), name="odd")]
+    both = [oc.Snapshots(2, coarsen=(1, 2, 1)), oc.Snapshots(2, box=np.s_[:, 1:49, :], coarsen=(1, 2, 1), name="odd")]
     for kept, cells in ((oc.Snapshots(2, coarsen=(1, 50, 1)), 50), (both, 2)):
         for text in groups(2).call(refuses, tmp_path / "parts", kept):
             assert f"no part ends inside a group of {cells} of a coarse snapshot" in text

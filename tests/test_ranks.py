@@ -384,14 +384,18 @@ def test_cuts_divide_no_group_of_cells(data: st.DataObject) -> None:
     box = st.tuples(st.integers(0, ny // 3), st.integers(ny // 2, ny), st.integers(2, 40))
     groups = ((0, ny, data.draw(st.integers(2, 40))), *data.draw(st.lists(box, max_size=1)))
     least, for_chunks = data.draw(st.integers(1, ny // ranks)), data.draw(st.booleans())
-    try:
-        cut = cut_rows(ny, ranks, unit, least, for_chunks, groups)
-    except InputError as error:
-        assert "inside a group of" in str(error)
-        assert len(groups) > 1 or ny < ranks * (least + groups[0][2]), "one kind of small groups always has a cut"
+    free = [place for place in range(ny) if not any(
+        first < place < end and (place - first) % cells for first, end, cells in groups)]  # fmt: skip
+    lowest = 0  # the lowest possible place of each cut
+    for _ in range(ranks - 1):
+        lowest = next((place for place in free if place >= lowest + least), ny)
+    if ny - lowest < least:
+        with pytest.raises(InputError, match="inside a group of"):
+            cut_rows(ny, ranks, unit, least, for_chunks, groups)
         return
+    cut = cut_rows(ny, ranks, unit, least, for_chunks, groups)
     assert len(cut) == ranks + 1 and min(rows_of(cut)) >= least
-    assert not any(first < place < end and (place - first) % cells for place in cut for first, end, cells in groups)
+    assert {*cut[:-1]} <= {*free}
 
 
 def test_parts_of_groups_stay_equal_if_they_can() -> None:
@@ -405,6 +409,7 @@ def test_parts_of_groups_stay_equal_if_they_can() -> None:
     moved = balanced_cut(problem, cut, split, 8)
     assert all(place % 16 == 0 for place in (*cut[:-1], *moved[:-1])) and moved[1] < cut[1]
     assert cut_planes(problem, 2) == (0, 4, 9)
+    assert cut_rows(15, 4, 1, 3, groups=((0, 15, 2),)) == (0, 4, 8, 12, 15)
 
 
 @given(st.integers(1, 5000), st.integers(1, 64), st.sampled_from([1, 4, 16, 64]), st.integers(1, 40))

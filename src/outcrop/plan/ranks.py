@@ -30,6 +30,7 @@ without the other ranks.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -99,23 +100,42 @@ def _cut_by(ny: int, ranks: int, unit: int) -> Cut:
 
 
 def _cut_beside(groups: Groups, count: int, parts: int, unit: int, least: int, what: str) -> Cut:
-    """Divide `count` rows or planes into equal parts of at least `least` of them, and then move each place of the cut
-    to the closest place that divides no group. Places are multiples of `unit` if possible. Raises InputError if parts
-    would be too small."""
+    """Divide `count` rows or planes into parts of at least `least` each. Places of the cut are multiples of `unit` if
+    possible, and divide no group. First, the closest places to equal parts are tried. If a part is then too small, the
+    smallest part gets as many rows as possible. Raises InputError if no cut exists."""
     for each in dict.fromkeys((unit, 1)):
-        found = [0]
-        for place in _cut_by(count, parts, each)[1:-1]:
-            near = (one for distance in range(0, count, each) for one in (place - distance, place + distance))
-            free = next((one for one in near if found[-1] < one < count and not divides(one, groups)), count)
-            found.append(free)
-        cut = (*found, count)
+        cut = _cut_by(count, parts, each)
+        if groups:
+            cut = (0, *(_closest(rank * count / parts, each, count, groups) for rank in range(1, parts)), count)
         if parts == 1 or min(rows_of(cut)) >= least:
             return cut
-    cells = max(cells for _, _, cells in groups)
-    raise InputError(
-        f"ranks: {parts} parts of {count} {what} would be too small, because no part ends inside a group of {cells} of "
-        "a coarse snapshot; use fewer ranks, or a smaller coarsen"
-    )
+    sizes = range(least, count // parts + 1)
+    number = bisect_left(sizes, True, key=lambda size: _cut_from_below(groups, count, parts, size) is None)
+    found = _cut_from_below(groups, count, parts, sizes[number - 1]) if number else None
+    if found is None:
+        cells = max(cells for _, _, cells in groups)
+        raise InputError(
+            f"ranks: {parts} parts of {count} {what} would be too small, because no part ends inside a group of "
+            f"{cells} of a coarse snapshot; use fewer ranks, or a smaller coarsen"
+        )
+    return found
+
+
+def _closest(wanted: float, unit: int, count: int, groups: Groups) -> int:
+    """Return the multiple of `unit` that divides no group and is closest to `wanted`. Return 0 if there is none."""
+    middle = round(wanted / unit) * unit
+    near = (one for distance in range(0, count, unit) for one in (middle - distance, middle + distance))
+    return next((one for one in near if 0 < one < count and not divides(one, groups)), 0)
+
+
+def _cut_from_below(groups: Groups, count: int, parts: int, size: int) -> Cut | None:
+    """Return a cut whose parts have at least `size` rows each. Each part but the last has as few rows as possible, so
+    None means that there is no such cut."""
+    found = [0]
+    for _ in range(parts - 1):
+        places = range(found[-1] + size, count)
+        found.append(next((place for place in places if not divides(place, groups)), count))
+    return (*found, count) if count - found[-1] >= size else None
 
 
 def _cut_for_chunks(ny: int, ranks: int, group: int, least: int, groups: Groups) -> Cut | None:

@@ -71,7 +71,7 @@ def export(
     traces with the positions of receivers, the norms, or the sources with their positions are written, too.
 
     An HDF5 file is a view if possible: it shows the files of the run, and has copies only of traces, norms and sources.
-    `copy` is true, it gets copies of all values. A VTK image (.vti) has fields, a VTK collection (.pvd) has snapshots,
+    If `copy` is true, it gets copies of all values. A VTK image (.vti) has fields, a VTK collection (.pvd) has
     snapshots, and VTK points (.vtp) have the positions of receivers and sources. `storage_options` are options of
     fsspec for the object store. `progress(done, whole)` is called with numbers of bytes.
 
