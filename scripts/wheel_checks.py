@@ -49,6 +49,7 @@ for name, reason in _core.probe().items():
     assert "built without" not in reason, reason
     print(f"{name}: {reason or 'works'}")
 exec(compile(pathlib.Path("readme.py").read_text(), "readme.py", "exec"))
+middle = sim["u"][48]
 assert middle.shape == (96, 96) and 0.49 < middle.mean() < 0.51, middle
 print(f"{report.stencil} {report.steps} steps with {report.io}")
 '''

@@ -72,7 +72,7 @@ HWLOC_OPTIONS = (
     "--enable-static", "--disable-shared", "--disable-visibility", "--disable-libxml2", "--disable-cairo",
     "--disable-io", "--disable-pci", "--disable-opencl", "--disable-cuda", "--disable-nvml", "--disable-rsmi",
     "--disable-levelzero", "--disable-gl", "--disable-libudev", "--disable-plugin-dlopen", "--disable-plugin-ltdl",
-    "--disable-doxygen", "--disable-readme",
+    "--disable-doxygen", "--disable-readme", "--localstatedir=/var",
 )  # fmt: skip
 # libaio gives its functions versions, which only its own shared library defines. Here, they get plain names.
 NO_SYMBOL_VERSIONS = """
@@ -443,6 +443,9 @@ def tagged(tools: Path, wheel: Path, processor: str) -> Path:
     for needed in ("outcrop/py.typed", "outcrop/aggregate/__init__.py", "outcrop/bench/aggregate/__init__.py"):
         if needed not in names:
             raise Failure(f"{wheel.name} does not contain {needed}")
+    for name in names:
+        if name.endswith(".so") and str(ROOT).encode() in content.read(name):
+            raise Failure(f"{name} in {wheel.name} contains a path of this machine: {ROOT}")
     told = [content.read(name).decode() for name in names if name.endswith(("/METADATA", "/licenses/LICENSE"))]
     for name, license, _ in LICENSES:
         if len(told) != 2 or not all(license in text for text in told) or not any(name in text for text in told):

@@ -2,6 +2,8 @@
 
 `make wheels` itself needs the network, and runs a program with each wheel. These tests only check its decisions."""
 
+import builtins
+import dis
 import os
 import shutil
 import subprocess
@@ -106,6 +108,16 @@ def test_a_given_interpreter_that_cannot_be_used_is_refused(wheels: Any, tmp_pat
         wheels.find_pythons([command])
     with pytest.raises(wheels.Failure, match="python-none is not"):
         wheels.find_pythons(["python-none"])
+
+
+def test_the_check_of_a_wheel_fits_the_readme(wheel_checks: Any, tmp_path: Path) -> None:
+    """Checks that the check of a wheel uses only names that it or the program of the README assigns."""
+    wheel_checks.write_check(tmp_path / "check")
+    stored = set(dir(builtins))
+    for name in ("readme.py", "check.py"):
+        code = compile((tmp_path / "check" / name).read_text(), name, "exec")
+        stored |= {one.argval for one in dis.get_instructions(code) if one.opname == "STORE_NAME"}
+    assert {one.argval for one in dis.get_instructions(code) if one.opname == "LOAD_NAME"} <= stored
 
 
 def test_lists_of_apt_name_the_sources(wheels: Any) -> None:
