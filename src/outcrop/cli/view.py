@@ -23,7 +23,7 @@ import sys
 import threading
 import time
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -122,26 +122,26 @@ class Server:
         if commit[0] != before[0]:
             raise InputError(f"{self._where} now holds another run; start the command again")
         subjects, static = subjects_of(simulation), _static_fields(simulation)
-        added: list[str] = []
+        added: dict[str, _Shown] = {}
         newest = _newest(shown.subject for shown in self._layers.values())
         for one in subjects:
             if one.label not in self._layers:
-                self._layers[one.label] = _Shown(import_neuroglancer(), one, self._turn)
-                added.append(one.label)
+                added[one.label] = _Shown(import_neuroglancer(), one, self._turn)
             elif one.label not in static:
                 self._layers[one.label].change(one)
         with self._viewer.txn() as state:
             self._update(state, subjects, added, newest)
+        self._layers.update(added)
         self._commit = commit
         return True
 
-    def _update(self, state: Any, subjects: Sequence[Subject], added: Sequence[str], newest: int | None) -> None:
+    def _update(self, state: Any, subjects: Sequence[Subject], added: Mapping[str, _Shown], newest: int | None) -> None:
         """Let the browser show `subjects`. `newest` is the step of the newest snapshot that the browser has."""
         for layer in state.layers:
             if layer.name in self._layers:
                 self._layers[layer.name].update(layer.layer)
-        for name in added:
-            state.layers.append(name=name, layer=self._layers[name].layer(), visible=False)
+        for name, shown in added.items():
+            state.layers.append(name=name, layer=shown.layer(), visible=False)
         position, now = [] if state.position is None else state.position.tolist(), _newest(subjects)
         known = list(state.dimensions.names)
         if STEP not in known and now is not None:  # these are the first snapshots
@@ -166,7 +166,7 @@ class _Shown:
         self._neuroglancer, self._turn, self.subject = neuroglancer, turn, subject
         self._range = Range()
         self._source, self._cells = _source(neuroglancer, subject, turn)
-        self._shader = shader_of(subject, self._range)
+        self._shader = self._earlier_shader = shader_of(subject, self._range)
 
     def layer(self) -> Any:
         """Return a new layer of Neuroglancer."""
@@ -180,12 +180,12 @@ class _Shown:
         else:
             self._cells.invalidate()
         self.subject = subject
+        self._earlier_shader, self._shader = self._shader, shader_of(subject, self._range)
 
     def update(self, layer: Any) -> None:
         """Change a layer in the browser, but keep a program for the colours that the user has written."""
-        before, self._shader = self._shader, shader_of(self.subject, self._range)
         layer.source = self._source
-        if layer.shader == before:
+        if layer.shader == self._earlier_shader:
             layer.shader = self._shader
 
 
