@@ -217,7 +217,8 @@ def test_a_flipped_bit_of_each_plane_is_noticed(tmp_path: Path, plane: int, is_s
         file.write(bytes([byte ^ 1]))
     below, own, above = world.run(2)
     assert isinstance(own, CorruptionError) and f"plane {plane} is damaged" in str(own)
-    assert isinstance(below, CommunicationError) and isinstance(above, CommunicationError)
+    # A neighbour can complete the pass before this rank notices the damage. The ranks of a run then do not commit.
+    assert all(isinstance(one, CommunicationError | Sample) for one in (below, above))
 
 
 def small_plans(scheme: str) -> tuple[Stencil, RankPlans]:
