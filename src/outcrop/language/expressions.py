@@ -64,7 +64,7 @@ class Expressions:
 
     @property
     def shares_rows(self) -> bool:
-        """True if some row is read by several of the updates that the loop performs together."""
+        """True if several of the updates that the loop performs together read the same row."""
         own = {((load.field, load.age), *load.offset[:2]) for load in self.program.loads}
         return len(self.rows) < len(own) * len(self.places)
 
@@ -83,8 +83,8 @@ class Expressions:
 
     @cached_property
     def once(self) -> dict[int, int]:
-        """The functions of values that are the same for every cell: the position of the operation, and the place of its
-        result in the array `once`."""
+        """The functions whose operands are the same for every cell. A key is the position of the operation. A value is
+        the place of the result in the array `once`."""
         every = zip(self.program.operations, self.program.uniform, strict=True)
         found = [
             place

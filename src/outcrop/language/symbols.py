@@ -41,9 +41,9 @@ _OTHER_NAMES = (
 
 
 class _NotANumber:
-    """The base of the smallest parts of equations: values of fields, parameters and signals. Functions that compute
-    with numbers refuse them with a message that names the right function. The parts of SymPy that contain them, such as
-    2 * u[0], cannot do this."""
+    """The base of the smallest parts of equations: values of fields, parameters and signals. A function that computes
+    with numbers refuses such a part, and the message names the right function. A larger expression, such as 2 * u[0],
+    is an object of SymPy and cannot give this message."""
 
     def __float__(self) -> float:
         raise InputError(f"{self} is a part of an equation and not a number: use sympy.sin, not math.sin or np.sin")

@@ -100,9 +100,9 @@ def _cut_by(ny: int, ranks: int, unit: int) -> Cut:
 
 
 def _cut_beside(groups: Groups, count: int, parts: int, unit: int, least: int, what: str) -> Cut:
-    """Divide `count` rows or planes into parts of at least `least` each. Places of the cut are multiples of `unit` if
-    possible, and divide no group. First, the closest places to equal parts are tried. If a part is then too small, the
-    smallest part gets as many rows as possible. Raises InputError if no cut exists."""
+    """Divide `count` rows or planes into parts of at least `least` each. The places of the cut divide no group, and are
+    multiples of `unit` if possible. First, this function tries the places that are closest to equal parts. If a part is
+    then too small, the smallest part gets as many rows as possible. Raises InputError if no cut exists."""
     for each in dict.fromkeys((unit, 1)):
         cut = _cut_by(count, parts, each)
         if groups:
@@ -129,8 +129,8 @@ def _closest(wanted: float, unit: int, count: int, groups: Groups) -> int:
 
 
 def _cut_from_below(groups: Groups, count: int, parts: int, size: int) -> Cut | None:
-    """Return a cut whose parts have at least `size` rows each. Each part but the last has as few rows as possible, so
-    None means that there is no such cut."""
+    """Return a cut whose parts have at least `size` rows each. Each part except the last part has as few rows as
+    possible. Therefore None means that there is no such cut."""
     found = [0]
     for _ in range(parts - 1):
         places = range(found[-1] + size, count)
@@ -218,9 +218,9 @@ def balanced_cut(problem: Problem, cut: Cut, scheme: Scheme, levels: int) -> Cut
     If ranks share updates, each rank also updates rows of its upper neighbour. With the radius r and L levels, these
     are r(L+1)/2 rows, on average over the levels. A rank with two neighbours therefore takes over as many updates as it
     gives away. If y is not periodic, the lowest rank only takes over updates, and the highest rank only gives updates
-    away. So all cuts between ranks are moved down by r(L+1)/2 rows, rounded to a multiple of a group of rows, or to
-    another number if a cut would divide a group of cells of a snapshot. If ranks do not share updates, return
-    `cut`."""
+    away. So all cuts between ranks are moved down by r(L+1)/2 rows. This number is rounded to a multiple of a group of
+    rows. If a cut would then divide a group of cells of a snapshot, the cut is moved by another number of rows. If
+    ranks do not share updates, return `cut`."""
     if scheme.shared_levels is None or problem.periodic[1] or len(cut) == 2:
         return cut
     unit = problem.row_group if all(place % problem.row_group == 0 for place in cut[1:-1]) else 1

@@ -25,7 +25,7 @@ MAX_NAME_BYTES = 64
 """The maximum length of a name, which becomes a part of a file name. File systems allow 255 bytes for a file name."""
 
 MAX_EXACT = 1 << 24
-"""Each whole number up to this number has an exact value in float32."""
+"""float32 represents each whole number up to this number exactly."""
 
 _NO_NUMBERS = (str, bytes, bytearray, bool, np.bool_, np.ndarray)
 _STORED = np.dtype("<f8")

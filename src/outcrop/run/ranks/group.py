@@ -46,7 +46,8 @@ SILENT_SECONDS = 18.0
 
 STALL_SECONDS = 8, 20
 """A rank that does not receive a message within this time counts as gone. The first number is for messages of rank 0.
-The second number is for the other ranks. It is larger, because rank 0 receives nothing while a third rank stalls it."""
+The second number is for messages of the other ranks. The second number is larger, because rank 0 receives nothing while
+it waits for a third rank that has stalled."""
 
 JUDGE_SECONDS = 1.5
 """The time in seconds for which rank 0 collects reports of broken links, before it decides which rank is gone
@@ -219,8 +220,8 @@ class RankGroup:
                 self._callbacks.remove(stop)
 
     def _require_stop(self, is_left: threading.Event) -> None:
-        """End this process without clean-up if `is_left` is not set in time. This loses nothing, because a run goes on
-        after a kill at any moment."""
+        """End this process without clean-up if `is_left` is not set in time. No committed pass is lost, because a run
+        can continue after a kill at any moment."""
         if not is_left.wait(STOP_SECONDS):
             assert self._end is not None
             with contextlib.suppress(OSError):
@@ -341,8 +342,8 @@ class RankGroup:
             self._changed.notify_all()
 
     def _send(self, rank: int, message: dict[str, Any]) -> None:
-        # Another failure than a stall is ignored. The other rank may have sent the reason for its end, and the watcher
-        # reads it later. A stalled rank does not read any more. It would stall each further message.
+        # Only a stall is handled here. After any other failure, the watcher later reads the reason that the other rank
+        # may have sent. A stalled rank receives no more messages, so each further message would also stall.
         peer = self._peers[rank]
         if peer.is_open:
             try:

@@ -168,8 +168,8 @@ def norms_group(run: OpenedRun) -> ResultGroup:
 
 
 def sources_group(run: OpenedRun) -> ResultGroup:
-    """Return the group of all sources. Row t of a source is in the field after step t + 1, which is the value of its
-    coordinate. Raises InputError if the run has no sources."""
+    """Return the group of all sources. After step t + 1, the field contains row t of a source. Therefore the coordinate
+    of row t is t + 1. Raises InputError if the run has no sources."""
     manifest, variables, coordinates = run.manifest, [], list[Coordinate]()
     for number, one in enumerate(_definitions(run).injections):
         if not one.steps:
