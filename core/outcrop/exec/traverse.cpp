@@ -35,8 +35,8 @@ long loops_of(const Part &part, long rows_at_once) {
 
 // The rows that the next group of a tile uses first, and the number of inner loops of the current group that can
 // prefetch these rows. A row is given by the address of its first cell. Each inner loop prefetches at most one row.
-// Each call of the kernel gets a share of the rows in proportion to its number of loops, because prefetches in bursts
-// delay the loads of the kernel.
+// Each call of the kernel gets a share of the rows in proportion to its number of loops. Without these shares, many
+// prefetches at once would delay the loads of the kernel.
 struct RowsAhead {
   std::vector<const void *> rows;
   std::vector<std::pair<long, long>> used;  // per ring: the range of rows that the listed levels use

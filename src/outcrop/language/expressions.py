@@ -34,8 +34,9 @@ class Expressions:
     """Writes the C expressions of one program for the rows that a loop updates together. Its methods yield lines of C.
     Names in C: `r<i>` is row number i. `w<i>_<k>` is the vector of row i that lies k vectors after the current vector.
     `u<j>` is the result of operation j as a scalar, `t<j>` as a vector, and `c<j>` for a single cell. `t<j>_<n>` is the
-    vector of operation j for the place with number n, and `u<j>_<n>` a scalar that is the same for all cells of the row
-    at this place. `scalars` is the number of parameters and signals. The numbers `GRID_PLACE` follow them."""
+    vector of operation j for the place with number n. `u<j>_<n>` is a scalar of operation j for this place, and is the
+    same for all cells of the row. `scalars` is the number of parameters and signals. The numbers `GRID_PLACE` follow
+    them."""
 
     program: Program
     c_type: str

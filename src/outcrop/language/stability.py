@@ -355,8 +355,9 @@ def different_cells(
 
 
 def _sampled_cells(stencil: Stencil, scalars: Sequence[float], shape: GridShape) -> list[GridShape]:
-    """Return the cells in which the growth is computed. Along each axis, these are both ends and the middle of the
-    grid, and the cells on both sides of each number with which a condition compares an index."""
+    """Return the cells in which the growth is computed. Along each axis, these cells are at both ends and in the middle
+    of the grid. If a condition compares an index with a number, the growth is also computed in the cells on both sides
+    of this number."""
     along: list[set[int]] = [{0, n // 2, n - 1} if axis in stencil.positions else {0} for axis, n in enumerate(shape)]
     for stage in stencil.stages:
         operations = stage.program.operations

@@ -153,7 +153,7 @@ def _loads(stages: Sequence[Mapping[Any, sympy.Expr]]) -> list[AppliedUndef]:
 def _whole_updates(name: str, stage: Mapping[Target, sympy.Expr], ndim: int) -> dict[Field, sympy.Expr]:
     """Return one expression for each field of a stage. In the cells of a box, the value is the expression of the box.
     If several boxes contain a cell, the last box decides. In all other cells, the value is the expression of the field
-    without a box, or the value before the stage if there is no such expression."""
+    without a box. If there is no such expression, these cells keep the value before the stage."""
     found = {target: expression for target, expression in stage.items() if isinstance(target, Field)}
     for target, expression in stage.items():
         if isinstance(target, FieldBox):

@@ -22,7 +22,7 @@ the same order.
 
 If all ranks share a directory, the parts are one Zarr array, and each part is a chunk of this array. All chunks have
 the same number of rows. Therefore all parts have the same number of rows, but the last part may have fewer rows
-(`cut_rows`). In this case, rows of zeros follow the last part on disk, so that its planes are complete chunks.
+(`cut_rows`). If the last part has fewer rows, rows of zeros follow it on disk, so that its planes are complete chunks.
 
 Coarse snapshots have means of groups of cells. A cut never divides such a group, so each rank computes its means
 without the other ranks.
@@ -74,8 +74,7 @@ def cut_rows(
     gets the rows at the end of the grid that do not fill a group.
 
     If `for_chunks` is true, all parts except the last part have the same number of rows. The last part has at least
-    half of this number of rows, and at most this number. If this is not possible, the result is the same as if
-    `for_chunks` were false.
+    half of this number of rows, and at most this number. If no such cut exists, `for_chunks` has no effect.
 
     The cut divides none of `groups`, so the numbers of rows can differ by more than one group of rows.
 

@@ -163,8 +163,8 @@ def require_exact_positions(stencil: Stencil, dtype: str, shape: GridShape) -> N
 def require_steps(
     stencil: Stencil, dtype: str, values: Mapping[str, NDArray[np.float64]], steps: int
 ) -> None:
-    """Raise InputError if a signal has no value for one of the steps 0 to `steps` - 1, or if a number of a step is not
-    exact in `dtype`."""
+    """Raise InputError if a signal has no value for one of the steps 0 to `steps` - 1. Also raise InputError if a
+    number of a step is not exact in `dtype`."""
     if stencil.step_signal and dtype == "float32" and steps > MAX_EXACT:
         raise InputError(
             f"{stencil.name} reads the number of the step; float32 has exact numbers of up to {MAX_EXACT} steps, "

@@ -1,8 +1,8 @@
 """Factors that correct measured speeds: the speed in a later run, divided by the speed in the cache.
 
 Update rates and the speeds of disks are measured once, and then kept in the cache. Later, other programs may use the
-machine, or the machine may be slower or faster. So at the end of a long run, Outcrop keeps one factor for the kernel of
-the run, and one factor for the disk of the run:
+machine, or the machine may be slower or faster. So at the end of a long run, Outcrop keeps two factors: one factor for
+the kernel of the run, and one factor for the disk of the run:
 
     factor = speed in the run / speed in the cache
 

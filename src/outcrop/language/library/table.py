@@ -301,9 +301,9 @@ def stable_limit(
 
     In a stable step, no wave grows. If the exact solution of your own equation grows, a wave may grow in each step by a
     factor of 1 + c dt (von Neumann's condition). The rate c is twice the rate at which the wave grows with a sixteenth
-    of dt, but at most twice the rate of the fastest-growing wave that is at least eight cells long. For waves that do
-    not grow in the exact solution, c is 0. For example, the limit of u + dt (D lap u + g u) on two axes is 2 / (8 D /
-    h^2 - g).
+    of dt. In addition, c is at most twice the rate of the fastest-growing wave that is at least eight cells long. For
+    waves that do not grow in the exact solution, c is 0. For example, the limit of u + dt (D lap u + g u) on two axes
+    is 2 / (8 D / h^2 - g).
 
     The result is 0 if no step is stable, and infinite if every step is stable. The result is None if the stencil has no
     parameter dt, or if the growth is unknown. `limit_text` then gives the reason. For a lattice Boltzmann equation, the

@@ -55,7 +55,7 @@ JUDGE_SECONDS = 1.5
 
 STOP_SECONDS = 10.0
 """The time in seconds in which a rank must stop its work after another rank has gone or failed. A transfer to a disk
-can take longer, or can never end."""
+can take more time, or may never end."""
 
 Spread = Callable[[str | None], str]
 """A function that sends a text from rank 0 to all ranks. The argument is the text on rank 0, and None on the other
@@ -288,7 +288,7 @@ class RankGroup:
         except TimeoutError:
             missing = next(rank for rank in range(1, self.size) if rank not in found)
             text = f"rank {missing} has not reached rank 0 on {socket.gethostname()} within {JOIN_SECONDS:.0f} s"
-            for peer in found.values():  # without this message, they would wait until this program has ended
+            for peer in found.values():  # without this message, these ranks would wait until this program ends
                 with contextlib.suppress(OSError):
                     peer.socket.sendall(frame_of({"kind": "end", **vars(End(missing, text, is_told=True))}))
                 peer.socket.close()

@@ -7,8 +7,8 @@
     sources    source_0, ...                 source_0_step, source_0_point   source_0_time; source_0_z, ...
 
 A run stores the cells around each point and the weights of linear interpolation. `_positions` computes the position of
-the point from them. Names and attributes follow the discrete sampling geometries of the CF conventions: the points are
-the stations of time series.
+a point from its cells and weights. Names and attributes follow the discrete sampling geometries of the CF conventions:
+the points are the stations of time series.
 """
 
 from __future__ import annotations
